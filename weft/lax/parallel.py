@@ -12,7 +12,7 @@ from weft.base.source import user_line
 from weft.ir.context import context
 from weft.ir.types import type_of
 from weft.primitives import collectives
-from weft.primitives.collectives import joined, parted
+from weft.primitives.collectives import merge_dims, split_dim
 from weft.primitives.elementwise.arithmetic import div
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import move_axis
@@ -134,7 +134,7 @@ def all_gather(
             )
         if len(names) > 1 and not tiled:
             for _ in names[1:]:
-                leaf = joined(leaf, axis % (len(leaf.shape) - 1))
+                leaf = merge_dims(leaf, axis % (len(leaf.shape) - 1))
         return leaf
 
     return tree.map(one, x)
@@ -179,7 +179,7 @@ def all_to_all(
             raise ArgumentError(what, received=f"shape {shape}")
         if not tiled:
             return exchanged(leaf, names, split_axis, concat_axis)
-        return joined(exchanged(parted(leaf, split_axis, size), names, split_axis, concat_axis), concat_axis)
+        return merge_dims(exchanged(split_dim(leaf, split_axis, size), names, split_axis, concat_axis), concat_axis)
 
     return tree.map(one, x)
 
@@ -187,14 +187,14 @@ def all_to_all(
 def exchanged(x: Any, names: tuple[Any, ...], split_axis: int, concat_axis: int) -> Any:
     """One dimension, as large as the named axes together, exchanged with them: with one after the other."""
     for i, name in enumerate(names[:-1]):
-        x = parted(x, split_axis + i, context.axes[name])
+        x = split_dim(x, split_axis + i, context.axes[name])
     last = len(names) - 1
     for i, name in enumerate(names):
         dim = split_axis + i
         goal = concat_axis if last == 0 else dim
         x = collectives.all_to_all(x, split_axis=dim, concat_axis=goal, axis_name=name, axis_size=context.axes[name])
     for _ in names[:-1]:
-        x = joined(x, split_axis)
+        x = merge_dims(x, split_axis)
     return x if last == 0 else move_axis(x, split_axis, concat_axis)
 
 

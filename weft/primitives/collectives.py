@@ -1,4 +1,4 @@
-"""Collectives over named axes: what elements of a `vmap` (and devices of a mesh) say to each other.
+"""Collectives over named axes: communication between the elements of a `vmap` (and devices of a mesh).
 
 Each has, besides the usual rules, `batch_collective`: its meaning when the named axis is the batch dimension of the
 operand.
@@ -40,8 +40,8 @@ class Collective(Primitive):
         return params["axes"] if "axes" in params else (params["axis_name"],)
 
     def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
-        """Each element gets something of its own, unless the operation says otherwise. Where no state speaks of an
-        axis, as along one of a vmap, nothing is said of results either."""
+        """Each element gets a value of its own, unless the operation overrides this. Along an axis that
+        the state does not name, such as one of a vmap, results have no state either."""
         axes = frozenset(self.named_axes(params)) & state.vur
         return ManualAxisType(
             varying=state.varying | axes, unreduced=state.unreduced - axes, reduced=state.reduced - axes
@@ -161,7 +161,7 @@ class axis_index(Collective):
 
 @primitive
 class all_gather(Collective):
-    """The operands of all elements, stacked along a new dimension (or, `tiled`, joined along an existing one)."""
+    """The operands of all elements, stacked along a new dimension (or, `tiled`, concatenated along an existing one)."""
 
     linear = (0,)
 
@@ -190,7 +190,7 @@ class all_gather(Collective):
         self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, tiled: bool, **params: Any
     ) -> tuple[Any, Any]:
         x = move_axis(batched_at_front(args[0], dims[0], axis), 0, all_gather_dimension)
-        return (joined(x, all_gather_dimension) if tiled else x), None
+        return (merge_dims(x, all_gather_dimension) if tiled else x), None
 
     def samples(self) -> Any:
         yield from gathering_samples(self, "all_gather_dimension", values(4, 2, 3), untiled=3)
@@ -207,7 +207,7 @@ class all_gather(Collective):
 
 @primitive
 class reduce_scatter(Collective):
-    """Sum over a named axis, of which each element keeps its own slice."""
+    """Sum over a named axis, of which each element gets its own slice."""
 
     linear = (0,)
 
@@ -222,8 +222,8 @@ class reduce_scatter(Collective):
     def factors(self, x: ArrayType, *, scatter_dimension: int, tiled: bool, **params: Any) -> AxisFactors:
         names = list(dimension_names(x.ndim))
         names[scatter_dimension] = None
-        kept = names if tiled else names[:scatter_dimension] + names[scatter_dimension + 1 :]
-        return AxisFactors((tuple(names),), (tuple(kept),))
+        results = names if tiled else names[:scatter_dimension] + names[scatter_dimension + 1 :]
+        return AxisFactors((tuple(names),), (tuple(results),))
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, scatter_dimension: int, **params: Any) -> tuple[Any, int]:
         x = move_axis(args[0], dims[0], 0)
@@ -235,7 +235,7 @@ class reduce_scatter(Collective):
         (x,), (dim,) = args, dims
         total = repeated_sum(x, axis.size) if dim is None else reduce_sum(x, axes=(dim,))
         if tiled:
-            total = parted(total, scatter_dimension, axis.size)
+            total = split_dim(total, scatter_dimension, axis.size)
         return total, scatter_dimension
 
     def samples(self) -> Any:
@@ -266,8 +266,8 @@ class all_to_all(Collective):
     def factors(self, x: ArrayType, *, split_axis: int, concat_axis: int, **params: Any) -> AxisFactors:
         names = list(dimension_names(x.ndim))
         names[split_axis] = None
-        kept = names[:split_axis] + names[split_axis + 1 :]
-        return AxisFactors((tuple(names),), (inserted(kept, concat_axis),))
+        remaining = names[:split_axis] + names[split_axis + 1 :]
+        return AxisFactors((tuple(names),), (inserted(remaining, concat_axis),))
 
     def batch(
         self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any
@@ -323,12 +323,12 @@ class ppermute(Collective):
         senders = np.full((axis.size, 1), axis.size, np.int32)  # out of bounds: filled with zeros
         for source, destination in perm:
             senders[destination, 0] = source
-        numbers = GatherDimensionNumbers(
+        dnums = GatherDimensionNumbers(
             offset_dims=tuple(range(1, len(x.shape))), collapsed_slice_dims=(0,), start_index_map=(0,)
         )
         taken = gather(
             x, senders,
-            dimension_numbers=numbers, slice_sizes=(1, *x.shape[1:]), indices_are_sorted=False, unique_indices=False,
+            dimension_numbers=dnums, slice_sizes=(1, *x.shape[1:]), indices_are_sorted=False, unique_indices=False,
             mode=GatherScatterMode.FILL_OR_DROP, fill_value=0,
         )  # fmt: skip
         return taken, 0
@@ -344,13 +344,13 @@ class ppermute(Collective):
 
 
 def values(*shape: int) -> np.ndarray:
-    """Numbers of which no two are equal, for samples."""
+    """Distinct numbers, for samples."""
     count = int(np.prod(shape))
     return ((np.arange(count) * 7 % 29 - 11) / 4 + np.arange(count) / 64).astype(np.float32).reshape(shape)
 
 
 def gathering_samples(card: Collective, dimension: str, x: np.ndarray, untiled: int) -> Any:
-    """Samples along each dimension, tiled or, along so many, not."""
+    """Samples along each dimension, tiled, and along the first `untiled` ones not tiled."""
     for tiled, count in ((True, x.ndim - 1), (False, untiled)):
         for dim in range(count):
             yield card.sample(x, axis_name="i", axis_size=4, tiled=tiled, **{dimension: dim})
@@ -361,22 +361,22 @@ def gathering_samples(card: Collective, dimension: str, x: np.ndarray, untiled: 
 
 
 def dimension_names(rank: int) -> Sequence[str | None]:
-    """A factor for each dimension."""
+    """A factor name for each dimension."""
     return [f"d{i}" for i in range(rank)]
 
 
 def inserted(names: Sequence[str | None], dim: int) -> tuple[str | None, ...]:
-    """Factors with a dimension of no factor among them."""
+    """Factor names with a dimension inserted that has none."""
     return (*names[:dim], None, *names[dim:])
 
 
-def joined(x: Any, dim: int) -> Any:
-    """Dimensions `dim` and the next one as one."""
+def merge_dims(x: Any, dim: int) -> Any:
+    """Dimensions `dim` and `dim + 1` merged into one."""
     shape = x.shape
     return reshape(x, new_sizes=(*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]), dimensions=None)
 
 
-def parted(x: Any, dim: int, count: int) -> Any:
-    """Dimension `dim` as two, the first of size `count`."""
+def split_dim(x: Any, dim: int, count: int) -> Any:
+    """Dimension `dim` split into two, the first of size `count`."""
     shape = x.shape
     return reshape(x, new_sizes=(*shape[:dim], count, shape[dim] // count, *shape[dim + 1 :]), dimensions=None)

@@ -1,6 +1,6 @@
-"""Families of primitives whose rules follow from what they are: moving elements, folding axes, being made of others.
+"""Families of primitives that share rules: those that move elements, that reduce axes, that are defined by others.
 
-The elementwise family stands in `elementwise.py`, because its rules are written with the shape operations.
+The elementwise family is in `elementwise.py`, because its rules are written with the shape operations.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def inverse_permutation(permutation: Sequence[int]) -> tuple[int, ...]:
 
 
 def remaining_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
-    """The axes of a tensor that remain when `axes` go."""
+    """The axes of a tensor of that rank that are not in `axes`."""
     return tuple(i for i in range(rank) if i not in axes)
 
 
 def shifted(axes: Sequence[int], batch_dim: int) -> tuple[int, ...]:
-    """Axis numbers after a batch dimension was put in at `batch_dim`."""
+    """Axes after a batch dimension was inserted at `batch_dim`."""
     return tuple(a + (a >= batch_dim) for a in axes)
 
 
@@ -68,7 +68,7 @@ def check_axes(name: str, axes: Sequence[int], rank: int) -> None:
 
 
 class Indexing(Primitive):
-    """Moves elements: every result element is read from one place of one operand (or is padding)."""
+    """Moves elements: every result element is read from one index of one operand (or is padding)."""
 
     linear = "all"
     copies = "all"
@@ -92,7 +92,7 @@ class Indexing(Primitive):
 
 
 class Reduction(Primitive):
-    """Folds `axes` away with an associative combination."""
+    """Reduces `axes` by an associative operation."""
 
     foldable = True
     # Kinds of dtypes for which the elements may be combined in any order and nesting, to the bit.
@@ -115,24 +115,24 @@ class Reduction(Primitive):
         lifted = shifted(axes, dim)
         return self(x, axes=lifted), remaining_axes(x.ndim, lifted).index(dim)
 
-    # How pieces that were reduced apart are combined.
+    # How partial results are combined.
     combine_name = "sum"
 
     def factors(self, x: ArrayType, *, axes: tuple[int, ...]) -> AxisFactors:
         names = tuple(f"d{i}" for i in range(x.ndim))
-        kept = tuple(names[i] for i in remaining_axes(x.ndim, axes))
-        return AxisFactors((names,), (kept,), {names[a]: self.combine_name for a in axes})
+        remaining = tuple(names[i] for i in remaining_axes(x.ndim, axes))
+        return AxisFactors((names,), (remaining,), {names[a]: self.combine_name for a in axes})
 
     def initial(self, dtype: Any) -> Any:
         """The result of no elements, as a value of `dtype`."""
         raise NotSupportedError(f"{self.name} has no neutral element")
 
     def neutral(self, dtype: Any) -> Any:
-        """What leaves every number as it is; of no elements at all the result is `initial`."""
+        """What leaves every number as it is when combined with it; the result of no elements is `initial`."""
         return self.initial(dtype)
 
     def combine(self, builder: Any, accumulator: Any, value: Any) -> Any:
-        """One step of the fold over an abstract scalar builder."""
+        """An element combined with the accumulator, over an abstract scalar builder."""
         raise NotSupportedError(f"{self.name} has no combine rule")
 
     def value_at(self, element: Element, *, axes: tuple[int, ...]) -> Any:
@@ -165,13 +165,13 @@ class Composite(Primitive):
         return self.decompose(*args, **params)
 
     def type(self, *types: Any, **params: Any) -> Any:
-        made = stage(lambda *args: self._results(args, params), types, where=self.name)[0].out_avals
-        return made if self.multiple_results else made[0]
+        out_types = stage(lambda *args: self._results(args, params), types, where=self.name)[0].out_avals
+        return out_types if self.multiple_results else out_types[0]
 
     def eval(self, *arrays: Any, **params: Any) -> Any:
-        with active(EVALUATION), nans_allowed():  # the result is looked at, not how it comes about
-            made = [storage_of(r) for r in self._results([EVALUATION.lift(a) for a in arrays], params)]
-        return made if self.multiple_results else made[0]
+        with active(EVALUATION), nans_allowed():  # only the result is checked for nans
+            results = [storage_of(r) for r in self._results([EVALUATION.lift(a) for a in arrays], params)]
+        return results if self.multiple_results else results[0]
 
     def _results(self, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         result = self.decompose(*args, **params)

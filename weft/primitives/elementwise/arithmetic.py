@@ -282,7 +282,7 @@ class integer_pow(Elementwise):
 
     @rounded
     def eval(x: Any, *, y: int) -> Any:
-        return _whole_power(np.asarray(x), y)
+        return _integer_power(np.asarray(x), y)
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any, *, y: int) -> Any:
         if y == 0:
@@ -307,7 +307,7 @@ class integer_pow(Elementwise):
         yield Sample(ramp(3, dtype=bfloat16), y=4, differentiable=False)
 
 
-def _whole_power(x: np.ndarray, exponent: int) -> Any:
+def _integer_power(x: np.ndarray, exponent: int) -> Any:
     """A power by repeated squaring, so that every product is rounded and integers wrap."""
     left, base = (exponent if exponent >= 0 else -exponent), x
     power: Any = np.ones(x.shape, x.dtype)

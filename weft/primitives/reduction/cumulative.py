@@ -80,7 +80,7 @@ _CUMULATED = hero("cumulative")
 
 
 class Cumulative(Primitive):
-    """Result element i folds the operand's elements up to i (from i on with `reverse`) along `axis`."""
+    """Result element i reduces the operand's elements up to i (from i on with `reverse`) along `axis`."""
 
     kinds: ClassVar[str] = "iufc"
     ulp = {"": 2.0}
@@ -91,7 +91,7 @@ class Cumulative(Primitive):
     complex_neutral: ClassVar[bool] = True
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
-        """The running fold of a NumPy array, already in the type that accumulates."""
+        """The running reduction of a NumPy array, already in the type that accumulates."""
         raise NotSupportedError(f"{self.name} has no meaning")
 
     def type(self, x: ArrayType, *, axis: int, reverse: bool) -> ArrayType:
@@ -152,7 +152,7 @@ class cumsum(Cumulative):
         return [cumsum(cotangent, axis=axis, reverse=not reverse)]
 
     def neutral(self, dtype: Any) -> Any:
-        return -np.zeros((), dtype) if dtypes.kind(dtype) in "fc" else 0  # which retains the sign of the other
+        return -np.zeros((), dtype) if dtypes.kind(dtype) in "fc" else 0  # so that the sign of the other is retained
 
     def samples(self) -> Any:
         yield from super().samples()
@@ -160,10 +160,10 @@ class cumsum(Cumulative):
 
 
 class Scanned(Cumulative):
-    """A running fold whose derivative is that of its definition: prefixes found by combining pairs."""
+    """A running reduction whose derivative is that of its definition: prefixes found by combining pairs."""
 
     def combine(self, x: Any, y: Any) -> Any:
-        """One step of the fold on arrays."""
+        """Two elements combined, on arrays."""
         raise NotSupportedError(f"{self.name} has no combine rule")
 
     def decompose(self, x: Any, *, axis: int, reverse: bool) -> Any:

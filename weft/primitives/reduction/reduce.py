@@ -26,7 +26,7 @@ def check_kind(name: str, dtype: Any, kinds: str) -> None:
         raise ArgumentTypeError(f"{name} does not accept dtype {dtypes.name(dtype)}.", fix=fix)
 
 
-class Fold(Reduction):
+class CheckedReduction(Reduction):
     """A reduction of one operand that accepts dtypes of `kinds`."""
 
     kinds: ClassVar[str] = "iufc"
@@ -39,7 +39,7 @@ class Fold(Reduction):
 
 
 @primitive
-class reduce_sum(Fold):
+class reduce_sum(CheckedReduction):
     """Sum over `axes`; reduced-precision floats accumulate wider."""
 
     linear = (0,)

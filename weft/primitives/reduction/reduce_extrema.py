@@ -22,7 +22,7 @@ from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.extremes import maximum, minimum
 from weft.primitives.families import check_axes, fail, remaining_axes, shifted, wide
 from weft.primitives.movement.shape import broadcast_in_dim, ramp
-from weft.primitives.reduction.reduce import Fold, check_kind, reduce_sum
+from weft.primitives.reduction.reduce import CheckedReduction, check_kind, reduce_sum
 from weft.sharding.factors import AxisFactors
 
 
@@ -56,7 +56,7 @@ def _infinity(dtype: Any) -> np.ndarray:
 
 
 def least(dtype: Any) -> np.ndarray:
-    """What no number is below: complex numbers are compared by their real parts and then by the others."""
+    """What no number is below: complex numbers are compared by their real parts, then by their imaginary parts."""
     return np.array(complex(-np.inf, -np.inf), dtype) if dtypes.kind(dtype) == "c" else lowest(dtype)
 
 
@@ -65,8 +65,8 @@ def greatest(dtype: Any) -> np.ndarray:
     return np.array(complex(np.inf, np.inf), dtype) if dtypes.kind(dtype) == "c" else highest(dtype)
 
 
-class Extremum(Fold):
-    """A reduction that keeps one of the elements; equal extremes share the derivative."""
+class Extremum(CheckedReduction):
+    """A reduction to one of the elements; equal extremes share the derivative."""
 
     kinds = "biufc"
     ufunc: Any
@@ -80,13 +80,13 @@ class Extremum(Fold):
         return np.asarray(self.ufunc.reduce(x, axis=axes), x.dtype)
 
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-        # The derivative is the mean of the tangents over the places that hold the extreme.
+        # The derivative is the mean of the tangents over the elements that are equal to the extreme.
         (tangent,) = tangents
         aval: ArrayType = type_of(x)  # type: ignore[assignment]
-        spread = broadcast_in_dim(out, shape=aval.shape, broadcast_dimensions=remaining_axes(len(aval.shape), axes))
-        places = convert_element_type(eq(x, spread), new_dtype=aval.dtype, weak_type=aval.weak_type)
-        count = reduce_sum(places, axes=axes)
-        return div(reduce_sum(mul(tangent, places), axes=axes), count)
+        extremes = broadcast_in_dim(out, shape=aval.shape, broadcast_dimensions=remaining_axes(len(aval.shape), axes))
+        mask = convert_element_type(eq(x, extremes), new_dtype=aval.dtype, weak_type=aval.weak_type)
+        count = reduce_sum(mask, axes=axes)
+        return div(reduce_sum(mul(tangent, mask), axes=axes), count)
 
     def combine(self, builder: Any, accumulator: Any, value: Any) -> Any:
         return getattr(builder, self.combine_name)(accumulator, value)
@@ -110,7 +110,7 @@ class Extremum(Fold):
         yield Sample(ramp(0, 3), axes=(0,), differentiable=False)
         yield Sample(ramp(3, 0), axes=(0,), differentiable=False)
         yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), axes=(0,), differentiable=False)
-        # Of nothing it is a number of the dtype, which may have no infinity.
+        # The result of no elements is a number of the dtype, which may have no infinity.
         for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, np.int8):
             yield Sample(ramp(3, 0).astype(dtype), axes=(1,), differentiable=False)
 

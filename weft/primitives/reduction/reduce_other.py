@@ -1,4 +1,4 @@
-"""Reductions by product, by the logical operations, and by any computation given as a program on scalars."""
+"""Reductions by product, by the logical operations, and by any function of scalars, given as a jaxpr."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weft.primitives.families import check_axes, fail, remaining_axes, wide
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp, reshape, transpose
 from weft.primitives.movement.slicing import slice as slice_
-from weft.primitives.reduction.reduce import Fold
+from weft.primitives.reduction.reduce import CheckedReduction
 from weft.sharding.factors import AxisFactors
 from weft.trace.closed import stage_closed
 
@@ -31,8 +31,8 @@ Combine = Callable[[list[Any], list[Any]], list[Any]]
 
 def flattened(x: Any, axes: tuple[int, ...]) -> Any:
     """`x` with `axes` merged into one, the first."""
-    kept = remaining_axes(len(x.shape), axes)
-    order = (*axes, *kept)
+    remaining = remaining_axes(len(x.shape), axes)
+    order = (*axes, *remaining)
     if order != tuple(range(len(order))):
         x = transpose(x, permutation=order)
     merged = (math.prod(x.shape[: len(axes)]), *x.shape[len(axes) :])
@@ -48,16 +48,17 @@ def part(x: Any, start: int, stop: int, step: int = 1, axis: int = 0) -> Any:
     return slice_(x, start_indices=tuple(starts), limit_indices=tuple(limits), strides=steps)
 
 
-def folded(combine: Combine, arrays: Sequence[Any]) -> list[Any]:
-    """Arrays folded over their first axis, which is not empty: neighbours are combined in pairs until one is left.
+def reduced(combine: Combine, arrays: Sequence[Any]) -> list[Any]:
+    """Arrays reduced over their first axis, which is not empty: neighbours are combined in pairs until one is left.
 
-    `combine(left, right)` takes and returns lists of arrays of one shape; it must be associative, order is kept.
+    `combine(left, right)` takes and returns lists of arrays of one shape and must be associative; order is preserved.
     """
     values = list(arrays)
     count = values[0].shape[0]
     if not isinstance(count, int):
         raise fail(
-            f"A fold in pairs needs a size that is known when tracing, got {count}.", fix="trace with concrete shapes"
+            f"A reduction in pairs needs a size that is known when tracing, got {count}.",
+            fix="trace with concrete shapes",
         )
     while count > 1:
         even = count // 2 * 2
@@ -69,15 +70,15 @@ def folded(combine: Combine, arrays: Sequence[Any]) -> list[Any]:
 
 
 def apply_everywhere(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
-    """A program on scalars applied to each element of arrays of one shape, under the active trace."""
+    """A function of scalars applied to each element of arrays of one shape, under the active trace."""
     shape = type_of(args[0]).shape  # type: ignore[attr-defined]
     if not shape or is_elementwise(jaxpr):
         results = replay(jaxpr, *args)
     else:
         size = math.prod(shape)
-        program, _ = batched_jaxpr(jaxpr, Axis(size), [True] * len(args))
+        batched, _ = batched_jaxpr(jaxpr, Axis(size), [True] * len(args))
         flat = [reshape(a, new_sizes=(size,), dimensions=None) for a in args]
-        results = [reshape(r, new_sizes=shape, dimensions=None) for r in replay(program, *flat)]
+        results = [reshape(r, new_sizes=shape, dimensions=None) for r in replay(batched, *flat)]
     # A result that depends on no argument is still a scalar.
     return [
         broadcast_in_dim(r, shape=shape, broadcast_dimensions=()) if type_of(r).shape != shape else r  # type: ignore[attr-defined]
@@ -86,7 +87,7 @@ def apply_everywhere(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 
 
 def is_elementwise(jaxpr: Jaxpr) -> bool:
-    """Whether a program on scalars can be run on arrays as it is."""
+    """Whether a jaxpr on scalars can be run on arrays as it is."""
 
     def compute() -> tuple[bool]:
         return (not jaxpr.constvars and all(isinstance(e.primitive, Elementwise) for e in jaxpr.eqns),)
@@ -97,25 +98,25 @@ def is_elementwise(jaxpr: Jaxpr) -> bool:
 def evaluated(
     definition: Callable[..., Sequence[Any]], arrays: Sequence[np.ndarray], **params: Any
 ) -> list[np.ndarray]:
-    """A definition by other operations, run on NumPy arrays. Nobody looks at the numbers on the way: in what order
-    elements are combined is not the same in compiled code."""
+    """A definition by other operations, run on NumPy arrays. Values on the way are not checked for nans: compiled
+    code combines elements in another order."""
     with active(EVALUATION), nans_allowed():
         return [np.asarray(storage_of(r)) for r in definition(*arrays, **params)]
 
 
 def check_computation(name: str, jaxpr: Jaxpr, operands: Sequence[ArrayType], initial: Sequence[ArrayType]) -> None:
-    """Operands must have one shape, initial values be scalars of their dtypes, and the program map pairs to one."""
+    """Operands must have one shape, initial values be scalars of their dtypes, and the jaxpr map pairs to one."""
     if any(t.shape != operands[0].shape for t in operands):
         raise fail(f"{name} needs operands of one shape, got {', '.join(t.short() for t in operands)}.")
     if any(t.shape for t in initial):
         raise fail(f"{name} needs scalar initial values, got {', '.join(t.short() for t in initial)}.")
-    given = [t.dtype for t in operands]
-    if [t.dtype for t in initial] != given:
+    operand_dtypes = [t.dtype for t in operands]
+    if [t.dtype for t in initial] != operand_dtypes:
         raise ArgumentTypeError(
             f"{name} needs initial values of the operands' dtypes, got {', '.join(t.short() for t in initial)} "
             f"for {', '.join(t.short() for t in operands)}."
         )
-    scalars = [array_type((), d) for d in given]
+    scalars = [array_type((), d) for d in operand_dtypes]
     if [t.strong() for t in jaxpr.out_avals] != scalars or [t.strong() for t in jaxpr.in_avals] != scalars * 2:
         raise ArgumentTypeError(
             f"The computation of {name} must map two groups of {', '.join(t.short() for t in scalars)} to one such "
@@ -125,8 +126,8 @@ def check_computation(name: str, jaxpr: Jaxpr, operands: Sequence[ArrayType], in
 
 @primitive
 class reduce(Primitive):
-    """Fold `dimensions` of the first half of the operands by the program `jaxpr` on scalars, from the initial values in
-    the second half. The program must be associative; the order of the elements is kept."""
+    """Reduce `dimensions` of the first half of the operands by `jaxpr`, a function of scalars, from the initial values
+    in the second half. The function must be associative; elements are combined in order."""
 
     multiple_results = True
 
@@ -143,7 +144,7 @@ class reduce(Primitive):
         operands, initial = halves(args)
         shape = type_of(operands[0]).without(dimensions).shape  # type: ignore[attr-defined]
         full = [broadcast_in_dim(i, shape=shape, broadcast_dimensions=()) for i in initial]
-        return fold_from(jaxpr, operands, full, dimensions)
+        return reduce_from(jaxpr, operands, full, dimensions)
 
     def definition(self, *args: Any, **params: Any) -> list[Any]:
         return self.decompose(*args, **params)
@@ -154,26 +155,26 @@ class reduce(Primitive):
         (operands, initial), (operand_dims, initial_dims) = halves(args), halves(dims)
         operands = [batched_at_front(x, d, axis) for x, d in zip(operands, operand_dims, strict=True)]
         lifted = tuple(d + 1 for d in dimensions)
-        places = [0] * len(operands)
+        out_dims = [0] * len(operands)
         if all(d is None for d in initial_dims):
-            return reduce(*operands, *initial, jaxpr=jaxpr, dimensions=lifted), places
-        # Each element of the batch starts from its own values, which the primitive does not say.
+            return reduce(*operands, *initial, jaxpr=jaxpr, dimensions=lifted), out_dims
+        # Each element of the batch starts from its own values, which the primitive has no parameter for.
         shape = type_of(operands[0]).without(lifted).shape  # type: ignore[attr-defined]
         full = [
             broadcast_in_dim(i, shape=shape, broadcast_dimensions=() if d is None else (0,))
             for i, d in zip(initial, initial_dims, strict=True)
         ]
-        return fold_from(jaxpr, operands, full, lifted), places
+        return reduce_from(jaxpr, operands, full, lifted), out_dims
 
     def factors(self, *types: ArrayType, jaxpr: Jaxpr, dimensions: tuple[int, ...]) -> AxisFactors:
         names = tuple(None if i in dimensions else f"d{i}" for i in range(types[0].ndim))
-        kept, count = tuple(n for n in names if n is not None), len(types) // 2
-        return AxisFactors((names,) * count + ((),) * count, (kept,) * count)
+        remaining, count = tuple(n for n in names if n is not None), len(types) // 2
+        return AxisFactors((names,) * count + ((),) * count, (remaining,) * count)
 
     def samples(self) -> Any:
         scalar, integer = array_type((), np.dtype(np.float32)), array_type((), np.dtype(np.int32))
         product = stage_closed(lambda a, b: [mul(a, b)], [scalar, scalar])
-        # Sums of the second element weighted by the first, as pairs (x, y) that stand for z -> x * z + y.
+        # Sums of the second element weighted by the first, as pairs (x, y) that mean z -> x * z + y.
         affine = stage_closed(lambda a, b, c, d: [mul(a, c), add(mul(b, c), d)], [scalar] * 4)
         total = stage_closed(lambda a, b: [add(a, b)], [integer, integer])
         one, two = np.float32(1), np.float32(2)
@@ -192,17 +193,19 @@ def halves(values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     return list(values[:middle]), list(values[middle:])
 
 
-def fold_from(jaxpr: Jaxpr, operands: Sequence[Any], initial: Sequence[Any], dimensions: tuple[int, ...]) -> list[Any]:
-    """Fold `dimensions` by a program on scalars, from initial values that have the shape of the result."""
+def reduce_from(
+    jaxpr: Jaxpr, operands: Sequence[Any], initial: Sequence[Any], dimensions: tuple[int, ...]
+) -> list[Any]:
+    """Reduce `dimensions` by a function of scalars, from initial values that have the shape of the result."""
     merged = [flattened(x, dimensions) for x in operands]
     if merged[0].shape[0] == 0:
         return list(initial)
-    values = folded(lambda left, right: apply_everywhere(jaxpr, [*left, *right]), merged)
+    values = reduced(lambda left, right: apply_everywhere(jaxpr, [*left, *right]), merged)
     return apply_everywhere(jaxpr, [*initial, *values])
 
 
 @primitive
-class reduce_prod(Fold):
+class reduce_prod(CheckedReduction):
     """Product over `axes`; reduced-precision floats accumulate wider."""
 
     ulp = {"": 2.0}
@@ -224,7 +227,7 @@ class reduce_prod(Fold):
         merged = flattened(x, axes)
         if merged.shape[0] == 0:
             return broadcast_in_dim(np.ones((), merged.dtype), shape=merged.shape[1:], broadcast_dimensions=())
-        return folded(lambda left, right: [mul(left[0], right[0])], [merged])[0]
+        return reduced(lambda left, right: [mul(left[0], right[0])], [merged])[0]
 
     def samples(self) -> Any:
         yield Sample(ramp(3, 4), axes=(1,))
@@ -239,7 +242,7 @@ class reduce_prod(Fold):
         yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), axes=(0,), differentiable=False)
 
 
-class Logical(Fold):
+class Logical(CheckedReduction):
     """A reduction by a logical operation, bit by bit for integers."""
 
     kinds = "biu"

@@ -1,4 +1,4 @@
-"""Folds over sliding windows, and choosing an element of each window to read from or to add to."""
+"""Reductions over sliding windows, and choosing an element of each window to read from or to add to."""
 
 from __future__ import annotations
 
@@ -53,26 +53,26 @@ def geometry(
         shape, window_dimensions, window_strides, padding, base_dilation or ones, window_dilation or ones, strict=True
     )
     return [
-        Window(size, window, stride, low, high, base, spread)
-        for size, window, stride, (low, high), base, spread in rows
+        Window(size, window, stride, low, high, base, dilation)
+        for size, window, stride, (low, high), base, dilation in rows
     ]
 
 
 def check_parameters(name: str, shape: Shape, params: Params) -> list[Window]:
-    """The windows over an operand, after a look at their sizes, strides and dilations."""
+    """The windows over an operand; errors for wrong sizes, strides and dilations."""
     for key in WINDOW_PARAMETERS:
-        given = params.get(key)
-        if given is None:
+        values = params.get(key)
+        if values is None:
             continue
-        if len(given) != len(shape):
-            raise fail(f"{name} got {key} {given} for an operand of shape {shape}.", fix="give one for each dimension")
-        if key != "padding" and any(value < 1 for value in given):
-            raise fail(f"{name} needs {key} of at least 1, got {given}.")
+        if len(values) != len(shape):
+            raise fail(f"{name} got {key} {values} for an operand of shape {shape}.", fix="give one for each dimension")
+        if key != "padding" and any(value < 1 for value in values):
+            raise fail(f"{name} needs {key} of at least 1, got {values}.")
     return geometry(shape, **params)
 
 
 def check_windows(name: str, shape: Shape, params: Params) -> list[Window]:
-    """The windows over an operand, after a look at all parameters."""
+    """The windows over an operand; errors for any wrong parameter."""
     windows = check_parameters(name, shape, params)
     if any(isinstance(w.padded, int) and w.padded < 0 for w in windows):
         raise fail(f"{name} cannot crop {params['padding']} from an operand of shape {shape}.")
@@ -85,24 +85,24 @@ def counts(windows: Sequence[Window]) -> Shape:
 
 
 def padding_config(windows: Sequence[Window]) -> tuple[tuple[Any, Any, int], ...]:
-    """The padding that spreads out and surrounds the operand."""
+    """The padding between and around the elements of the operand."""
     return tuple((w.low, w.high, w.lhs_dilation - 1) for w in windows)
 
 
-def spread(x: np.ndarray, value: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
-    """A NumPy operand spread out and surrounded by `value`."""
+def with_padding(x: np.ndarray, value: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
+    """A NumPy operand with `value` as padding between and around its elements."""
     card: Any = pad
     return card.eval(x, value, padding_config=padding_config(windows))
 
 
 def inserted(dim: int, params: Params) -> Params:
-    """Window parameters with a dimension at `dim` that windows do not touch."""
-    made = dict(params)
+    """Window parameters with a dimension at `dim` along which windows have size 1."""
+    result = dict(params)
     for key in WINDOW_PARAMETERS:
-        given = params.get(key)
-        if given is not None:
-            made[key] = (*given[:dim], (0, 0) if key == "padding" else 1, *given[dim:])
-    return made
+        values = params.get(key)
+        if values is not None:
+            result[key] = (*values[:dim], (0, 0) if key == "padding" else 1, *values[dim:])
+    return result
 
 
 def untouched(windows: Sequence[Window]) -> tuple[str | None, ...]:
@@ -112,20 +112,20 @@ def untouched(windows: Sequence[Window]) -> tuple[str | None, ...]:
 
 def elements(x: np.ndarray, window: Window, axis: int) -> Any:
     """For each element of a window along `axis`, its values in all windows."""
-    for number in range(window.window):  # type: ignore[arg-type]
-        start = number * window.rhs_dilation
+    for i in range(window.window):  # type: ignore[arg-type]
+        start = i * window.rhs_dilation
         stop = start + max(0, (window.count - 1) * window.stride + 1)
         yield x[(slice(None),) * axis + (slice(start, stop, window.stride),)]
 
 
-# ----------------------------------------------------------------------------------------------------- folds by a name
+# ------------------------------------------------------------------------------------------------ reductions by a name
 
 
 WINDOWED = hero("window", materialized=None)
 
 
-class WindowFold(Primitive):
-    """Each result element folds one window of the operand; padding does not contribute."""
+class WindowReduction(Primitive):
+    """Each result element reduces one window of the operand; padding does not contribute."""
 
     kinds: ClassVar[str] = "biuf"
     ufunc: Any
@@ -142,7 +142,7 @@ class WindowFold(Primitive):
 
     def eval(self, x: Any, **params: Any) -> Any:
         windows = geometry(x.shape, **params)
-        result = wide(spread(x, self.initial(x.dtype), windows))
+        result = wide(with_padding(x, self.initial(x.dtype), windows))
         # One dimension at a time: the work is the sum of the window's sizes rather than their product.
         for axis, window in enumerate(windows):
             parts = elements(result, window, axis)
@@ -176,15 +176,15 @@ def window_samples() -> Any:
     """Operands whose windows have no ties, and window parameters of every sort."""
     x = np.array([[2.0, -1.5, 3.25, 0.5], [-2.25, 1.0, 0.25, 2.75], [-0.5, 1.75, -1.0, 3.75]], np.float32)
 
-    def parameters(size: Any, stride: Any, padding: Any, base: Any = None, spread: Any = None) -> Params:
+    def parameters(size: Any, stride: Any, padding: Any, base: Any = None, dilation: Any = None) -> Params:
         ones = (1,) * len(size)
-        values = (size, stride, padding, base or ones, spread or ones)
+        values = (size, stride, padding, base or ones, dilation or ones)
         return dict(zip(WINDOW_PARAMETERS, values, strict=True))
 
     yield x, parameters((2, 2), (1, 1), ((0, 0), (0, 0)))
     yield x, parameters((2, 3), (2, 1), ((0, 1), (1, 1)))
     yield x, parameters((1, 2), (1, 2), ((0, 0), (0, 0)))
-    yield x, parameters((2, 2), (1, 2), ((1, 0), (2, 1)), spread=(1, 2))
+    yield x, parameters((2, 2), (1, 2), ((1, 0), (2, 1)), dilation=(1, 2))
     yield x[0], parameters((3,), (2,), ((1, 1),), base=(2,))
     yield x[0], parameters((2,), (1,), ((-1, 0),))
     yield x[0], parameters((5,), (1,), ((0, 0),))
@@ -193,7 +193,7 @@ def window_samples() -> Any:
 
 
 @primitive
-class reduce_window_sum(WindowFold):
+class reduce_window_sum(WindowReduction):
     """The sum of each window; reduced-precision floats accumulate wider."""
 
     kinds = "iufc"
@@ -206,7 +206,7 @@ class reduce_window_sum(WindowFold):
         return np.zeros((), dtype)
 
     def transpose(self, cotangent: Any, x: Any, **params: Any) -> Sequence[Any]:
-        # Each operand element gets the cotangents of the windows it is in: windows over the spread-out cotangent.
+        # Each operand element gets the cotangents of the windows it is in: windows over the dilated cotangent.
         windows = geometry(x.aval.shape, **params)
         back = reduce_window_sum(
             cotangent,
@@ -224,7 +224,7 @@ class reduce_window_sum(WindowFold):
             yield Sample((x * (1 + 2j)).astype(np.complex64), **params)
 
 
-class WindowExtremum(WindowFold):
+class WindowExtremum(WindowReduction):
     """The extreme element of each window; the derivative goes to the first one."""
 
     select_prim: Any
@@ -253,13 +253,13 @@ class reduce_window_min(WindowExtremum):
     operation = "min"
 
 
-# ------------------------------------------------------------------------------------------------ folds by a program
+# --------------------------------------------------------------------------------------------- reductions by a jaxpr
 
 
 @primitive
 class reduce_window(Primitive):
-    """Fold each window of the first half of the operands by the program `jaxpr` on scalars, from the initial values in
-    the second half, which are also the padding. The program must be associative; the order of the elements is kept."""
+    """Reduce each window of the first half of the operands by `jaxpr`, a function of scalars, from the initial values
+    in the second half, which are also the padding. The function must be associative; elements are taken in order."""
 
     multiple_results = True
 
@@ -278,7 +278,7 @@ class reduce_window(Primitive):
         config = padding_config(windows)
         padded = [pad(x, i, padding_config=config) for x, i in zip(operands, initial, strict=True)]
         full = [broadcast_in_dim(i, shape=counts(windows), broadcast_dimensions=()) for i in initial]
-        return fold_windows(jaxpr, padded, full, windows)
+        return reduce_windows(jaxpr, padded, full, windows)
 
     def definition(self, *args: Any, **params: Any) -> list[Any]:
         return self.decompose(*args, **params)
@@ -287,12 +287,12 @@ class reduce_window(Primitive):
         self, axis: Axis, args: Any, dims: Any, *, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any
     ) -> tuple[list[Any], list[int]]:
         (operands, initial), (operand_dims, initial_dims) = halves(args), halves(dims)
-        places = [0] * len(operands)
+        out_dims = [0] * len(operands)
         operands = [batched_at_front(x, d, axis) for x, d in zip(operands, operand_dims, strict=True)]
         lifted = inserted(0, params)
         if all(d is None for d in initial_dims):
-            return reduce_window(*operands, *initial, jaxpr=jaxpr, consts=consts, **lifted), places
-        # Each element of the batch starts from its own values, which the primitive does not say.
+            return reduce_window(*operands, *initial, jaxpr=jaxpr, consts=consts, **lifted), out_dims
+        # Each element of the batch starts from its own values, which the primitive has no parameter for.
         windows = geometry(type_of(operands[0]).shape, **lifted)  # type: ignore[attr-defined]
         inner, shape = padding_config(windows[1:]), counts(windows)
         padded, full = [], []
@@ -300,7 +300,7 @@ class reduce_window(Primitive):
         for x, i, d in zip(operands, initial, initial_dims, strict=True):
             padded.append(card.batch(axis, (x, i), (0, d), padding_config=inner)[0])
             full.append(broadcast_in_dim(i, shape=shape, broadcast_dimensions=() if d is None else (0,)))
-        return fold_windows(jaxpr, padded, full, windows), places
+        return reduce_windows(jaxpr, padded, full, windows), out_dims
 
     def factors(self, *types: ArrayType, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any) -> AxisFactors:
         names, count = untouched(geometry(types[0].shape, **params)), len(types) // 2
@@ -317,8 +317,8 @@ class reduce_window(Primitive):
             yield Sample(x, x + 0.5, one, zero, jaxpr=affine, consts=(), **params)
 
 
-def fold_windows(jaxpr: Jaxpr, padded: Sequence[Any], initial: Sequence[Any], windows: Sequence[Window]) -> list[Any]:
-    """Fold each window of padded operands by a program on scalars, from initial values in the shape of the result."""
+def reduce_windows(jaxpr: Jaxpr, padded: Sequence[Any], initial: Sequence[Any], windows: Sequence[Window]) -> list[Any]:
+    """Reduce each window of padded operands by a function of scalars, from initial values in the result's shape."""
     if 0 in counts(windows):
         return list(initial)
     values = list(padded)
@@ -332,11 +332,11 @@ def fold_windows(jaxpr: Jaxpr, padded: Sequence[Any], initial: Sequence[Any], wi
 
 
 def runs(jaxpr: Jaxpr, values: list[Any], axis: int, window: Window) -> list[Any]:
-    """Fold the window that starts at each place of `axis`, by doubling: runs of 1, 2, 4, ... elements are joined."""
+    """Reduce the window that starts at each index of `axis`, by doubling: runs of 1, 2, 4, ... are combined."""
     step, size = window.rhs_dilation, values[0].shape[axis]
     wanted: int = window.window  # type: ignore[assignment]
 
-    def joined(left: list[Any], right: list[Any], distance: int, length: int) -> list[Any]:
+    def extended(left: list[Any], right: list[Any], distance: int, length: int) -> list[Any]:
         """Runs followed by those that start `distance` elements later, `length` elements together."""
         room, offset = size - (length - 1) * step, distance * step
         first = [part(v, 0, room, 1, axis) for v in left]
@@ -346,11 +346,11 @@ def runs(jaxpr: Jaxpr, values: list[Any], axis: int, window: Window) -> list[Any
     found: list[Any] = []
     while True:
         if wanted & length:
-            found = joined(found, doubled, covered, covered + length) if covered else doubled
+            found = extended(found, doubled, covered, covered + length) if covered else doubled
             covered += length
         if covered == wanted:
             return found
-        doubled = joined(doubled, doubled, length, 2 * length)
+        doubled = extended(doubled, doubled, length, 2 * length)
         length *= 2
 
 
@@ -362,14 +362,14 @@ def chosen(operand: np.ndarray, keep: Callable[[Any, Any], Any], windows: Sequen
 
     Going through a window, the element chosen so far stays while `keep(chosen, next)` holds.
     """
-    places = np.arange(operand.size).reshape(operand.shape)
-    all_places = _by_element(spread(places, np.array(-1), windows), windows)
-    all_values = _by_element(spread(operand, np.zeros((), operand.dtype), windows), windows)
-    place, value = all_places[0], all_values[0]
-    for next_place, next_value in zip(all_places[1:], all_values[1:], strict=True):
-        moves = (next_place >= 0) & ((place < 0) | ~np.asarray(keep(value, next_value)))
-        place, value = np.where(moves, next_place, place), np.where(moves, next_value, value)
-    return place
+    positions = np.arange(operand.size).reshape(operand.shape)
+    all_positions = _by_element(with_padding(positions, np.array(-1), windows), windows)
+    all_values = _by_element(with_padding(operand, np.zeros((), operand.dtype), windows), windows)
+    position, value = all_positions[0], all_values[0]
+    for next_position, next_value in zip(all_positions[1:], all_values[1:], strict=True):
+        replaced = (next_position >= 0) & ((position < 0) | ~np.asarray(keep(value, next_value)))
+        position, value = np.where(replaced, next_position, position), np.where(replaced, next_value, value)
+    return position
 
 
 def _by_element(x: np.ndarray, windows: Sequence[Window]) -> list[np.ndarray]:
@@ -383,7 +383,7 @@ def _by_element(x: np.ndarray, windows: Sequence[Window]) -> list[np.ndarray]:
 class Chosen(Primitive):
     """Linear in its first operand; the second, in whose windows an element is chosen, has no derivative.
 
-    An element stays chosen while it stands in the relation `select_prim` to those after it.
+    An element stays chosen while `select_prim(element, later)` is true of those after it.
     """
 
     linear = (0,)
@@ -403,7 +403,7 @@ class Chosen(Primitive):
 
 @primitive
 class select_and_gather_add(Chosen):
-    """From each window, the tangent at the place of the element chosen in the operand."""
+    """From each window, the tangent at the position of the element chosen in the operand."""
 
     def type(self, tangents: ArrayType, operand: ArrayType, *, select_prim: Any, **params: Any) -> ArrayType:
         check_kind(self.name, operand.dtype, "biuf")
@@ -414,10 +414,10 @@ class select_and_gather_add(Chosen):
         return tangents.plain_of_shape(counts(check_windows(self.name, operand.shape, params)))
 
     def eval(self, tangents: Any, operand: Any, *, select_prim: Any, **params: Any) -> Any:
-        place = chosen(operand, select_prim.eval, geometry(operand.shape, **params))
+        position = chosen(operand, select_prim.eval, geometry(operand.shape, **params))
         if not operand.size:
-            return np.zeros(place.shape, tangents.dtype)
-        return np.where(place >= 0, tangents.reshape(-1)[place], np.zeros((), tangents.dtype))
+            return np.zeros(position.shape, tangents.dtype)
+        return np.where(position >= 0, tangents.reshape(-1)[position], np.zeros((), tangents.dtype))
 
     def transpose(self, cotangent: Any, tangents: Any, operand: Any, **params: Any) -> Sequence[Any]:
         return [select_and_scatter_add(cotangent, operand, **params), None]
@@ -430,7 +430,7 @@ class select_and_gather_add(Chosen):
 
 @primitive
 class select_and_scatter_add(Chosen):
-    """Add each source element to the place of the element chosen in its window of the operand; zero elsewhere."""
+    """Add each source element at the position of the element chosen in its window of the operand; zero elsewhere."""
 
     def type(self, source: ArrayType, operand: ArrayType, *, select_prim: Any, **params: Any) -> ArrayType:
         check_kind(self.name, operand.dtype, "biuf")
@@ -442,11 +442,11 @@ class select_and_scatter_add(Chosen):
         return source.plain_of_shape(operand.shape)
 
     def eval(self, source: Any, operand: Any, *, select_prim: Any, **params: Any) -> Any:
-        place = chosen(operand, select_prim.eval, geometry(operand.shape, **params))
+        position = chosen(operand, select_prim.eval, geometry(operand.shape, **params))
         values = wide(source)
         result = np.zeros(operand.size, values.dtype)
-        held = place >= 0
-        np.add.at(result, place[held], values[held])
+        held = position >= 0
+        np.add.at(result, position[held], values[held])
         return result.reshape(operand.shape).astype(source.dtype)
 
     def transpose(self, cotangent: Any, source: Any, operand: Any, **params: Any) -> Sequence[Any]:
@@ -463,10 +463,10 @@ class select_and_scatter_add(Chosen):
 
 @primitive
 class select_and_scatter(Primitive):
-    """Combine each source element, by the program `scatter_jaxpr`, into the place of the element that the program
-    `select_jaxpr` chooses in its window of the operand; every place starts from the initial value."""
+    """Combine each source element, by `scatter_jaxpr`, with the result at the position of the element that
+    `select_jaxpr` chooses in its window of the operand; results start from the initial value."""
 
-    jvp = No("it may choose and combine by any program; for pooling use lax.reduce_window, which has a derivative")
+    jvp = No("it may choose and combine by any function; for pooling use lax.reduce_window, which has a derivative")
 
     def type(
         self,
@@ -503,16 +503,16 @@ class select_and_scatter(Primitive):
                 return np.asarray(storage_of(apply_everywhere(jaxpr, arrays)[0]))
 
         windows = geometry(operand.shape, **_windows_of(params))
-        place = chosen(operand, lambda a, b: everywhere(select_jaxpr, a, b), windows).reshape(-1)
-        values, place = source.reshape(-1)[place >= 0], place[place >= 0]
+        position = chosen(operand, lambda a, b: everywhere(select_jaxpr, a, b), windows).reshape(-1)
+        values, position = source.reshape(-1)[position >= 0], position[position >= 0]
         result = np.full(operand.size, initial, operand.dtype)
-        # Sources for one place are combined one after the other: each round takes the next one of every place.
-        order = np.argsort(place, kind="stable")
-        place, values = place[order], values[order]
-        turn = np.arange(place.size) - np.searchsorted(place, place)
-        for number in range(turn.max(initial=-1) + 1):
-            now = place[turn == number]
-            result[now] = everywhere(scatter_jaxpr, result[now], values[turn == number])
+        # Sources for one position are combined one after the other: each round takes the next one of every position.
+        order = np.argsort(position, kind="stable")
+        position, values = position[order], values[order]
+        rank = np.arange(position.size) - np.searchsorted(position, position)
+        for i in range(rank.max(initial=-1) + 1):
+            now = position[rank == i]
+            result[now] = everywhere(scatter_jaxpr, result[now], values[rank == i])
         return result.reshape(operand.shape)
 
     def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
@@ -548,13 +548,13 @@ class select_and_scatter(Primitive):
                 continue
             short = {k: params[k] for k in WINDOW_PARAMETERS[:3]}
             source = ramp(*counts(geometry(x.shape, **short)))  # type: ignore[arg-type]
-            programs: Params = {
+            computations: Params = {
                 "select_jaxpr": selects,
                 "select_consts": (),
                 "scatter_jaxpr": scatters,
                 "scatter_consts": (),
             }
-            yield Sample(x, source, np.float32(2), differentiable=False, **programs, **short)
+            yield Sample(x, source, np.float32(2), differentiable=False, **computations, **short)
 
 
 def _windows_of(params: Params) -> Params:

@@ -26,7 +26,7 @@ from weft.ir.jaxpr import Equation, Literal
 from weft.primitives.contraction.convolution_shapes import Window
 from weft.primitives.reduction.window import (
     WINDOW_PARAMETERS,
-    WindowFold,
+    WindowReduction,
     geometry,
     select_and_gather_add,
     select_and_scatter,
@@ -47,7 +47,7 @@ def emit_window(fusion: Fusion) -> Emission:
     assert hero is not None
     if any(0 in v.aval.shape for v in fusion.jaxpr.outvars):  # type: ignore[attr-defined]
         return fusion.finish()
-    if isinstance(hero.primitive, WindowFold):
+    if isinstance(hero.primitive, WindowReduction):
         _emit_reduction(fusion, windows_of(hero, hero.invars[0]))
     else:
         CHOICES[hero.primitive](fusion, hero)
