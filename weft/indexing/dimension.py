@@ -1,4 +1,4 @@
-"""Dimensions of shapes: an int, or an expression over symbols that stand for sizes.
+"""Dimensions of shapes: an int, or an expression over symbols for sizes.
 
 Type rules are written with these functions, so that a symbolic batch size passes through them; with ints each is the
 plain integer operation after one check of the type.
@@ -215,7 +215,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "mod": operator.mod,
 }
 _RELATIONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    # Each gives the expression that the relation says is nonnegative.
+    # Each returns the expression that the relation says is nonnegative.
     ast.GtE: lambda left, right: left - right,
     ast.Gt: lambda left, right: left - right - 1,
     ast.LtE: lambda left, right: right - left,
@@ -237,16 +237,16 @@ def parse_shape(
 ) -> Shape:
     """Read a shape such as "(b, t, 2*b)", with or without the parentheses.
 
-    `constraints` are comparisons such as "b >= 8" or "t <= 4*b". Where `like` is given, "_" takes the size at that
-    place and "..." all the sizes there.
+    `constraints` are comparisons such as "b >= 8" or "t <= 4*b". Where `like` is given, "_" is the size of the
+    same dimension of it, and "..." all of its sizes there.
     """
     if not text.strip().strip("()").strip():
         return ()
     tree = _parse(text)
     parts = list(tree.elts) if isinstance(tree, ast.Tuple | ast.List) else [tree]
-    dots = [place for place, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...]
+    dots = [i for i, part in enumerate(parts) if isinstance(part, ast.Constant) and part.value is ...]
     if len(dots) > 1 or (dots and like is None):
-        raise ValueError(f'"..." may stand once in a shape, together with like=. Received: {text!r}')
+        raise ValueError(f'"..." may be once in a shape, together with like=. Received: {text!r}')
     if dots:
         assert like is not None
         blanks = [ast.Name("_") for _ in range(len(like) - len(parts) + 1)]
@@ -255,11 +255,11 @@ def parse_shape(
         raise ValueError(f"{text!r} has {len(parts)} dimensions, but like={shape_text(like)} has {len(like)}")
     names = _with_bounds(constraints, known or {})
     result = []
-    for place, part in enumerate(parts):
+    for i, part in enumerate(parts):
         if isinstance(part, ast.Name) and part.id == "_":
             if like is None:
-                raise ValueError(f'"_" stands for a size of like=, which was not given. Received: {text!r}')
-            result.append(as_dimension(like[place]))
+                raise ValueError(f'"_" is a size of like=, which was not given. Received: {text!r}')
+            result.append(as_dimension(like[i]))
         else:
             result.append(as_dimension(_evaluate(part, text, names)))
     return tuple(result)
@@ -326,18 +326,18 @@ def _read_constraint(text: str) -> tuple[str, bool, Dimension]:
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _RELATIONS:
         left, right = _evaluate(node.left, text, {}), _evaluate(node.comparators[0], text, {})
         nonnegative = _RELATIONS[type(node.ops[0])](left, right)
-        # The symbol that stands alone is the one that is bounded; failing that, any symbol that can be.
+        # The symbol that is alone on one side is the one that is bounded; failing that, any symbol that can be.
         for found in sorted(symbols_of(nonnegative), key=lambda s: (s is not left, s is not right)):
             split = linear_in(nonnegative, found)
             if split is None:
                 continue
-            slope, rest = split
-            if slope == 1:
+            coefficient, rest = split
+            if coefficient == 1:
                 return found.name, True, -rest
-            if slope == -1:
+            if coefficient == -1:
                 return found.name, False, rest
-            if isinstance(slope, int) and isinstance(rest, int):
-                return found.name, slope > 0, -(rest // slope) if slope > 0 else rest // -slope
+            if isinstance(coefficient, int) and isinstance(rest, int):
+                return found.name, coefficient > 0, -(rest // coefficient) if coefficient > 0 else rest // -coefficient
     raise ValueError(
         f'A constraint bounds one symbol by <, <=, > or >=, as in "b >= 8" or "t <= 4*b". Received: {text!r}'
     )

@@ -330,14 +330,14 @@ def _intern(kind: type[Any], **fields: Any) -> Any:
     key = (kind, *fields.values())
     found = _interned.get(key)
     if found is None:
-        made = object.__new__(kind)
-        made._order = made._range = made._symbols = None
+        created = object.__new__(kind)
+        created._order = created._range = created._symbols = None
         for name, value in fields.items():
-            setattr(made, name, value)
+            setattr(created, name, value)
         with _interning:
             found = _interned.get(key)
             if found is None:
-                found = _interned[key] = made
+                found = _interned[key] = created
     return found
 
 
@@ -392,24 +392,24 @@ def definitely_nonnegative(value: Integer) -> bool:
         split = linear_in(value, symbol)
         if split is None:
             continue
-        slope, rest = split
-        sign = range_of(slope)
+        coefficient, rest = split
+        sign = range_of(coefficient)
         bound = symbol.lower if sign.lower >= 0 else symbol.upper if sign.upper <= 0 else None
-        if bound is not None and definitely_nonnegative(add(multiply(slope, bound), rest)):
+        if bound is not None and definitely_nonnegative(add(multiply(coefficient, bound), rest)):
             return True
     return False
 
 
 def linear_in(value: Integer, symbol: Symbol) -> tuple[Integer, Integer] | None:
-    """`(slope, rest)`, free of the symbol, with `value == slope * symbol + rest`; None where there are none."""
-    slope: list[Term] = []
+    """`(coefficient, rest)`, free of the symbol, with `value == coefficient * symbol + rest`, or None."""
+    linear: list[Term] = []
     rest: list[Term] = []
     for monomial, coefficient in terms_of(value):
         others = tuple(atom for atom in monomial if atom is not symbol)
         if len(monomial) - len(others) > 1 or any(symbol in atom.symbols for atom in others):
             return None
-        (rest if len(others) == len(monomial) else slope).append((others, coefficient))
-    return from_terms(slope), from_terms(rest)
+        (rest if len(others) == len(monomial) else linear).append((others, coefficient))
+    return from_terms(linear), from_terms(rest)
 
 
 def _decide(left: Integer, relation: str, right: Integer, difference: Integer) -> bool:
@@ -471,7 +471,7 @@ def _recombine(total: Coefficients) -> None:
     """Undo divisions in place: `d*(n//d) + n%d -> n`, `n - d*(n//d) -> n%d`, `n - n%d -> d*(n//d)`, and the like.
 
     The first rule also applies when more of `n//d` is there than needed, so that the form does not depend on the
-    order of additions. The limit on steps is never near in practice; it makes it plain that this ends.
+    order of additions. The limit on steps is never near in practice; it shows that this ends.
     """
     for _ in range(8 * len(total)):
         if not any(
@@ -510,8 +510,8 @@ def _join_remainders(total: Coefficients, monomial: Monomial, coefficient: int, 
     ]:
         if modulo(quotient, other.divisor) is other:
             polynomial.accumulate(total, [(monomial, -coefficient), ((other,), -needed)])
-            joined = modulo(atom.dividend, multiply(atom.divisor, other.divisor))
-            polynomial.accumulate(total, polynomial.scaled(terms_of(joined), (), coefficient))
+            merged = modulo(atom.dividend, multiply(atom.divisor, other.divisor))
+            polynomial.accumulate(total, polynomial.scaled(terms_of(merged), (), coefficient))
             return True
     return False
 
@@ -636,7 +636,7 @@ def modulo(dividend: Integer, divisor: Integer) -> Integer:
 
 
 def _atom(kind: type[Division], dividend: Integer, divisor: Integer) -> Expression:
-    """The division as it stands."""
+    """The division as an atom of its own."""
     if isinstance(divisor, int) and divisor == 0:
         raise ZeroDivisionError(f"division of {dividend} by zero")
     result: Expression = _intern(kind, dividend=dividend, divisor=divisor)
@@ -750,15 +750,15 @@ def _extremum(sign: int, values: Iterable[Integer]) -> Integer:
     for value in values:
         nested = type(value) is Extremum and value.sign == sign
         flat.update(dict.fromkeys(value.arguments if nested else (_operand(value),)))  # type: ignore[union-attr]
-    kept: list[Integer] = []
+    candidates: list[Integer] = []
     for value in sorted(flat, key=_order_of):
 
         def beaten_by(other: Integer, loser: Integer = value) -> bool:
             return definitely_nonnegative(multiply(add(loser, multiply(other, -1)), sign))
 
-        if not any(beaten_by(other) for other in kept):
-            kept = [other for other in kept if not beaten_by(value, other)] + [value]
-    return kept[0] if len(kept) == 1 else _intern(Extremum, arguments=tuple(kept), sign=sign)
+        if not any(beaten_by(other) for other in candidates):
+            candidates = [other for other in candidates if not beaten_by(value, other)] + [value]
+    return candidates[0] if len(candidates) == 1 else _intern(Extremum, arguments=tuple(candidates), sign=sign)
 
 
 def substitute(value: Integer, values: Substitution) -> Any:

@@ -69,7 +69,7 @@ class Constraint:
         return Constraint(*(substitute(part, values) for part in (self.expression, self.low, self.high)))
 
     def holds(self, values: Substitution) -> Any:
-        """Whether the condition holds, at each place of the arrays put in for the symbols."""
+        """Whether the condition holds, for each element of the arrays that are substituted for the symbols."""
         expression, low, high = (substitute(part, values) for part in (self.expression, self.low, self.high))
         return (low <= expression) & (expression <= high)
 
@@ -80,7 +80,7 @@ class Constraint:
 
 
 class Source(NamedTuple):
-    """One place that an element of a result may come from: an operand, where in it, and under which condition.
+    """Where an element of a result may come from: an operand, the index in it, and the condition.
 
     An operation has a sequence of them, and the first whose condition holds is the one that is read.
     """
@@ -116,7 +116,7 @@ class IndexMap:
         shape: Sequence[Dimension], results: Iterable[Integer], constraints: Iterable[Constraint] = ()
     ) -> IndexMap:
         """A map from indices `d0, d1, ...` of a shape; `indices(shape)` are the symbols to build the results from."""
-        dims = tuple((f"d{number}", size) for number, size in enumerate(shape))
+        dims = tuple((f"d{i}", size) for i, size in enumerate(shape))
         return IndexMap(dims, tuple(results), tuple(constraints))
 
     @staticmethod
@@ -128,7 +128,7 @@ class IndexMap:
     def permutation(shape: Sequence[Dimension], order: Sequence[int]) -> IndexMap:
         """The map `(d0, d1, ...) -> (d[order[0]], d[order[1]], ...)`."""
         symbols = indices(shape)
-        return IndexMap.over(shape, (symbols[number] for number in order))
+        return IndexMap.over(shape, (symbols[i] for i in order))
 
     @property
     def shape(self) -> Shape:
@@ -148,7 +148,7 @@ class IndexMap:
         return tuple(substitute(result, values) for result in self.results)
 
     def then(self, following: IndexMap) -> IndexMap:
-        """This map first, `following` on its results: from indices of this one's domain to what `following` gives."""
+        """This map first, then `following` on its results."""
         if len(following.dims) != len(self.results):
             raise ValueError(
                 f"A map of {len(following.dims)} dims cannot follow one with {len(self.results)} results. "
@@ -161,35 +161,35 @@ class IndexMap:
     def substitute(self, values: Substitution) -> IndexMap:
         """Replace symbolic sizes (not the dims) in sizes, results and constraints."""
         dims = tuple((name, substitute(size, values)) for name, size in self.dims)
-        moved = IndexMap(dims, ())
+        resized = IndexMap(dims, ())
         # A size that changes changes the bounds of its index, and so the symbol.
-        everything = {**values, **dict(zip(self.symbols, moved.symbols, strict=True))}
+        everything = {**values, **dict(zip(self.symbols, resized.symbols, strict=True))}
         results = tuple(substitute(result, everything) for result in self.results)
         constraints = tuple(constraint.substitute(everything) for constraint in self.constraints)
         return IndexMap(dims, results, constraints).simplify()
 
     def simplify(self) -> IndexMap:
-        """The same map with what follows from sizes and constraints made use of.
+        """The same map, simplified by what follows from sizes and constraints.
 
         An index into a dimension of size 1 is 0; a constraint that always holds is dropped; a constraint on one index
         narrows its range, within which results may get simpler.
         """
         ones = {symbol: 0 for symbol, (_, size) in zip(self.symbols, self.dims, strict=True) if size == 1}
         constraints = dict.fromkeys(constraint.substitute(ones) for constraint in self.constraints)
-        kept = tuple(constraint for constraint in constraints if not constraint.always_holds())
+        remaining = tuple(constraint for constraint in constraints if not constraint.always_holds())
         results = tuple(substitute(result, ones) for result in self.results)
-        for symbol in self.symbols if kept else ():
-            narrower = self._narrowed(symbol, kept)
+        for symbol in self.symbols if remaining else ():
+            narrower = self._narrowed(symbol, remaining)
             if narrower is not symbol:
                 there = tuple(substitute(result, {symbol: narrower}) for result in results)
                 results = tuple(substitute(result, {narrower: symbol}) for result in there)
-        if same_shape(results, self.results) and kept == self.constraints:
+        if same_shape(results, self.results) and remaining == self.constraints:
             return self
-        return IndexMap(self.dims, results, kept)
+        return IndexMap(self.dims, results, remaining)
 
     @staticmethod
     def _narrowed(symbol: Symbol, constraints: Iterable[Constraint]) -> Symbol:
-        """The symbol with the bounds that constraints of the form `low <= slope*symbol + rest <= high` leave it."""
+        """The symbol with the bounds that constraints `low <= coefficient*symbol + rest <= high` leave it."""
         known = symbol.range
         for constraint in constraints:
             if symbols_of(constraint.expression) != (symbol,):
@@ -198,9 +198,9 @@ class IndexMap:
             low, high = range_of(constraint.low), range_of(constraint.high)
             if split is None or not (isinstance(split[0], int) and low.is_constant and high.is_constant):
                 continue
-            slope, rest = split
-            interval = (Range(low.lower, high.upper) - range_of(rest)) * (1 if slope > 0 else -1)
-            steps = slope if slope > 0 else -slope
+            coefficient, rest = split
+            interval = (Range(low.lower, high.upper) - range_of(rest)) * (1 if coefficient > 0 else -1)
+            steps = coefficient if coefficient > 0 else -coefficient
             known = known.intersect(Range(-((-interval.lower) // steps), interval.upper // steps)) or known
         if known == symbol.range:
             return symbol
@@ -225,21 +225,21 @@ class IndexMap:
         return self.as_permutation() is not None
 
     def as_permutation(self) -> tuple[int, ...] | None:
-        """The number of the dim that each result is, or None where the results are not the dims in some order."""
+        """Which dim each result is, or None where the results are not the dims in some order."""
         if self.constraints or len(self.results) != len(self.dims):
             return None
-        # A dimension of size 1 is written 0 after simplification, and any of them may stand for it.
-        places = {symbol: number for number, symbol in enumerate(self.symbols)}
-        ones = [number for number, (_, size) in enumerate(self.dims) if size == 1]
+        # A dimension of size 1 is written 0 after simplification, and may be any of them.
+        dim_of = {symbol: dim for dim, symbol in enumerate(self.symbols)}
+        ones = [dim for dim, (_, size) in enumerate(self.dims) if size == 1]
         order: list[int | None] = []
         for result in self.results:
-            order.append(places.get(result) if isinstance(result, Symbol) else None)
+            order.append(dim_of.get(result) if isinstance(result, Symbol) else None)
             if order[-1] in ones:
                 ones.remove(order[-1])
-        for place, (result, number) in enumerate(zip(self.results, order, strict=True)):
-            if number is None and result == 0 and ones:
-                order[place] = ones.pop(ones.index(place)) if place in ones else ones.pop(0)
-        found = tuple(number for number in order if number is not None)
+        for i, (result, dim) in enumerate(zip(self.results, order, strict=True)):
+            if dim is None and result == 0 and ones:
+                order[i] = ones.pop(ones.index(i)) if i in ones else ones.pop(0)
+        found = tuple(dim for dim in order if dim is not None)
         return found if sorted(found) == list(range(len(self.dims))) else None
 
     def is_bijection(self, onto: Sequence[Dimension]) -> bool:
@@ -249,7 +249,7 @@ class IndexMap:
         """
         order = self.as_permutation()
         if order is not None:
-            return same_shape(tuple(self.shape[number] for number in order), onto)
+            return same_shape(tuple(self.shape[dim] for dim in order), onto)
         points, target = product(self.shape), as_ints(onto)
         if points > MOST_POINTS:
             raise ValueError(f"is_bijection tries at most {MOST_POINTS} points. Received: {points}")
@@ -270,7 +270,7 @@ class IndexMap:
         return position
 
     def strides(self, strides: Sequence[Dimension]) -> tuple[Integer | None, ...]:
-        """How far the position in memory moves when each dim moves by one; None where that is not always the same.
+        """How far the position in memory moves when the index of each dim grows by 1; None where that varies.
 
         `strides` are those of the tensor that the results index.
         """
@@ -294,8 +294,8 @@ class IndexMap:
 
     def contiguous_dim(self, strides: Sequence[Dimension]) -> int | None:
         """The dim along which memory is read element after element, or None; the last where several are."""
-        moves = self.strides(strides)
-        found = [number for number, size in enumerate(self.shape) if size != 1 and moves[number] == 1]
+        steps = self.strides(strides)
+        found = [i for i, size in enumerate(self.shape) if size != 1 and steps[i] == 1]
         return found[-1] if found else None
 
     # --- on arrays
@@ -335,7 +335,7 @@ def compose(*maps: IndexMap) -> IndexMap:
 
 def indices(shape: Sequence[Dimension]) -> tuple[Symbol, ...]:
     """The symbols `d0, d1, ...` of an index into a shape."""
-    return tuple(index_symbol(f"d{number}", size) for number, size in enumerate(shape))
+    return tuple(index_symbol(f"d{i}", size) for i, size in enumerate(shape))
 
 
 def as_ints(shape: Sequence[Dimension]) -> tuple[int, ...]:
@@ -353,7 +353,7 @@ def grid(shape: Sequence[Dimension]) -> list[np.ndarray]:
 
 def row_major_strides(shape: Sequence[Dimension]) -> tuple[Dimension, ...]:
     """Strides, in elements, of a dense tensor whose last dimension is contiguous."""
-    return tuple(product(shape[number + 1 :]) for number in range(len(shape)))
+    return tuple(product(shape[i + 1 :]) for i in range(len(shape)))
 
 
 def source(operand: int, index_map: IndexMap) -> Source:
@@ -368,8 +368,8 @@ def read(shape: Sequence[Dimension], sources: Iterable[Source], operands: Sequen
     missing: np.ndarray = np.ones(sizes, np.bool_)
     for operand, index_map, condition in sources:
         valid = missing & IndexMap(index_map.dims, (), condition).holds(index)
-        place = tuple(part[valid] for part in index_map.evaluate(index))
-        result[valid] = operands[operand][place]
+        position = tuple(part[valid] for part in index_map.evaluate(index))
+        result[valid] = operands[operand][position]
         missing = missing & ~valid
     if missing.any():
         raise ValueError(f"No source holds at index {tuple(int(part) for part in np.argwhere(missing)[0])}")
@@ -392,8 +392,8 @@ def broadcast_map(
 ) -> IndexMap:
     """Operand axis i is result axis `broadcast_dimensions[i]`, repeated where the operand has size 1."""
     symbols = indices(shape)
-    places = zip(operand_shape, broadcast_dimensions, strict=True)
-    return IndexMap.over(shape, (0 if same(size, 1) else symbols[axis] for size, axis in places))
+    axes = zip(operand_shape, broadcast_dimensions, strict=True)
+    return IndexMap.over(shape, (0 if same(size, 1) else symbols[axis] for size, axis in axes))
 
 
 def slice_map(
@@ -408,12 +408,12 @@ def slice_map(
         raise ValueError(f"A slice of {shape_text(shape)} needs {len(shape)} starts, limits and strides")
     bounds = list(zip(start_indices, limit_indices, steps, strict=True))
     sizes = [maximum(ceil_divide(limit - start, step), 0) for start, limit, step in bounds]
-    moved = zip(indices(sizes), bounds, strict=True)
-    return IndexMap.over(sizes, (start + step * symbol for symbol, (start, _, step) in moved))
+    pairs = zip(indices(sizes), bounds, strict=True)
+    return IndexMap.over(sizes, (start + step * symbol for symbol, (start, _, step) in pairs))
 
 
 def reverse_map(shape: Sequence[Dimension], dimensions: Iterable[int]) -> IndexMap:
-    """The other way round along the given axes."""
+    """Reversed along the axes in `dimensions`."""
     flipped = set(dimensions)
     symbols = indices(shape)
     return IndexMap.over(
@@ -469,12 +469,12 @@ def reshape_map(shape: Sequence[Dimension], new_shape: Sequence[Dimension]) -> I
         for axis in new_axes:
             position = position * new_shape[axis] + symbols[axis]
         run = [shape[axis] for axis in old_axes]
-        for number, (size, stride) in enumerate(zip(run, row_major_strides(run), strict=True)):
+        for i, (size, stride) in enumerate(zip(run, row_major_strides(run), strict=True)):
             if same(size, 1) or same(product(run), 0):
                 results.append(0)
             else:
                 # Everything before the first axis of size > 1 has index 0, so that axis needs no remainder.
-                first = all(same(earlier, 1) for earlier in run[:number])
+                first = all(same(earlier, 1) for earlier in run[:i])
                 results.append(position // stride if first else position // stride % size)
     return IndexMap.over(new_shape, results).simplify()
 

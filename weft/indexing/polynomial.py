@@ -45,12 +45,12 @@ def take_out(monomial: Monomial, factor: Monomial) -> Monomial | None:
 
 
 def products(left: Iterable[Term], right: Terms) -> list[Term]:
-    """Terms of the product, like terms not yet joined."""
+    """Terms of the product, like terms not yet merged."""
     return [(join(m, n), c * d) for m, c in left for n, d in right]
 
 
 def scaled(terms: Iterable[Term], factor: Monomial, times: int) -> list[Term]:
-    """Terms multiplied by one monomial and a number."""
+    """Terms multiplied by one monomial and an integer."""
     return products(terms, ((factor, times),))
 
 
@@ -76,7 +76,7 @@ def text(terms: Terms, factor_text: Callable[[Any], str]) -> str:
     ordered = list(terms)
     if ordered[0][1] < 0:
         # `7 - i` reads better than `-i + 7`.
-        first = next((place for place, (_, coefficient) in enumerate(ordered) if coefficient > 0), 0)
+        first = next((i for i, (_, coefficient) in enumerate(ordered) if coefficient > 0), 0)
         ordered.insert(0, ordered.pop(first))
     (monomial, coefficient), *others = ordered
     if coefficient == -1 and len(monomial) == 1:

@@ -1,4 +1,4 @@
-"""Arithmetic on each element: sums, products, quotients, whole powers, extremes, magnitude and sign."""
+"""Arithmetic on each element: sums, products, quotients, integer powers, extremes, magnitude and sign."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pair_samples() -> Any:
 
 
 def is_nan(constant: Any) -> bool:
-    """Whether a number is nan: of two, the first is the result."""
+    """Whether a number is nan: of two nans, the first is the result."""
     return dtypes.kind(constant.dtype) in "fc" and bool(np.isnan(np.complex128(constant)))
 
 
@@ -173,7 +173,7 @@ def broadcast_tangent(tangent: Any, out: Any) -> Any:
 
 @primitive
 class div(Elementwise):
-    """Quotient; of integers it is cut towards zero, and a division by zero gives -1 (all bits set)."""
+    """Quotient; of integers it is cut towards zero, and a division by zero returns -1 (all bits set)."""
 
     ulp = COMPLEX_ULP
 
@@ -378,7 +378,7 @@ class min(Extreme):
 
 @primitive
 class sign(Elementwise):
-    """-1, 0 or 1; zeros keep their sign and nan stays; a complex number is scaled to magnitude 1."""
+    """-1, 0 or 1; zeros keep their sign, nan stays nan; a complex number is scaled to magnitude 1."""
 
     ulp = COMPLEX_ULP
 
@@ -389,7 +389,7 @@ class sign(Elementwise):
     def partial(self, i: int, tangent: Any, out: Any, x: Any) -> Any:
         if not is_complex(x):
             return Zero.of(out.aval)
-        # d(x/|x|) is the part of the tangent that turns x, divided by |x|.
+        # d(x/|x|) is the part of the tangent perpendicular to x, divided by |x|.
         size = without_zeros(convert_element_type(abs(x), new_dtype=out.dtype, weak_type=False))
         turned = sub(tangent, mul(out, _real_as_complex(mul(conj(out, input_dtype=out.dtype), tangent))))
         return div(turned, size)

@@ -11,16 +11,16 @@ Operand: TypeAlias = "ArrayTerm | int | float"
 
 
 class ArrayTerm:
-    """An array of floats or truth values; numbers of Python stand for a constant in each element."""
+    """An array of floats or truth values; a Python number is a constant in each element."""
 
     __slots__ = ("array",)
 
     def __init__(self, array: Any) -> None:
         self.array = np.asarray(array)
 
-    def of(self, number: float) -> ArrayTerm:
+    def of(self, value: float) -> ArrayTerm:
         """A constant of the same shape and dtype."""
-        return ArrayTerm(np.full_like(self.array, number))
+        return ArrayTerm(np.full_like(self.array, value))
 
     def __add__(self, other: Operand) -> ArrayTerm:
         return ArrayTerm(self.array + array_of(other))
@@ -71,7 +71,7 @@ class ArrayTerm:
 
 
 def array_of(x: Operand) -> Any:
-    """The array of a term, or the number that stands for one."""
+    """The array of a term, or the Python number itself."""
     return x.array if type(x) is ArrayTerm else x
 
 

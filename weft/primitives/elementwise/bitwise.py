@@ -112,7 +112,7 @@ class Shift(Bitwise):
 
 
 def _unsigned(x: Any) -> Any:
-    """The same bits as an unsigned integer; those of a type below a byte stand in the low bits of one."""
+    """The same bits as an unsigned integer; those of a type below a byte are in the low bits of one."""
     x = np.asarray(x)
     if x.dtype.kind == "V":
         return x.astype(np.int8).view(np.uint8) & np.uint8((1 << dtypes.itemsize_bits(x.dtype)) - 1)
@@ -132,7 +132,7 @@ def _amount(y: Any, bits: int) -> tuple[Any, Any]:
 
 @primitive
 class shift_left(Shift):
-    """Bits moved up, zeros moved in."""
+    """Bits shifted to the left, zeros shifted in."""
 
     @staticmethod
     def eval(x: Any, y: Any) -> Any:
@@ -143,7 +143,7 @@ class shift_left(Shift):
 
 @primitive
 class shift_right_logical(Shift):
-    """Bits moved down, zeros moved in."""
+    """Bits shifted to the right, zeros shifted in."""
 
     @staticmethod
     def eval(x: Any, y: Any) -> Any:
@@ -154,7 +154,7 @@ class shift_right_logical(Shift):
 
 @primitive
 class shift_right_arithmetic(Shift):
-    """Bits moved down, copies of the sign bit moved in."""
+    """Bits shifted to the right, copies of the sign bit shifted in."""
 
     @staticmethod
     def eval(x: Any, y: Any) -> Any:
@@ -201,7 +201,7 @@ class clz(Bitwise):
     @staticmethod
     def eval(x: Any) -> Any:
         width = dtypes.itemsize_bits(x.dtype)
-        # Little-endian bits, so the place of the last one set is the length of the number.
+        # Little-endian bits, so the position of the last one set is the length of the number.
         bits = np.unpackbits(_bytes(_unsigned(x)), axis=-1, bitorder="little")[..., :width]
         length = np.where(bits.any(-1), width - np.argmax(bits[..., ::-1], axis=-1), 0)
         return (width - length).astype(x.dtype)

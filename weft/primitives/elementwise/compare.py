@@ -31,7 +31,7 @@ class PairComparison(Comparison):
 
     kinds = "biuf"
     zero_derivative = True
-    # The comparison that holds with its sides changed, and the one that holds where this does not, by name.
+    # The comparison that holds with its sides exchanged, and the one that holds where this does not, by name.
     other_side: ClassVar[str]
     opposite: ClassVar[str]
 
@@ -43,7 +43,7 @@ class PairComparison(Comparison):
         raise NotImplementedError
 
     def left(self, right: Range) -> Range:
-        """What can stand on the left where the comparison holds."""
+        """The range of the left side where the comparison holds."""
         raise NotImplementedError
 
     def bounds(self, operands: OperandRanges) -> Range:

@@ -58,7 +58,7 @@ class imag(Part):
 
 @primitive
 class complex(Elementwise):
-    """The complex number made of a real and an imaginary part."""
+    """A complex number from its real and imaginary parts."""
 
     kinds = "f"
     linear = "all"
@@ -76,9 +76,9 @@ class complex(Elementwise):
     @staticmethod
     def eval(x: Any, y: Any) -> Any:
         x, y = np.broadcast_arrays(x, y)
-        made = np.empty(x.shape, dtypes.to_complex_dtype(x.dtype))
-        made.real, made.imag = x, y  # x + 1j * y would turn an infinite part into nan
-        return made
+        result = np.empty(x.shape, dtypes.to_complex_dtype(x.dtype))
+        result.real, result.imag = x, y  # x + 1j * y would turn an infinite part into nan
+        return result
 
     def jvp(self, tangents: Any, out: Any, x: Any, y: Any) -> Any:
         if all(type(t) is Zero for t in tangents):

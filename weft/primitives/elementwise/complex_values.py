@@ -1,4 +1,4 @@
-"""Functions of complex numbers as `eval` computes them: NumPy's, where those are exact, with one answer for every edge.
+"""Functions of complex numbers as `eval` computes them: NumPy's, where exact, with one result for every edge case.
 
 NumPy computes products with or without fused additions, as the machine has them, and complex64 in float32, where
 magnitudes overflow and angles lose their digits. Next to infinities and nan C leaves some signs open; here a sign that
@@ -37,9 +37,9 @@ def of_complex(function: Callable[..., Any], complex_function: Callable[..., Any
 def of_parts(re: Any, im: Any, dtype: Any = np.complex128) -> Any:
     """A complex array from two real ones."""
     re, im = np.broadcast_arrays(re, im)
-    made = np.empty(re.shape, dtype)
-    made.real, made.imag = re, im
-    return made
+    result = np.empty(re.shape, dtype)
+    result.real, result.imag = re, im
+    return result
 
 
 def product(x: Any, y: Any) -> Any:
@@ -49,9 +49,9 @@ def product(x: Any, y: Any) -> Any:
     return of_parts(x.real * y.real - x.imag * y.imag, x.real * y.imag + x.imag * y.real, x.dtype)
 
 
-def _scale(*numbers: Any) -> Any:
+def _scale(*arrays: Any) -> Any:
     """A power of two with which squares of these numbers, which are not all 0, neither overflow nor vanish."""
-    most = functools.reduce(np.fmax, [np.abs(part) for x in numbers for part in (x.real, x.imag)])
+    most = functools.reduce(np.fmax, [np.abs(part) for x in arrays for part in (x.real, x.imag)])
     return np.where(most > 2.0**500, 2.0**-600, np.where(most < 2.0**-500, 2.0**600, 1.0))
 
 
@@ -91,8 +91,8 @@ def log1p(x: Any) -> Any:
 
 def sinh(x: Any) -> Any:
     found, unknown = np.sinh(x), ~np.isfinite(x.imag)
-    kept = unknown & (np.isinf(x.real) | (x.real == 0))
-    return of_parts(np.where(kept, x.real, found.real), np.where(kept, np.nan, found.imag))
+    edge = unknown & (np.isinf(x.real) | (x.real == 0))
+    return of_parts(np.where(edge, x.real, found.real), np.where(edge, np.nan, found.imag))
 
 
 def cosh(x: Any) -> Any:
@@ -127,34 +127,34 @@ def atanh(x: Any) -> Any:
     return of_parts(np.where(np.isnan(x.real) & np.isinf(x.imag), 0.0, found.real), found.imag)
 
 
-def _turned_left(x: Any) -> Any:
+def _times_i(x: Any) -> Any:
     """i*x."""
     return of_parts(-x.imag, x.real)
 
 
-def _turned_right(x: Any) -> Any:
+def _times_minus_i(x: Any) -> Any:
     """-i*x."""
     return of_parts(x.imag, -x.real)
 
 
 def sin(x: Any) -> Any:
-    return _turned_right(sinh(_turned_left(x)))
+    return _times_minus_i(sinh(_times_i(x)))
 
 
 def cos(x: Any) -> Any:
-    return cosh(_turned_left(x))
+    return cosh(_times_i(x))
 
 
 def tan(x: Any) -> Any:
-    return _turned_right(tanh(_turned_left(x)))
+    return _times_minus_i(tanh(_times_i(x)))
 
 
 def asinh(x: Any) -> Any:
-    return _turned_left(asin(_turned_right(x)))
+    return _times_i(asin(_times_minus_i(x)))
 
 
 def atan(x: Any) -> Any:
-    return _turned_right(atanh(_turned_left(x)))
+    return _times_minus_i(atanh(_times_i(x)))
 
 
 def pow(x: Any, y: Any) -> Any:
@@ -169,4 +169,4 @@ def atan2(y: Any, x: Any) -> Any:
     """-i*log((x + i*y)/sqrt(x*x + y*y))."""
     scale = _scale(y, x)
     y, x = (of_parts(a.real * scale, a.imag * scale) for a in (y, x))
-    return _turned_right(np.log((x + _turned_left(y)) / np.sqrt(product(x, x) + product(y, y))))
+    return _times_minus_i(np.log((x + _times_i(y)) / np.sqrt(product(x, x) + product(y, y))))

@@ -228,8 +228,8 @@ class bitcast_convert_type(Primitive):
         if old == new:
             return element.scalars.bitcast(element.operand(0), dtype)
         if old > new:
-            *index, number = element.index
-            return element.piece(element.operand(0, index), number, dtype)
+            *index, last = element.index
+            return element.piece(element.operand(0, index), last, dtype)
         return element.concatenated([element.operand(0, (*element.index, i)) for i in range(new // old)], dtype)
 
     def fusion(self, equation: Any, target: Machine) -> Properties:

@@ -59,10 +59,10 @@ class Elementwise(Primitive):
                 f"{self.name} does not accept dtype {dtypes.name(dtype)}.",
                 fix=f"x.astype(...): it takes {accepted} arrays",
             )
-        made = self.result_dtype(dtype, **params)
-        if made == dtype and same is not None:
+        out_dtype = self.result_dtype(dtype, **params)
+        if out_dtype == dtype and same is not None:
             return same
-        return array_type(shape, made, weak and dtypes.kind(made) != "b")
+        return array_type(shape, out_dtype, weak and dtypes.kind(out_dtype) != "b")
 
     def result_dtype(self, dtype: Any, **params: Any) -> Any:
         """Dtype of the result from the operands' one dtype."""
@@ -76,8 +76,8 @@ class Elementwise(Primitive):
         return axis_factors.elementwise([t.ndim for t in types])
 
     def mirrored(self, constant: Any) -> str | None:
-        """The name of the operation that has the same bits when its two operands change places, of which the first is
-        this number; None if there is none."""
+        """The name of the operation that returns the same bits with the two operands exchanged, where the first is
+        this constant; None if there is none."""
         return None
 
     def emit(self, builder: Any, *scalars: Any, **params: Any) -> Any:
@@ -123,7 +123,7 @@ def common_shape(name: str, types: Sequence[ArrayType]) -> Any:
 
 
 def aligned(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[list[Any], int]:
-    """Operands with their batch dimension in one place, so that an elementwise operation applies to them directly."""
+    """Operands with their batch dimension at one index, so that an elementwise operation applies to them directly."""
     ranks = [len(x.shape) - (d is not None) if hasattr(x, "shape") else 0 for x, d in zip(args, dims, strict=True)]
     rank = max(ranks)
     dim = next(d for d in dims if d is not None)
@@ -134,13 +134,13 @@ def aligned(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tupl
         if r == rank and rank:
             shape = tuple(s for i, s in enumerate(x.shape) if i != d)
             break
-    made = []
+    results = []
     for x, d, r in zip(args, dims, ranks, strict=True):
         if d is None and not r:
-            made.append(x)
+            results.append(x)
         elif r == rank:
-            made.append(batched_at_front(x, d, axis))
+            results.append(batched_at_front(x, d, axis))
         else:  # a batched scalar against full operands
             x = move_axis(x, d, 0)  # type: ignore[arg-type]
-            made.append(broadcast_in_dim(x, shape=(axis.size, *shape), broadcast_dimensions=(0,)))
-    return made, 0
+            results.append(broadcast_in_dim(x, shape=(axis.size, *shape), broadcast_dimensions=(0,)))
+    return results, 0

@@ -1,6 +1,6 @@
 """NumPy's maximum and minimum with the order that Weft has: nan wins, and -0 is less than 0.
 
-NumPy leaves open which of two zeros it keeps; it depends on their order, and on the machine.
+NumPy leaves open which of two zeros it returns; it depends on their order, and on the machine.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ class OrderedExtreme:
         self.ufunc = ufunc
 
     def __call__(self, x: Any, y: Any) -> Any:
-        made = self.ufunc(x, y)
-        if made.dtype.kind != "f" or made.all():  # no zero, so nothing to decide
-            return made
-        return self._back(self.ufunc(self._key(x), self._key(y)), made)
+        result = self.ufunc(x, y)
+        if result.dtype.kind != "f" or result.all():  # no zero, so nothing to decide
+            return result
+        return self._back(self.ufunc(self._key(x), self._key(y)), result)
 
     def reduce(self, x: np.ndarray, axis: Any) -> Any:
         if x.dtype.kind == "V" and dtypes.kind(x.dtype) == "f":  # a type that NumPy does not know
             return self.reduce(x.astype(np.float32), axis).astype(x.dtype)
-        made = self.ufunc.reduce(x, axis=axis)
-        if x.dtype.kind != "f" or (made.all() if made.ndim else made):
-            return made
-        return self._back(self.ufunc.reduce(self._key(x), axis=axis), made)
+        result = self.ufunc.reduce(x, axis=axis)
+        if x.dtype.kind != "f" or (result.all() if result.ndim else result):
+            return result
+        return self._back(self.ufunc.reduce(self._key(x), axis=axis), result)
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
-        made = self.ufunc.accumulate(x, axis=axis)
-        if x.dtype.kind != "f" or made.all():
-            return made
-        return self._back(self.ufunc.accumulate(self._key(x), axis=axis), made)
+        result = self.ufunc.accumulate(x, axis=axis)
+        if x.dtype.kind != "f" or result.all():
+            return result
+        return self._back(self.ufunc.accumulate(self._key(x), axis=axis), result)
 
     def at(self, x: np.ndarray, indices: Any, values: np.ndarray) -> None:
         """Update elements of `x` in place."""
         if dtypes.kind(x.dtype) == "f" and x.dtype.kind != "f":  # a type that NumPy does not know
-            made = x.astype(np.float32)
-            self.at(made, indices, values.astype(np.float32))
-            x[...] = made
+            wider = x.astype(np.float32)
+            self.at(wider, indices, values.astype(np.float32))
+            x[...] = wider
             return
         if x.dtype.kind != "f":
             self.ufunc.at(x, indices, values)
@@ -61,11 +61,11 @@ class OrderedExtreme:
         bits: Any = np.where(np.isnan(x), winner, x).view(f"i{x.dtype.itemsize}")
         return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
-    def _back(self, keys: Any, made: Any) -> np.ndarray:
-        """The numbers of keys; where NumPy made a nan, that one, with its bits."""
-        keys, made = np.asarray(keys), np.asarray(made)
-        numbers = np.where(keys < 0, keys ^ np.iinfo(keys.dtype).max, keys).view(made.dtype)
-        return np.where(np.isnan(made), made, numbers)
+    def _back(self, keys: Any, result: Any) -> np.ndarray:
+        """The floats of keys; where NumPy's result is nan, that one, with its bits."""
+        keys, result = np.asarray(keys), np.asarray(result)
+        values = np.where(keys < 0, keys ^ np.iinfo(keys.dtype).max, keys).view(result.dtype)
+        return np.where(np.isnan(result), result, values)
 
 
 maximum = OrderedExtreme(np.maximum)

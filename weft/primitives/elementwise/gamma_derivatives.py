@@ -42,7 +42,7 @@ class Functions(Protocol):
 
 
 def derivative(functions: Functions, a: Number, x: Number, order: int, relative: bool = False) -> Number:
-    """Derivative number `order` of the lower incomplete gamma function in `a`, divided by the density where
+    """The derivative of order `order` of the lower incomplete gamma function in `a`, divided by the density where
     `relative`."""
     defined = (a > 0) & (x > 0) & (a < math.inf) & (x < math.inf)
     inner_a, inner_x = defined.select(a, 1.0), defined.select(x, 1.0)
@@ -50,11 +50,11 @@ def derivative(functions: Functions, a: Number, x: Number, order: int, relative:
     series = _lower_series(functions, inner_a, inner_x, order, lower & defined)
     fraction = _upper_fraction(functions, inner_a, inner_x, order, ~lower & defined)
     chosen = [lower.select(s, -f) for s, f in zip(series, fraction, strict=True)]
-    made = _with_density(functions, chosen, inner_a, inner_x)
+    result = _with_density(functions, chosen, inner_a, inner_x)
     if not relative:
-        made = made * functions.density(inner_a, inner_x)
+        result = result * functions.density(inner_a, inner_x)
     known = x.equals(0.0) | (x.equals(math.inf) & (a > 0))
-    return defined.select(made, known.select(x.of(0), math.nan))
+    return defined.select(result, known.select(x.of(0), math.nan))
 
 
 def _with_density(functions: Functions, series: Series, a: Number, x: Number) -> Number:
@@ -133,16 +133,16 @@ def _product(x: Series, y: Series) -> Series:
 
 
 def _quotient(x: Series, y: Series) -> Series:
-    made: Series = []
+    result: Series = []
     for n, part in enumerate(x):
-        rest = part - _total([made[j] * y[n - j] for j in range(n)]) if n else part
-        made.append(rest / y[0])
-    return made
+        rest = part - _total([result[j] * y[n - j] for j in range(n)]) if n else part
+        result.append(rest / y[0])
+    return result
 
 
 def _exponential(x: Series) -> Series:
     """exp of a series without constant term."""
-    made: Series = [x[0].of(1)]
+    result: Series = [x[0].of(1)]
     for n in range(1, len(x)):
-        made.append(_total([x[j] * made[n - j] * float(j) for j in range(1, n + 1)]) / float(n))
-    return made
+        result.append(_total([x[j] * result[n - j] * float(j) for j in range(1, n + 1)]) / float(n))
+    return result

@@ -1,4 +1,4 @@
-"""Rounding: to whole numbers, to the next float, to fewer bits."""
+"""Rounding: to integers, to the next float, to fewer bits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EDGES = np.array([0.5, -0.5, 1.5, 2.5, -2.5, 0.49999997, 1e9, np.inf, -np.inf, 
 
 
 class RoundingMethod(IntEnum):
-    """What happens to a number halfway between two whole ones."""
+    """What happens to a number halfway between two integers."""
 
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1
@@ -42,21 +42,21 @@ class Rounding(Elementwise):
 
 @primitive
 class floor(Rounding):
-    """The greatest whole number not above."""
+    """The greatest integer not above."""
 
     eval = rounded(np.floor)
 
 
 @primitive
 class ceil(Rounding):
-    """The least whole number not below."""
+    """The least integer not below."""
 
     eval = rounded(np.ceil)
 
 
 @primitive
 class round(Rounding):
-    """The nearest whole number; `rounding_method` decides halfway."""
+    """The nearest integer; `rounding_method` decides halfway."""
 
     @rounded
     def eval(x: Any, *, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
@@ -154,5 +154,5 @@ def _reduced(x: np.ndarray, exponent_bits: int, mantissa_bits: int, fewer_expone
         exponent = magnitude & unsigned(exponent_mask)
         magnitude = np.where(exponent > unsigned((bias + new_bias) << mantissa), unsigned(exponent_mask), magnitude)
         magnitude = np.where(exponent <= unsigned((bias - new_bias) << mantissa), unsigned(0), magnitude)
-    made = (magnitude | sign).astype(unsigned).view(x.dtype)
-    return np.where(np.isnan(x), x, made)
+    result = (magnitude | sign).astype(unsigned).view(x.dtype)
+    return np.where(np.isnan(x), x, result)

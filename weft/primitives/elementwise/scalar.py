@@ -62,9 +62,9 @@ def precise(function: Callable[..., Any]) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _constant(dtype: np.dtype[Any], value: Any) -> np.ndarray:
-    made = np.array(value, dtype)
-    made.flags.writeable = False
-    return made
+    scalar = np.array(value, dtype)
+    scalar.flags.writeable = False
+    return scalar
 
 
 def constant_like(x: Any, value: Any) -> Any:

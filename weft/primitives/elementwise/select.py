@@ -27,7 +27,7 @@ from weft.primitives.reduction.reduce import unbroadcast
 
 @primitive
 class select_n(Elementwise):
-    """The element of case number `which`, a boolean or an integer; a scalar `which` chooses a whole case."""
+    """The element of the case with index `which`, a boolean or an integer; a scalar `which` chooses a whole case."""
 
     kinds = "biufck"
     introduces = ()
@@ -63,27 +63,27 @@ class select_n(Elementwise):
         shape = np.broadcast_shapes(np.shape(which), *map(np.shape, cases))
         chosen = np.broadcast_to(cases[0], shape)
         # An integer outside of the range chooses the nearest case.
-        for number, case in enumerate(cases[1:], 1):
-            chosen = np.where(np.asarray(which).astype(np.int64) >= number, case, chosen)
+        for i, case in enumerate(cases[1:], 1):
+            chosen = np.where(np.asarray(which).astype(np.int64) >= i, case, chosen)
         return chosen
 
     def jvp(self, tangents: Sequence[Any], out: Any, which: Any, *cases: Any) -> Any:
-        given = tangents[1:]
-        if all(type(t) is Zero for t in given):
+        case_tangents = tangents[1:]
+        if all(type(t) is Zero for t in case_tangents):
             return Zero.of(out.aval)
-        filled = [constant_like(c, 0) if type(t) is Zero else t for t, c in zip(given, cases, strict=True)]
+        filled = [constant_like(c, 0) if type(t) is Zero else t for t, c in zip(case_tangents, cases, strict=True)]
         return broadcast_to_type(select_n(which, *filled), out.aval)
 
     def transpose(self, cotangent: Any, which: Any, *cases: Any) -> Sequence[Any]:
-        made: list[Any] = [None]
-        for number, case in enumerate(cases):
+        results: list[Any] = [None]
+        for position, case in enumerate(cases):
             if not is_linear(case):
-                made.append(None)
+                results.append(None)
                 continue
             zero = constant_like(cotangent, 0)
-            chosen = select_n(which, *(cotangent if i == number else zero for i in range(len(cases))))
-            made.append(unbroadcast(chosen, case.aval))
-        return made
+            chosen = select_n(which, *(cotangent if i == position else zero for i in range(len(cases))))
+            results.append(unbroadcast(chosen, case.aval))
+        return results
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
         if dims[0] is None and not np.ndim(args[0]):
@@ -119,12 +119,12 @@ class select_n(Elementwise):
 
 
 def where(mask: Any, x: Any, y: Any) -> Any:
-    """`x` where the mask is true, else `y`; scalars stand for whole arrays."""
+    """`x` where the mask is true, else `y`; scalars are broadcast."""
     return select_n(mask, y, x)
 
 
 def broadcast_to_type(x: Any, aval: ArrayType) -> Any:
-    """`x` in the shape of `aval`, when it is a scalar that stands for a whole array."""
+    """`x` in the shape of `aval`, when it is a scalar."""
     if np.shape(x) == aval.shape:
         return x
     return broadcast_in_dim(x, shape=aval.shape, broadcast_dimensions=())

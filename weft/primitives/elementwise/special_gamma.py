@@ -92,7 +92,7 @@ class zeta(IteratedFunction):
 
 @primitive
 class polygamma(IteratedFunction):
-    """Derivative number `m` of `digamma`."""
+    """The derivative of order `m` of `digamma`."""
 
     @precise
     def eval(m: Any, x: Any) -> Any:
@@ -120,17 +120,19 @@ def gamma_log_density(a: Any, x: Any) -> Any:
 
 
 def _density_derivatives(a: Any, x: Any, order: int) -> Any:
-    """Derivative number `order` in `a` of the gamma density, from those of its logarithm by Leibniz' rule."""
-    slopes = [sub(log(x), digamma(a))]
-    slopes += [neg(polygamma(constant_like(a, n), a)) for n in range(1, order)]
-    made = [exp(gamma_log_density(a, x))]
+    """The derivative of order `order` in `a` of the gamma density, from those of its logarithm by Leibniz' rule."""
+    log_derivatives = [sub(log(x), digamma(a))]
+    log_derivatives += [neg(polygamma(constant_like(a, n), a)) for n in range(1, order)]
+    results = [exp(gamma_log_density(a, x))]
     for n in range(1, order + 1):
-        terms = [mul(constant_like(a, math.comb(n - 1, j)), mul(made[j], slopes[n - 1 - j])) for j in range(n)]
+        terms = [
+            mul(constant_like(a, math.comb(n - 1, j)), mul(results[j], log_derivatives[n - 1 - j])) for j in range(n)
+        ]
         total = terms[0]
         for term in terms[1:]:
             total = add(total, term)
-        made.append(total)
-    return made[order]
+        results.append(total)
+    return results[order]
 
 
 def _incomplete_gamma(a: Any, x: Any, upper: bool) -> Any:
@@ -228,12 +230,12 @@ class random_gamma_grad(GammaFunction):
         return -_incomplete_gamma_derivative(a, x, 1, relative=True)
 
     def partial(self, i: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
-        slope = sub(log(x), digamma(a))
+        in_shape = sub(log(x), digamma(a))
         if i == 0:
             curvature = div(igamma_derivative(a, x, order=2), exp(gamma_log_density(a, x)))
-            return neg(mul(tangent, add(curvature, mul(out, slope))))
+            return neg(mul(tangent, add(curvature, mul(out, in_shape))))
         one = constant_like(x, 1)
-        return neg(mul(tangent, add(slope, mul(out, sub(div(sub(a, one), x), one)))))
+        return neg(mul(tangent, add(in_shape, mul(out, sub(div(sub(a, one), x), one)))))
 
 
 class ArrayFunctions:

@@ -152,7 +152,7 @@ class cumsum(Cumulative):
         return [cumsum(cotangent, axis=axis, reverse=not reverse)]
 
     def neutral(self, dtype: Any) -> Any:
-        return -np.zeros((), dtype) if dtypes.kind(dtype) in "fc" else 0  # so that the sign of the other is retained
+        return -np.zeros((), dtype) if dtypes.kind(dtype) in "fc" else 0  # which retains the sign of the other
 
     def samples(self) -> Any:
         yield from super().samples()
