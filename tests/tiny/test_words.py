@@ -20,23 +20,23 @@ ROOT = pathlib.Path(__file__).parents[2]
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 36
-name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 9
+name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 8
 name words                             | weft/compiler      | instructions, bytecode                      | 13
-name place, places                     | weft               | index, offset, address, position: say which | 67
-name number, numbers                   | weft               | index, i                                    | 130
-name made                              | weft               | result, out                                 | 137
-name given                             | weft               | args, operands                              | 44
+name place, places                     | weft               | index, offset, address, position: say which | 64
+name number, numbers                   | weft               | index, i                                    | 122
+name made                              | weft               | result, out                                 | 126
+name given                             | weft               | args, operands                              | 38
 name program, programs                 | jaxprs             | jaxpr                                       | 7
 name product, products                 | weft/compiler      | matmul, contraction                         | 28
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 21
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 25
-name kept                              | weft               | cached, retained, stored: say which         | 38
-name spread                            | weft               | broadcast                                   | 18
+name kept                              | weft               | cached, retained, stored: say which         | 34
+name spread                            | weft               | broadcast                                   | 16
 name joined                            | weft               | concatenated, merged                        | 11
-name slope, slopes                     | weft               | derivative                                  | 4
+name slope, slopes                     | weft               | derivative                                  | 3
 name bare                              | weft               | unfused                                     | 2
-name watched                           | weft               | checked                                     | 2
+name watched                           | weft               | checked                                     | 1
 name face, faces                       | weft               | API, frontend                               | 0
 name Making                            | weft               | CompileStats                                | 4
 name Point                             | weft/compiler      | the address computation that it is          | 0
@@ -50,10 +50,10 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 7
-text stands                            | text               | is                                          | 39
-text gives                             | text               | returns                                     | 65
+text stands                            | text               | is                                          | 37
+text gives                             | text               | returns                                     | 62
 text step machine                      | text               | bytecode interpreter                        | 4
-text whole number, whole numbers       | text               | integer                                     | 11
+text whole number, whole numbers       | text               | integer                                     | 10
 text carried program, carried programs | text               | body, sub-jaxpr                             | 5
 text settled                           | text               | final, fixed                                | 0
 text turn of, turns of                 | text               | iteration of                                | 13

@@ -66,12 +66,12 @@ __all__ = [
 
 
 class PReLU(Module):
-    """x where it is not negative, elsewhere x times a slope that is learnt."""
+    """x where it is not negative, elsewhere x times a learnt parameter."""
 
     param_dtype: Any = wnp.float32
     negative_slope_init: float = 0.01
 
     @compact
     def __call__(self, inputs: Any) -> Any:
-        slope = self.param("negative_slope", lambda key: wnp.asarray(self.negative_slope_init, self.param_dtype))
-        return wnp.where(inputs >= 0, inputs, wnp.asarray(slope, inputs.dtype) * inputs)
+        alpha = self.param("negative_slope", lambda key: wnp.asarray(self.negative_slope_init, self.param_dtype))
+        return wnp.where(inputs >= 0, inputs, wnp.asarray(alpha, inputs.dtype) * inputs)

@@ -16,10 +16,10 @@ from weft.linen.module import Module, compact, merge_param
 from weft.linen.normalization import LayerNorm
 
 
-def _einsum(given: Any, dot_general: Any, precision: Any) -> Callable[..., Any]:
-    """The einsum to compute with: one that is given, or ours, made of the dot_general that is given."""
-    if given is not None:
-        return given
+def _einsum(function: Any, dot_general: Any, precision: Any) -> Callable[..., Any]:
+    """The einsum to compute with: `function`, or one that uses `dot_general`."""
+    if function is not None:
+        return function
     if dot_general is None:
         return functools.partial(wnp.einsum, precision=precision)
     return functools.partial(wnp.einsum, precision=precision, _dot_general=dot_general)
@@ -200,7 +200,7 @@ class MultiHeadDotProductAttention(Module):
         )(attended)
 
     def _keys_and_values(self, inputs_q: Any, inputs_k: Any, inputs_v: Any, inputs_kv: Any) -> tuple[Any, Any]:
-        """What keys and values are made of."""
+        """The inputs of keys and values."""
         if inputs_kv is not None:
             if inputs_k is not None or inputs_v is not None:
                 raise ArgumentError(f"{self._where()} got inputs_kv together with inputs_k or inputs_v.")
@@ -251,7 +251,7 @@ class MultiHeadDotProductAttention(Module):
         return options
 
     def _remember(self, query: Any, key: Any, value: Any, mask: Any) -> tuple[Any, Any, Any]:
-        """Put one key and value into the cache; the query then sees all up to there. `init` makes the cache's size."""
+        """Put one key and value into the cache; the query then sees all up to there. `init` sets the cache's size."""
         there = self.has_variable("cache", "cached_key")
         cached_key = self.variable("cache", "cached_key", wnp.zeros, key.shape, key.dtype)
         cached_value = self.variable("cache", "cached_value", wnp.zeros, value.shape, value.dtype)
@@ -319,15 +319,15 @@ def make_causal_mask(x: Any, extra_batch_dims: int = 0, dtype: Any = wnp.float32
 
 def combine_masks(*masks: Any, dtype: Any = wnp.float32) -> Any:
     """Where all masks hold; those that are None do not count, and without any the result is None."""
-    given = [mask for mask in masks if mask is not None]
-    if not given:
+    present = [mask for mask in masks if mask is not None]
+    if not present:
         return None
-    if len({mask.ndim for mask in given}) > 1:
+    if len({mask.ndim for mask in present}) > 1:
         raise ShapeMismatchError(
-            "combine_masks needs masks of one rank.", at=user_line(), received=", ".join(str(m.shape) for m in given)
+            "combine_masks needs masks of one rank.", at=user_line(), received=", ".join(str(m.shape) for m in present)
         )
-    mask = given[0]
-    for other in given[1:]:
+    mask = present[0]
+    for other in present[1:]:
         mask = wnp.logical_and(mask, other)
     return mask.astype(dtype)
 

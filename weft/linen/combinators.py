@@ -1,4 +1,4 @@
-"""Modules made of others."""
+"""Modules that contain others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Sequential(Module):
-    """Layers one after another. A tuple or dict that one returns is spread over the arguments of the next."""
+    """Layers one after another. A tuple or dict that one returns is unpacked into the arguments of the next."""
 
     layers: Sequence[Callable[..., Any]]
 
@@ -56,7 +56,7 @@ class BatchApply:
 
 
 class CompactNameScope(Module):
-    """The place of a method that makes submodules of its own; it runs the method of the module that owns it."""
+    """The scope of a method that makes submodules of its own; it runs the method of the module that owns it."""
 
     fn: Callable[..., Any]
 
@@ -75,7 +75,7 @@ def compact_name_scope(fun: Method) -> Method:
     def method(self: Module, *args: Any, **kwargs: Any) -> Any:
         name = fun.__name__
         scope = self._bound_scope(f"Method {name!r}")
-        place = CompactNameScope(fun, parent=scope.child(name))
-        return place(self, *args, **kwargs)
+        scoped = CompactNameScope(fun, parent=scope.child(name))
+        return scoped(self, *args, **kwargs)
 
     return cast(Method, method)

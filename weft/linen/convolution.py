@@ -32,7 +32,7 @@ def canonical_padding(padding: Padding, rank: int, where: str) -> Any:
     )
 
 
-def _numbers(rank: int) -> tuple[str, str, str]:
+def _dimension_numbers(rank: int) -> tuple[str, str, str]:
     """(batch, spatial, feature) for inputs and results, (spatial, in, out) for kernels."""
     spatial = "DHW"[-rank:] if rank <= 3 else "".join(chr(ord("a") + i) for i in range(rank))
     return f"N{spatial}C", f"{spatial}IO", f"N{spatial}C"
@@ -105,7 +105,7 @@ class _Conv(Module):
 
     @property
     def shared_weights(self) -> bool:
-        """Whether all places use one kernel."""
+        """Whether all positions use one kernel."""
         return True
 
     @compact
@@ -124,16 +124,16 @@ class _Conv(Module):
                 at=user_line(),
                 received=f"{in_features} features and feature_group_count={self.feature_group_count}",
             )
-        numbers = _numbers(rank)
+        layout = _dimension_numbers(rank)
         if self.shared_weights:
             kernel_shape = (*window, in_features // self.feature_group_count, self.features)
             bias_shape: tuple[int, ...] = (self.features,)
         else:
             if self.feature_group_count != 1:
                 raise NotSupportedError(f"ConvLocal {where} has no groups; got {self.feature_group_count}.")
-            places = self._places(inputs.shape, window, strides, padding, input_dilation, kernel_dilation)
-            kernel_shape = (*places, math.prod(window) * in_features, self.features)
-            bias_shape = (*places, self.features)
+            output_sizes = self._output_sizes(inputs.shape, window, strides, padding, input_dilation, kernel_dilation)
+            kernel_shape = (*output_sizes, math.prod(window) * in_features, self.features)
+            bias_shape = (*output_sizes, self.features)
 
         kernel = self.param("kernel", self.kernel_init, kernel_shape, self.param_dtype)
         kernel = _masked(kernel, self.mask, where)
@@ -141,19 +141,19 @@ class _Conv(Module):
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         if self.shared_weights:
             convolve = chosen(self.conv_general_dilated, self.conv_general_dilated_cls, lax.conv_general_dilated)
-            made = convolve(
+            out = convolve(
                 inputs,
                 kernel,
                 strides,
                 padding,
                 lhs_dilation=input_dilation,
                 rhs_dilation=kernel_dilation,
-                dimension_numbers=numbers,
+                dimension_numbers=layout,
                 feature_group_count=self.feature_group_count,
                 precision=self.precision,
             )
         else:
-            made = lax.conv_general_dilated_local(
+            out = lax.conv_general_dilated_local(
                 inputs,
                 kernel,
                 strides,
@@ -161,18 +161,18 @@ class _Conv(Module):
                 window,
                 lhs_dilation=input_dilation,
                 rhs_dilation=kernel_dilation,
-                dimension_numbers=numbers,
+                dimension_numbers=layout,
                 precision=self.precision,
             )
         if bias is not None:
-            made = made + bias
-        return made if len(batch) == 1 else wnp.reshape(made, (*batch, *made.shape[1:]))
+            out = out + bias
+        return out if len(batch) == 1 else wnp.reshape(out, (*batch, *out.shape[1:]))
 
-    def _places(
-        self, shape: Any, window: Any, strides: Any, padding: Any, spread: Any, dilation: Any
+    def _output_sizes(
+        self, shape: Any, window: Any, strides: Any, padding: Any, base_dilation: Any, dilation: Any
     ) -> tuple[int, ...]:
-        """How many places the window has in each spatial dimension."""
-        sizes = tuple((size - 1) * step + 1 for size, step in zip(shape[1:-1], spread, strict=True))
+        """How many positions the window has in each spatial dimension."""
+        sizes = tuple((size - 1) * step + 1 for size, step in zip(shape[1:-1], base_dilation, strict=True))
         reach = tuple((size - 1) * step + 1 for size, step in zip(window, dilation, strict=True))
         pads = lax.padtype_to_pads(sizes, reach, strides, padding) if isinstance(padding, str) else padding
         rows = zip(sizes, reach, strides, pads, strict=True)
@@ -184,7 +184,7 @@ class Conv(_Conv):
 
 
 class ConvLocal(_Conv):
-    """As `Conv`, but every place has a kernel of its own: (places..., window · features in, features out)."""
+    """As `Conv`, but every position has a kernel of its own: (positions..., window · features in, features out)."""
 
     @property
     def shared_weights(self) -> bool:
@@ -192,7 +192,7 @@ class ConvLocal(_Conv):
 
 
 class ConvTranspose(Module):
-    """The transpose of a convolution: it spreads each input over a window of the result."""
+    """The transpose of a convolution: it adds each input, times the kernel, to a window of the result."""
 
     features: int
     kernel_size: int | Sequence[int]
@@ -222,33 +222,33 @@ class ConvTranspose(Module):
         bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype) if self.use_bias else None
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         padding = canonical_padding(self.padding, rank, where)
-        made = lax.conv_transpose(
+        out = lax.conv_transpose(
             inputs,
             kernel,
             strides,
             "VALID" if padding == "CIRCULAR" else padding,
             rhs_dilation=dilation,
-            dimension_numbers=_numbers(rank),
+            dimension_numbers=_dimension_numbers(rank),
             transpose_kernel=self.transpose_kernel,
             precision=self.precision,
             preferred_element_type=self.preferred_element_type,
         )
         if padding == "CIRCULAR":
-            made = self._folded(made, inputs.shape, strides)
+            out = self._wrapped(out, inputs.shape, strides)
         if bias is not None:
-            made = made + bias
-        return made if len(batch) == 1 else wnp.reshape(made, (*batch, *made.shape[1:]))
+            out = out + bias
+        return out if len(batch) == 1 else wnp.reshape(out, (*batch, *out.shape[1:]))
 
-    def _folded(self, made: Any, shape: Any, strides: tuple[int, ...]) -> Any:
-        """The full result with everything that lies outside of the period added at its place inside."""
+    def _wrapped(self, x: Any, shape: Any, strides: tuple[int, ...]) -> Any:
+        """The full result wrapped around: what lies outside of the period is added to the elements inside."""
         for axis, step in enumerate(strides, 1):
             period = shape[axis] * step
-            # The result is centred on its period: half of the excess lies before it. A whole number of periods is
-            # made of it, then they are added up.
-            extra = -(made.shape[axis] - period) % (2 * period)
+            # The result is centred on its period: half of the excess lies before it. It is padded to a multiple of the
+            # period, then the periods are summed.
+            extra = -(x.shape[axis] - period) % (2 * period)
             low, high = extra // 2, (extra + 1) // 2
-            pads = [(0, 0)] * made.ndim
+            pads = [(0, 0)] * x.ndim
             pads[axis] = (low, high) if self.transpose_kernel else (high, low)
-            made = wnp.pad(made, pads)
-            made = wnp.reshape(made, (*made.shape[:axis], -1, period, *made.shape[axis + 1 :])).sum(axis)
-        return made
+            x = wnp.pad(x, pads)
+            x = wnp.reshape(x, (*x.shape[:axis], -1, period, *x.shape[axis + 1 :])).sum(axis)
+        return x

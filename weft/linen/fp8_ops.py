@@ -72,8 +72,8 @@ def in_qdq(compute_dtype: Any, q_dtype: Any, inp: Any, scale: Any, amax_history:
 
 def in_qdq_fwd(compute_dtype: Any, q_dtype: Any, inp: Any, scale: Any, amax_history: Any) -> Any:
     """The forward rule of `in_qdq`."""
-    made, new_scale, history = quantize_dequantize_update(inp, q_dtype, scale, amax_history, compute_dtype)
-    return made, (new_scale, history)
+    out, new_scale, history = quantize_dequantize_update(inp, q_dtype, scale, amax_history, compute_dtype)
+    return out, (new_scale, history)
 
 
 def in_qdq_bwd(compute_dtype: Any, q_dtype: Any, res: Any, g: Any) -> Any:
@@ -123,7 +123,7 @@ def dot_general_with_precision_jvp(
     product = functools.partial(
         lax.dot_general, dimension_numbers=dimension_numbers, preferred_element_type=preferred_element_type
     )
-    made = product(lhs, rhs, precision=lax.Precision.DEFAULT)
-    return made, product(lhs, rhs_dot, precision=lax.Precision.HIGHEST) + product(
+    out = product(lhs, rhs, precision=lax.Precision.DEFAULT)
+    return out, product(lhs, rhs_dot, precision=lax.Precision.HIGHEST) + product(
         lhs_dot, rhs, precision=lax.Precision.HIGHEST
     )

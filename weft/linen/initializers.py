@@ -52,10 +52,10 @@ __all__ = [
 
 
 def zeros_init() -> Initializer:
-    """The initializer that gives 0."""
+    """The initializer that returns zeros."""
     return zeros
 
 
 def ones_init() -> Initializer:
-    """The initializer that gives 1."""
+    """The initializer that returns ones."""
     return ones

@@ -22,11 +22,11 @@ def as_tuple(value: int | Iterable[int]) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, Iterable) else (value,)
 
 
-def chosen(given: Any, made_by: Any, default: Any) -> Any:
-    """The function a layer computes with: one that is given, one that a class makes, else the default."""
-    if made_by is not None:
-        return made_by()
-    return given if given is not None else default
+def chosen(function: Any, cls: Any, default: Any) -> Any:
+    """The function a layer computes with: an instance of `cls`, or `function`, else the default."""
+    if cls is not None:
+        return cls()
+    return function if function is not None else default
 
 
 class Dense(Module):
@@ -49,12 +49,12 @@ class Dense(Module):
         bias = self.param("bias", self.bias_init, (self.features,), self.param_dtype) if self.use_bias else None
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         dot_general = chosen(self.dot_general, self.dot_general_cls, lax.dot_general)
-        made = dot_general(inputs, kernel, (((inputs.ndim - 1,), (0,)), ((), ())), precision=self.precision)
-        return made if bias is None else made + bias
+        out = dot_general(inputs, kernel, (((inputs.ndim - 1,), (0,)), ((), ())), precision=self.precision)
+        return out if bias is None else out + bias
 
 
 class DenseGeneral(Module):
-    """A contraction over some axes of the input, with features of any shape, and a kernel for each place of batch axes.
+    """A contraction over some axes of the input, with features of any shape, and a kernel for each index of batch axes.
 
     The result has the batch axes, then the other axes of the input, then the features.
     """
@@ -85,7 +85,7 @@ class DenseGeneral(Module):
         kernel_shape = (*batch_shape, *in_shape, *features)
 
         def kernel_init(key: Any, shape: Any, dtype: Any = None) -> Any:
-            # The initializer sees a matrix for each place of the batch: inputs by features.
+            # The initializer sees a matrix for each index of the batch: inputs by features.
             flat = (math.prod(batch_shape) * math.prod(in_shape), math.prod(features))
             return _reboxed(self.kernel_init(key, flat, dtype), kernel_shape)
 
@@ -98,13 +98,13 @@ class DenseGeneral(Module):
         bias = self.param("bias", bias_init, bias_shape, self.param_dtype) if self.use_bias else None
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         contracted = tuple(range(len(batch), len(batch) + len(axes)))
-        numbers = ((axes, contracted), (batch, tuple(range(len(batch)))))
+        contracting = ((axes, contracted), (batch, tuple(range(len(batch)))))
         dot_general = chosen(self.dot_general, self.dot_general_cls, lax.dot_general)
-        made = dot_general(inputs, kernel, numbers, precision=self.precision)
+        out = dot_general(inputs, kernel, contracting, precision=self.precision)
         if bias is None:
-            return made
-        between = made.ndim - len(bias_shape)
-        return made + wnp.reshape(bias, (*batch_shape, *(1,) * between, *features))
+            return out
+        between = out.ndim - len(bias_shape)
+        return out + wnp.reshape(bias, (*batch_shape, *(1,) * between, *features))
 
 
 def _reboxed(value: Any, shape: Sequence[int]) -> Any:
@@ -135,14 +135,14 @@ class Einsum(Module):
             raise ArgumentError(f"einsum_str of {self._where()} must have two operands and '->', got {text!r}.")
         kernel = self.param("kernel", self.kernel_init, tuple(self.shape), self.param_dtype)
         bias: Any = None
-        spread: tuple[int, ...] = ()
+        broadcast_shape: tuple[int, ...] = ()
         if self.use_bias:
-            bias_shape, spread = self._bias_shapes(text, inputs.ndim)
+            bias_shape, broadcast_shape = self._bias_shapes(text, inputs.ndim)
             bias = self.param("bias", self.bias_init, bias_shape, self.param_dtype)
         inputs, kernel, bias = self.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         kind = self.preferred_element_type
-        made = wnp.einsum(text, inputs, kernel, precision=self.precision, preferred_element_type=kind)
-        return made if bias is None else made + wnp.reshape(bias, spread)
+        out = wnp.einsum(text, inputs, kernel, precision=self.precision, preferred_element_type=kind)
+        return out if bias is None else out + wnp.reshape(bias, broadcast_shape)
 
     def _bias_shapes(self, text: str, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The shape of the bias, and the same with 1 for every axis that comes from the input."""
@@ -152,8 +152,8 @@ class Einsum(Module):
             hidden = "".join(chr(ord("A") + i) for i in range(rank - len(left.replace("...", ""))))
             result = result.replace("...", hidden)
         sizes = dict(zip(right.replace("...", ""), self.shape, strict=True))
-        spread = tuple(sizes[letter] if letter in sizes and letter not in left else 1 for letter in result)
-        return tuple(sizes[letter] for letter in result if letter in sizes and letter not in left), spread
+        broadcast_shape = tuple(sizes[letter] if letter in sizes and letter not in left else 1 for letter in result)
+        return tuple(sizes[letter] for letter in result if letter in sizes and letter not in left), broadcast_shape
 
 
 class Embed(Module):

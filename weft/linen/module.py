@@ -141,9 +141,9 @@ class Module:
                 return  # it gets its name, and its scope, when it is assigned to an attribute
             if self.name is None:
                 prefix = type(self).__name__
-                number = parent._state.cursors.get(prefix, 0)
-                parent._state.cursors[prefix] = number + 1
-                store(self, "name", f"{prefix}_{number}")
+                index = parent._state.cursors.get(prefix, 0)
+                parent._state.cursors[prefix] = index + 1
+                store(self, "name", f"{prefix}_{index}")
             assert self.name is not None
             if parent.scope is not None:
                 parent.scope.reserve(self.name)
@@ -169,15 +169,15 @@ class Module:
             case Module():
                 return self._adopt_module(name, value)
             case list() | tuple() if any(_has_modules(one) for one in value):
-                made = [self._adopt(f"{name}_{number}", one) for number, one in enumerate(value)]
-                return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
+                out = [self._adopt(f"{name}_{index}", one) for index, one in enumerate(value)]
+                return type(value)(*out) if hasattr(value, "_fields") else tuple(out)
             case Mapping() if any(_has_modules(one) for one in value.values()):
                 return FrozenDict({key: self._adopt(f"{name}_{key}", one) for key, one in value.items()})
         return value
 
     def _adopt_module(self, name: str, module: Module) -> Module:
         if module.scope is not None:
-            return module  # it has a place, which this module shares
+            return module  # it has a scope, which this module shares
         assert self.scope is not None
         if module.parent is None:
             # The caller's own module stays as it is; a copy is bound. A module given twice is one module.
@@ -508,10 +508,10 @@ class Module:
         **kwargs: Any,
     ) -> dict[str, Any]:
         """The variables that a first call makes. `rngs` is a key, or a dict of streams."""
-        _, made = self.init_with_output(
+        _, variables = self.init_with_output(
             rngs, *args, method=method, mutable=mutable, capture_intermediates=capture_intermediates, **kwargs
         )
-        return made
+        return variables
 
     @boundary
     def lazy_init(
@@ -524,11 +524,11 @@ class Module:
     ) -> dict[str, Any]:
         """As `init`, but arguments may be `ShapeDtypeStruct`s, and only what parameters need is computed."""
 
-        def made(rngs: Any) -> dict[str, Any]:
+        def init_all(rngs: Any) -> dict[str, Any]:
             concrete = weft.tree.map(_zeros_for, (args, kwargs))
             return self.init(rngs, *concrete[0], method=method, mutable=mutable, **concrete[1])
 
-        return weft.jit(made)(rngs)
+        return weft.jit(init_all)(rngs)
 
     def tabulate(
         self,
@@ -619,8 +619,8 @@ def map_modules(function: Callable[[Module], Any], value: Any) -> Any:
     if not _has_modules(value):
         return value
     if isinstance(value, Mapping):
-        made = {key: map_modules(function, one) for key, one in value.items()}
-        return FrozenDict(made) if isinstance(value, FrozenDict) else made
+        mapped = {key: map_modules(function, one) for key, one in value.items()}
+        return FrozenDict(mapped) if isinstance(value, FrozenDict) else mapped
     parts = [map_modules(function, one) for one in value]
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
@@ -695,7 +695,7 @@ def init(
 
 
 def share_scope(module: Module, other: Module, /) -> None:
-    """Give a submodule the place of its owner, so that the variables of `other` stand beside those of `module`.
+    """Give a submodule the scope of its owner, so that the variables of `other` are beside those of `module`.
 
     To be called in `setup`: a module that wraps another then has the same tree of parameters as the other alone.
     """
@@ -725,8 +725,8 @@ def _move(module: Module, old: tuple[str, ...], new: tuple[str, ...]) -> None:
 def merge_param(name: str, a: Any, b: Any) -> Any:
     """The one of two options that is given: as a field of the module, or in the call. Both, or neither, is an error."""
     if (a is None) == (b is None):
-        given = "in both" if a is not None else "in neither"
+        where = "in both" if a is not None else "in neither"
         raise ArgumentError(
-            f"Parameter {name!r} must be given to the constructor or to the call; it was given {given}."
+            f"Parameter {name!r} must be given to the constructor or to the call; it was given {where}."
         )
     return b if a is None else a

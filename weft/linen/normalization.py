@@ -40,8 +40,8 @@ def _finish(module: Any, x: Any, mean: Any, variance: Any, axes: tuple[int, ...]
         values.append(found)
         bias = wnp.reshape(found, sizes)
     mean, variance = _expanded(mean, axes, x.ndim), _expanded(variance, axes, x.ndim)
-    made = nn.normalize_by(x, mean, variance, scale, bias, module.epsilon)
-    return made.astype(canonicalize_dtype(*values, dtype=module.dtype))
+    out = nn.normalize_by(x, mean, variance, scale, bias, module.epsilon)
+    return out.astype(canonicalize_dtype(*values, dtype=module.dtype))
 
 
 class BatchNorm(Module):
@@ -300,8 +300,8 @@ class SpectralNorm(Module):
         sigma = wnp.matmul(wnp.matmul(v, value), u.T)[0, 0]
         if update:
             stored_u.value, stored_sigma.value = u, sigma
-        made = wnp.reshape(value / wnp.where(sigma != 0, sigma, wnp.ones_like(sigma)), shape)
-        return made.astype(canonicalize_dtype(made, u, v, sigma, dtype=self.dtype))
+        out = wnp.reshape(value / wnp.where(sigma != 0, sigma, wnp.ones_like(sigma)), shape)
+        return out.astype(canonicalize_dtype(out, u, v, sigma, dtype=self.dtype))
 
 
 class WeightNorm(Module):
@@ -331,10 +331,10 @@ class WeightNorm(Module):
             return value
         value = wnp.asarray(value)
         features = () if self.feature_axes is None else _axes(self.feature_axes, value.ndim)
-        made = _unit(value, tuple(axis for axis in range(value.ndim) if axis not in features), self.epsilon)
+        out = _unit(value, tuple(axis for axis in range(value.ndim) if axis not in features), self.epsilon)
         if not self.use_scale:
-            return made.astype(canonicalize_dtype(made, dtype=self.dtype))
+            return out.astype(canonicalize_dtype(out, dtype=self.dtype))
         shape = tuple(value.shape[axis] for axis in features)
         scale = self.param(f"{name}/scale", self.scale_init, shape, self.param_dtype)
         sizes = tuple(size if axis in features else 1 for axis, size in enumerate(value.shape))
-        return (made * wnp.reshape(scale, sizes)).astype(canonicalize_dtype(made, scale, dtype=self.dtype))
+        return (out * wnp.reshape(scale, sizes)).astype(canonicalize_dtype(out, scale, dtype=self.dtype))

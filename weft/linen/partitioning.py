@@ -65,14 +65,14 @@ def _note_axes(module: Module, collection: str, name: str, value: Any, axes: Seq
         return
     if len(axes) != value.ndim:
         raise ArgumentError(f"{name!r} of {module._where()} has shape {value.shape}, but got the axes {tuple(axes)}.")
-    made = AxisMetadata(PartitionSpec(*axes))
+    metadata = AxisMetadata(PartitionSpec(*axes))
 
     def same(before: AxisMetadata | None, now: AxisMetadata) -> AxisMetadata:
         if before is not None and before != now:
             raise ArgumentError(f"{name!r} of {module._where()} has the axes {before.names} and {now.names}.")
         return now
 
-    module.sow(f"{collection}_axes", f"{name}_axes", made, reduce_fn=same, init_fn=lambda: None)
+    module.sow(f"{collection}_axes", f"{name}_axes", metadata, reduce_fn=same, init_fn=lambda: None)
 
 
 def param_with_axes(
@@ -135,7 +135,7 @@ def scan_with_axes(
     data_transform: Callable[..., Any] | None = None,
     methods: Any = None,
 ) -> Any:
-    """`nn.scan`, where the names of axes of stacked variables get `axis_name` at the place of the new axis."""
+    """`nn.scan`, where the names of axes of stacked variables get `axis_name` at the position of the new axis."""
     axes = {f"{name}_axes": variable_axes[name] for name in axes_collections if name in variable_axes}
     return scan(
         target,

@@ -67,8 +67,8 @@ class LSTMCell(RNNCellBase):
         return Dense(**options, bias_init=self.bias_init, dtype=self.dtype, param_dtype=self.param_dtype)
 
     def _step(self, c: Any, gates: Mapping[str, Any]) -> tuple[Any, Any]:
-        kept = self.gate_fn(gates["f"]) * c
-        new_c = kept + self.gate_fn(gates["i"]) * self.activation_fn(gates["g"])
+        retained = self.gate_fn(gates["f"]) * c
+        new_c = retained + self.gate_fn(gates["i"]) * self.activation_fn(gates["g"])
         new_h = self.gate_fn(gates["o"]) * self.activation_fn(new_c)
         return (new_c, new_h), new_h
 
@@ -113,8 +113,8 @@ class OptimizedLSTMCell(LSTMCell):
             kernel = wnp.concatenate([kernel for kernel, _ in found], axis=-1)
             bias = wnp.concatenate([bias for _, bias in found], axis=-1) if use_bias else None
             x, kernel, bias = promote_dtype(x, kernel, bias, dtype=self.dtype)
-            made = wnp.dot(x, kernel)
-            return wnp.split(made if bias is None else made + bias, 4, axis=-1)
+            out = wnp.dot(x, kernel)
+            return wnp.split(out if bias is None else out + bias, 4, axis=-1)
 
         of_input = product(inputs, "i", self.kernel_init, False)
         of_state = product(h, "h", self.recurrent_kernel_init, True)
@@ -274,7 +274,7 @@ class RNN(Module):
     """A cell run over the time axis of its input: the outputs, and with `return_carry` (last carry, outputs).
 
     `seq_lengths` says where sequences end within a batch: the carry returned is the one there. With `reverse` the
-    sequences are read from the end; `keep_order` gives the outputs back in the order of the inputs.
+    sequences are read from the end; `keep_order` returns the outputs in the order of the inputs.
     """
 
     cell: RNNCellBase
@@ -352,7 +352,7 @@ def _at_end(carries: Any, lengths: Any) -> Any:
 
 
 def flip_sequences(inputs: Any, seq_lengths: Any, num_batch_dims: int, time_major: bool) -> Any:
-    """Sequences in reverse; with lengths, only the part up to the length is turned around, and padding stays behind."""
+    """Sequences in reverse; with lengths, only the part up to the length is reversed, and padding stays behind."""
     axis = 0 if time_major else num_batch_dims
     if seq_lengths is None:
         return wnp.flip(inputs, axis=axis)

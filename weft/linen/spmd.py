@@ -58,21 +58,21 @@ def _mesh_axes(names: Sequence[Any], rules: Rules, fallback: RulesFallback) -> P
     Rules are tried in order, and a mesh axis serves only one axis of an array: a rule whose mesh axis is taken is
     passed over, so that a later rule of the same name may apply.
     """
-    given = [name for name in names if name is not None]
-    twice = sorted({str(name) for name in given if given.count(name) > 1})
+    present = [name for name in names if name is not None]
+    twice = sorted({str(name) for name in present if present.count(name) > 1})
     if twice:
         raise ArgumentError(f"Logical axes {', '.join(twice)} occur more than once in {tuple(names)}.")
     found: dict[Any, Any] = {}
     used: set[Any] = set()
     for name, mesh in rules:
-        if name not in given or name in found:
+        if name not in present or name in found:
             continue
         wanted = set(mesh) if isinstance(mesh, (tuple, list)) else {mesh} - {None}
         if wanted & used:
             continue
         used |= wanted
         found[name] = mesh
-    missing = [name for name in given if name not in found]
+    missing = [name for name in present if name not in found]
     if missing and fallback is RulesFallback.RAISE_ERROR:
         raise ArgumentError(f"No rule for the logical axes {missing} of {tuple(names)}.")
     if missing and fallback is RulesFallback.NO_CONSTRAINT:

@@ -1,4 +1,4 @@
-"""What the running program keeps beside modules: which module is being called, and who listens to calls."""
+"""State beside modules: which module is being called, and the interceptors of calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """Where a bound module stands: whether its submodules may be made now, and the numbers of their names."""
+    """The state of a bound module: whether its submodules may be made now, and the counters of their names."""
 
     in_compact: bool = False
     in_setup: bool = False

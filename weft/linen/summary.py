@@ -181,8 +181,8 @@ def _flops(call: _Call, rngs: Any, mutable: Filter, gradient: bool) -> int:
     arrays = [leaf for leaf in leaves if _is_struct(leaf)]
 
     def arguments(arrays: Sequence[Any]) -> Any:
-        given = iter(arrays)
-        return weft.tree.unflatten(structure, [next(given) if _is_struct(leaf) else leaf for leaf in leaves])
+        inputs = iter(arrays)
+        return weft.tree.unflatten(structure, [next(inputs) if _is_struct(leaf) else leaf for leaf in leaves])
 
     def init(rngs: Any, arrays: Sequence[Any]) -> Any:
         args, kwargs = arguments(arrays)
@@ -196,9 +196,9 @@ def _flops(call: _Call, rngs: Any, mutable: Filter, gradient: bool) -> int:
     variables = weft.eval_shape(init, rngs, arrays)
     if not gradient:
         return _counted(apply, variables, rngs, arrays)
-    given, tree = weft.tree.flatten((variables, arrays))
-    moving = [leaf for leaf in given if _has_derivative(leaf)]
-    fixed = [leaf for leaf in given if not _has_derivative(leaf)]
+    inputs, tree = weft.tree.flatten((variables, arrays))
+    moving = [leaf for leaf in inputs if _has_derivative(leaf)]
+    fixed = [leaf for leaf in inputs if not _has_derivative(leaf)]
     results = weft.tree.leaves(weft.eval_shape(apply, variables, rngs, arrays))
     if not moving or not any(_has_derivative(leaf) for leaf in results):
         return 0
@@ -207,7 +207,7 @@ def _flops(call: _Call, rngs: Any, mutable: Filter, gradient: bool) -> int:
         def value(*moving: Any) -> list[Any]:
             still, changing = iter(fixed), iter(moving)
             variables, arrays = weft.tree.unflatten(
-                tree, [next(changing) if _has_derivative(leaf) else next(still) for leaf in given]
+                tree, [next(changing) if _has_derivative(leaf) else next(still) for leaf in inputs]
             )
             return [leaf for leaf in weft.tree.leaves(apply(variables, rngs, arrays)) if _has_derivative(leaf)]
 
@@ -227,7 +227,7 @@ def _own(tree: Any, path: tuple[str, ...], others: list[tuple[str, ...]]) -> Any
         tree = tree.get(part, {}) if isinstance(tree, Mapping) else {}
     if not isinstance(tree, Mapping):
         return {}
-    made = {}
+    out = {}
     for key, value in tree.items():
         if (*path, key) in others:
             continue
@@ -237,8 +237,8 @@ def _own(tree: Any, path: tuple[str, ...], others: list[tuple[str, ...]]) -> Any
             )
             if not value:
                 continue
-        made[key] = value
-    return made
+        out[key] = value
+    return out
 
 
 def _type(leaf: Any) -> Any:
@@ -293,7 +293,7 @@ def _render(table: Table) -> str:
     totals = [_total(table, name) for name in table.collections]
     blank = [[""]] * (len(header) - len(totals) - 1)
     body.append([*blank, ["Total"], *([_amount(*total)] for total in totals)])
-    columns = [[[name], *(row[number] for row in body)] for number, name in enumerate(header)]
+    columns = [[[name], *(row[i] for row in body)] for i, name in enumerate(header)]
     widths = [max(len(line) for cell in column for line in cell or [""]) for column in columns]
 
     def rule(left: str, middle: str, right: str, stroke: str) -> str:

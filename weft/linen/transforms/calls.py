@@ -25,11 +25,11 @@ def plain(target: Target, lift: Lift, mutable: Filter = True) -> Callable[..., A
     return inner
 
 
-def _shifted(numbers: Any) -> Any:
-    """Numbers of arguments as the function inside has them: with groups and keys, but without the module."""
-    if isinstance(numbers, int):
-        return numbers + 1
-    return tuple(number + 1 for number in numbers)
+def _shifted(argnums: Any) -> Any:
+    """Argument numbers of the function inside: with groups and keys, but without the module."""
+    if isinstance(argnums, int):
+        return argnums + 1
+    return tuple(i + 1 for i in argnums)
 
 
 # ------------------------------------------------------------------------------------------------------ remat and jit
@@ -45,7 +45,7 @@ def checkpoint(
     policy: Callable[..., Any] | None = None,
     methods: Any = None,
 ) -> Any:
-    """Keep nothing for the backward pass but what `policy` says, and compute it again there.
+    """Store nothing for the backward pass but what `policy` says, and recompute the rest there.
 
     `static_argnums` count the module itself as 0.
     """
@@ -94,7 +94,7 @@ def jit(
     backend: str | None = None,
     methods: Any = None,
 ) -> Any:
-    """Compile the module by itself, so that it is traced once for all places that use it alike.
+    """Compile the module by itself, so that it is traced once for all equal uses.
 
     `static_argnums` and `donate_argnums` count the module itself as 0.
     """
@@ -121,7 +121,7 @@ def _run_jit(target: Target, variables: Any, rngs: Any, options: Any, cache: dic
     key = _fingerprint(target, lift)
     with lift.running():
         if key is None or key not in cache:
-            # What is remembered must not hold on to this call: its lift stands on an empty copy of the call.
+            # The cache must not hold references to this call: the cached lift has an empty copy of the call.
             outer, lift.call = lift.call, _without_values(lift.call)
             run = weft.jit(plain(target, lift, variables), **options)
             groups, keys, lift.variables, lift.rngs = lift.variables, lift.rngs, (), ()
@@ -140,26 +140,26 @@ def _run_jit(target: Target, variables: Any, rngs: Any, options: Any, cache: dic
 
 
 def _without_values(call: Call) -> Call:
-    made = Call({}, {}, call.mutable, call.flags, call.frontend)
-    made.counters = dict(call.counters)
-    return made
+    copy = Call({}, {}, call.mutable, call.flags, call.frontend)
+    copy.counters = dict(call.counters)
+    return copy
 
 
 def _twin(lift: Lift, call: Call) -> Lift:
     """A lift of the same roots on another call, to put results back with."""
     call.counters.update(lift.call.counters)
-    made = object.__new__(Lift)
-    made.__dict__.update(lift.__dict__)
-    made.call = call
-    return made
+    twin = object.__new__(Lift)
+    twin.__dict__.update(lift.__dict__)
+    twin.call = call
+    return twin
 
 
 def _fingerprint(target: Target, lift: Lift) -> Any:
-    """What the program depends on besides its arguments; None when it cannot be told."""
+    """What the jaxpr depends on besides its arguments; None when it is not hashable."""
     flags = tuple(lift.call.flags.items())
-    places = tuple((type(module), module, module.scope and module.scope.path) for module in target.modules)
+    bound_modules = tuple((type(module), module, module.scope and module.scope.path) for module in target.modules)
     counters = tuple((where, count) for where, count in lift.call.counters.items() if lift._covers(where[0]))
-    key = (places, tuple(lift.roots), repr(lift.call.mutable), flags, counters, repr(target.first))
+    key = (bound_modules, tuple(lift.roots), repr(lift.call.mutable), flags, counters, repr(target.first))
     try:
         hash(key)
     except TypeError:
@@ -202,10 +202,10 @@ def vmap(
     )
 
 
-def size_along(trees: Sequence[Any], axes: Sequence[Any], given: int | None, transformation: str) -> int:
+def size_along(trees: Sequence[Any], axes: Sequence[Any], axis_size: int | None, transformation: str) -> int:
     """How many elements there are along the axes of trees; `axes` are prefixes, with None where there is no axis."""
-    if given is not None:
-        return given
+    if axis_size is not None:
+        return axis_size
     for tree, axis in zip(trees, axes, strict=True):
         if axis is None:
             continue
@@ -219,7 +219,7 @@ def _leaves_with_axes(tree: Any, axis: Any) -> tuple[list[Any], list[Any]]:
     leaves = weft.tree.leaves(tree)
     if isinstance(axis, int):
         return leaves, [axis] * len(leaves)
-    # None among the axes is a leaf, None in the tree is not: another leaf stands for the former.
+    # None among the axes is a leaf, None in the tree is not: the former is replaced by another leaf.
     found = weft.tree.map(lambda one: "none" if one is None else one, axis, is_leaf=lambda one: one is None)
     return leaves, weft.tree.leaves(weft.tree.broadcast(found, tree))
 
@@ -236,12 +236,12 @@ def _run_vmap(
 ) -> Any:
     filters, axes = list(variable_axes), tuple(variable_axes.values())
     split = [wanted for wanted, yes in split_rngs.items() if yes]
-    kept = [wanted for wanted, yes in split_rngs.items() if not yes]
-    lift = target.lift(filters, [*split, *kept])
+    unsplit = [wanted for wanted, yes in split_rngs.items() if not yes]
+    lift = target.lift(filters, [*split, *unsplit])
     argument_axes = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(target.args)
     size = size_along([*target.args, *lift.variables], [*argument_axes, *axes], axis_size, "vmap")
     keys = [lift.split(some, size) for some in lift.rngs[: len(split)]]
-    key_axes = (0,) * len(split) + (None,) * len(kept)
+    key_axes = (0,) * len(split) + (None,) * len(unsplit)
 
     def inner(groups: Any, keys: Any, *args: Any) -> Any:
         shorter = tuple(
@@ -326,8 +326,8 @@ def _run_map_variables(
         call = lift.inside([stored, others], lift.rngs)
         with lift.running():
             target.call(call, target.args, target.kwargs)
-        made, _ = group({**lift.collect(call, (True,))[0]}, [mapped, True])
-        stored = through(trans_out, made)
+        collected, _ = group({**lift.collect(call, (True,))[0]}, [mapped, True])
+        stored = through(trans_out, collected)
         written.append(stored)
     # The transformation belongs to the module outside: it may make parameters of its own.
     seen = through(trans_in, stored)

@@ -24,9 +24,9 @@ from weft.modules.scope import Call, Scope
 @weft.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class InstancePlaceholder:
-    """Stands for a module in the arguments that a transformation sees."""
+    """Replaces a module in the arguments that a transformation sees."""
 
-    number: int
+    index: int
 
 
 class Target:
@@ -125,7 +125,7 @@ def _fields(module: Module) -> dict[str, Any]:
 
 
 def rebound(module: Module, call: Call, memo: dict[int, Module], inner_class: Any = None) -> Module:
-    """A copy of a bound module at the same place of another call, and so for the modules it holds."""
+    """A copy of a bound module at the same path of another call, and so for the modules it holds."""
     if id(module) in memo or module.scope is None:
         return memo.get(id(module), module)
     again = lambda value: map_modules(lambda inner: rebound(inner, call, memo), value)
@@ -136,20 +136,20 @@ def rebound(module: Module, call: Call, memo: dict[int, Module], inner_class: An
     scope.names = {
         name: set(kinds) for name, kinds in scope.names.items() if state.in_compact and name not in state.fixed_names
     }
-    made = (inner_class or type(module))(**values, parent=scope, name=module.name)
-    made._state.in_compact = state.in_compact
-    made._state.cursors = dict(state.cursors)
-    memo[id(module)] = made
-    return made
+    clone = (inner_class or type(module))(**values, parent=scope, name=module.name)
+    clone._state.in_compact = state.in_compact
+    clone._state.cursors = dict(state.cursors)
+    memo[id(module)] = clone
+    return clone
 
 
 def _with_modules(value: Any, modules: list[Module]) -> Any:
-    """A value with modules in the places of their stand-ins."""
+    """A value with placeholders replaced by their modules."""
     if isinstance(value, InstancePlaceholder):
-        return modules[value.number]
+        return modules[value.index]
     if isinstance(value, Mapping):
-        made = {key: _with_modules(one, modules) for key, one in value.items()}
-        return FrozenDict(made) if isinstance(value, FrozenDict) else made
+        mapped = {key: _with_modules(one, modules) for key, one in value.items()}
+        return FrozenDict(mapped) if isinstance(value, FrozenDict) else mapped
     if isinstance(value, (list, tuple)):
         parts = [_with_modules(one, modules) for one in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
@@ -181,14 +181,14 @@ def _lifted_class(run: Runner, transformation: str, module_class: Any, methods: 
     else:
         by_name = {name: {} for name in methods}
     name = {"remat": "checkpoint"}.get(transformation, transformation).capitalize() + module_class.__name__
-    made: Any = None
+    lifted_class: Any = None
 
     def lifted(method_name: str, own: Mapping[str, Any]) -> Callable[..., Any]:
         original = getattr(module_class, method_name)
 
         @functools.wraps(original)
         def method(self: Module, *args: Any, **kwargs: Any) -> Any:
-            inner_class = module_class if type(self) is made else None
+            inner_class = module_class if type(self) is lifted_class else None
             target = Target(transformation, original, self, args, kwargs, inner_class)
             return run(target, **{**options, **own})
 
@@ -196,8 +196,10 @@ def _lifted_class(run: Runner, transformation: str, module_class: Any, methods: 
         return method
 
     body = {method: lifted(method, own) for method, own in by_name.items()}
-    made = type(name, (module_class,), {**body, "__module__": module_class.__module__, "__doc__": module_class.__doc__})
-    return made
+    lifted_class = type(
+        name, (module_class,), {**body, "__module__": module_class.__module__, "__doc__": module_class.__doc__}
+    )
+    return lifted_class
 
 
 def _lifted_function(run: Runner, transformation: str, fn: Callable[..., Any], options: Any) -> Any:

@@ -38,12 +38,12 @@ def vjp(
     rngs: Filter = True,
     multi_scope: bool = False,
 ) -> Any:
-    """`fn(mdl, *primals)` and the function of its cotangent that gives (cotangents of variables, *of primals)."""
+    """`fn(mdl, *primals)` and the function of its cotangent that returns (cotangents of variables, *of primals)."""
     if reduce_axes:
         raise NotSupportedError("nn.vjp has no reduce_axes; sum the cotangents with lax.psum.")
     target = Target("vjp", fn, mdl, primals, {})
     lift = target.lift([vjp_variables, variables], [rngs])
-    watched, others = lift.variables
+    differentiated, others = lift.variables
     run = plain(target, lift, variables if variables is not False else True)
 
     def inner(trees: Any, *args: Any) -> Any:
@@ -53,7 +53,7 @@ def vjp(
         return result, (None, written)
 
     with lift.running():
-        result, backward, (aux, written) = weft.vjp(inner, _outer(lift, watched), *target.args, has_aux=True)
+        result, backward, (aux, written) = weft.vjp(inner, _outer(lift, differentiated), *target.args, has_aux=True)
     lift.put_back(written)
     target.finish()
     return (result, backward, aux) if has_aux else (result, backward)
@@ -105,7 +105,7 @@ def jvp(
     """`fn(mdl, *primals)` and its derivative along tangents of the primals and of the variables that are named."""
     target = Target("jvp", fn, mdl, tuple(primals), {})
     lift = target.lift([tuple(variable_tangents), variables], [rngs])
-    watched, others = lift.variables
+    differentiated, others = lift.variables
     run = plain(target, lift, variables)
 
     def inner(trees: Any, *args: Any) -> Any:
@@ -113,7 +113,7 @@ def jvp(
 
     with lift.running():
         (result, written), (tangent, _) = weft.jvp(
-            inner, (_outer(lift, watched), *target.args), (dict(variable_tangents), *tangents)
+            inner, (_outer(lift, differentiated), *target.args), (dict(variable_tangents), *tangents)
         )
     lift.put_back(written)
     target.finish()
@@ -132,18 +132,18 @@ def custom_vjp(
     `forward_fn(mdl, *args)` returns the result and what the backward pass needs; `backward_fn(*nondiff, that,
     cotangent)` returns (cotangents of `grad_vars`, *of the other arguments). `nondiff_argnums` count the module as 0.
     """
-    skipped = {number - 1 for number in nondiff_argnums}
+    skipped = {i - 1 for i in nondiff_argnums}
 
     def lifted(mdl: Any, *args: Any) -> Any:
         target = Target("custom_vjp", fn, mdl, args, {})
         lift = target.lift([grad_vars, True], [True])
-        watched, others = lift.variables
-        fixed = [arg for number, arg in enumerate(target.args) if number in skipped]
-        free = [arg for number, arg in enumerate(target.args) if number not in skipped]
+        differentiated, others = lift.variables
+        fixed = [arg for i, arg in enumerate(target.args) if i in skipped]
+        free = [arg for i, arg in enumerate(target.args) if i not in skipped]
 
         def through(function: Callable[..., Any], trees: Any, others: Any, keys: Any, free: Any) -> Any:
             supply, still = iter(free), iter(fixed)
-            arguments = [next(still if number in skipped else supply) for number in range(len(target.args))]
+            arguments = [next(still if i in skipped else supply) for i in range(len(target.args))]
             call = lift.inside((_inner(lift, trees), others), keys)
             result = target.call(call, arguments, {}, function)
             return result, lift.collect(call, (True,))
@@ -153,16 +153,16 @@ def custom_vjp(
             return through(fn, trees, others, keys, free)
 
         def forward(trees: Any, others: Any, keys: Any, *free: Any) -> Any:
-            (result, kept), written = through(forward_fn, trees, others, keys, free)
-            return (result, written), kept
+            (result, residuals), written = through(forward_fn, trees, others, keys, free)
+            return (result, written), residuals
 
-        def backward(kept: Any, cotangents: Any) -> Any:
-            of_variables, *of_arguments = backward_fn(*fixed, kept, cotangents[0])
+        def backward(residuals: Any, cotangents: Any) -> Any:
+            of_variables, *of_arguments = backward_fn(*fixed, residuals, cotangents[0])
             return (of_variables, None, None, *of_arguments)
 
         run.defvjp(forward, backward)
         with lift.running():
-            result, written = run(_outer(lift, watched), others, lift.rngs, *free)
+            result, written = run(_outer(lift, differentiated), others, lift.rngs, *free)
         lift.put_back(written)
         target.finish()
         return result

@@ -17,7 +17,7 @@ from weft.modules.filters import Filter, matches, subtract, union
 
 
 class _Broadcast:
-    """In the place of an axis: the value is the same in every round."""
+    """Instead of an axis: the value is the same in every iteration."""
 
     def __repr__(self) -> str:
         return "broadcast"
@@ -45,9 +45,9 @@ def scan(
 ) -> Any:
     """A loop of a module with `__call__(carry, *xs) -> (carry, ys)` over an axis of xs.
 
-    Variables are stacked along an axis, one for each round (`variable_axes`), the same in every round
-    (`variable_broadcast`), or handed on from round to round (`variable_carry`). In the place of an axis of xs,
-    `nn.broadcast` hands the whole value to every round.
+    Variables are stacked along an axis, one for each iteration (`variable_axes`), the same in every iteration
+    (`variable_broadcast`), or carried from one to the next (`variable_carry`). Instead of an axis of xs,
+    `nn.broadcast` passes the whole value to every iteration.
     """
     return lift_transform(
         _run_scan,
@@ -75,7 +75,7 @@ def _axis_tree(axes: Any, tree: Any) -> list[Any]:
 
 def _sliced(xs: tuple[Any, ...], in_axes: Any) -> tuple[Callable[[Sequence[Any]], Any], list[Any]]:
     """The leaves of `xs` that a loop takes slices of, with the axis of the loop first; and a function from one slice of
-    each to the arguments of a round, in which the other leaves are whole."""
+    each to the arguments of an iteration, in which the other leaves are whole."""
     axis_of = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(xs)
     leaves, tree = weft.tree.flatten(xs)
     axes = _axis_tree(axis_of, xs) if xs else []
@@ -115,8 +115,8 @@ def _run_scan(
     shared = any_of([variable_broadcast, *(wanted for wanted in variable_axes if wanted not in scanned)])
     filters, axes = list(scanned), list(scanned.values())
     split = [wanted for wanted, yes in split_rngs.items() if yes]
-    kept = [wanted for wanted, yes in split_rngs.items() if not yes]
-    lift = target.lift([variable_carry, shared, *filters], [*split, *kept])
+    unsplit = [wanted for wanted, yes in split_rngs.items() if not yes]
+    lift = target.lift([variable_carry, shared, *filters], [*split, *unsplit])
     carried, constant, *stacked = lift.variables
     # What may not be written stays the same.
     constant = {**constant, **{name: v for name, v in carried.items() if not matches(lift.call.mutable, name)}}
@@ -131,7 +131,7 @@ def _run_scan(
     keys = [lift.split(some, count) for some in lift.rngs[: len(split)]]
     writable = any_of([variable_carry, *filters])
 
-    def one_round(carry: Any, carried: Any, constant: Any, moving: Any, rows: Any, keys: Any, mutable: Any) -> Any:
+    def iteration(carry: Any, carried: Any, constant: Any, moving: Any, rows: Any, keys: Any, mutable: Any) -> Any:
         """One call of the module: its results and what it wrote, in groups."""
         shorter = [metadata.remove_axis(g, axis, metadata_params) for g, axis in zip(rows, axes, strict=True)]
         groups, streams = (carried, constant, *shorter), (*keys, *lift.rngs[len(split) :])
@@ -149,12 +149,12 @@ def _run_scan(
         if lift.call.flags.get("initializing") and count and (shared is not False or variable_carry is not False):
             # Variables that all iterations share, or hand on, are made by a call of its own before the loop.
             everything = union(writable, shared)
-            _, made = one_round(carry, carried, constant, first(moving), first(rows), first(keys), everything)
-            carried, constant = {**made[0], **carried}, {**constant, **made[1]}
+            _, new = iteration(carry, carried, constant, first(moving), first(rows), first(keys), everything)
+            carried, constant = {**new[0], **carried}, {**constant, **new[1]}
             first_written = [constant]
         elif count and any(lift.rngs):
             # Flax traces the body twice, and keys drawn the first time count: so they do here.
-            traced = functools.partial(one_round, mutable=subtract(writable, shared))
+            traced = functools.partial(iteration, mutable=subtract(writable, shared))
             state = (carry, carried, constant, first(moving), first(rows), first(keys))
             weft.eval_shape(lambda *state: traced(*state)[0], *state)
 
@@ -162,7 +162,7 @@ def _run_scan(
             carry, carried = state
             mutable = subtract(writable, shared)
             moving, rows, keys = slices
-            (carry, ys), written = one_round(carry, carried, constant, moving, rows, keys, mutable)
+            (carry, ys), written = iteration(carry, carried, constant, moving, rows, keys, mutable)
             return (carry, written[0]), (ys, written[2:])
 
         slices = (moving, rows, keys)
@@ -187,7 +187,7 @@ def remat_scan(
     variable_axes: Mapping[Any, Any] = {True: 0},
     split_rngs: Mapping[Any, bool] = {True: True},
 ) -> Any:
-    """A module of one argument applied prod(lengths) times, in nested loops that keep only what each level starts with.
+    """A module of one argument applied prod(lengths) times, in nested loops that store only the inputs of each level.
 
     The backward pass then needs memory for the sum of the lengths instead of their product.
     """
@@ -209,8 +209,8 @@ def _run_remat_scan(target: Target, lengths: tuple[int, ...], policy: Any, optio
         def one(module: Any, carry: Any) -> Any:
             return inner(module, carry), ()
 
-        kept = checkpoint(one, policy=policy, prevent_cse=False)
-        looped = scan(kept, length=lengths[0], **options)
+        rematerialized = checkpoint(one, policy=policy, prevent_cse=False)
+        looped = scan(rematerialized, length=lengths[0], **options)
         return lambda module, carry: looped(module, carry)[0]
 
     if not lengths:
@@ -266,7 +266,7 @@ def switch(
     variables: Filter = True,
     rngs: Filter = True,
 ) -> Any:
-    """The branch of a number, called with `(mdl, *operands)`; all must make the same variables."""
+    """The branch with an index, called with `(mdl, *operands)`; all must make the same variables."""
     target = Target("switch", branches[0], mdl, operands, {})
     lift, functions = _branches(target, branches, variables, rngs)
     with lift.running():
@@ -287,31 +287,31 @@ def while_loop(
 ) -> Any:
     """While `cond_fn(mdl, carry)` holds, `carry = body_fn(mdl, carry)`; `carry_variables` are handed on.
 
-    It makes no variables: initialize by calling the body once. Streams that are split give every round its own keys.
+    It makes no variables: initialize by calling the body once. Streams that are split have new keys in every iteration.
     """
     target = Target("while_loop", body_fn, mdl, (init,), {})
     split = [wanted for wanted, yes in split_rngs.items() if yes]
-    kept = [wanted for wanted, yes in split_rngs.items() if not yes]
-    lift = target.lift([carry_variables, broadcast_variables], [*split, *kept])
+    unsplit = [wanted for wanted, yes in split_rngs.items() if not yes]
+    lift = target.lift([carry_variables, broadcast_variables], [*split, *unsplit])
     carried, constant = lift.variables
 
-    def streams(number: Any) -> tuple[Any, ...]:
-        fresh = [{name: weft.random.fold_in(key, number) for name, key in some.items()} for some in lift.rngs]
+    def streams(i: Any) -> tuple[Any, ...]:
+        fresh = [{name: weft.random.fold_in(key, i) for name, key in some.items()} for some in lift.rngs]
         return (*fresh[: len(split)], *lift.rngs[len(split) :])
 
     def goes_on(state: Any) -> Any:
-        number, carry, carried = state
-        call = lift.inside([carried, constant], streams(-number), False)  # other keys than the body's
+        i, carry, carried = state
+        call = lift.inside([carried, constant], streams(-i), False)  # other keys than the body's
         holds = target.call(call, (carry,), {}, cond_fn)
         lift.collect(call, [])  # the keys that it drew count
         return holds
 
     def body(state: Any) -> Any:
-        number, carry, carried = state
-        call = lift.inside([carried, constant], streams(number), carry_variables)
+        i, carry, carried = state
+        call = lift.inside([carried, constant], streams(i), carry_variables)
         carry = target.call(call, (carry,), {}, body_fn)
         (written,) = lift.collect(call, [carry_variables])
-        return number + 1, carry, {**carried, **written}
+        return i + 1, carry, {**carried, **written}
 
     with lift.running():
         start = (wnp.asarray(0, wnp.int32), target.args[0], carried)
