@@ -1,4 +1,4 @@
-"""Every error class has a page, its docstring, whose wrong code raises it and whose right code runs.
+"""The docstring of every error class is its page. The wrong code of the page raises the error, the right code runs.
 
 `python tests/errors/test_error_pages.py` (or `make pages`) writes the pages to docs/errors/.
 """
@@ -79,9 +79,9 @@ def read_page(error: type[WeftError]) -> Page:
 def page_text(error: type[WeftError]) -> str:
     """The page of an error class as Markdown."""
     page = read_page(error)
-    bases = " and ".join(f"`{base.__name__}`" for base in builtin_bases(error)) or "`Exception`"
+    bases = ", ".join(f"`{base.__name__}`" for base in builtin_bases(error)) or "`Exception`"
     return (
-        f"# {error.__name__}\n\n{page.summary}\n\n{page.cause}\n\nCaught by `except` of {bases} too.\n\n"
+        f"# {error.__name__}\n\n{page.summary}\n\n{page.cause}\n\nBase classes: {bases}.\n\n"
         f"## Wrong\n\n```python\n{page.wrong}\n```\n\n## Right\n\n```python\n{page.right}\n```\n"
     )
 
@@ -103,15 +103,16 @@ def index_text() -> str:
     rows = "".join(f"- `{error.__name__}`: {' '.join(read_page(error).summary.split())}\n" for error in CLASSES)
     return (
         "# Errors\n\n"
-        "Each mistake has a class, and each class a page: the cause, code that raises it, code that does not. The\n"
-        "page is the docstring of the class; `weft.errors.explain(name)` prints it, `make pages` writes it here.\n\n"
-        "A message says what is wrong, where in your program, what came in, and what to write instead:\n\n"
+        "Every kind of mistake has an error class with a page: the cause, code that raises it, and correct code. The\n"
+        "page is the docstring of the class. `weft.errors.explain(name)` prints it; `make pages` writes it here.\n\n"
+        "A message says what is wrong, where in your program, what was received, and what to write instead:\n\n"
         f"```\n{type(example).__name__}: {example}\n```\n\n"
-        "All of them are `WeftError`s, and also the builtin exception that fits (`TypeError`, `IndexError`, ...). An\n"
-        "`InternalError` is not: it is a bug in Weft, and its message holds what a report needs.\n\n"
-        "Tracebacks show the frames of your program; Weft's own are left out. `WEFT_TRACEBACK_FILTERING=off`, or the\n"
-        "setting `traceback_filtering`, is 'off', 'remove_frames' (all of them in the error's cause),\n"
-        "'quiet_remove_frames' (a note says that there are more), 'tracebackhide' (marked for IPython), 'auto'.\n\n"
+        "All of them are subclasses of `WeftError` and of a builtin exception (`TypeError`, `IndexError`, ...). An\n"
+        "`InternalError` is not: it is a bug in Weft, and its message has what a bug report needs.\n\n"
+        "Tracebacks show only the frames of your program. The setting `traceback_filtering` (environment variable\n"
+        "`WEFT_TRACEBACK_FILTERING`) is 'off' (show all frames), 'remove_frames' (the full traceback is in the cause\n"
+        "of the error), 'quiet_remove_frames' (a note says that frames were removed), 'tracebackhide' (frames are\n"
+        "marked for IPython) or 'auto'.\n\n"
         f"{rows}"
     )
 

@@ -8,10 +8,10 @@ from weft.base.errors.layout import WeftError
 
 
 class ArgumentError(WeftError, ValueError):
-    """An argument has a value that the function cannot work with.
+    """An argument has a value that the function does not accept.
 
-    The message says which values it takes and what it got: an unknown mode, a negative size, a sequence of the wrong
-    length, two options that exclude each other.
+    Examples are an unknown mode, a negative size, a sequence of the wrong length, or two options that exclude each
+    other. The message lists the accepted values and the one received.
 
     Wrong::
 
@@ -28,10 +28,10 @@ class ArgumentError(WeftError, ValueError):
 
 
 class ArgumentTypeError(WeftError, TypeError):
-    """An argument is of a type that the function does not take.
+    """An argument has a type that the function does not accept.
 
-    A function where an array belongs, an array where a sequence of arrays belongs, a float where an integer is
-    needed. The message says what belongs there.
+    Examples are a function instead of an array, an array instead of a sequence of arrays, or a float instead of an
+    integer. The message says which type is expected.
 
     Wrong::
 
@@ -48,10 +48,9 @@ class ArgumentTypeError(WeftError, TypeError):
 
 
 class NotSupportedError(WeftError, NotImplementedError):
-    """An option that exists elsewhere, in NumPy or JAX, and that Weft does not have.
+    """An option of NumPy or JAX that Weft does not support.
 
-    The message says what to write instead. `out=` is such an option: arrays are immutable, so that nothing can be
-    written into one.
+    The message says what to write instead. For example, `out=` is not supported because arrays are immutable.
 
     Wrong::
 
@@ -76,10 +75,10 @@ ArgumentError.page = ArgumentTypeError.page = NotSupportedError.page = None
 
 
 class TypePromotionError(WeftError, ValueError):
-    """Operands have dtypes that do not combine by themselves.
+    """Operands have dtypes that are not promoted implicitly.
 
-    Either the setting `numpy_dtype_promotion` is `'strict'`, which wants conversions spelled out, or one of the
-    dtypes, such as a float8 or an int4, has no common type with the other. Convert one operand with `astype`.
+    Either the setting `numpy_dtype_promotion` is `'strict'`, which requires explicit conversions, or one of the dtypes,
+    such as float8 or int4, has no common type with the other. Convert one operand with `astype`.
 
     Wrong::
 
@@ -100,9 +99,9 @@ class TypePromotionError(WeftError, ValueError):
 
 
 class DtypeMismatchError(WeftError, TypeError):
-    """A function of `weft.lax` got dtypes that it does not take.
+    """A function of `weft.lax` received dtypes that it does not accept.
 
-    These functions convert nothing by themselves: operands have one dtype, and one that the operation is defined for.
+    Functions of `weft.lax` do not convert operands: all must have the same dtype, and the operation must support it.
     Convert with `astype`, or call the function of `weft.numpy`, which promotes.
 
     Wrong::
@@ -122,11 +121,11 @@ class DtypeMismatchError(WeftError, TypeError):
 
 
 class ShapeMismatchError(WeftError, TypeError, ValueError):
-    """Operands have shapes that do not fit the operation.
+    """Operands have incompatible shapes.
 
-    Broadcasting lines shapes up from the right, and two sizes fit if they are equal or one of them is 1. Insert an
-    axis with `x[:, None]`, or reshape. (A `TypeError`, as where a type rule of `weft.lax` refuses, and a `ValueError`,
-    as where NumPy does.)
+    Broadcasting aligns shapes from the right; two sizes are compatible if they are equal or one of them is 1. Insert an
+    axis with `x[:, None]`, or reshape. (It is a `TypeError`, like the error of `jax.lax`, and a `ValueError`, like that
+    of NumPy.)
 
     Wrong::
 
@@ -143,10 +142,10 @@ class ShapeMismatchError(WeftError, TypeError, ValueError):
 
 
 class AxisOutOfBoundsError(WeftError, ValueError, IndexError):
-    """An axis was named that the array does not have.
+    """An axis is out of bounds for the array.
 
-    An array of rank n has the axes 0 to n - 1, or counted from the end -n to -1. (A `ValueError` and an `IndexError`,
-    as NumPy's own.)
+    An array of rank n has the axes 0 to n - 1, or -n to -1 counted from the end. (It is a `ValueError` and an
+    `IndexError`, like NumPy's `AxisError`.)
 
     Wrong::
 
@@ -165,8 +164,8 @@ class AxisOutOfBoundsError(WeftError, ValueError, IndexError):
 class NarrowingOverflowError(WeftError, OverflowError):
     """A number does not fit into the 32-bit type that it is converted to.
 
-    By default 64-bit NumPy values become 32-bit arrays. An integer outside of the range, or a finite float that would
-    become infinite or zero, would be another number afterwards, so it is refused. Turn on `enable_x64`, or scale.
+    By default 64-bit NumPy values become 32-bit arrays. Converting an integer out of range, or a finite float that
+    would become infinite or zero, would change its value, so it is an error. Enable `enable_x64`, or scale the values.
 
     Wrong::
 
@@ -187,10 +186,10 @@ class NarrowingOverflowError(WeftError, OverflowError):
 
 
 class InvalidInputTypeError(WeftError, TypeError):
-    """A value that is no array, and no number, reached a place where arrays are computed with.
+    """A value that is not an array or a number was passed to an array operation.
 
-    The leaves of arguments and results must be arrays, NumPy arrays or Python numbers. Strings and other objects that
-    select code are static arguments; a class of your own that holds arrays is registered as a tree node.
+    The leaves of arguments and results must be arrays, NumPy arrays or Python numbers. Make strings and other objects
+    that select code static arguments; register a class that holds arrays as a pytree node.
 
     Wrong::
 
@@ -216,10 +215,10 @@ class InvalidInputTypeError(WeftError, TypeError):
 
 
 class InconclusiveDimensionOperation(WeftError):
-    """A comparison of symbolic sizes whose answer is not the same for all sizes they stand for.
+    """A comparison of symbolic sizes does not have the same answer for all sizes.
 
-    `n > 4` has no truth value when `n` may be any size. State what is known as a constraint, or write the code so that
-    it need not ask.
+    `n > 4` has no truth value if `n` may be any size. Add a constraint, or write the code so that it does not depend on
+    the comparison.
 
     Wrong::
 
@@ -241,9 +240,10 @@ class InconclusiveDimensionOperation(WeftError):
 
 
 class InvalidIndexError(WeftError, IndexError):
-    """Something that is no index of this array.
+    """An index is not valid for this array.
 
-    More indices than the array has axes, two ellipses, a mask of another shape than the axes it selects from.
+    Examples are more indices than the array has axes, two ellipses, or a mask whose shape differs from the axes it
+    selects from.
 
     Wrong::
 
@@ -260,12 +260,12 @@ class InvalidIndexError(WeftError, IndexError):
 
 
 class OutOfBoundsIndexError(WeftError, IndexError):
-    """An index outside of the array, known before the program runs or found by `checks` while it runs.
+    """An index is out of bounds, known during tracing or detected by `checks` at run time.
 
-    What happens to an index that only the running program knows is a matter of the mode: by default it is clamped for
-    reading and dropped for writing. An index that is visibly wrong is a mistake, unless a mode is given. With
-    `weft.checks("all")` compiled programs find the others too, and the message names the line, the index, the iteration
-    of the loops around it and the element of the batch.
+    An index that is only known at run time is handled according to the mode: by default it is clamped in reads and
+    dropped in writes. An index that is known to be out of bounds is an error, unless a mode is passed. With
+    `weft.checks("all")` compiled programs detect the others too, and the message has the line, the index, the iteration
+    of the enclosing loops and the element of the batch.
 
     Wrong::
 
@@ -282,10 +282,10 @@ class OutOfBoundsIndexError(WeftError, IndexError):
 
 
 class ImmutableArrayError(WeftError, TypeError):
-    """An element of an array was assigned to, or an array was changed in place.
+    """Assignment to an element of an array, or an in-place change of an array.
 
-    Arrays do not change: transformations rely on it. `x.at[i].set(v)` gives the array in which the element is
-    replaced, and under `jit` it costs no copy where `x` is not needed any more.
+    Arrays are immutable. `x.at[i].set(v)` returns an array in which the element is replaced; under `jit` this does not
+    copy if `x` is not used afterwards.
 
     Wrong::
 

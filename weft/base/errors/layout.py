@@ -1,4 +1,4 @@
-"""How a message is laid out, and the two roots: errors of users and bugs of Weft."""
+"""The format of messages, and the two base classes: user errors and bugs of Weft."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ def message(
     fix: str | Sequence[str] | None = None,
     page: str | None = None,
 ) -> str:
-    """Lay out an error text: a first line that says what is wrong, then one aligned line for each part that is given.
+    """Format an error message: a first line that says what is wrong, then one aligned line for each part.
 
-    `at` is the user's line (`train.py:41:  if x > 0:`), `received` the values or types that came in, `fix` what to
-    write instead (a sequence: the first, then each alternative on a line `or`), `page` the name of the class that
-    `weft.errors.explain` tells more about. A part may have several lines.
+    `at` is the user's line (`train.py:41:  if x > 0:`), `received` the values or types that were passed, `fix` what to
+    write instead (a sequence: the first, then each alternative on a line `or`), `page` the name of the class whose
+    page `weft.errors.explain` prints. A part may have several lines.
     """
     fixes = (fix,) if isinstance(fix, str) else tuple(fix or ())
     parts = [("at", at), ("received", received)]
-    parts += [("or" if number else "fix", text) for number, text in enumerate(fixes)]
+    parts += [("or" if i else "fix", text) for i, text in enumerate(fixes)]
     parts += [("more", page and f"weft.errors.explain({page!r})")]
     lines = [what]
     for label, text in parts:
-        for number, line in enumerate((text or "").splitlines()):
-            lines.append(f"  {'' if number else label:<{_LABEL_WIDTH}}{line}".rstrip())
+        for i, line in enumerate((text or "").splitlines()):
+            lines.append(f"  {'' if i else label:<{_LABEL_WIDTH}}{line}".rstrip())
     return "\n".join(lines)
 
 
 class WeftError(Exception):
-    """Something in the user's program that Weft cannot do, with what to do instead. Every user error is one of these.
+    """An error in the user's program, with a suggested fix. The base class of all user errors.
 
-    The parts stay readable on the exception as `what`, `at`, `received` and `fix`; `str` lays them out. `at` is the
-    innermost line of the user's unless another is given.
+    The attributes `what`, `at`, `received` and `fix` are the parts of the message, which `str` formats. `at` is by
+    default the innermost line of the user's code.
     """
 
     page: ClassVar[str | None] = None
@@ -76,10 +76,10 @@ class WeftError(Exception):
 
 
 class InternalError(RuntimeError):
-    """A bug in Weft: something that no program of a user should be able to bring about.
+    """A bug in Weft: an error that no user program should be able to cause.
 
-    `stage` names the part of Weft that noticed, `text` is the program as it stood there: what a report needs. The
-    message shows the beginning of the text; the exception has all of it. Its traceback keeps Weft's frames.
+    `stage` is the part of Weft that detected it, `text` the jaxpr, Program or kernel at that point. The message shows
+    the beginning of the text; the attribute has all of it. Its traceback includes Weft's frames.
     """
 
     is_our_fault: ClassVar[bool] = True

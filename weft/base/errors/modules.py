@@ -6,11 +6,11 @@ from weft.base.errors.layout import WeftError
 
 
 class ParameterShapeError(WeftError, ValueError):
-    """A stored parameter has another shape than the module that reads it would give it.
+    """A stored parameter does not have the shape that the module expects.
 
-    Parameters belong to the module with the sizes they were made with. The message names the module's path: either it
-    got another input than at `init`, or its sizes have changed since; make new parameters with `init`. In haiku the
-    stored one must have the shape given to `hk.get_parameter`.
+    The message has the path of the module. Either its input has another shape than at `init`, or its configuration has
+    changed since; create new parameters with `init`. In haiku the stored parameter must have the shape that is passed
+    to `hk.get_parameter`.
 
     Wrong::
 
@@ -33,11 +33,11 @@ class ParameterShapeError(WeftError, ValueError):
 
 
 class ParameterNotFoundError(WeftError, ValueError, LookupError):
-    """A module looks for a parameter or variable that is not among those given to `apply`.
+    """A parameter or variable that a module needs was not passed to `apply`.
 
-    `apply` makes no parameters, it finds those that `init` made, by the path of the module. The message lists what is
-    there: often the outer dict is missing (`{"params": params}`), or a module has another name than at `init`. In haiku
-    parameters are `{module path: {name: array}}`, without an outer dict.
+    `apply` does not create parameters: it looks up those that `init` created, by the path of the module. The message
+    lists the available ones. Often the outer dict is missing (`{"params": params}`), or a module has another name than
+    at `init`. In haiku parameters are `{module path: {name: array}}`, without an outer dict.
 
     Wrong::
 
@@ -60,11 +60,10 @@ class ParameterNotFoundError(WeftError, ValueError, LookupError):
 
 
 class MissingRngError(WeftError, ValueError):
-    """A module needs random numbers, and no key was given for the stream it draws from.
+    """A module needs random numbers, but no key was passed for its rng stream.
 
-    Each use of randomness names a stream: parameters draw from `params`, dropout from `dropout`. Give `init` and
-    `apply` a key for each stream that is used. Haiku has one stream; its key is the argument `rng` of `init` and
-    `apply`.
+    Each use of randomness names a stream: parameters use `params`, dropout uses `dropout`. Pass a key for each stream
+    that is used to `init` and `apply`. Haiku has one stream; its key is the argument `rng` of `init` and `apply`.
 
     Wrong::
 
@@ -85,11 +84,11 @@ class MissingRngError(WeftError, ValueError):
 
 
 class ImmutableCollectionError(WeftError, ValueError):
-    """A module writes a variable of a collection that the call does not say it may write.
+    """A module writes to a variable of a collection that is not mutable in this call.
 
-    `apply` returns only the result unless `mutable` names the collections that change, such as the running averages
-    of batch normalization; then it returns the result and these collections. In haiku, a function with state is
-    transformed by `hk.transform_with_state`, and its `apply` takes and returns the state.
+    `apply` returns only the result unless `mutable` lists the collections that change, such as the running averages of
+    batch normalization; then it returns the result and these collections. In haiku, transform a function with state by
+    `hk.transform_with_state`, whose `apply` takes and returns the state.
 
     Wrong::
 
@@ -116,9 +115,10 @@ class ImmutableCollectionError(WeftError, ValueError):
 class NameInUseError(WeftError, ValueError):
     """Two submodules, or a submodule and a parameter, of one module have the same name.
 
-    The name is the place of their parameters in the tree, so both would share it. To share on purpose, make the
-    submodule once and call it twice; else give another name, or none, and one is found. In haiku names are numbered, so
-    this happens with numbers of one's own, and with a module kept from an earlier run beside a new one of its path.
+    The name is the path of their parameters, so both would share them. To share parameters, create the submodule once
+    and call it twice; otherwise use another name, or none, and a unique one is generated. Haiku makes names unique by
+    appending numbers, so there this happens with explicit numbers, or if a module stored in an earlier run is used next
+    to a new one with the same path.
 
     Wrong::
 
@@ -149,10 +149,10 @@ class NameInUseError(WeftError, ValueError):
 
 
 class UnboundModuleError(WeftError, ValueError):
-    """A module was called, or asked for its variables, without having any.
+    """A module was called, or its variables were accessed, outside of `init` and `apply`.
 
-    A module outside of `init` and `apply` is only a description: it has no parameters. Call it through `apply` with
-    the variables that `init` made, or `bind` it to them. Haiku's modules live inside of a function given to
+    Outside of `init` and `apply` a module has no parameters. Call it through `apply` with the variables that `init`
+    returned, or `bind` it to them. Haiku modules can only be used inside a function that is transformed by
     `hk.transform`.
 
     Wrong::
@@ -174,11 +174,11 @@ class UnboundModuleError(WeftError, ValueError):
 
 
 class ModuleDefinitionError(WeftError, ValueError, TypeError):
-    """A module class is written in a way that leaves open which submodules it has.
+    """A module class defines its submodules incorrectly.
 
-    Submodules are made in `setup`, or in the one method marked `@compact`; not in both ways at once, in no other
-    method, and attributes do not change afterwards. In haiku, `__init__` must call that of `hk.Module`, which finds the
-    module's name.
+    Create submodules either in `setup` or in the one method marked `@compact`, not in both and not in other methods,
+    and do not change attributes afterwards. In haiku, `__init__` must call that of `hk.Module`, which sets the name of
+    the module.
 
     Wrong::
 
@@ -208,11 +208,12 @@ class ModuleDefinitionError(WeftError, ValueError, TypeError):
 
 
 class ScopeLeakError(WeftError, ValueError):
-    """A module is used where its variables are out of reach: after its call, or inside a transformation it is not in.
+    """A module is used after its call has ended, or inside a transformation that is not lifted.
 
-    A transformation such as `scan` must see every variable that its function writes and every key that it draws: else
-    what is written in a turn of the loop is lost, and a key is the same in each turn. Use the lifted one (`nn.scan`,
-    `nn.jit`, ..., and in haiku `hk.scan`, `hk.remat`, ...); do not keep a bound module after `apply` has returned.
+    A transformation such as `scan` must know every variable that its function writes and every key that it draws;
+    otherwise what is written in an iteration of the loop is lost, and a key is the same in each iteration. Use the
+    lifted transformation (`nn.scan`, `nn.jit`, ..., and in haiku `hk.scan`, `hk.remat`, ...), and do not use a bound
+    module after `apply` has returned.
 
     Wrong::
 
@@ -220,16 +221,16 @@ class ScopeLeakError(WeftError, ValueError):
         import weft.linen as nn
         import weft.numpy as wnp
 
-        kept = []
+        saved = []
 
         class Model(nn.Module):
             @nn.compact
             def __call__(self, x):
-                kept.append(nn.Dense(3))
-                return kept[-1](x)
+                saved.append(nn.Dense(3))
+                return saved[-1](x)
 
         Model().init(weft.random.key(0), wnp.ones((1, 4)))
-        kept[-1](wnp.ones((1, 4)))
+        saved[-1](wnp.ones((1, 4)))
 
     Right::
 

@@ -9,10 +9,10 @@ from weft.base.errors.tracing import JAXTypeError
 
 
 class UnhashableStaticArgumentError(WeftError, ValueError):
-    """A static argument of `jit` cannot be hashed.
+    """A static argument of `jit` is not hashable.
 
-    The value of a static argument is part of the key under which the traced program is kept, so it needs a hash and
-    an equality that never change. Pass a tuple for a list, and arrays as ordinary arguments.
+    The value of a static argument is part of the cache key of the traced function, so it must be hashable, and its hash
+    and equality must not change. Pass a tuple instead of a list, and pass arrays as ordinary arguments.
 
     Wrong::
 
@@ -35,8 +35,8 @@ class UnhashableStaticArgumentError(WeftError, ValueError):
 class DonatedArrayError(WeftError, RuntimeError):
     """An array was used after it had been donated to a jitted function, or deleted.
 
-    `donate_argnums` lets the function write its result into the memory of the argument, which holds nothing any more
-    afterwards. Use the result, or do not donate.
+    `donate_argnums` lets the function write its result into the memory of the argument, whose contents are lost. Use
+    the result, or do not donate.
 
     Wrong::
 
@@ -61,12 +61,12 @@ class DonatedArrayError(WeftError, RuntimeError):
 
 
 class OutOfMemoryError(WeftError, MemoryError):
-    """The system gives no more memory for an array, or for the temporaries of a program.
+    """Memory for an array, or for the temporaries of a program, could not be allocated.
 
-    The message says how much was asked for and for what, what else the program takes, and the largest of its buffers
-    with their lines. Memory that Weft keeps for later has been given back by then. Work on parts of the data
-    (`lax.map`, smaller batches), donate arguments that are not needed any more (`donate_argnums`), or wrap what is
-    differentiated in `weft.checkpoint`.
+    The message says how many bytes were requested and for what, what else the program uses, and its largest buffers
+    with their lines. Memory that Weft had cached has already been released. Process the data in parts (`lax.map`,
+    smaller batches), donate arguments that are not used afterwards (`donate_argnums`), or use `weft.checkpoint` in the
+    differentiated function.
 
     Wrong::
 
@@ -85,9 +85,9 @@ class OutOfMemoryError(WeftError, MemoryError):
 
 
 class FileFormatError(WeftError, ValueError):
-    """A file to load arrays from is not what it should be: cut short, changed, or another kind of file.
+    """A file to load arrays from is malformed: truncated, modified, or of another format.
 
-    The message names the file and the reason. Nothing of such a file is used; get it anew from where it came.
+    The message has the file and the reason. Nothing is loaded from such a file; obtain a new copy.
 
     Wrong::
 
@@ -106,10 +106,9 @@ class FileFormatError(WeftError, ValueError):
 
 
 class JaxRuntimeError(WeftError, RuntimeError):
-    """A compiled program failed while it ran: a callback raised.
+    """A compiled program failed at run time because a callback raised.
 
-    The error surfaces where the result is used, which may be later than the call. The exception that a callback
-    raised is the cause (`__cause__`) of this one.
+    The exception that the callback raised is the cause (`__cause__`) of this one.
 
     Wrong::
 
@@ -141,11 +140,11 @@ class JaxRuntimeError(WeftError, RuntimeError):
 
 
 class IntegerDivisionError(WeftError, ZeroDivisionError):
-    """With `checks` on, an integer was divided by zero while a program ran.
+    """With `checks` enabled, an integer was divided by zero in a compiled program.
 
-    Integers have no infinity: what comes out of the division is a number that means nothing. The message names the
-    line, the iteration of the loops around it and the element of the batch. Without checks the quotient is -1 and the
-    remainder is the dividend, or 0 in `weft.numpy`.
+    Integers have no infinity, so the result would be meaningless. The message has the line, the iteration of the
+    enclosing loops and the element of the batch. Without checks the quotient is -1 and the remainder is the dividend,
+    or 0 in `weft.numpy`.
 
     Wrong::
 
@@ -166,12 +165,12 @@ class IntegerDivisionError(WeftError, ZeroDivisionError):
 
 
 class NonFiniteValueError(WeftError, FloatingPointError):
-    """With `checks`, `debug_nans` or `debug_infs` on, an operation gave a NaN or an infinity.
+    """With `checks`, `debug_nans` or `debug_infs` enabled, an operation returned a NaN or an infinity.
 
-    The message names the operation and the line, in compiled programs also the iteration of the loops around it and
-    the element of the batch. If the NaN is meant, turn the setting off around it. Mind that
-    `where` computes both of its branches, and that a NaN in the one not chosen still reaches the gradient: make the
-    argument safe, not the result.
+    The message has the operation and the line, and in compiled programs the iteration of the enclosing loops and the
+    element of the batch. If the NaN is intended, disable the setting for that code. Note that `where` evaluates both of
+    its branches, and that a NaN in the branch that is not selected still affects the gradient: replace the invalid
+    argument, not the result.
 
     Wrong::
 
@@ -192,9 +191,9 @@ class NonFiniteValueError(WeftError, FloatingPointError):
 
 
 class KeyReuseError(JAXTypeError):
-    """With `debug_key_reuse` on, a random key was used twice.
+    """With `debug_key_reuse` enabled, a random key was used twice.
 
-    The same key gives the same numbers, so two draws from one key are not independent. Split the key and use each
+    The same key returns the same numbers, so two draws from one key are not independent. Split the key and use each
     part once.
 
     Wrong::
@@ -221,10 +220,10 @@ class KeyReuseError(JAXTypeError):
 
 
 class JaxprTypeError(WeftError, TypeError):
-    """A jaxpr does not follow its own rules, or is evaluated with arguments of other types than it was traced for.
+    """A jaxpr is ill-typed, or is evaluated with arguments of other types than it was traced for.
 
-    In a jaxpr every variable is defined once and before it is used, and each equation's results have the types that
-    its primitive says. A jaxpr is for the types it was made with; other shapes need another trace.
+    In a jaxpr every variable is defined once and before it is used, and the results of each equation have the types
+    that the primitive computes. A jaxpr is valid only for the types it was traced with; trace again for other shapes.
 
     Wrong::
 
@@ -245,9 +244,9 @@ class JaxprTypeError(WeftError, TypeError):
 
 
 class JaxprSyntaxError(WeftError, ValueError):
-    """The text of a jaxpr cannot be read.
+    """The text of a jaxpr cannot be parsed.
 
-    The message shows the line and what was expected there. The parser reads what the printer writes.
+    The message has the line and what was expected there. The parser accepts what the printer prints.
 
     Wrong::
 

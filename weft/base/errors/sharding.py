@@ -6,11 +6,11 @@ from weft.base.errors.layout import WeftError
 
 
 class ShardingTypeError(WeftError, TypeError):
-    """Operands are split over Explicit axes of a mesh in a way that does not say how the result is split.
+    """The shardings of operands over Explicit mesh axes do not determine the sharding of the result.
 
-    Over Explicit axes the type of a value says how it is split, and no operation moves data unless it is asked to.
-    Operands of an elementwise operation are split alike or whole, a dimension that an operation needs whole is whole,
-    and an axis splits one dimension of a result.
+    Over Explicit axes the type of a value contains its sharding, and no operation communicates implicitly. The operands
+    of an elementwise operation must be sharded alike or not at all, some operations require a dimension that is not
+    sharded, and an axis can shard only one dimension of a result.
 
     Wrong::
 

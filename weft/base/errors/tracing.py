@@ -14,11 +14,11 @@ class JAXIndexError(WeftError, IndexError):
 
 
 class ConcretizationTypeError(JAXTypeError):
-    """A traced value was used where Python needs to know the value.
+    """A traced value was used where Python needs a concrete value.
 
-    While a function is traced its arguments stand for all values of their type, so there is no number that `float`,
-    `complex` or a parameter such as `axis` could have. Compute with the array itself, or make the argument static so
-    that it is an ordinary Python value and a new one traces again.
+    During tracing, arguments are placeholders for all values of their type, so `float`, `complex` or a parameter such
+    as `axis` cannot have a value. Compute with the array itself, or make the argument static; then it is an ordinary
+    Python value, and the function is traced again for each new value.
 
     Wrong::
 
@@ -47,8 +47,8 @@ class ConcretizationTypeError(JAXTypeError):
 class TracedShapeError(ConcretizationTypeError):
     """A traced value was used as a size in a shape.
 
-    Sizes are part of the type of an array, so they must be known when the function is traced. Make the size a static
-    argument, or take it from the shape of an array.
+    Sizes are part of the type of an array, so they must be known during tracing. Make the size a static argument, or
+    take it from the shape of an array.
 
     Wrong::
 
@@ -78,9 +78,9 @@ class TracedShapeError(ConcretizationTypeError):
 class TracerBoolConversionError(ConcretizationTypeError):
     """A traced value was used as a condition: in `if`, `while`, `and`, `or`, `not`, `assert` or `bool`.
 
-    Python must choose a branch while the function is traced, and the value that decides is not known yet. Choose per
-    element with `where`, per call with `lax.cond`, loop with `lax.while_loop`, combine conditions with `&`, `|` and
-    `~`; or make the argument static if it is meant to select the code.
+    Python must choose a branch during tracing, and the value is not known yet. Select per element with `where` or per
+    call with `lax.cond`, loop with `lax.while_loop`, combine conditions with `&`, `|` and `~`; or make the argument
+    static if it is meant to select code.
 
     Wrong::
 
@@ -110,8 +110,8 @@ class TracerBoolConversionError(ConcretizationTypeError):
 class TracerIntegerConversionError(JAXTypeError):
     """A traced value was used as a Python integer: as the index of a list, in `range`, or in `int` or `hex`.
 
-    Python's own containers need a number. Put the values into an array, which a traced index can select from, or loop
-    with `lax.fori_loop`; or make the argument static.
+    Python's containers need a concrete integer. Put the values into an array, which can be indexed by a traced value,
+    or loop with `lax.fori_loop`; or make the argument static.
 
     Wrong::
 
@@ -141,10 +141,10 @@ class TracerIntegerConversionError(JAXTypeError):
 
 
 class TracerArrayConversionError(JAXTypeError):
-    """A traced value was handed to NumPy, or to something else that needs the numbers of an array now.
+    """A traced value was passed to NumPy, or to other code that needs concrete values.
 
-    Functions of `numpy` compute at once, with numbers. Call the function of the same name in `weft.numpy`; for code
-    that exists only outside of Weft there is `pure_callback`.
+    Functions of `numpy` compute immediately and need values. Call the function of the same name in `weft.numpy`, or use
+    `pure_callback` for code that exists only outside of Weft.
 
     Wrong::
 
@@ -173,8 +173,8 @@ class TracerArrayConversionError(JAXTypeError):
 class NonConcreteBooleanIndexError(JAXIndexError):
     """An array was indexed with a traced mask, so that the size of the result would depend on the values in the mask.
 
-    Sizes must be known when the function is traced. Keep the shape and replace what the mask leaves out, set elements
-    with `where` or `.at[mask].set(value)`, or give a bound: `nonzero(mask, size=n)`.
+    Sizes must be known during tracing. Keep the shape and replace elements with `where` or `.at[mask].set(value)`, or
+    pass a bound: `nonzero(mask, size=n)`.
 
     Wrong::
 
@@ -201,11 +201,11 @@ class NonConcreteBooleanIndexError(JAXIndexError):
 
 
 class UnexpectedTracerError(JAXTypeError):
-    """A traced value was used after the function that was traced had returned.
+    """A traced value was used after the traced function had returned.
 
-    It came out by a side effect: appended to a list, assigned to a global or to an attribute. A traced value means
-    something only while its function is traced. Return it instead. With `check_tracer_leaks` on, the function that
-    lets it out raises, rather than the later line that uses it.
+    It escaped by a side effect: it was appended to a list, or assigned to a global or an attribute. A traced value is
+    valid only while its function is traced. Return it instead. With `check_tracer_leaks` enabled, the function from
+    which it escapes raises, instead of the line that uses it later.
 
     Wrong::
 

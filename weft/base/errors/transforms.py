@@ -8,10 +8,10 @@ from weft.base.errors.layout import WeftError
 
 
 class NonScalarGradientError(WeftError, TypeError):
-    """`grad` was asked for the gradient of a function that does not return one number.
+    """`grad` of a function that does not return a scalar.
 
-    A gradient is the derivative of one number. Reduce the result with a sum or mean; `jacrev` and `jacfwd` give all
-    derivatives of an array; with `has_aux=True` a function may return other values beside the number.
+    Reduce the result with a sum or mean, or compute all derivatives of an array with `jacrev` or `jacfwd`. With
+    `has_aux=True` a function may return other values in addition to the scalar.
 
     Wrong::
 
@@ -30,10 +30,10 @@ class NonScalarGradientError(WeftError, TypeError):
 
 
 class IntegerInputGradientError(WeftError, TypeError):
-    """`grad` was asked to differentiate with respect to an integer or boolean.
+    """`grad` with respect to an integer or boolean.
 
-    A small change of an integer is no integer, so there is no derivative. Pass a float; choose the arguments to
-    differentiate with `argnums`; or say `allow_int=True` to get a gradient of the empty dtype `float0` for it.
+    Derivatives are defined only for floats and complex numbers. Pass a float; choose the arguments to differentiate
+    with `argnums`; or pass `allow_int=True` to get a gradient of the empty dtype `float0`.
 
     Wrong::
 
@@ -50,10 +50,10 @@ class IntegerInputGradientError(WeftError, TypeError):
 
 
 class TangentMismatchError(WeftError, TypeError, ValueError):
-    """A tangent or cotangent has another tree, shape or dtype than the value it belongs to.
+    """A tangent or cotangent has another tree structure, shape or dtype than its value.
 
-    The tangents given to `jvp` look like the arguments, the cotangents given to the function of `vjp` look like the
-    results.
+    The tangents passed to `jvp` must match the arguments, and the cotangents passed to the function that `vjp` returns
+    must match the results.
 
     Wrong::
 
@@ -72,10 +72,10 @@ class TangentMismatchError(WeftError, TypeError, ValueError):
 
 
 class CustomRuleError(WeftError, TypeError, ValueError):
-    """A rule given to `custom_jvp` or `custom_vjp` is missing, or returns something of the wrong structure.
+    """A rule of `custom_jvp` or `custom_vjp` is missing, or returns the wrong structure.
 
-    A jvp rule returns the result and its tangent; a backward rule returns a tuple with one cotangent for each
-    argument that is differentiated, of the argument's structure, or None for zero.
+    A jvp rule returns the result and its tangent. A backward rule returns a tuple with one cotangent for each
+    differentiated argument, with the structure of the argument, or None for zero.
 
     Wrong::
 
@@ -104,10 +104,10 @@ class CustomRuleError(WeftError, TypeError, ValueError):
 
 
 class MissingRuleError(WeftError, NotImplementedError):
-    """A transformation met an operation that has no rule for it.
+    """An operation has no rule for a transformation.
 
-    The message gives the reason. The usual one is a callback: Weft cannot see into the Python function, so its
-    derivative must be given with `custom_jvp` or `custom_vjp`.
+    The message has the reason. Most often the operation is a callback: Weft cannot differentiate a Python function, so
+    define its derivative with `custom_jvp` or `custom_vjp`.
 
     Wrong::
 
@@ -139,10 +139,10 @@ class MissingRuleError(WeftError, NotImplementedError):
 
 
 class BranchMismatchError(WeftError, TypeError):
-    """The branches of `cond` or `switch` return different trees, shapes or dtypes.
+    """The branches of `cond` or `switch` return different tree structures, shapes or dtypes.
 
-    Which branch runs is known only when the program runs, but the type of the result must be known before. The
-    message names the leaf that differs.
+    The branch is selected at run time, but the type of the result must be known during tracing. The message has the
+    leaf that differs.
 
     Wrong::
 
@@ -159,10 +159,10 @@ class BranchMismatchError(WeftError, TypeError):
 
 
 class CarryMismatchError(WeftError, TypeError):
-    """The body of a loop returns a carry of another tree, shape or dtype than the one it received.
+    """The body of a loop returns a carry of another tree structure, shape or dtype than it received.
 
-    Each round starts with what the one before returned, so both have one type. The message names the leaf that
-    differs. Often the initial value has the wrong dtype.
+    Each iteration starts with the carry that the previous one returned, so the types must be equal. The message has the
+    leaf that differs. Often the initial value has the wrong dtype.
 
     Wrong::
 
@@ -187,10 +187,10 @@ class CarryMismatchError(WeftError, TypeError):
 
 
 class TreeMismatchError(WeftError, ValueError):
-    """Trees that should have the same structure do not.
+    """Pytrees that must have the same structure do not.
 
-    The message names the first path at which they differ. Common causes: a missing key, a tuple in one place and a
-    list in the other, None (which is a tree without leaves) where an array is expected.
+    The message has the first path at which they differ. Common causes are a missing key, a tuple in one tree and a list
+    in the other, or None (a tree without leaves) where an array is expected.
 
     Wrong::
 
@@ -212,10 +212,10 @@ class TreeMismatchError(WeftError, ValueError):
 
 
 class AxisSpecError(WeftError, ValueError, TypeError):
-    """`in_axes`, `out_axes` or `axis_size` of `vmap` does not fit the arguments or results.
+    """`in_axes`, `out_axes` or `axis_size` of `vmap` does not match the arguments or results.
 
-    The mapped axes must exist and must all have one size. `None` says that an argument is the same for every call; a
-    tree of axes must be a prefix of the tree of the argument.
+    The mapped axes must exist and have the same size. `None` means that an argument is not mapped; a tree of axes must
+    be a prefix of the tree of the argument.
 
     Wrong::
 
@@ -236,7 +236,7 @@ class AxisSpecError(WeftError, ValueError, TypeError):
 class UnboundAxisError(WeftError, NameError):
     """A collective such as `psum` names an axis that no enclosing `vmap` or `shard_map` binds.
 
-    Give the name where the axis is mapped, with `axis_name`.
+    Pass the name as `axis_name` where the axis is mapped.
 
     Wrong::
 
@@ -255,10 +255,10 @@ class UnboundAxisError(WeftError, NameError):
 
 
 class OrderedEffectError(WeftError, ValueError):
-    """An ordered effect stands where no order is defined, such as under `vmap`.
+    """An ordered effect was used where no order is defined, such as under `vmap`.
 
-    The lanes of a `vmap` run together, so there is no first one. Drop `ordered=True`, or loop with `lax.scan` or
-    `lax.map`, which do have an order.
+    The lanes of a `vmap` run together and have no order. Remove `ordered=True`, or loop with `lax.scan` or `lax.map`,
+    which run in order.
 
     Wrong::
 
