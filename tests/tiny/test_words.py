@@ -23,7 +23,7 @@ name turn, turns, turning              | weft               | iteration         
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 8
 name words                             | weft/compiler      | instructions, bytecode                      | 13
 name place, places                     | weft               | index, offset, address, position: say which | 64
-name number, numbers                   | weft               | index, i                                    | 122
+name number, numbers                   | weft               | index, i                                    | 121
 name made                              | weft               | result, out                                 | 126
 name given                             | weft               | args, operands                              | 38
 name program, programs                 | jaxprs             | jaxpr                                       | 7
@@ -50,13 +50,13 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 7
-text stands                            | text               | is                                          | 37
-text gives                             | text               | returns                                     | 62
+text stands                            | text               | is                                          | 34
+text gives                             | text               | returns                                     | 54
 text step machine                      | text               | bytecode interpreter                        | 4
 text whole number, whole numbers       | text               | integer                                     | 10
 text carried program, carried programs | text               | body, sub-jaxpr                             | 5
 text settled                           | text               | final, fixed                                | 0
-text turn of, turns of                 | text               | iteration of                                | 13
+text turn of, turns of                 | text               | iteration of                                | 11
 text owed                              | text               | unreduced                                   | 1
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
