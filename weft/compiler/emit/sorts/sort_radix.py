@@ -1,7 +1,7 @@
 """Radix sort of rows: from the last digit to the first, each pass keeps the order of elements whose digit is equal.
 
-What is moved are words and, with them, the place that an element comes from or, if there is just one other operand of
-at most 32 bits, its element itself. A word of 32 bits and what goes with it are one number of 64. Each pass moves from
+What is moved are words and, with them, the index that an element comes from or, if there is just one other operand of
+at most 32 bits, its element itself. A word of 32 bits and what goes with it are one integer of 64. Each pass moves from
 one half of the scratch to the other; a digit that is the same in all elements needs no pass.
 """
 
@@ -15,22 +15,22 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.emit.emission import Writer, storage
-from weft.compiler.emit.sorts.sort_rows import Row, Task
-from weft.compiler.emit.sorts.sort_words import (
+from weft.compiler.emit.sorts.sort_encoding import (
     Order,
     Part,
+    as_uint32,
+    decoded,
     fits_word,
-    moved,
-    moved_back,
-    number,
+    from_uint32,
     stage_bits,
     stage_dtype,
 )
+from weft.compiler.emit.sorts.sort_rows import Row, Task
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 
 INT64 = dtypes.int64
-# Rows up to this long have places of 32 bits.
+# Rows up to this long have indices of 32 bits.
 NARROW = 2**32 - 1
 # Rows at least so long are worth more buckets and thereby fewer passes.
 LONG = 1 << 15
@@ -45,17 +45,17 @@ LINE = 64
 
 @dataclass(frozen=True)
 class Radix:
-    """How rows are sorted. `beside`: what goes with the words ("" for nothing, "place", "element"); `joined`: it
-    stands in the lower half of the words themselves; `size`: how many there are, if fewer than a row has elements;
+    """How rows are sorted. `beside`: what goes with the words ("" for nothing, "index", "element"); `combined`: it
+    is in the lower half of the words themselves; `size`: how many there are, if fewer than a row has elements;
     `bits`: by how many of the lowest bits words are sorted at most, if not by all, and `rounds` by how many digits.
     `far`: buckets are not in a cache, and too many for the machine to see by itself which lines it will write next."""
 
     task: Task
     writer: Writer
     beside: str
-    joined: bool
+    combined: bool
     digit: int
-    words: tuple[int, ...]
+    word_scratch: tuple[int, ...]
     counts: int
     size: Index | None = None
     bits: int | None = None
@@ -85,12 +85,12 @@ class Radix:
         return next((source for _, source in self.task.results if source is not self.task.keys[0]), None)
 
     def buffers(self) -> list[Buffer]:
-        return [self.writer.scratch(n) for n in self.words]
+        return [self.writer.scratch(n) for n in self.word_scratch]
 
     def passes(self, stage: Sequence[Part]) -> int:
         return -(-(self.bits or stage_bits(stage)) // self.digit)
 
-    def place(self, block: Index) -> Index:
+    def base(self, block: Index) -> Index:
         """Where the words of a row begin in scratch."""
         return block * (2 * self.length)
 
@@ -110,57 +110,65 @@ def radix_of(task: Task, writer: Writer) -> Radix:
     """How the rows of a task are sorted, with scratch for it."""
     stages, length = task.stages, task.rows.length
     beside = beside_of(task)
-    place = dtypes.uint32 if length <= NARROW else dtypes.uint64
-    other = place if beside == "place" else dtypes.uint32
-    joined = bool(beside) and len(stages) == 1 and stage_bits(stages[0]) <= 32 and other == dtypes.uint32
-    word = dtypes.uint64 if joined or len(stages) > 1 else stage_dtype(stages[0])
-    moving: list[np.dtype[Any]] = [word] if joined or not beside else [word, other]
+    index_dtype = dtypes.uint32 if length <= NARROW else dtypes.uint64
+    other = index_dtype if beside == "index" else dtypes.uint32
+    combined = bool(beside) and len(stages) == 1 and stage_bits(stages[0]) <= 32 and other == dtypes.uint32
+    word = dtypes.uint64 if combined or len(stages) > 1 else stage_dtype(stages[0])
+    moving: list[np.dtype[Any]] = [word] if combined or not beside else [word, other]
     digit = 11 if length >= LONG else 8
     most = max(-(-stage_bits(stage) // digit) for stage in stages)
     blocks = task.rows.blocks
-    words = tuple(task.fusion.new_scratch(dtype, blocks * 2 * length) for dtype in moving)
-    return Radix(task, writer, beside, joined, digit, words, task.fusion.new_scratch(place, blocks * most << digit))
+    word_scratch = tuple(task.fusion.new_scratch(dtype, blocks * 2 * length) for dtype in moving)
+    return Radix(
+        task,
+        writer,
+        beside,
+        combined,
+        digit,
+        word_scratch,
+        task.fusion.new_scratch(index_dtype, blocks * most << digit),
+    )
 
 
 def beside_of(task: Task) -> str:
     """What goes with the words."""
     if task.order is Order.DESCENDING or len(task.keys) > 1 or dtypes.kind(storage(task.keys[0])) == "c":
-        return "place"
+        return "index"
     others = [source for _, source in task.results if source is not task.keys[0]]
     if not others:
         return ""
-    return "element" if len(others) == 1 and fits_word(storage(others[0])) else "place"
+    return "element" if len(others) == 1 and fits_word(storage(others[0])) else "index"
 
 
 def _sort_row(radix: Radix, block: Index, row: Row) -> None:
     k, task = radix.k, radix.task
-    place, counts = radix.place(block), radix.table(block)
+    base, counts = radix.base(block), radix.table(block)
     half = k.constant(0, INT64)
     specials: list[Value] = []
     for number_of_stage, stage in enumerate(reversed(task.stages)):
         if number_of_stage == 0:
-            specials = fill(radix, stage, row, place)
+            specials = fill(radix, stage, row, base)
         else:
-            _fill_again(radix, stage, row, place, half)
-        count(radix, stage, place, half, counts)
-        half = pass_all(radix, stage, place, half, counts)
-    deliver(radix, row, place, half, specials)
+            _fill_again(radix, stage, row, base, half)
+        count(radix, stage, base, half, counts)
+        half = pass_all(radix, stage, base, half, counts)
+    deliver(radix, row, base, half, specials)
 
 
-def sort_words(radix: Radix, block: Index, row: Row, size: Index) -> None:
-    """Sort what stands in the scratch of a block, `size` words with places, and write the first of them."""
+def sort_collected(radix: Radix, block: Index, row: Row, size: Index) -> None:
+    """Sort what is in the scratch of a block, `size` words with indices, and write the first of them."""
     (stage,), few = radix.task.stages, replace(radix, size=size)
-    place, counts, half = radix.place(block), radix.table(block), radix.k.constant(0, INT64)
-    count(few, stage, place, half, counts)
-    deliver(few, row, place, pass_all(few, stage, place, half, counts), [])
+    base, counts, half = radix.base(block), radix.table(block), radix.k.constant(0, INT64)
+    count(few, stage, base, half, counts)
+    deliver(few, row, base, pass_all(few, stage, base, half, counts), [])
 
 
 # --------------------------------------------------------------------------------------------------- words of elements
 
 
-def fill(radix: Radix, stage: list[Part], row: Row, place: Index, part: Range | None = None) -> list[Value]:
-    """Write the words, of all elements or of a part. Where elements are later made of words alone, gives how many have
-    a word below that of zero, how many are nan, and how many are nan or -0, which cannot be made of words."""
+def fill(radix: Radix, stage: list[Part], row: Row, base: Index, part: Range | None = None) -> list[Value]:
+    """Write the words, of all elements or of a part. Where elements are later decoded from words alone, returns how
+    many have a word below that of zero, how many are nan, and how many are nan or -0, which cannot be decoded."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     width = radix.writer.lanes
     dtype = storage(task.keys[0])
@@ -173,20 +181,22 @@ def fill(radix: Radix, stage: list[Part], row: Row, place: Index, part: Range | 
         i, inside = opened if counting else (opened, ())
         i = first + i
         word = task.word(radix.writer, stage, row, i)
-        _store(radix, place + i, word, _goes_with(radix, row, i))
+        _store(radix, base + i, word, _goes_with(radix, row, i))
         if counting:
             x = task.element(radix.writer, task.keys[0], row, i)
             nought = s.constant(0, dtype)
             negative, nan = s.lt(x, nought), s.ne(x, x)
             special = getattr(s, "or")(nan, _negative_zero(radix, x))
-            made = [s.add(a, s.convert(b, radix.count)) for a, b in zip(inside, (negative, nan, special), strict=True)]
-            counts = k.carry(*made)
+            following = [
+                s.add(a, s.convert(b, radix.count)) for a, b in zip(inside, (negative, nan, special), strict=True)
+            ]
+            counts = k.carry(*following)
     return [k.reduce_lanes("add", count, width) for count in counts]
 
 
 def has_specials(radix: Radix) -> bool:
-    """Whether some elements cannot be made of their words."""
-    return radix.beside != "place" and dtypes.kind(storage(radix.task.keys[0])) == "f"
+    """Whether some elements cannot be decoded from their words."""
+    return radix.beside != "index" and dtypes.kind(storage(radix.task.keys[0])) == "f"
 
 
 def _negative_zero(radix: Radix, x: Value) -> Value:
@@ -201,32 +211,32 @@ def _goes_with(radix: Radix, row: Row, i: Any) -> Value | None:
     """What goes with the word of an element."""
     k = radix.k
     match radix.beside:
-        case "place":
+        case "index":
             return k.scalars.convert(k.position(i), radix.count)
         case "element":
-            return moved(k.scalars, radix.task.element(radix.writer, radix.other, row, i))
+            return as_uint32(k.scalars, radix.task.element(radix.writer, radix.other, row, i))
     return None
 
 
 def _store(radix: Radix, at: Index, word: Value, other: Value | None) -> None:
     k, s, buffers = radix.k, radix.k.scalars, radix.buffers()
     word = s.convert(word, buffers[0].dtype)
-    if other is not None and radix.joined:
+    if other is not None and radix.combined:
         shifted = s.shift_left(word, s.constant(32, word.dtype))
         word = getattr(s, "or")(shifted, s.convert(other, word.dtype))
     k.store(buffers[0], at, word)
-    if other is not None and not radix.joined:
+    if other is not None and not radix.combined:
         k.store(buffers[1], at, other)
 
 
-def _fill_again(radix: Radix, stage: list[Part], row: Row, place: Index, half: Value) -> None:
-    """Write the words of the next stage, in the order that the stages before have brought about."""
+def _fill_again(radix: Radix, stage: list[Part], row: Row, base: Index, half: Value) -> None:
+    """Write the words of the next stage, in the order that the stages before have produced."""
     k = radix.k
-    words, places = radix.buffers()
+    word_buffer, index_buffer = radix.buffers()
     with k.loop(radix.length, kind=LoopKind.LANES, width=radix.writer.lanes) as i:
-        origin = k.load(places, place + half + i)
+        origin = k.load(index_buffer, base + half + i)
         word = radix.task.word(radix.writer, stage, row, origin)
-        k.store(words, place + half + i, k.scalars.convert(word, words.dtype))
+        k.store(word_buffer, base + half + i, k.scalars.convert(word, word_buffer.dtype))
 
 
 # ---------------------------------------------------------------------------------------------------------- the passes
@@ -242,7 +252,7 @@ def digit_of(radix: Radix, word: Value, shift: Value) -> Value:
 def _shift(radix: Radix, stage: list[Part], number_of_pass: Any) -> Value:
     """How far the digit of a pass is from the end of its word."""
     k, dtype = radix.k, radix.buffers()[0].dtype
-    shift = Index.of(number_of_pass) * radix.digit + (32 if radix.joined else 0)
+    shift = Index.of(number_of_pass) * radix.digit + (32 if radix.combined else 0)
     if isinstance(number_of_pass, int):
         return k.constant(shift.constant, dtype)
     # The mask changes nothing, but says that no shift is longer than the word, so that none is checked.
@@ -250,45 +260,45 @@ def _shift(radix: Radix, stage: list[Part], number_of_pass: Any) -> Value:
     return k.compute("and", k.scalars.convert(k.position(shift), dtype), mask)
 
 
-def count(radix: Radix, stage: list[Part], place: Index, half: Value, counts: Index) -> None:
-    """How often each digit has each number, for all passes at once."""
+def count(radix: Radix, stage: list[Part], base: Index, half: Value, counts: Index) -> None:
+    """How often each digit has each value, for all passes at once."""
     k, passes = radix.k, radix.passes(stage)
-    table, (words, *_) = radix.writer.scratch(radix.counts), radix.buffers()
+    table, (word_buffer, *_) = radix.writer.scratch(radix.counts), radix.buffers()
     with k.loop(passes << radix.digit, kind=LoopKind.LANES, width=radix.writer.lanes) as i:
         k.store(table, counts + i, k.constant(0, radix.count))
     one = k.constant(1, radix.count)
     with k.loop(radix.length, limit=radix.size) as i:
-        word = k.load(words, place + half + i)
+        word = k.load(word_buffer, base + half + i)
         for p in range(passes):
             bucket = counts + (p << radix.digit) + digit_of(radix, word, _shift(radix, stage, p))
             k.store(table, bucket, k.compute("add", k.load(table, bucket), one))
 
 
-def pass_all(radix: Radix, stage: list[Part], place: Index, half: Value, counts: Index) -> Value:
-    """Move the words, digit by digit; gives in which half they are then."""
+def pass_all(radix: Radix, stage: list[Part], base: Index, half: Value, counts: Index) -> Value:
+    """Move the words, digit by digit; returns in which half they are then."""
     k, length = radix.k, radix.length
     table, buffers = radix.writer.scratch(radix.counts), radix.buffers()
     with k.loop(radix.passes(stage), carries=[half], limit=radix.rounds) as (p, (source,)):
-        # As numbers, so that they are made before the loops and not in them.
-        own, begin = (Index.of(k.position(i)) for i in (counts + p * radix.buckets, place + source))
+        # As values, so that they are computed before the loops and not in them.
+        own, begin = (Index.of(k.position(i)) for i in (counts + p * radix.buckets, base + source))
         shift = _shift(radix, stage, p)
         target = k.compute("sub", k.constant(length, INT64), source)
-        end = Index.of(k.position(place + target))
+        end = Index.of(k.position(base + target))
         # All elements are in the bucket of the first one if that has as many as there are.
         first = digit_of(radix, k.load(buffers[0], begin), shift)
         size = k.position(Index(length) if radix.size is None else radix.size)
-        moves = k.compute("ne", k.load(table, own + first), k.scalars.convert(size, radix.count))
-        with k.when(moves):
+        differ = k.compute("ne", k.load(table, own + first), k.scalars.convert(size, radix.count))
+        with k.when(differ):
             with k.loop(radix.buckets, carries=[k.constant(0, radix.count)]) as (b, (total,)):
                 held = k.load(table, own + b)
                 k.store(table, own + b, total)
                 k.carry(k.compute("add", total, held))
-            move_all(radix, own, shift, begin, end)
-        (half,) = k.carry(k.compute("select_n", moves, source, target))
+            scatter_all(radix, own, shift, begin, end)
+        (half,) = k.carry(k.compute("select_n", differ, source, target))
     return half
 
 
-def move_all(radix: Radix, own: Index, shift: Value, begin: Index, end: Index) -> None:
+def scatter_all(radix: Radix, own: Index, shift: Value, begin: Index, end: Index) -> None:
     """Move elements to their buckets, a few together and then what is left."""
     k, whole = radix.k, radix.length // TOGETHER * TOGETHER
     limit, rest, left = None, None, Index(whole)
@@ -297,24 +307,24 @@ def move_all(radix: Radix, own: Index, shift: Value, begin: Index, end: Index) -
         left = Index.of(k.compute("mul", k.compute("div", k.position(radix.size), together), together))
         limit, rest = left, radix.size - left
     with k.loop(whole, step=TOGETHER, limit=limit) as i:
-        _move(radix, own, shift, [begin + i + n for n in range(TOGETHER)], end)
+        _scatter(radix, own, shift, [begin + i + n for n in range(TOGETHER)], end)
     with k.loop(TOGETHER - 1 if rest is not None else radix.length - whole, limit=rest) as i:
-        _move(radix, own, shift, [begin + left + i], end)
+        _scatter(radix, own, shift, [begin + left + i], end)
 
 
-def _move(radix: Radix, own: Index, shift: Value, places: Sequence[Index], end: Index) -> None:
-    """Move elements to the next places of their buckets. First all places are found and then all are written to: a
+def _scatter(radix: Radix, own: Index, shift: Value, positions: Sequence[Index], end: Index) -> None:
+    """Move elements to the next positions of their buckets. First all positions are found, then all are written to: a
     machine that must know where stores go before it loads a count again waits once for all of them."""
     k, table, buffers = radix.k, radix.writer.scratch(radix.counts), radix.buffers()
     one = k.constant(1, radix.count)
-    elements = [[k.load(buffer, place) for buffer in buffers] for place in places]
-    buckets = [own + digit_of(radix, numbers[0], shift) for numbers in elements]
+    elements = [[k.load(buffer, position) for buffer in buffers] for position in positions]
+    buckets = [own + digit_of(radix, element[0], shift) for element in elements]
     targets = []
     for bucket in buckets:
         targets.append(k.load(table, bucket))
         k.store(table, bucket, k.compute("add", targets[-1], one))
-    for target, numbers in zip(targets, elements, strict=True):
-        for buffer, moving in zip(buffers, numbers, strict=True):
+    for target, element in zip(targets, elements, strict=True):
+        for buffer, moving in zip(buffers, element, strict=True):
             if radix.far:
                 k.expect(buffer, end + target + LINE // buffer.dtype.itemsize)
             k.store(buffer, end + target, moving)
@@ -323,43 +333,43 @@ def _move(radix: Radix, own: Index, shift: Value, places: Sequence[Index], end: 
 # ------------------------------------------------------------------------------------------------------------- results
 
 
-def deliver(radix: Radix, row: Row, place: Index, half: Value, specials: list[Value], first: Index = NONE) -> None:
+def deliver(radix: Radix, row: Row, base: Index, half: Value, specials: list[Value], first: Index = NONE) -> None:
     """Write the results from what has been moved: all, or from the first on as many as there are."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     limit = None if first is NONE else radix.size
     with k.loop(task.taken, kind=LoopKind.LANES, width=radix.writer.lanes, limit=limit) as n:
-        numbers = [k.load(buffer, place + half + n) for buffer in radix.buffers()]
+        loaded = [k.load(buffer, base + half + n) for buffer in radix.buffers()]
         i = first + n
-        word, other = numbers[0], numbers[-1]
-        if radix.joined:
+        word, other = loaded[0], loaded[-1]
+        if radix.combined:
             other = s.convert(word, dtypes.uint32)
             word = s.shift_right_logical(word, s.constant(32, word.dtype))
-        if radix.beside == "place":
+        if radix.beside == "index":
             task.deliver(radix.writer, row, i, other)
             return
         for v, source in task.results:
             dtype = storage(v)
             if source is task.keys[0]:
-                made = number(s, s.convert(word, stage_dtype(task.stages[0])), dtype)
+                value = decoded(s, s.convert(word, stage_dtype(task.stages[0])), dtype)
             else:
-                made = moved_back(s, other, dtype)
-            task.store(radix.writer, v, row, i, made)
+                value = from_uint32(s, other, dtype)
+            task.store(radix.writer, v, row, i, value)
     wanted = [v for v, source in task.results if source is task.keys[0]]
     if specials and wanted:
         put_back(radix, row, specials, wanted)
 
 
 def put_back(radix: Radix, row: Row, specials: list[Value], wanted: list[Any]) -> None:
-    """Write zeros and nans once more as they are, in the order in which they stand: words do not tell -0 from 0."""
+    """Write zeros and nans once more as they are, in their order: words do not tell -0 from 0."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     zeros, nans, special = specials
     one = k.constant(1, radix.count)
     with k.when(s.ne(special, k.constant(0, radix.count))):
         starts = [zeros, s.sub(k.constant(radix.length, radix.count), nans)]
-        with k.loop(radix.length, carries=starts) as (i, places):
+        with k.loop(radix.length, carries=starts) as (i, positions):
             x = task.element(radix.writer, task.keys[0], row, i)
             following = []
-            for at, holds in zip(places, (s.eq(x, s.constant(0, x.dtype)), s.ne(x, x)), strict=True):
+            for at, holds in zip(positions, (s.eq(x, s.constant(0, x.dtype)), s.ne(x, x)), strict=True):
                 for v in wanted:
                     task.store(radix.writer, v, row, at, x, holds)
                 following.append(s.select_n(holds, at, s.add(at, one)))

@@ -1,7 +1,7 @@
-"""Sorting of short rows by ranks: every element goes to the place whose number is that of the elements before it.
+"""Sorting of short rows by ranks: the index of every element is the number of elements before it.
 
-The work grows with the square of the length, but it is all in lanes and without a branch. The place of an element
-stands in the low bits of its word, if there is room, so that no two words are equal and equal elements keep their
+The work grows with the square of the length, but it is all in lanes and without a branch. The index of an element
+is in the low bits of its word, if there is room, so that no two words are equal and equal elements keep their
 order.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.emit.emission import Writer
+from weft.compiler.emit.sorts.sort_encoding import stage_bits, stage_dtype
 from weft.compiler.emit.sorts.sort_rows import Row, Task
-from weft.compiler.emit.sorts.sort_words import stage_bits, stage_dtype
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 
@@ -37,13 +37,13 @@ class Ranks:
         self.task, self.writer = task, writer
         self.stages = task.stages
         self.dtypes: list[np.dtype[Any]] = [stage_dtype(stage) for stage in self.stages]
-        # Words with places are positive as signed numbers, which every machine compares in one step.
-        self.place_bits = (task.rows.length - 1).bit_length()
-        bits = stage_bits(self.stages[-1]) + self.place_bits
-        self.joined = bits < 64
-        if self.joined:
+        # Words with indices are positive as signed numbers, which every machine compares in one step.
+        self.index_bits = (task.rows.length - 1).bit_length()
+        bits = stage_bits(self.stages[-1]) + self.index_bits
+        self.combined = bits < 64
+        if self.combined:
             self.dtypes[-1] = dtypes.int32 if bits < 32 else dtypes.int64
-        self.rank = dtypes.int64 if self.joined and self.dtypes[-1] == dtypes.int64 else dtypes.int32
+        self.rank = dtypes.int64 if self.combined and self.dtypes[-1] == dtypes.int64 else dtypes.int32
 
     @property
     def k(self) -> KernelBuilder:
@@ -70,29 +70,29 @@ class Ranks:
         k, rows, length, width = self.k, self.task.rows, self.task.rows.length, self.writer.lanes
         size = rows.pieces(width) * length * width
         columns = [self.task.fusion.new_scratch(dtype, size) for dtype in self.dtypes]
-        with rows.beside(k, width) as (place, row):
+        with rows.beside(k, width) as (base, row):
             with k.loop(length) as i:
-                self.write(columns, place + i * width, row, i)
+                self.write(columns, base + i * width, row, i)
             with k.loop(length) as i:
-                own = self.read(columns, place + i * width, i)
+                own = self.read(columns, base + i * width, i)
                 with k.loop(length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
-                    (rank,) = k.carry(self.counted(count, self.read(columns, place + j * width, j), own))
+                    (rank,) = k.carry(self.counted(count, self.read(columns, base + j * width, j), own))
                 self.task.deliver(self.writer, row, rank, i, self.taken(rank))
 
     def write(self, columns: Sequence[int], at: Index, row: Row, i: Any) -> None:
         """Put the words of an element into scratch."""
         k, s = self.k, self.k.scalars
-        for number, stage, dtype in zip(columns, self.stages, self.dtypes, strict=True):
+        for scratch, stage, dtype in zip(columns, self.stages, self.dtypes, strict=True):
             word = s.convert(self.task.word(self.writer, stage, row, i), dtype)
-            if self.joined and stage is self.stages[-1]:
-                shifted = s.shift_left(word, s.constant(self.place_bits, dtype))
+            if self.combined and stage is self.stages[-1]:
+                shifted = s.shift_left(word, s.constant(self.index_bits, dtype))
                 word = getattr(s, "or")(shifted, s.convert(k.position(i, dtypes.int32), dtype))
-            k.store(self.writer.scratch(number), at, word)
+            k.store(self.writer.scratch(scratch), at, word)
 
     def read(self, columns: Sequence[int], at: Index, i: Any) -> list[Value]:
         """The words of an element, all of which are equal only for the element itself."""
-        words = [self.k.load(self.writer.scratch(number), at) for number in columns]
-        return words if self.joined else [*words, self.k.position(i, dtypes.int32)]
+        parts = [self.k.load(self.writer.scratch(scratch), at) for scratch in columns]
+        return parts if self.combined else [*parts, self.k.position(i, dtypes.int32)]
 
     def counted(self, count: Value, others: Sequence[Value], own: Sequence[Value]) -> Value:
         """One more if another element comes before the own one."""

@@ -1,4 +1,4 @@
-"""What all ways of sorting share: rows, their scratch, and the task of bringing operands into an order."""
+"""What all ways of sorting share: rows, their scratch, and the task of putting operands into an order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.compiler.emit.emission import Fusion, Writer, storage
-from weft.compiler.emit.sorts.sort_words import Order, Part, packed, stages_of
+from weft.compiler.emit.sorts.sort_encoding import Order, Part, packed, stages_of
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.ir.jaxpr import Var
@@ -45,39 +45,39 @@ class Rows:
 
     @contextmanager
     def each(self, k: KernelBuilder) -> Iterator[tuple[Index, Row]]:
-        """Loops over blocks and the rows in them; gives the block and the row."""
+        """Loops over blocks and the rows in them; yields the block and the row."""
         size = self._in_block
         with k.loop(self.blocks, kind=LoopKind.THREADS) as block:
             limit = None if self.blocks * size == self.count else Index(self.count) - block * size
             with k.loop(size, limit=limit) as i:
-                number = block * size + i
-                outer, inner = (Index(), number) if self.outer == 1 else divided(k, number, self.inner)
+                row_index = block * size + i
+                outer, inner = (Index(), row_index) if self.outer == 1 else divided(k, row_index, self.inner)
                 yield Index.of(block), lambda length: outer * (length * self.inner) + inner
 
     @contextmanager
     def beside(self, k: KernelBuilder, width: int) -> Iterator[tuple[Index, Row]]:
-        """A loop over lanes, one row a lane, of rows that lie side by side. Gives the place of a row's first element in
-        scratch for `pieces(width) * width` rows, where its elements are `width` apart; and the row."""
+        """A loop over lanes, one row a lane, of rows that lie side by side. Yields the offset of a row's first element
+        in scratch for `pieces(width) * width` rows, where its elements are `width` apart; and the row."""
         with k.loop(self.pieces(width), kind=LoopKind.THREADS) as piece:
             outer, part = divided(k, Index.of(piece), self.pieces(width) // self.outer)
             whole = self.inner % width == 0
             limit = None if whole else Index(self.inner) - part * width
             with k.loop(width, kind=LoopKind.LANES, width=width, limit=limit) as lane:
                 start = part * width + lane
-                place = piece * (self.length * width) + lane
-                yield place, lambda length: outer * (length * self.inner) + start
+                offset = piece * (self.length * width) + lane
+                yield offset, lambda length: outer * (length * self.inner) + start
 
     def pieces(self, width: int) -> int:
         """How many loops over lanes there are, each of at most `width` rows that lie side by side."""
         return self.outer * -(-self.inner // width)
 
 
-def divided(k: KernelBuilder, number: Index, by: int) -> tuple[Index, Index]:
+def divided(k: KernelBuilder, index: Index, by: int) -> tuple[Index, Index]:
     """Quotient and remainder of an index that is not negative."""
     if by == 1:
-        return number, Index()
-    place, divisor = k.position(number), k.constant(by, dtypes.int64)
-    return Index.of(k.compute("div", place, divisor)), Index.of(k.compute("rem", place, divisor))
+        return index, Index()
+    dividend, divisor = k.position(index), k.constant(by, dtypes.int64)
+    return Index.of(k.compute("div", dividend, divisor)), Index.of(k.compute("rem", dividend, divisor))
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,16 @@ class Task:
 
     def store(self, writer: Writer, v: Var, row: Row, i: Any, value: Value, condition: Value | None = None) -> None:
         """Write an element of a result."""
-        place = row(self.taken) + Index.of(i) * self.rows.inner
-        writer.k.store(writer.result(v), place, value, condition)
+        offset = row(self.taken) + Index.of(i) * self.rows.inner
+        writer.k.store(writer.result(v), offset, value, condition)
 
     def deliver(self, writer: Writer, row: Row, i: Any, origin: Any, condition: Value | None = None) -> None:
-        """Write all results at place i of a row: what stood at place `origin` of the operands."""
+        """Write all results at index i of a row: the elements at index `origin` of the operands."""
         k = writer.k
         for v, source in self.results:
             if source is None:
-                number = origin if isinstance(origin, Value) else k.position(origin)
-                value = k.scalars.convert(number, storage(v))
+                index = origin if isinstance(origin, Value) else k.position(origin)
+                value = k.scalars.convert(index, storage(v))
             else:
                 value = self.element(writer, source, row, origin)
             self.store(writer, v, row, i, value, condition)

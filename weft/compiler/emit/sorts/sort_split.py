@@ -1,7 +1,7 @@
 """One long row, sorted by several threads.
 
 First it is seen in which bits words differ at all: the uppermost of these are the upper digit. Blocks of the row count
-how often each upper digit comes; from these numbers each block knows where to put its words, in their order, so that
+how often each upper digit comes; from these counts each block knows where to put its words, in their order, so that
 words with one upper digit come together. What then has one upper digit is a bucket, which fits a cache and is sorted by
 its other digits on its own. All of it is stable, and nothing depends on the number of threads.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.compiler.emit.emission import Writer
+from weft.compiler.emit.sorts.sort_encoding import Part, stage_bits
 from weft.compiler.emit.sorts.sort_radix import (
     INT64,
     Radix,
@@ -21,13 +22,12 @@ from weft.compiler.emit.sorts.sort_radix import (
     digit_of,
     fill,
     has_specials,
-    move_all,
     pass_all,
     put_back,
     radix_of,
+    scatter_all,
 )
 from weft.compiler.emit.sorts.sort_rows import Task
-from weft.compiler.emit.sorts.sort_words import Part, stage_bits
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 
@@ -95,7 +95,7 @@ class SortSplit:
         word = found.dtype
         with k.loop(BLOCKS, carries=[k.constant(0, word)]) as (block, (bits,)):
             (bits,) = k.carry(k.compute("or", bits, k.load(found, block)))
-        if radix.joined:
+        if radix.combined:
             bits = k.compute("shift_right_logical", bits, k.constant(32, word))
         length = k.compute("sub", k.constant(8 * word.itemsize, word), k.compute("clz", bits))
         upper = k.constant(UPPER, word)
@@ -105,7 +105,7 @@ class SortSplit:
         """How far the upper digit is from the end of a word."""
         k, below = self.k, self.below()
         word = below.dtype
-        if self.radix.joined:
+        if self.radix.combined:
             below = k.compute("add", below, k.constant(32, word))
         # The mask changes nothing, but says that the shift is not longer than the word, so that it is not checked.
         return k.compute("and", below, k.constant(8 * word.itemsize - 1, word))
@@ -136,12 +136,12 @@ def emit_split(task: Task) -> None:
         fusion.new_scratch(counted, BLOCKS << UPPER),
         fusion.new_scratch(counted, (1 << UPPER) + 1),
         fusion.new_scratch(counted, BLOCKS * 3),
-        fusion.new_scratch(fusion.scratch[radix.words[0]].dtype, BLOCKS),
+        fusion.new_scratch(fusion.scratch[radix.word_scratch[0]].dtype, BLOCKS),
     )
     _fill_blocks(split.written_by("sort_words"))
     _count_blocks(split.written_by("sort_count"))
     _add_up(split.written_by("sort_places"))
-    _move_blocks(split.written_by("sort_move"))
+    _scatter_blocks(split.written_by("sort_move"))
     _sort_buckets(split.written_by("sort_buckets"))
     if has_specials(radix) and any(source is task.keys[0] for _, source in task.results):
         _restore(split.written_by("sort_restore"))
@@ -155,17 +155,17 @@ def _row(length: int) -> Index:
 def _fill_blocks(split: SortSplit) -> None:
     """Write the words of each block, and see in which bits they differ from the first word of all."""
     k, radix, task = split.k, split.radix, split.radix.task
-    (words, *_) = radix.buffers()
+    (word_buffer, *_) = radix.buffers()
     with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
         part = first, size, limit = split.part(block)
-        for number, found in enumerate(fill(radix, split.stage, _row, Index(), part)):
-            k.store(split.writer.scratch(split.specials), block * 3 + number, found)
-        other = k.scalars.convert(task.word(split.writer, split.stage, _row, 0), words.dtype)
-        if radix.joined:
-            other = k.compute("shift_left", other, k.constant(32, words.dtype))
-        width, none = split.writer.lanes, k.constant(0, words.dtype)
+        for n, found in enumerate(fill(radix, split.stage, _row, Index(), part)):
+            k.store(split.writer.scratch(split.specials), block * 3 + n, found)
+        other = k.scalars.convert(task.word(split.writer, split.stage, _row, 0), word_buffer.dtype)
+        if radix.combined:
+            other = k.compute("shift_left", other, k.constant(32, word_buffer.dtype))
+        width, none = split.writer.lanes, k.constant(0, word_buffer.dtype)
         with k.loop(size, kind=LoopKind.LANES, width=width, carries=[none], limit=limit) as (i, (bits,)):
-            (bits,) = k.carry(k.compute("or", bits, k.compute("xor", k.load(words, first + i), other)))
+            (bits,) = k.carry(k.compute("or", bits, k.compute("xor", k.load(word_buffer, first + i), other)))
         k.store(split.writer.scratch(split.differing), block, k.reduce_lanes("or", bits, width))
 
 
@@ -173,13 +173,13 @@ def _count_blocks(split: SortSplit) -> None:
     """How often each upper digit comes in each block."""
     k, radix, counts = split.k, split.upper, split.writer.scratch(split.counts)
     one, zero, shift = k.constant(1, radix.count), k.constant(0, radix.count), split.shift()
-    words = split.writer.scratch_input(radix.words[0])
+    word_buffer = split.writer.scratch_input(radix.word_scratch[0])
     with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
         own, (first, size, limit) = block * radix.buckets, split.part(block)
         with k.loop(radix.buckets, kind=LoopKind.LANES, width=split.writer.lanes) as n:
             k.store(counts, own + n, zero)
         with k.loop(size, limit=limit) as i:
-            bucket = own + digit_of(radix, k.load(words, first + i), shift)
+            bucket = own + digit_of(radix, k.load(word_buffer, first + i), shift)
             k.store(counts, bucket, k.compute("add", k.load(counts, bucket), one))
 
 
@@ -189,22 +189,22 @@ def _add_up(split: SortSplit) -> None:
     counts, starts = split.writer.scratch(split.counts), split.writer.scratch(split.starts)
     with k.loop(radix.buckets, carries=[k.constant(0, radix.count)]) as (digit, (total,)):
         k.store(starts, digit, total)
-        with k.loop(BLOCKS, carries=[total]) as (block, (place,)):
+        with k.loop(BLOCKS, carries=[total]) as (block, (begin,)):
             held = k.load(counts, block * radix.buckets + digit)
-            k.store(counts, block * radix.buckets + digit, place)
-            (place,) = k.carry(k.compute("add", place, held))
-        (total,) = k.carry(place)
+            k.store(counts, block * radix.buckets + digit, begin)
+            (begin,) = k.carry(k.compute("add", begin, held))
+        (total,) = k.carry(begin)
     k.store(starts, radix.buckets, total)
 
 
-def _move_blocks(split: SortSplit) -> None:
+def _scatter_blocks(split: SortSplit) -> None:
     """Bring words with one upper digit together, into the second half of the scratch."""
     k, shift = split.k, split.shift()
     with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
         few = replace(split.upper, size=split.size_of(block))
-        # As numbers, so that they are made before the loops and not in them.
+        # As values, so that they are computed before the loops and not in them.
         own, begin = (Index.of(k.position(i)) for i in (block * few.buckets, block * split.block))
-        move_all(few, own, shift, begin, Index(split.length))
+        scatter_all(few, own, shift, begin, Index(split.length))
 
 
 def _sort_buckets(split: SortSplit) -> None:
@@ -214,8 +214,8 @@ def _sort_buckets(split: SortSplit) -> None:
     zero, many, below = k.constant(0, radix.count), k.constant(MANY, radix.count), split.below()
     digits = {digit: _rounded_up(k, below, digit) for digit in (LOWER, WIDE)}
     table = split.writer.scratch(radix.counts).size // TILES
-    with k.loop(TILES, kind=LoopKind.THREADS) as tile, k.loop((1 << UPPER) // TILES) as turn:
-        bucket = turn * TILES + tile
+    with k.loop(TILES, kind=LoopKind.THREADS) as tile, k.loop((1 << UPPER) // TILES) as i:
+        bucket = i * TILES + tile
         start = k.load(starts, bucket)
         size = k.compute("sub", k.load(starts, bucket + 1), start)
         few = k.compute("and", k.compute("gt", size, zero), k.compute("lt", size, many))
@@ -244,12 +244,12 @@ def _sort_bucket(radix: Radix, stage: list[Part], first: Index, table: Index) ->
 
 
 def _restore(split: SortSplit) -> None:
-    """Write what cannot be made of words."""
+    """Write what cannot be decoded from words."""
     k, radix = split.k, split.radix
     specials = split.writer.scratch_input(split.specials)
     found = []
-    for number in range(3):
+    for i in range(3):
         with k.loop(BLOCKS, carries=[k.constant(0, radix.count)]) as (block, (total,)):
-            (total,) = k.carry(k.compute("add", total, k.load(specials, block * 3 + number)))
+            (total,) = k.carry(k.compute("add", total, k.load(specials, block * 3 + i)))
         found.append(total)
     put_back(radix, _row, found, [v for v, source in radix.task.results if source is radix.task.keys[0]])

@@ -1,8 +1,9 @@
 """Elements as unsigned words whose order is the order that a sort wants.
 
 Floats: the bits, with all of them flipped for negative numbers and the sign flipped for others. Short floats are
-widened to float32 first, whose low bits are then zero and left out. Signed integers: moved up by their smallest number.
-A complex number is two words. Words are in uint32 where they fit, else in uint64; several of them are packed into one.
+widened to float32 first, whose low bits are then zero and left out. Signed integers: shifted up by their smallest
+value. A complex number is two words. Words are in uint32 where they fit, else in uint64; several of them are packed
+into one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _HALF_ZEROS, _SHORT_ZEROS = 13, 16
 
 
 class Order(Enum):
-    """`ASCENDING`: nan last and equal to one another, -0 equal to 0. `DESCENDING`: the total order turned round, with
+    """`ASCENDING`: nan last and equal to one another, -0 equal to 0. `DESCENDING`: the total order reversed, with
     -0 below 0 and nans above all numbers, equal to one another."""
 
     ASCENDING = "ascending"
@@ -57,12 +58,12 @@ def bits_of(dtype: np.dtype[Any]) -> int:
 def stages_of(keys: Sequence[np.dtype[Any]]) -> list[list[Part]]:
     """The words of several keys, the most significant first, in groups that fit 64 bits."""
     parts: list[Part] = []
-    for number, dtype in enumerate(keys):
+    for key, dtype in enumerate(keys):
         if dtypes.kind(dtype) == "c":
             half = dtypes.itemsize_bits(dtype) // 2
-            parts += [Part(number, "real", half), Part(number, "imag", half)]
+            parts += [Part(key, "real", half), Part(key, "imag", half)]
         else:
-            parts.append(Part(number, "", bits_of(dtype)))
+            parts.append(Part(key, "", bits_of(dtype)))
     stages: list[list[Part]] = []
     for part in reversed(parts):
         if stages and sum(p.bits for p in stages[0]) + part.bits <= 64:
@@ -83,14 +84,14 @@ def stage_dtype(stage: Sequence[Part]) -> np.dtype[Any]:
 
 
 def packed(s: Scalars, stage: Sequence[Part], element: Callable[[int], Value], order: Order) -> Value:
-    """A group of words as one; `element` gives the element of a key."""
+    """A group of words as one; `element` returns the element of a key."""
     dtype = stage_dtype(stage)
     total: Value | None = None
     for part in stage:
         value = element(part.key)
         if part.half:
             value = s.real(value) if part.half == "real" else s.imag(value)
-        one = s.convert(word(s, value, order), dtype)
+        one = s.convert(encoded(s, value, order), dtype)
         if total is not None:
             one = getattr(s, "or")(s.shift_left(total, s.constant(part.bits, dtype)), one)
         total = one
@@ -98,31 +99,31 @@ def packed(s: Scalars, stage: Sequence[Part], element: Callable[[int], Value], o
     return total
 
 
-def word(s: Scalars, x: Value, order: Order) -> Value:
+def encoded(s: Scalars, x: Value, order: Order) -> Value:
     """A real number as a word."""
     bits = bits_of(x.dtype)
     match dtypes.kind(x.dtype):
         case "b" | "u":
-            made = s.convert(x, _UINT[max(4, x.dtype.itemsize)])
+            code = s.convert(x, _UINT[max(4, x.dtype.itemsize)])
         case "i":
             size = max(4, x.dtype.itemsize)
             wide = s.convert(x, _SIGNED[size])
             if bits < 8 * size:
                 wide = s.add(wide, s.constant(1 << (bits - 1), wide.dtype))
-                made = s.bitcast(wide, _UINT[size])
+                code = s.bitcast(wide, _UINT[size])
             else:
-                made = s.bitcast(wide, _UINT[size])
-                made = s.xor(made, s.constant(1 << (bits - 1), made.dtype))
+                code = s.bitcast(wide, _UINT[size])
+                code = s.xor(code, s.constant(1 << (bits - 1), code.dtype))
         case "f":
-            made = _float_word(s, x, order)
+            code = _encoded_float(s, x, order)
         case kind:
             raise InternalError(f"There is no order of elements of kind {kind}.")
     if order is Order.DESCENDING:
-        made = s.xor(made, s.constant((1 << bits) - 1, made.dtype))
-    return made
+        code = s.xor(code, s.constant((1 << bits) - 1, code.dtype))
+    return code
 
 
-def _float_word(s: Scalars, x: Value, order: Order) -> Value:
+def _encoded_float(s: Scalars, x: Value, order: Order) -> Value:
     zeros = 0 if x.dtype.itemsize >= 4 else _HALF_ZEROS if x.dtype == dtypes.float16 else _SHORT_ZEROS
     wide = s.convert(x, dtypes.float32) if zeros else x
     size = wide.dtype.itemsize
@@ -131,12 +132,12 @@ def _float_word(s: Scalars, x: Value, order: Order) -> Value:
     if order is Order.ASCENDING:
         zero = s.constant(0, wide.dtype)
         code = s.bitcast(s.select_n(s.eq(wide, zero), wide, zero), unsigned)
-        made = s.select_n(nan, _flipped(s, code), s.constant(2 * sign - 1, unsigned))
+        result = s.select_n(nan, _flipped(s, code), s.constant(2 * sign - 1, unsigned))
     else:
         code = s.bitcast(wide, unsigned)
-        # The largest word, since conversions keep or drop what else a nan holds.
-        made = _flipped(s, s.select_n(nan, code, s.constant(sign - 1, unsigned)))
-    return s.shift_right_logical(made, s.constant(zeros, unsigned)) if zeros else made
+        # The largest word, since conversions may drop what else a nan holds.
+        result = _flipped(s, s.select_n(nan, code, s.constant(sign - 1, unsigned)))
+    return s.shift_right_logical(result, s.constant(zeros, unsigned)) if zeros else result
 
 
 def _flipped(s: Scalars, code: Value) -> Value:
@@ -147,43 +148,43 @@ def _flipped(s: Scalars, code: Value) -> Value:
     return s.xor(code, getattr(s, "or")(ones, s.constant(1 << (8 * size - 1), code.dtype)))
 
 
-def number(s: Scalars, made: Value, dtype: np.dtype[Any]) -> Value:
-    """The number of a word in ascending order: the way back. A nan comes back as some nan, -0 as 0."""
+def decoded(s: Scalars, code: Value, dtype: np.dtype[Any]) -> Value:
+    """The number that a word in ascending order encodes. A nan comes back as some nan, -0 as 0."""
     bits = bits_of(dtype)
     match dtypes.kind(dtype):
         case "b" | "u":
-            return s.convert(made, dtype)
+            return s.convert(code, dtype)
         case "i":
-            size = made.dtype.itemsize
+            size = code.dtype.itemsize
             if bits < 8 * size:
-                signed = s.bitcast(made, _SIGNED[size])
+                signed = s.bitcast(code, _SIGNED[size])
                 return s.convert(s.sub(signed, s.constant(1 << (bits - 1), signed.dtype)), dtype)
-            return s.bitcast(s.xor(made, s.constant(1 << (bits - 1), made.dtype)), dtype)
-    size = made.dtype.itemsize
+            return s.bitcast(s.xor(code, s.constant(1 << (bits - 1), code.dtype)), dtype)
+    size = code.dtype.itemsize
     if bits < 8 * size:
-        made = s.shift_left(made, s.constant(8 * size - bits, made.dtype))
-    signed = s.bitcast(made, _SIGNED[size])
-    ones = s.bitcast(s.shift_right_arithmetic(signed, s.constant(8 * size - 1, signed.dtype)), made.dtype)
-    flips = getattr(s, "or")(getattr(s, "not")(ones), s.constant(1 << (8 * size - 1), made.dtype))
-    code = s.xor(made, flips)
+        code = s.shift_left(code, s.constant(8 * size - bits, code.dtype))
+    signed = s.bitcast(code, _SIGNED[size])
+    ones = s.bitcast(s.shift_right_arithmetic(signed, s.constant(8 * size - 1, signed.dtype)), code.dtype)
+    flips = getattr(s, "or")(getattr(s, "not")(ones), s.constant(1 << (8 * size - 1), code.dtype))
+    flipped = s.xor(code, flips)
     if bits < 8 * size:
         # What was left out of a word is zero in every number.
-        code = getattr(s, "and")(code, s.constant((1 << 8 * size) - (1 << (8 * size - bits)), code.dtype))
-    return s.convert(s.bitcast(code, _FLOAT[size]), dtype)
+        flipped = getattr(s, "and")(flipped, s.constant((1 << 8 * size) - (1 << (8 * size - bits)), flipped.dtype))
+    return s.convert(s.bitcast(flipped, _FLOAT[size]), dtype)
 
 
 _FLOAT = {4: dtypes.float32, 8: dtypes.float64}
 
 
-# ------------------------------------------------------------------------------------------- elements that are moved
+# ------------------------------------------------------------------------------------------- elements that are copied
 
 
 def fits_word(dtype: np.dtype[Any]) -> bool:
-    """Whether an element can be moved as 32 bits."""
+    """Whether an element can be copied as 32 bits."""
     return dtypes.kind(dtype) in ("b", "i", "u", "f") and dtype.itemsize <= 4
 
 
-def moved(s: Scalars, x: Value) -> Value:
+def as_uint32(s: Scalars, x: Value) -> Value:
     """An element as 32 bits."""
     match dtypes.kind(x.dtype):
         case "f":
@@ -193,7 +194,7 @@ def moved(s: Scalars, x: Value) -> Value:
     return s.convert(x, dtypes.uint32)
 
 
-def moved_back(s: Scalars, bits: Value, dtype: np.dtype[Any]) -> Value:
+def from_uint32(s: Scalars, bits: Value, dtype: np.dtype[Any]) -> Value:
     """The element of 32 bits."""
     match dtypes.kind(dtype):
         case "f":
