@@ -19,21 +19,21 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 36
+name turn, turns, turning              | weft               | iteration                                   | 35
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 8
-name words                             | weft/compiler      | instructions, bytecode                      | 13
-name place, places                     | weft               | index, offset, address, position: say which | 64
-name number, numbers                   | weft               | index, i                                    | 121
-name made                              | weft               | result, out                                 | 126
+name words                             | weft/compiler      | instructions, bytecode                      | 6
+name place, places                     | weft               | index, offset, address, position: say which | 59
+name number, numbers                   | weft               | index, i                                    | 115
+name made                              | weft               | result, out                                 | 123
 name given                             | weft               | args, operands                              | 38
 name program, programs                 | jaxprs             | jaxpr                                       | 7
 name product, products                 | weft/compiler      | matmul, contraction                         | 28
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 21
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
-name move, moves, moved                | weft/compiler      | data movement, copy                         | 25
-name kept                              | weft               | cached, retained, stored: say which         | 34
+name move, moves, moved                | weft/compiler      | data movement, copy                         | 22
+name kept                              | weft               | cached, retained, stored: say which         | 33
 name spread                            | weft               | broadcast                                   | 16
-name joined                            | weft               | concatenated, merged                        | 11
+name joined                            | weft               | concatenated, merged                        | 8
 name slope, slopes                     | weft               | derivative                                  | 3
 name bare                              | weft               | unfused                                     | 2
 name watched                           | weft               | checked                                     | 1
@@ -50,8 +50,8 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
 name walk, walks                       | weft               | map, traverse, visit                        | 7
-text stands                            | text               | is                                          | 34
-text gives                             | text               | returns                                     | 54
+text stands                            | text               | is                                          | 31
+text gives                             | text               | returns                                     | 51
 text step machine                      | text               | bytecode interpreter                        | 4
 text whole number, whole numbers       | text               | integer                                     | 10
 text carried program, carried programs | text               | body, sub-jaxpr                             | 5
