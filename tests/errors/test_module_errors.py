@@ -363,7 +363,7 @@ def test_the_ways_out_that_errors_name() -> None:
 
 def test_keys_in_reserve_are_no_way_around() -> None:
     """A jitted function that is called again would use the same key again."""
-    with pytest.raises(ScopeLeakError, match="same in each turn"):
+    with pytest.raises(ScopeLeakError, match="same in each iteration"):
         haiku(lambda x: LOOPS["scan"](drop, (hk.reserve_rng_keys(2), x)[1]), key=KEY)
     with pytest.raises(ScopeLeakError, match="does not carry keys"):
         haiku(lambda x: weft.jit(drop)((hk.reserve_rng_keys(2), x)[1]), key=KEY)

@@ -104,7 +104,7 @@ def mistake(what: str, received: str, fix: str | None = None) -> CustomRuleError
 def rule_name(word: str, rule: Callable[..., Any], function: Callable[..., Any]) -> str:
     """A rule in messages: what it is, of which function, and where it is defined."""
     code = getattr(rule, "__code__", None)
-    line = f", {Location(code, 0).place()}," if code is not None else ""
+    line = f", {Location(code, 0).file_and_line()}," if code is not None else ""
     return f"The {word} `{name_of(rule)}`{line} of `{name_of(function)}`"
 
 

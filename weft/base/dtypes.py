@@ -2,7 +2,7 @@
 
 Three ideas run through this file:
 
-* **canonical**: unless `enable_x64` is on, a 64-bit type stands for the 32-bit one of its kind;
+* **canonical**: unless `enable_x64` is on, a 64-bit type means the 32-bit one of its kind;
 * **weak**: a Python number has a kind but no width of its own, so it takes that of the array it meets;
 * **checked narrowing**: a 64-bit number that would become another one in 32 bits raises where it is converted.
 """
@@ -45,7 +45,7 @@ class prng_key(extended):
 class ExtendedDtype:
     """A type whose elements are no plain numbers, such as a random key.
 
-    Arrays of it are kept in NumPy arrays of the dtype `storage`, one element each: indexing, reshaping, concatenating
+    Arrays of it are stored in NumPy arrays of the dtype `storage`, one element each: indexing, reshaping, concatenating
     and the like then need no special case. Two extended dtypes are equal if class and name are.
     """
 
@@ -100,16 +100,16 @@ _NARROW: dict[Hashable, np.dtype[Any]] = _KEEP | {
     complex128: complex64,
 }
 _NARROWED = {_NARROW[wide]: wide for wide in (int64, uint64, float64, complex128)}
-"""The 64-bit types by the 32-bit ones that stand in for them."""
+"""The 64-bit types by the 32-bit ones that replace them."""
 
 
 def storage(dtype: Dtype) -> np.dtype[Any]:
-    """The NumPy dtype in which elements of `dtype` are kept."""
+    """The NumPy dtype in which elements of `dtype` are stored."""
     return dtype.storage if isinstance(dtype, ExtendedDtype) else dtype
 
 
 def as_dtype(specifier: Any) -> Dtype:
-    """The dtype that a name, a dtype, a Python or NumPy scalar type, or a class with a `dtype` attribute stands for."""
+    """The dtype that a name, a dtype, a Python or NumPy scalar type, or a class with a `dtype` attribute means."""
     if isinstance(specifier, (np.dtype, ExtendedDtype)):
         return specifier
     if isinstance(specifier, str):
@@ -133,7 +133,7 @@ def _numpy_dtype(specifier: Any) -> np.dtype[Any]:
 
 
 def dtype(x: Any, *, canonicalize: bool = False) -> Dtype:
-    """The dtype of a value (array, Python or NumPy scalar), or the one that `x` stands for."""
+    """The dtype of a value (array, Python or NumPy scalar), or the one that `x` names."""
     found = _dtype_and_weak(x)[0]
     return canonicalize_dtype(found, allow_extended_dtype=True) if canonicalize else found
 
@@ -377,7 +377,7 @@ _promoted: dict[str, dict[tuple[Dtype, bool, Dtype, bool], tuple[Dtype, bool]]] 
 
 
 def _dtype_and_weak(x: Any) -> tuple[Dtype, bool]:
-    """The dtype of a value, or that it stands for, before canonicalization; and whether it is weak."""
+    """The dtype of a value, or the one that it names, before canonicalization; and whether it is weak."""
     kind = type(x)
     if kind in _PYTHON_DTYPES:
         return _PYTHON_DTYPES[kind], kind in _WEAK_SCALARS
@@ -567,23 +567,23 @@ def coerce_value(value: Any, dtype: Any) -> np.ndarray:
     if array.dtype not in _KEEP:
         array = _unusual_array(array, found)
     if array is not value and array.dtype in (int64, uint64) and issubdtype(found, np.integer):
-        return _narrow_integers(array, found)  # a list of Python integers is held to what one of them is
+        return _narrow_integers(array, found)  # a list of Python integers is checked as one of them is
     return convert(array, found)
 
 
 def _whole_parts(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Floats of a program as integers, towards zero; what no integer of the dtype is near raises."""
+    """Floats as integers, rounded towards zero; a value outside of the dtype's range raises."""
     limits, whole = iinfo(dtype), np.trunc(array)
     outside = array[~((whole >= float(limits.min)) & (whole < float(limits.max) + 1.0))]
-    for number in outside.tolist():
-        if not math.isfinite(number):
-            raise ArgumentError(f"The number {number} cannot become an integer of dtype {dtype}.")
-        return _integer_array(int(number), dtype)
+    for value in outside.tolist():
+        if not math.isfinite(value):
+            raise ArgumentError(f"The number {value} cannot become an integer of dtype {dtype}.")
+        return _integer_array(int(value), dtype)
     return whole.astype(np.int64 if limits.min < 0 else np.uint64).astype(dtype)
 
 
 def convert(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """`array.astype(dtype)`, in silence except that from 64 to 32 bits of one kind the numbers must fit."""
+    """`array.astype(dtype)` without warnings; from 64 to 32 bits of one kind the values must fit."""
     source = array.dtype
     if source is dtype:
         return array
@@ -639,7 +639,7 @@ def _narrow_floats(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _does_not_fit(value: complex, dtype: np.dtype[Any], array: np.ndarray | None = None) -> NarrowingOverflowError:
-    """The error for a number that would be another one as an element of `dtype`."""
+    """The error for a number that is not in the range of `dtype`."""
     if isinstance(value, int):
         limits = iinfo(dtype)
         reason = f"The integer {value} does not fit into {dtype}, which goes from {limits.min} to {limits.max}."
@@ -648,8 +648,8 @@ def _does_not_fit(value: complex, dtype: np.dtype[Any], array: np.ndarray | None
         reason = f"The number {value!r} does not fit into {dtype}: it would become {'zero' if zero else 'infinite'}."
     received = None
     if array is not None and array.ndim:
-        place = np.unravel_index(int(np.argmax(array == value)), array.shape)
-        received = f"{array.dtype} of shape {array.shape}; the first such number is at index {tuple(map(int, place))}"
+        index = np.unravel_index(int(np.argmax(array == value)), array.shape)
+        received = f"{array.dtype} of shape {array.shape}; the first such number is at index {tuple(map(int, index))}"
     fix = "another dtype, whose range includes it"
     if not config.enable_x64 and dtype in _NARROWED:
         wide = _NARROWED[dtype]
@@ -664,9 +664,9 @@ def _unusual_array(array: np.ndarray, dtype: np.dtype[Any] | None = None) -> np.
         native = array.astype(_native(array.dtype))
         return native if dtype is not None else canonical_array(native)
     if array.dtype == object and array.size:
-        numbers = [item for item in array.flat if type(item) is int]
-        if len(numbers) == array.size:
-            raise _does_not_fit(max(numbers, key=abs), dtype or default_int_dtype())
+        integers = [item for item in array.flat if type(item) is int]
+        if len(integers) == array.size:
+            raise _does_not_fit(max(integers, key=abs), dtype or default_int_dtype())
     raise InvalidInputTypeError(
         f"A value of dtype {array.dtype} cannot become an array: it holds no booleans or numbers of a supported type.",
         at=user_line(),

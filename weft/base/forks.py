@@ -4,8 +4,8 @@ ever, and modules that they were importing stay half there.
 This is the one place that knows of forks. A fork waits for a moment in which no other thread is in a section that it
 must not be caught in: it takes all locks that were named here, and sees to it that nobody is importing Weft or what
 Weft loads lazily. Both processes let go of them afterwards. Long work, such as compiling a program, is not waited for
-as a whole: it holds these locks for parts of it only, and what a thread was making is made again in the new process
-when it is asked for.
+as a whole: it holds these locks for parts of it only, and what a thread was computing is computed again in the new
+process when it is asked for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Lockable(Protocol):
     def release(self) -> None: ...
 
 
-Kept = TypeVar("Kept", bound=Lockable)
+AnyLock = TypeVar("AnyLock", bound=Lockable)
 # Packages whose import by another thread a fork waits for.
 LAZILY_LOADED = ("weft", "llvmlite", "numpy", "scipy")
 # How long a fork waits in all, and for one lock before it lets the others go and tries again: whoever has that one may
@@ -54,9 +54,9 @@ def before(function: Callable[[], None]) -> Callable[[], None]:
     return function
 
 
-def held(lock: Kept) -> Kept:
-    """Have a lock taken during each fork, so that nobody is in its section then; gives the lock back. For those that
-    are held for short times only."""
+def held(lock: AnyLock) -> AnyLock:
+    """Have a lock taken during each fork, so that nobody is in its section then; returns the lock. For those that are
+    held for short times only."""
     _locks.append(lock)
     return lock
 

@@ -43,7 +43,7 @@ class Memo(Generic[Key, Value]):
             _register(self)
 
     def keep(self, key: Key, value: Value) -> Value:
-        """Remember a value; returns the one that is remembered, which another thread may have made."""
+        """Remember a value; returns the one that is remembered, which may be another thread's."""
         if len(self._table) >= self._most:
             self._table.clear()
         return self._table.setdefault(key, value)

@@ -1,8 +1,8 @@
 """The lattice of types: which type two types promote to.
 
 A node is a dtype, or one of Python's `int`, `float`, `complex` for the weak type of that kind. An edge leads from a
-type to those that it may become by itself, and two types promote to the lowest node that both reach. Weak types stand
-below the dtypes of their kind, so that `x + 1` keeps the dtype of x:
+type to those that it may become by itself, and two types promote to the lowest node that both reach. Weak types are
+below the dtypes of their kind, so that `x + 1` has the dtype of x:
 
     bool -> int* -> u8, i8, ... -> i64, u64 -> float* -> bf16, f16 -> f32 -> f64
                                                 float* -> complex* -> c64 -> c128

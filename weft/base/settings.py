@@ -99,20 +99,20 @@ class Config(threading.local):
 
     @contextlib.contextmanager
     def as_of(self, key: tuple[Any, ...]) -> Iterator[None]:
-        """A block in which this thread sees the settings that gave a `key()`."""
+        """A block in which this thread sees the settings of a `key()`."""
         with contextlib.ExitStack() as stack:
             for name, value in zip(_in_key, key, strict=True):
                 stack.enter_context(Scope(states[name], value))
             yield
 
     def _make_keys(self) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
-        # The generation is read before the values: if they change meanwhile, the stamp is already old.
+        # The generation is read before the values: if they change meanwhile, the entry is already old.
         now = generation[0]
         key = tuple([getattr(self, name) for name in _in_key])
         calls = (*key, *(getattr(self, name) for name in _IN_CALLS))
-        stamp = (now, _keys.setdefault(key, key), _keys.setdefault(calls, calls))
-        threading.local.__setattr__(self, "_stamped", stamp)
-        return stamp
+        entry = (now, _keys.setdefault(key, key), _keys.setdefault(calls, calls))
+        threading.local.__setattr__(self, "_stamped", entry)
+        return entry
 
     def _override(self, name: str, value: Any) -> Any:
         """Give the current thread its own value, or with `_MISSING` none; returns the one it had before."""
@@ -151,7 +151,7 @@ class State(Generic[Value]):
         self.environment_variable = f"WEFT_{name.upper()}"
         self.expected = expected
         self._validate = validate
-        self._bare: Any = _MISSING  # the value that a call without argument means
+        self._without_argument: Any = _MISSING  # the value that a call without argument means
         self.__name__ = name
         self.__doc__ = doc
 
@@ -180,7 +180,7 @@ class State(Generic[Value]):
             raise ValueError(f"Setting {self.name!r} got {value!r}, but expects {self.expected}.") from None
 
     def parse(self, text: str) -> Value:
-        """The value that the text of an environment variable stands for."""
+        """The value of an environment variable's text."""
         if isinstance(self.default, bool):
             lowered = text.strip().lower()
             if lowered in _TRUE or lowered in _FALSE:
@@ -194,7 +194,7 @@ class State(Generic[Value]):
     def __call__(self, value: Any = _MISSING) -> Scope:
         """A context manager, or decorator, in which this thread sees `value`; for a flag, no value means True."""
         if value is _MISSING:
-            value = self._bare
+            value = self._without_argument
         if value is _MISSING:
             raise TypeError(f"`with {self.name}(...)` needs a value: {self.expected}.")
         return Scope(self, self.check(value))
@@ -254,14 +254,14 @@ config = Config()
 
 def find(name: str) -> State[Any]:
     """The setting called `name`, with or without a prefix; raises AttributeError with the nearest name if none is."""
-    bare = name
+    plain = name
     for prefix in _PREFIXES:
         if name.startswith(prefix):
-            bare = name.removeprefix(prefix)
+            plain = name.removeprefix(prefix)
             break
-    if bare in states:
-        return states[bare]
-    nearest = difflib.get_close_matches(bare, states, n=1, cutoff=0.4)
+    if plain in states:
+        return states[plain]
+    nearest = difflib.get_close_matches(plain, states, n=1, cutoff=0.4)
     hint = f"Did you mean {nearest[0]!r}?" if nearest else f"There are: {', '.join(states)}."
     raise AttributeError(f"There is no setting {name!r}. {hint}")
 
@@ -307,7 +307,7 @@ def flag(name: str, default: bool, doc: str, *, in_key: bool) -> State[bool]:
         raise ValueError
 
     state = State(name, default, doc, validate=validate, expected="True or False", in_key=in_key)
-    state._bare = True
+    state._without_argument = True
     return _define(state)
 
 
@@ -527,7 +527,7 @@ checks = _define(
         in_key=True,
     )
 )
-checks._bare = "all"
+checks._without_argument = "all"
 enable_checks = flag("enable_checks", False, "Verify each pass, and the Program and kernels that follow.", in_key=False)
 debug_nans = flag("debug_nans", False, "Raise where a computation first yields a NaN.", in_key=True)
 debug_infs = flag("debug_infs", False, "Raise where a computation first yields an infinity.", in_key=True)

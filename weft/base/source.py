@@ -1,5 +1,4 @@
-"""Where in the user's code an operation was asked for: captured for next to nothing, resolved when somebody reads
-it."""
+"""Where in the user's code an operation was asked for: cheap to capture, resolved when somebody reads it."""
 
 from __future__ import annotations
 
@@ -34,11 +33,11 @@ class Location:
 
     @property
     def line(self) -> int:
-        number = self.code.co_firstlineno
+        found = self.code.co_firstlineno
         for start, end, line in self.code.co_lines():
             if start <= self.offset < end and line is not None:
-                number = line
-        return number
+                found = line
+        return found
 
     @property
     def text(self) -> str:
@@ -48,7 +47,7 @@ class Location:
     def __repr__(self) -> str:
         return f"{self.file}:{self.line} ({self.function})"
 
-    def place(self) -> str:
+    def file_and_line(self) -> str:
         """`train.py:41`, file and line in short."""
         return f"{os.path.basename(self.file)}:{self.line}"
 
@@ -57,7 +56,7 @@ class Location:
         text = self.text
         if len(text) > 100:
             text = text[:97] + "..."
-        return f"{self.place()}:  {text}" if text else self.place()
+        return f"{self.file_and_line()}:  {text}" if text else self.file_and_line()
 
 
 def is_own(filename: str) -> bool:

@@ -58,7 +58,7 @@ class Listener(Protocol):
         ...
 
     def ran(self, program: Any, span: Span, log: Log) -> int:
-        """A program ran; gives the nanoseconds of its steps."""
+        """A program ran; returns the nanoseconds of its steps."""
         ...
 
     def marked(self, span: Span) -> None:
@@ -125,24 +125,24 @@ class span:
         end, inside = now(), _thread.inside
         others = inside.pop()
         _thread.lines.pop()
-        made = Span(self._category, self._name, self._begin, end, threading.get_ident(), self._line, self._details)
+        ended = Span(self._category, self._name, self._begin, end, threading.get_ident(), self._line, self._details)
         for listener in self._listeners:
-            listener.left(made, others, not inside)
+            listener.left(ended, others, not inside)
         if inside:
             inside[-1] += end - self._begin
 
 
 @contextmanager
 def mark(category: str, name: str, line: Location | None = None, **details: Any) -> Iterator[None]:
-    """A name that the user gives to a block. It shows in traces; the time goes to what happens inside of it."""
+    """The user's name for a block. It shows in traces; the time goes to what happens inside of it."""
     listeners, begin = active, now() if active else 0
     try:
         yield
     finally:
         if listeners:
-            made = Span(category, name, begin, now(), threading.get_ident(), line, details)
+            ended = Span(category, name, begin, now(), threading.get_ident(), line, details)
             for listener in listeners:
-                listener.marked(made)
+                listener.marked(ended)
 
 
 class run_of:
@@ -167,14 +167,14 @@ class run_of:
             return
         end = now()
         _thread.running = False
-        made = Span("run", self._name, self._begin, end, threading.get_ident(), _thread.lines[-1], {})
-        taken = [listener.ran(self._program, made, self._log) for listener in self._span._listeners]
+        ended = Span("run", self._name, self._begin, end, threading.get_ident(), _thread.lines[-1], {})
+        taken = [listener.ran(self._program, ended, self._log) for listener in self._span._listeners]
         _thread.inside[-1] += taken[0]
         self._span.__exit__()
 
 
 def wants_events() -> bool:
-    """Whether somebody keeps every single step."""
+    """Whether somebody records every single step."""
     return any(listener.events for listener in active)
 
 

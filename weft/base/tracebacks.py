@@ -2,7 +2,7 @@
 
 Frames are left out where an error leaves Weft: a public function is a boundary, with a `try` around it that costs
 nothing in CPython until something is raised. Where calls are short (operators, universal functions, jitted functions)
-the `try` stands in the function itself; the functions of public modules get it from `publish`, at the price of one more
+the `try` is in the function itself; the functions of public modules get it from `publish`, at the price of one more
 Python call. What leaves by other ways and is caught by nobody passes `sys.excepthook`.
 """
 
@@ -25,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class UnfilteredStackTrace(Exception):
-    """The cause that the mode 'remove_frames' gives an error: the same error with all its frames."""
+    """The cause of an error in the mode 'remove_frames': the same error with all its frames."""
 
     shown: TracebackType | None = None  # the first frame that was left to the error itself
 
@@ -52,13 +52,13 @@ def _in_ipython() -> bool:
 
 def visible(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback without Weft's frames, nor those of libraries that Weft called; the same if there were none."""
-    kept, removed = [], False
+    shown, removed = [], False
     for entry, hidden in _entries(traceback):
         if hidden:
             removed = True
         else:
-            kept.append(entry)
-    return _chained(kept, None) if removed else traceback
+            shown.append(entry)
+    return _chained(shown, None) if removed else traceback
 
 
 def _entries(traceback: TracebackType | None) -> Iterator[tuple[TracebackType, bool]]:
@@ -75,7 +75,7 @@ def _entries(traceback: TracebackType | None) -> Iterator[tuple[TracebackType, b
 def conceal(error: BaseException) -> None:
     """Filter an error that leaves Weft for good, with the errors that it came from."""
     chosen = mode()
-    if chosen == "off" or getattr(error, "is_our_fault", False):  # whoever mends it needs the frames
+    if chosen == "off" or getattr(error, "is_our_fault", False):  # whoever repairs it needs the frames
         return
     for each in _chain(error):
         whole = each.__traceback__
@@ -123,7 +123,7 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 
 def _keep_unfiltered(error: BaseException, whole: TracebackType | None, shown: TracebackType | None) -> None:
-    """Hang all frames of an error before it, as the error that caused it."""
+    """Attach an error's unfiltered traceback to it, as the error that caused it."""
     cause = error.__cause__
     if isinstance(cause, UnfilteredStackTrace):  # an inner boundary made it; this one knows the frames around
         around: list[TracebackType] = []
@@ -132,11 +132,11 @@ def _keep_unfiltered(error: BaseException, whole: TracebackType | None, shown: T
             whole = whole.tb_next
         cause.__traceback__ = _chained(around, cause.__traceback__)
     else:
-        made = UnfilteredStackTrace(f"{type(error).__name__} with all frames; below, without those of Weft.")
-        made.__cause__, made.__context__ = cause, error.__context__
-        made.__suppress_context__ = error.__suppress_context__
-        made.__traceback__ = whole
-        error.__cause__ = cause = made
+        unfiltered = UnfilteredStackTrace(f"{type(error).__name__} with all frames; below, without those of Weft.")
+        unfiltered.__cause__, unfiltered.__context__ = cause, error.__context__
+        unfiltered.__suppress_context__ = error.__suppress_context__
+        unfiltered.__traceback__ = whole
+        error.__cause__ = cause = unfiltered
     cause.shown = shown
 
 
@@ -151,7 +151,7 @@ def _chained(entries: list[TracebackType], rest: TracebackType | None) -> Traceb
 
 
 def boundary(function: Function) -> Function:
-    """Filter the errors that leave `function`: for those that call functions of users. One that does is returned."""
+    """Filter the errors that leave `function`: for those that call functions of users. Once is enough."""
     if is_boundary(function):
         return function
 
@@ -169,7 +169,7 @@ def boundary(function: Function) -> Function:
 
 
 def is_boundary(function: Any) -> bool:
-    """Whether `boundary` made this function."""
+    """Whether this function was returned by `boundary`."""
     code = getattr(function, "__code__", None)
     return code is not None and code in boundary.__code__.co_consts
 

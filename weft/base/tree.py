@@ -164,7 +164,7 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[Sequence[tuple[Any, Any]], A
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
-    """Apply `f` to each leaf of `tree` and to what stands at the same place in each tree of `rest`.
+    """Apply `f` to each leaf of `tree` and to what is at the same path in each tree of `rest`.
 
     The structure of `tree` must be a prefix of those of `rest`; the result has the structure of `tree`.
     """
@@ -172,7 +172,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     values, treedef = flatten(tree, is_leaf)
     if not rest:
         return unflatten(treedef, [f(value) for value in values])
-    columns = [flatten_up_to(treedef, other, f"tree {number}") for number, other in enumerate(rest, 2)]
+    columns = [flatten_up_to(treedef, other, f"tree {i}") for i, other in enumerate(rest, 2)]
     return unflatten(treedef, [f(*row) for row in zip(values, *columns, strict=True)])
 
 
@@ -186,7 +186,7 @@ def map_with_path(
     """As `map`, with the key path as the first argument of `f`."""
     function_of(f, "The first argument of tree.map_with_path", "tree.map_with_path(f, tree, *others)")
     pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
-    columns = [flatten_up_to(treedef, other, f"tree {number}") for number, other in enumerate(rest, 2)]
+    columns = [flatten_up_to(treedef, other, f"tree {i}") for i, other in enumerate(rest, 2)]
     return unflatten(treedef, [f(*pair, *row) for pair, *row in zip(pairs, *columns, strict=True)])
 
 
@@ -250,10 +250,10 @@ def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, pytree_
 
 
 def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
-    """The leaves of `prefix_tree`, each repeated for every leaf of `full_tree` that stands below it."""
+    """The leaves of `prefix_tree`, each repeated for every leaf of `full_tree` below it."""
     prefix_leaves, prefix_treedef = flatten(prefix_tree, is_leaf)
     result: list[Any] = []
-    if not _spread(prefix_treedef, structure(full_tree), iter(prefix_leaves), result):
+    if not _broadcast_leaves(prefix_treedef, structure(full_tree), iter(prefix_leaves), result):
         lines = prefix_errors(prefix_tree, full_tree, is_leaf, "prefix_tree")
         raise ArgumentError("prefix_tree must be a prefix of full_tree:" + "".join([f"\n  {line}" for line in lines]))
     return result
@@ -264,7 +264,7 @@ def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
     return unflatten(structure(full_tree), broadcast_prefix(prefix_tree, full_tree, is_leaf))
 
 
-def _spread(prefix: PyTreeDef, full: PyTreeDef, values: Any, result: list[Any]) -> bool:
+def _broadcast_leaves(prefix: PyTreeDef, full: PyTreeDef, values: Any, result: list[Any]) -> bool:
     """Repeat each value for the leaves below it; False when `prefix` is no prefix of `full`."""
     if prefix._kind is None:
         result.extend([next(values)] * full.num_leaves)
@@ -274,7 +274,7 @@ def _spread(prefix: PyTreeDef, full: PyTreeDef, values: Any, result: list[Any]) 
     if not same_data(prefix._data, full._data):
         return False
     pairs = zip(prefix._children, full._children, strict=True)
-    return builtins.all(_spread(child, other, values, result) for child, other in pairs)
+    return builtins.all(_broadcast_leaves(child, other, values, result) for child, other in pairs)
 
 
 def flatten_axes(name: str, treedef: PyTreeDef, axis_tree: Any, kws: bool = False) -> list[Any]:
@@ -286,7 +286,7 @@ def flatten_axes(name: str, treedef: PyTreeDef, axis_tree: Any, kws: bool = Fals
     is_none = lambda node: node is None
     values, axis_treedef = flatten(axis_tree, is_none)
     result: list[Any] = []
-    if _spread(axis_treedef, treedef, iter(values), result):
+    if _broadcast_leaves(axis_treedef, treedef, iter(values), result):
         return result
     lines = prefix_errors_of_structure(axis_tree, treedef, is_none, name)
     if kws:

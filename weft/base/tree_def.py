@@ -1,10 +1,11 @@
 """Tree structures (`PyTreeDef`) and the loops that take trees apart and put them together.
 
-Flattening stands on the path of every call of a compiled function. One walk collects the leaves and writes the
+Flattening is part of every call of a compiled function. One traversal collects the leaves and writes the
 structure as a flat list of tokens, its signature; structures are interned by signature, so that the same structure is
 (nearly always) the same object: its hash is computed once, and comparing it is comparing identities.
 
-The two walks on that path call themselves, which is quickest; trees deeper than Python's stack take the others.
+The two functions of such calls are recursive, which is quickest; trees deeper than Python's stack take the iterative
+ones.
 """
 
 from __future__ import annotations
@@ -296,7 +297,7 @@ def _intern_by_identity(tokens: tuple[Any, ...], signature: list[Any], datas: li
 
 
 def _read(tokens: list[Any], datas: list[Any]) -> PyTreeDef:
-    """Build the structure that a signature writes."""
+    """The structure of a signature."""
     position = 0
     remaining_datas = iter(datas)
 
@@ -307,7 +308,7 @@ def _read(tokens: list[Any], datas: list[Any]) -> PyTreeDef:
         data: Any = None
         count = 0
         if type(token) is _LeafToken:
-            made = LEAF
+            node = LEAF
         else:
             flat = type(token) is FlatKind
             kind: NodeKind = token.kind if flat else token
@@ -327,16 +328,16 @@ def _read(tokens: list[Any], datas: list[Any]) -> PyTreeDef:
             if not flat and count:
                 around.append((kind, data, count, []))
                 continue
-            made = make_treedef(kind, data, (LEAF,) * count)
+            node = make_treedef(kind, data, (LEAF,) * count)
         while around:
             kind, data, count, children = around[-1]
-            children.append(made)
+            children.append(node)
             if len(children) < count:
                 break
             around.pop()
-            made = make_treedef(kind, data, tuple(children))
+            node = make_treedef(kind, data, tuple(children))
         else:
-            return made
+            return node
 
 
 _STRUCTURE = (NodeKind, FlatKind, _LeafToken)
@@ -346,7 +347,7 @@ _STRUCTURE = (NodeKind, FlatKind, _LeafToken)
 
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
-    """The leaves of a tree, in order, and its structure. `is_leaf` stops the walk where it answers True."""
+    """The leaves of a tree, in order, and its structure. `is_leaf` stops the traversal where it returns True."""
     signature: list[Any] = []
     datas: list[Any] = []
     leaves: list[Any] = []
@@ -355,19 +356,19 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
         if kind is None:
             return [tree], LEAF
         try:
-            _walk(tree, kind, leaves, signature, datas)
+            _flatten_node(tree, kind, leaves, signature, datas)
         except RecursionError:
             leaves, signature, datas = [], [], []
-            _walk_until(tree, None, leaves, signature, datas, None)
+            _flatten_until(tree, None, leaves, signature, datas, None)
     else:
         function_of(is_leaf, "is_leaf", "is_leaf=lambda node: isinstance(node, Mine)")
-        _walk_until(tree, None, leaves, signature, datas, lambda path, node: is_leaf(node))
+        _flatten_until(tree, None, leaves, signature, datas, lambda path, node: is_leaf(node))
         if signature[0] is _LEAF_TOKEN:
             return leaves, LEAF
     return leaves, _intern(signature, datas)
 
 
-def _walk(node: Any, kind: NodeKind, leaves: list[Any], signature: list[Any], datas: list[Any]) -> None:
+def _flatten_node(node: Any, kind: NodeKind, leaves: list[Any], signature: list[Any], datas: list[Any]) -> None:
     """Append the leaves below a node and the tokens of its structure."""
     code = kind.code
     children: Iterable[Any]
@@ -405,7 +406,7 @@ def _walk(node: Any, kind: NodeKind, leaves: list[Any], signature: list[Any], da
         if child_type not in LEAF_TYPES:
             child_kind = KINDS.get(child_type) or classify(child_type)
             if child_kind is not None:
-                _walk(child, child_kind, leaves, signature, datas)
+                _flatten_node(child, child_kind, leaves, signature, datas)
                 continue
         leaves.append(child)
         signature.append(_LEAF_TOKEN)
@@ -413,14 +414,14 @@ def _walk(node: Any, kind: NodeKind, leaves: list[Any], signature: list[Any], da
 
 
 def _shorten(signature: list[Any], kind: NodeKind, start: int, first: int) -> None:
-    """Write a node whose children turned out to be all leaves the short way, so that a structure has one signature."""
+    """Write a node whose children are all leaves the short way, so that a structure has one signature."""
     empty = first == len(signature)
     if empty or (signature[-1] is _LEAF_TOKEN and all(token is _LEAF_TOKEN for token in signature[first:])):
         signature[start] = kind.flat
         del signature[first:]
 
 
-def _walk_until(
+def _flatten_until(
     node: Any,
     path: tuple[Any, ...] | None,
     leaves: list[Any],
@@ -428,8 +429,8 @@ def _walk_until(
     datas: list[Any],
     is_leaf: Callable[[Any, Any], bool] | None,
 ) -> None:
-    """As `_walk`, asking `is_leaf(path, node)` at each node; with a path, leaves are pairs (path, leaf)."""
-    # Nodes around the one at hand: children still to come with their paths, and the node's place in the signature.
+    """As `_flatten_node`, asking `is_leaf(path, node)` at each node; with a path, leaves are pairs (path, leaf)."""
+    # Nodes around the one at hand: children still to come with their paths, and the node's offset in the signature.
     around: list[tuple[Iterator[tuple[Any, Any]], NodeKind, int, int]] = []
     while True:
         kind = None if is_leaf is not None and is_leaf(path, node) else kind_of(node)
@@ -474,12 +475,12 @@ def flatten_with_path(
     signature: list[Any] = []
     datas: list[Any] = []
     leaves: list[Any] = []
-    _walk_until(tree, (), leaves, signature, datas, asked)
+    _flatten_until(tree, (), leaves, signature, datas, asked)
     return leaves, LEAF if signature[0] is _LEAF_TOKEN else _intern(signature, datas)
 
 
 class _NoPrefix(Exception):
-    """Leaves a walk at the first difference; what the differences are is worked out only then."""
+    """Ends a traversal at the first difference; what the differences are is worked out only then."""
 
 
 def flatten_up_to(treedef: PyTreeDef, tree: Any, name: str = "the tree") -> list[Any]:
@@ -488,7 +489,7 @@ def flatten_up_to(treedef: PyTreeDef, tree: Any, name: str = "the tree") -> list
         return [tree]
     subtrees: list[Any] = []
     try:
-        _walk_up_to(treedef, tree, subtrees)
+        _flatten_up_to(treedef, tree, subtrees)
     except _NoPrefix:
         raise TreeMismatchError(
             f"{name} does not have the structure {treedef}, nor continues it below its leaves.",
@@ -499,7 +500,7 @@ def flatten_up_to(treedef: PyTreeDef, tree: Any, name: str = "the tree") -> list
     return subtrees
 
 
-def _walk_up_to(treedef: PyTreeDef, node: Any, subtrees: list[Any]) -> None:
+def _flatten_up_to(treedef: PyTreeDef, node: Any, subtrees: list[Any]) -> None:
     pairs = [(treedef, node)]
     while pairs:
         treedef, node = pairs.pop()
@@ -536,7 +537,7 @@ def _walk_up_to(treedef: PyTreeDef, node: Any, subtrees: list[Any]) -> None:
 
 
 def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
-    """The tree with the given structure and leaves."""
+    """The tree of a structure and leaves."""
     if type(leaves) is not list:
         leaves = list(leaves)
     try:

@@ -51,7 +51,7 @@ class FlattenedIndexKey:
 
 
 def _plain(entry: Any) -> str:
-    """The bare name in a step, without the brackets or the dot around it."""
+    """The name in a step, without the brackets or the dot around it."""
     match entry:
         case SequenceKey(idx):
             return str(idx)

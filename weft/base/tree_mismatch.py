@@ -26,7 +26,7 @@ Look = Callable[[Any], View]
 
 
 class Difference(NamedTuple):
-    """Two nodes at the same key path that do not match: what stands in each tree, and in which way they differ."""
+    """Two nodes at the same key path that do not match: what each tree has there, and in which way they differ."""
 
     path: tuple[Any, ...]
     first: str
@@ -87,7 +87,7 @@ def _why(a: View, b: View) -> str | None:
 def differences(
     a: Any, b: Any, look_a: Look, look_b: Look, *, prefix: bool = False, path: tuple[Any, ...] = ()
 ) -> Iterator[Difference]:
-    """All highest places where two trees differ. With `prefix`, `b` may continue below the leaves of `a`."""
+    """All topmost nodes in which two trees differ. With `prefix`, `b` may continue below the leaves of `a`."""
     first, second = look_a(a), look_b(b)
     if first.kind is None and (prefix or second.kind is None):
         return
@@ -105,7 +105,7 @@ def differences(
 
 
 def prefix_mismatches(treedef: PyTreeDef, tree: Any, name: str) -> list[str]:
-    """Why a structure that was expected is no prefix of a tree: a line for each place."""
+    """Why a structure that was expected is no prefix of a tree: a line for each difference."""
     found = differences(treedef, tree, view_of_structure, view_of_tree(), prefix=True)
     return [f"at {name}{keystr(d.path)}: expected {d.first}, got {d.second} ({d.why})" for d in found]
 
@@ -119,7 +119,7 @@ def _prefix_lines(name: str, found: Iterator[Difference]) -> list[str]:
 def prefix_errors(
     prefix: Any, full: Any, is_leaf: Callable[[Any], bool] | None = None, name: str = "tree"
 ) -> list[str]:
-    """Why the tree `prefix` is no prefix of the tree `full`: a line for each place; empty when it is one."""
+    """Why the tree `prefix` is no prefix of the tree `full`: a line for each difference; empty when it is one."""
     return _prefix_lines(name, differences(prefix, full, view_of_tree(is_leaf), view_of_tree(), prefix=True))
 
 

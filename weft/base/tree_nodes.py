@@ -226,7 +226,7 @@ def register_pytree_node(
     """Make a type a tree node.
 
     `flatten_func(node)` returns (children, static data), where static data has `==` and a hash;
-    `unflatten_func(static data, children)` gives the node back. `flatten_with_keys_func` returns the children
+    `unflatten_func(static data, children)` returns the node. `flatten_with_keys_func` returns the children
     as pairs (key, child) and so names them in key paths.
     """
     if not isinstance(nodetype, type):
@@ -242,8 +242,9 @@ def register_pytree_node(
                 return _flat_entries(node, data, count)
             keys = [key for key, _ in flatten_pairs(node)[0]]
             if len(keys) != count:
+                name = nodetype.__name__
                 raise ArgumentError(
-                    f"flatten_with_keys of {nodetype.__name__} gives {len(keys)} children, its flatten function {count}"
+                    f"flatten_with_keys of {name} returns {len(keys)} children, its flatten function {count}"
                 )
             return keys
 

@@ -313,11 +313,11 @@ def _sequence(what: str) -> PRNGSequence:
 
 
 def _check_drawing(frame: Frame) -> None:
-    """Keys drawn in a loop would be the same in each turn; elsewhere the state of the sequence would not come out."""
+    """Keys drawn in a loop would be the same in each iteration; elsewhere, the state of the sequence would be lost."""
     now, began = weft.core.get_opaque_trace_state(), frame.keys[-1].trace
     is_loop = now.is_repeated_since(began)
     if is_loop or not now.is_same_program(began):
-        why = "it would be the same in each turn" if is_loop else "the next key could not be drawn outside"
+        why = "it would be the same in each iteration" if is_loop else "the next key could not be drawn outside"
         raise ScopeLeakError(
             f"Module {frame.path!r} draws a random key inside of a transformation that does not carry keys: {why}.",
             at=user_line(),

@@ -339,7 +339,7 @@ class Scope:
         if now.is_repeated_since(call.trace):
             raise ScopeLeakError(
                 f"Module {self.path_text} draws a random key of stream {stream!r} inside of a loop that does not carry "
-                "keys: it would be the same in each turn.",
+                "keys: it would be the same in each iteration.",
                 at=user_line(),
                 received=now.describe(),
                 fix=[call.frontend.lifted, call.frontend.keys],

@@ -28,7 +28,7 @@ class Turning(NamedTuple):
 
     def describe(self) -> str:
         """`scan at train.py:41`."""
-        return self.name if self.line is None else f"{self.name} at {self.line.place()}"
+        return self.name if self.line is None else f"{self.name} at {self.line.file_and_line()}"
 
 
 @contextmanager
