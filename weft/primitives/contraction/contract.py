@@ -30,7 +30,7 @@ _KIND_RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 class Contraction(NamedTuple):
-    """A contraction as a batch of matrix products: sizes, and how the operands' axes are ordered to read it so.
+    """A contraction as a batch of matrix products: sizes, and the order of the operands' axes in that form.
 
     `lhs_axes` lists the left operand's axes as batch, free, contracted; `rhs_axes` the right's as batch, contracted,
     free. `compute` is the dtype of products and sums, `result` that of the result.
@@ -64,8 +64,8 @@ def natural_dtype(lhs: Any, rhs: Any) -> Any:
 def compute_dtype(lhs: Any, rhs: Any, result: Any) -> Any:
     """Dtype in which products are summed, before the sum is rounded to the result's.
 
-    It is the wider of the operands' and the result's; but operands of different dtypes, of which a number of a lower
-    kind is asked, are converted to it first.
+    It is the wider of the operands' and the result's; but operands of different dtypes are converted
+    first to a result dtype of a lower kind.
     """
     natural = natural_dtype(lhs, rhs)
     lowered = lhs != rhs and 0 < _KIND_RANKS[dtypes.kind(result)] < _KIND_RANKS[dtypes.kind(natural)]
@@ -106,7 +106,7 @@ def rounded(x: np.ndarray, dtype: Any) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def free_axes(lhs_rank: int, rhs_rank: int, dimension_numbers: DimensionNumbers) -> tuple[Axes, Axes]:
-    """The axes of each operand that are neither batch nor contracted, after the numbers were checked."""
+    """The axes of each operand that are neither batch nor contracted; errors for wrong dimension numbers."""
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
     for side, rank, contract, batch in (
         ("lhs", lhs_rank, lhs_contract, lhs_batch),
@@ -138,7 +138,7 @@ def _rank(x: Any) -> int:
 
 
 def matmul_sizes(equation: Any) -> tuple[int, int, int]:
-    """Rows, columns and terms of one product of matrices."""
+    """M, N and K of one matrix product."""
     lhs, rhs = (a.aval for a in equation.invars)
     (contracted, _), (batched, _) = equation.params["dimension_numbers"]
     batch, k = (size_of([lhs.shape[i] for i in dimensions]) for dimensions in (batched, contracted))
@@ -147,11 +147,11 @@ def matmul_sizes(equation: Any) -> tuple[int, int, int]:
 
 
 def suits_library(equation: Any, target: Machine) -> bool:
-    """Whether a contraction is large enough for a library of the machine, and of numbers that it knows."""
+    """Whether a contraction is large enough for a library of the machine, in a dtype that it has."""
     known = target.libraries
-    lhs, rhs, made = (a.aval.dtype for a in (*equation.invars, *equation.outvars))
+    lhs, rhs, out = (a.aval.dtype for a in (*equation.invars, *equation.outvars))
     m, n, k = matmul_sizes(equation)
-    return m * n * k >= known.contraction_size and made in known.contraction_dtypes and lhs == rhs == made
+    return m * n * k >= known.contraction_size and out in known.contraction_dtypes and lhs == rhs == out
 
 
 @primitive
@@ -239,26 +239,26 @@ class dot_general(Primitive):
         if is_linear(lhs):
             this, contract, free, mine = lhs, lhs_contract, lhs_free, lhs_batch
             other, theirs = rhs, rhs_contract
-            numbers = ((from_rhs, rhs_free), (batch, rhs_batch))
+            dnums = ((from_rhs, rhs_free), (batch, rhs_batch))
         else:
             this, contract, free, mine = rhs, rhs_contract, rhs_free, rhs_batch
             other, theirs = lhs, lhs_contract
-            numbers = ((from_lhs, lhs_free), (batch, lhs_batch))
-        made = dot_general(
+            dnums = ((from_lhs, lhs_free), (batch, lhs_batch))
+        result = dot_general(
             cotangent,
             other,
-            dimension_numbers=numbers,
+            dimension_numbers=dnums,
             precision=precision,
             preferred_element_type=preferred_element_type,
         )
-        # The product has batch and free dimensions, then what was contracted, in the order it has in the other operand.
+        # The result has batch and free dimensions, then the contracted ones in the order of the other operand.
         order = sorted(range(len(theirs)), key=theirs.__getitem__)
         permutation = inverse_permutation((*mine, *free, *(contract[i] for i in order)))
         if permutation != tuple(range(len(permutation))):
-            made = transpose(made, permutation=permutation)
-        if made.dtype != this.aval.dtype:
-            made = convert_element_type(made, new_dtype=this.aval.dtype, weak_type=False)
-        return [made, None] if this is lhs else [None, made]
+            result = transpose(result, permutation=permutation)
+        if result.dtype != this.aval.dtype:
+            result = convert_element_type(result, new_dtype=this.aval.dtype, weak_type=False)
+        return [result, None] if this is lhs else [None, result]
 
     def batch(
         self,
@@ -278,11 +278,11 @@ class dot_general(Primitive):
             rhs_contract, rhs_batch = shifted(rhs_contract, right), shifted(rhs_batch, right)
         if left is not None and right is not None:
             lhs_batch, rhs_batch = (left, *lhs_batch), (right, *rhs_batch)
-        numbers = ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))
+        dnums = ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch))
         if left is None or right is None:  # a free dimension of one operand
-            lhs_free, rhs_free = free_axes(_rank(lhs), _rank(rhs), numbers)
+            lhs_free, rhs_free = free_axes(_rank(lhs), _rank(rhs), dnums)
             dim = len(lhs_batch) + (lhs_free.index(left) if left is not None else len(lhs_free) + rhs_free.index(right))
-        return dot_general(lhs, rhs, dimension_numbers=numbers, **params), dim
+        return dot_general(lhs, rhs, dimension_numbers=dnums, **params), dim
 
     def factors(
         self, lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DimensionNumbers, **params: Any
@@ -290,14 +290,14 @@ class dot_general(Primitive):
         (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
         lhs_free, rhs_free = free_axes(lhs.ndim, rhs.ndim, dimension_numbers)
         left, right = [""] * lhs.ndim, [""] * rhs.ndim
-        for number, (i, j) in enumerate(zip(lhs_batch, rhs_batch, strict=True)):
-            left[i] = right[j] = f"b{number}"
-        for number, (i, j) in enumerate(zip(lhs_contract, rhs_contract, strict=True)):
-            left[i] = right[j] = f"k{number}"
-        for number, i in enumerate(lhs_free):
-            left[i] = f"m{number}"
-        for number, j in enumerate(rhs_free):
-            right[j] = f"n{number}"
+        for position, (i, j) in enumerate(zip(lhs_batch, rhs_batch, strict=True)):
+            left[i] = right[j] = f"b{position}"
+        for position, (i, j) in enumerate(zip(lhs_contract, rhs_contract, strict=True)):
+            left[i] = right[j] = f"k{position}"
+        for position, i in enumerate(lhs_free):
+            left[i] = f"m{position}"
+        for position, j in enumerate(rhs_free):
+            right[j] = f"n{position}"
         result = (*(left[i] for i in (*lhs_batch, *lhs_free)), *(right[j] for j in rhs_free))
         natural = natural_dtype(lhs.dtype, rhs.dtype)
         how = "or" if dtypes.kind(params.get("preferred_element_type") or natural) == "b" else "sum"

@@ -82,10 +82,10 @@ class conv_general_dilated(Primitive):
         return result_type(lhs, rhs, *settings, feature_group_count, batch_group_count, preferred_element_type)
 
     def canonical(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> Convolution:
-        """The convolution in the form that compilers read."""
-        numbers = params["dimension_numbers"]
-        batch, _, *sizes = in_order(lhs.shape, numbers.lhs_spec)
-        out_features, in_features, *kernel = in_order(rhs.shape, numbers.rhs_spec)
+        """The convolution in the form that the compiler reads."""
+        dnums = params["dimension_numbers"]
+        batch, _, *sizes = in_order(lhs.shape, dnums.lhs_spec)
+        out_features, in_features, *kernel = in_order(rhs.shape, dnums.rhs_spec)
         by_batch = params.get("batch_group_count", 1)
         groups = max(params.get("feature_group_count", 1), by_batch)
         windows = windows_of(
@@ -99,19 +99,19 @@ class conv_general_dilated(Primitive):
             in_features=in_features,
             out_features=out_features // groups,
             windows=windows,
-            lhs_axes=numbers.lhs_spec,
-            rhs_axes=numbers.rhs_spec,
-            out_axes=numbers.out_spec,
+            lhs_axes=dnums.lhs_spec,
+            rhs_axes=dnums.rhs_spec,
+            out_axes=dnums.out_spec,
             compute=compute_dtype(lhs.dtype, rhs.dtype, result),
             result=result,
-            shape=placed((batch // by_batch, out_features, *(w.count for w in windows)), numbers.out_spec),
+            shape=placed((batch // by_batch, out_features, *(w.count for w in windows)), dnums.out_spec),
         )
 
     def eval(self, lhs: Any, rhs: Any, **params: Any) -> Any:
         plan: Any = self.canonical(lhs, rhs, **params)  # arrays have the shape and dtype that types have
         if 0 in plan.shape:
             return np.zeros(plan.shape, plan.result)
-        x = spread(rounded(lhs, plan.compute).transpose(plan.lhs_axes), plan.windows)
+        x = dilate_and_pad(rounded(lhs, plan.compute).transpose(plan.lhs_axes), plan.windows)
         kernel = rounded(rhs, plan.compute).transpose(plan.rhs_axes)
         count = len(plan.windows)
         spatial = tuple(range(2, 2 + count))
@@ -122,65 +122,65 @@ class conv_general_dilated(Primitive):
             slice(None, None, w.rhs_dilation) for w in plan.windows
         ]
         patches = patches[(slice(None), slice(None), *steps)]
-        # From (batch, feature, places, window) to (group, batch and places, feature and window).
-        groups, places = plan.groups, tuple(w.count for w in plan.windows)
+        # From (batch, feature, positions, window) to (group, batch and positions, feature and window).
+        groups, counts = plan.groups, tuple(w.count for w in plan.windows)
         if plan.batch_groups:
             patches = patches.reshape(groups, plan.batch, *patches.shape[1:])
         else:
             patches = np.moveaxis(patches.reshape(plan.batch, groups, plan.in_features, *patches.shape[2:]), 1, 0)
         patches = np.moveaxis(patches, 2, 2 + count)
-        depth = plan.in_features * math.prod(w.window for w in plan.windows)
-        left = patches.reshape(groups, plan.batch * math.prod(places), depth)
-        right = kernel.reshape(groups, plan.out_features, depth).swapaxes(1, 2)
-        out = np.matmul(left, right).reshape(groups, plan.batch, *places, plan.out_features)
-        out = np.moveaxis(np.moveaxis(out, 0, -2).reshape(plan.batch, *places, groups * plan.out_features), -1, 1)
+        contracted = plan.in_features * math.prod(w.window for w in plan.windows)
+        left = patches.reshape(groups, plan.batch * math.prod(counts), contracted)
+        right = kernel.reshape(groups, plan.out_features, contracted).swapaxes(1, 2)
+        out = np.matmul(left, right).reshape(groups, plan.batch, *counts, plan.out_features)
+        out = np.moveaxis(np.moveaxis(out, 0, -2).reshape(plan.batch, *counts, groups * plan.out_features), -1, 1)
         return rounded(np.ascontiguousarray(out.transpose(np.argsort(plan.out_axes))), plan.result)
 
     def transpose(self, cotangent: Any, lhs: Any, rhs: Any, **params: Any) -> Sequence[Any]:
         this = lhs if is_linear(lhs) else rhs
         aval = this.aval
         if any(size == 0 for size in (*cotangent.shape, *lhs.shape, *rhs.shape)):
-            made = broadcast_in_dim(np.zeros((), aval.dtype), shape=aval.shape, broadcast_dimensions=())
+            result = broadcast_in_dim(np.zeros((), aval.dtype), shape=aval.shape, broadcast_dimensions=())
         else:
-            made = (cotangent_of_lhs if this is lhs else cotangent_of_rhs)(cotangent, lhs, rhs, params)
-        if made.dtype != aval.dtype:
-            made = convert_element_type(made, new_dtype=aval.dtype, weak_type=False)
-        return [made, None] if this is lhs else [None, made]
+            result = (cotangent_of_lhs if this is lhs else cotangent_of_rhs)(cotangent, lhs, rhs, params)
+        if result.dtype != aval.dtype:
+            result = convert_element_type(result, new_dtype=aval.dtype, weak_type=False)
+        return [result, None] if this is lhs else [None, result]
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
         (lhs, rhs), (left, right) = args, dims
-        numbers: ConvDimensionNumbers = params["dimension_numbers"]
-        lhs_batch, lhs_feature, *_ = numbers.lhs_spec
-        out_batch, out_feature, *_ = numbers.out_spec
-        kernel_out = numbers.rhs_spec[0]
+        dnums: ConvDimensionNumbers = params["dimension_numbers"]
+        lhs_batch, lhs_feature, *_ = dnums.lhs_spec
+        out_batch, out_feature, *_ = dnums.out_spec
+        kernel_out = dnums.rhs_spec[0]
         by_feature, by_batch = params.get("feature_group_count", 1), params.get("batch_group_count", 1)
         groups = max(by_feature, by_batch)
         if axis.size == 0:
             types = [without_dim(x.aval, d) for x, d in zip(args, dims, strict=True)]
-            made = self.type(*types, **params)
-            return broadcast_in_dim(np.zeros((), made.dtype), shape=(0, *made.shape), broadcast_dimensions=()), 0
+            result = self.type(*types, **params)
+            return broadcast_in_dim(np.zeros((), result.dtype), shape=(0, *result.shape), broadcast_dimensions=()), 0
         if left is not None and right is not None:  # each element of the batch is a group of its own
             where, count = (lhs_batch, "batch_group_count") if by_batch > 1 else (lhs_feature, "feature_group_count")
             lhs, rhs = merge(lhs, left, where), merge(rhs, right, kernel_out)
-            made = conv_general_dilated(lhs, rhs, **{**params, count: groups * axis.size})
-            return divide(made, out_feature, axis.size), out_feature
+            result = conv_general_dilated(lhs, rhs, **{**params, count: groups * axis.size})
+            return divide(result, out_feature, axis.size), out_feature
         if left is not None:
             lhs = merge_inside(lhs, left, lhs_batch, by_batch)
-            made = conv_general_dilated(lhs, rhs, **params)
-            return divide(made, out_batch, axis.size), out_batch
+            result = conv_general_dilated(lhs, rhs, **params)
+            return divide(result, out_batch, axis.size), out_batch
         assert right is not None
         rhs = merge_inside(rhs, right, kernel_out, groups)
-        made = conv_general_dilated(lhs, rhs, **params)
+        result = conv_general_dilated(lhs, rhs, **params)
         if groups == 1:
-            return divide(made, out_feature, axis.size), out_feature
-        made = divide(
-            divide(made, out_feature, groups), out_feature + 1, axis.size
+            return divide(result, out_feature, axis.size), out_feature
+        result = divide(
+            divide(result, out_feature, groups), out_feature + 1, axis.size
         )  # group, element of the batch, feature
-        return merge(move_axis(made, out_feature + 1, 0), out_feature + 1, out_feature + 1), 0
+        return merge(move_axis(result, out_feature + 1, 0), out_feature + 1, out_feature + 1), 0
 
     def factors(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> AxisFactors:
-        """Batch and features may be split where no groups run through them; windows overlap, so places are whole."""
-        numbers: ConvDimensionNumbers = params["dimension_numbers"]
+        """Batch and features may be split where no groups divide them; spatial dimensions not: windows overlap."""
+        dnums: ConvDimensionNumbers = params["dimension_numbers"]
         by_feature, by_batch = params.get("feature_group_count", 1), params.get("batch_group_count", 1)
         spatial = (None,) * (lhs.ndim - 2)
         batch = "n" if by_batch == 1 else None
@@ -189,10 +189,10 @@ class conv_general_dilated(Primitive):
         result = self.type(lhs, rhs, **params)
         return AxisFactors(
             (
-                placed_names((batch, in_feature, *spatial), numbers.lhs_spec),
-                placed_names((out_feature, in_feature, *spatial), numbers.rhs_spec),
+                placed_names((batch, in_feature, *spatial), dnums.lhs_spec),
+                placed_names((out_feature, in_feature, *spatial), dnums.rhs_spec),
             ),
-            (placed_names((batch, out_feature, *spatial), numbers.out_spec),),
+            (placed_names((batch, out_feature, *spatial), dnums.out_spec),),
             {"i": "or" if dtypes.kind(result.dtype) == "b" else "sum"} if in_feature else {},
         )
 
@@ -202,7 +202,7 @@ class conv_general_dilated(Primitive):
     def flops(self, equation: Any) -> float:
         kernel = equation.invars[1].aval
         features = kernel.shape[equation.params["dimension_numbers"].rhs_spec[0]]
-        # Of an operand that is dilated, most taps fall on zeros between its elements, which are left out.
+        # Most taps of a dilated operand fall on zeros between its elements, which are left out.
         dilation = size_of(equation.params["lhs_dilation"])
         return (
             2
@@ -215,7 +215,7 @@ class conv_general_dilated(Primitive):
         yield sample((2, 3, 5), (4, 3, 2))
         yield sample((1, 2, 5, 4), (3, 2, 2, 3), strides=(2, 1), padding=((1, 0), (1, 1)))
         yield sample(
-            (2, 4, 3, 2), (2, 3, 2, 3), lhs_dilation=(2, 1), rhs_dilation=(1, 2), numbers=NHWC, padding=((0, 0), (1, 1))
+            (2, 4, 3, 2), (2, 3, 2, 3), lhs_dilation=(2, 1), rhs_dilation=(1, 2), dnums=NHWC, padding=((0, 0), (1, 1))
         )
         yield sample((2, 4, 5), (6, 2, 3), strides=(2,), groups=2)
         yield sample((4, 3, 5), (2, 3, 2), rhs_dilation=(2,), batch_groups=2)
@@ -326,31 +326,31 @@ def windows_of(
 ) -> tuple[Window, ...]:
     """One `Window` for each spatial dimension."""
     return tuple(
-        Window(size, window, stride, low, high, spread_by, dilation)
-        for size, window, stride, (low, high), spread_by, dilation in zip(
+        Window(size, window, stride, low, high, base_dilation, dilation)
+        for size, window, stride, (low, high), base_dilation, dilation in zip(
             sizes, kernel, strides, padding, lhs_dilation, rhs_dilation, strict=True
         )
     )
 
 
 def placed_names(names: Sequence[str | None], spec: Sequence[int]) -> tuple[str | None, ...]:
-    made: list[str | None] = [None] * len(spec)
+    result: list[str | None] = [None] * len(spec)
     for name, axis in zip(names, spec, strict=True):
-        made[axis] = name
-    return tuple(made)
+        result[axis] = name
+    return tuple(result)
 
 
 # --------------------------------------------------------------------------------------------------------------- eval
 
 
-def spread(x: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
-    """The operand with its elements apart by the dilation, then padded or cropped."""
+def dilate_and_pad(x: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
+    """The operand dilated, then padded or cropped."""
     if all(w.lhs_dilation == 1 and not w.low and not w.high for w in windows):
         return x
-    places = x.shape[:2] + tuple(max(0, w.padded) for w in windows)
-    out = np.zeros(places, x.dtype)
+    shape = x.shape[:2] + tuple(max(0, w.padded) for w in windows)
+    out = np.zeros(shape, x.dtype)
     taken, put = [slice(None)] * 2, [slice(None)] * 2
-    for w, size in zip(windows, places[2:], strict=True):
+    for w, size in zip(windows, shape[2:], strict=True):
         step, low = w.lhs_dilation, w.low
         first = max(0, -(low // step))  # the first element that is not cropped
         last = max(first, min(w.size, (size - 1 - low) // step + 1))
@@ -367,15 +367,15 @@ def spread(x: np.ndarray, windows: Sequence[Window]) -> np.ndarray:
 
 def cotangent_of_lhs(cotangent: Any, lhs: Any, rhs: Any, params: Params) -> Any:
     """Slide the reversed kernel, its features exchanged, over the result's cotangent."""
-    numbers: ConvDimensionNumbers = params["dimension_numbers"]
-    lhs_spec, rhs_spec, out_spec = numbers
+    dnums: ConvDimensionNumbers = params["dimension_numbers"]
+    lhs_spec, rhs_spec, out_spec = dnums
     by_feature, by_batch = params.get("feature_group_count", 1), params.get("batch_group_count", 1)
     groups = max(by_feature, by_batch)
     windows = windows_in(lhs.shape, rhs.shape, params)
     kernel = rev(rhs, dimensions=rhs_spec[2:]) if len(rhs_spec) > 2 else rhs
     if groups > 1:  # groups divided the output features; now they divide what becomes of the input features
         kernel = merge(divide(kernel, rhs_spec[0], groups), rhs_spec[0], rhs_spec[1])
-    made = conv_general_dilated(
+    result = conv_general_dilated(
         cotangent,
         kernel,
         **{
@@ -389,12 +389,12 @@ def cotangent_of_lhs(cotangent: Any, lhs: Any, rhs: Any, params: Params) -> Any:
         },
     )
     if by_batch > 1:
-        made = merge(divide(made, lhs_spec[1], groups), lhs_spec[1], lhs_spec[0])
-    return made
+        result = merge(divide(result, lhs_spec[1], groups), lhs_spec[1], lhs_spec[0])
+    return result
 
 
 def cotangent_of_rhs(cotangent: Any, lhs: Any, rhs: Any, params: Params) -> Any:
-    """Slide the result's cotangent over the operand, contracting the batch; the two kinds of groups change places."""
+    """Slide the result's cotangent over the operand, contracting the batch; the two kinds of groups are exchanged."""
     lhs_spec, rhs_spec, out_spec = params["dimension_numbers"]
     windows = windows_in(lhs.shape, rhs.shape, params)
     swapped = [(spec[1], spec[0], *spec[2:]) for spec in (lhs_spec, out_spec, rhs_spec)]
@@ -414,8 +414,8 @@ def cotangent_of_rhs(cotangent: Any, lhs: Any, rhs: Any, params: Params) -> Any:
 
 
 def windows_in(lhs_shape: Any, rhs_shape: Any, params: Params) -> tuple[Window, ...]:
-    numbers = params["dimension_numbers"]
-    sizes, kernel = in_order(lhs_shape, numbers.lhs_spec)[2:], in_order(rhs_shape, numbers.rhs_spec)[2:]
+    dnums = params["dimension_numbers"]
+    sizes, kernel = in_order(lhs_shape, dnums.lhs_spec)[2:], in_order(rhs_shape, dnums.rhs_spec)[2:]
     return windows_of(
         sizes, kernel, params["window_strides"], params["padding"], params["lhs_dilation"], params["rhs_dilation"]
     )
@@ -425,7 +425,7 @@ def windows_in(lhs_shape: Any, rhs_shape: Any, params: Params) -> tuple[Window, 
 
 
 def merge(x: Any, source: int, target: int) -> Any:
-    """Fold the axis `source` into another as its outer part; `target` numbers the axes without `source`."""
+    """Merge the axis `source` into another as its outer part; `target` counts the axes without `source`."""
     x = move_axis(x, source, target)
     shape = x.shape
     return reshape(
@@ -464,13 +464,13 @@ def sample(
     padding: Pads | None = None,
     lhs_dilation: tuple[int, ...] | None = None,
     rhs_dilation: tuple[int, ...] | None = None,
-    numbers: ConvDimensionNumbers | None = None,
+    dnums: ConvDimensionNumbers | None = None,
     groups: int = 1,
     batch_groups: int = 1,
     dtype: Any = np.float32,
     preferred: Any = None,
 ) -> Sample:
-    """A sample with everything that is not given at its neutral value."""
+    """A sample; parameters that are None or left out have neutral values."""
     rank = len(lhs)
     axes, ones = tuple(range(rank)), (1,) * (rank - 2)
     x, kernel = ramp(*lhs, dtype=dtype), ramp(*rhs, dtype=dtype)
@@ -483,7 +483,7 @@ def sample(
         padding=padding or ((1, 0),) * (rank - 2),
         lhs_dilation=lhs_dilation or ones,
         rhs_dilation=rhs_dilation or ones,
-        dimension_numbers=numbers or ConvDimensionNumbers(axes, axes, axes),
+        dimension_numbers=dnums or ConvDimensionNumbers(axes, axes, axes),
         feature_group_count=groups,
         batch_group_count=batch_groups,
         precision=None,

@@ -1,7 +1,7 @@
-"""Arithmetic of windows: how many places a window has, what padding strings mean, which padding the gradients need.
+"""Arithmetic of windows: how many there are, what padding strings mean, which padding the gradients need.
 
-Sizes may be symbolic. Along one dimension a convolution reads, for the result at o and the window element r, the place
-`o * stride + r * rhs_dilation - low` of the operand spread out by `lhs_dilation`, and zero where that holds nothing.
+Sizes may be symbolic. Along one dimension a convolution reads, for the result at o and the window element r, index
+`o * stride + r * rhs_dilation - low` of the operand dilated by `lhs_dilation`, and zero where there is no element.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ConvGeneralDilatedDimensionNumbers: TypeAlias = ConvDimensionNumbers | tuple[str
 
 
 def dilated_size(size: Dimension, dilation: int) -> Dimension:
-    """The extent of `size` elements that stand `dilation` apart."""
+    """The extent of `size` elements at steps of `dilation`."""
     if dilation == 1:
         return size
     return 0 if size == 0 else (size - 1) * dilation + 1
@@ -50,8 +50,8 @@ def padtype_to_pads(
 ) -> list[tuple[Dimension, Dimension]]:
     """Padding before and after each dimension for 'SAME', 'SAME_LOWER' or 'VALID'.
 
-    'SAME' gives as many windows as there are strides in the operand, with the odd element of padding after the operand,
-    'SAME_LOWER' with it before; 'VALID' pads nothing.
+    With 'SAME' there are as many windows as strides in the operand; an odd element of padding is after the operand,
+    with 'SAME_LOWER' before it; 'VALID' pads nothing.
     """
     name = padding.upper() if isinstance(padding, str) else padding
     if name == "VALID":
@@ -69,7 +69,7 @@ def padtype_to_pads(
 
 
 def transpose_pads(window: Dimension, stride: int, padding: str) -> tuple[Dimension, Dimension]:
-    """Padding with which a convolution over an operand spread by `stride` undoes the sizes of one with `padding`."""
+    """Padding with which a convolution over an operand dilated by `stride` undoes the sizes of one with `padding`."""
     name = padding.upper()
     if name == "SAME":
         total = window + stride - 2
@@ -108,15 +108,15 @@ class Window(NamedTuple):
         return window_count(self.padded, self.extent, self.stride)
 
     def pads_for_lhs(self) -> tuple[Dimension, Dimension]:
-        """Padding of the result's cotangent so that sliding the reversed window over it gives the operand's."""
+        """Padding of the result's cotangent with which sliding the reversed window over it returns the operand's."""
         low = self.extent - self.low - 1
-        spread = dilated_size(self.count, self.stride)
-        return low, dilated_size(self.size, self.lhs_dilation) + self.extent - 1 - spread - low
+        dilated = dilated_size(self.count, self.stride)
+        return low, dilated_size(self.size, self.lhs_dilation) + self.extent - 1 - dilated - low
 
     def pads_for_rhs(self) -> tuple[Dimension, Dimension]:
-        """Padding of the operand so that sliding the result's cotangent over it gives the window's."""
-        spread = dilated_size(self.count, self.stride)
-        return self.low, spread + self.extent - 1 - dilated_size(self.size, self.lhs_dilation) - self.low
+        """Padding of the operand with which sliding the result's cotangent over it returns the window's."""
+        dilated = dilated_size(self.count, self.stride)
+        return self.low, dilated + self.extent - 1 - dilated_size(self.size, self.lhs_dilation) - self.low
 
 
 # ----------------------------------------------------------------------------------------------------- dimension names
@@ -128,13 +128,13 @@ def conv_general_permutations(
     """Axes from strings such as `('NHWC', 'HWIO', 'NHWC')`; spatial axes are in the kernel's order."""
     lhs_spec, rhs_spec, out_spec = dimension_numbers
     marks = ("N", "C"), ("O", "I"), ("N", "C")
-    for number, (spec, (first, second)) in enumerate(zip(dimension_numbers, marks, strict=True)):
+    for i, (spec, (first, second)) in enumerate(zip(dimension_numbers, marks, strict=True)):
         if spec.count(first) != 1 or spec.count(second) != 1:
             raise fail(
-                f"Convolution dimension_numbers[{number}] must have {first!r} and {second!r} once each, got {spec!r}."
+                f"Convolution dimension_numbers[{i}] must have {first!r} and {second!r} once each, got {spec!r}."
             )
         if len(set(spec)) != len(spec):
-            raise fail(f"Convolution dimension_numbers[{number}] must not repeat a letter, got {spec!r}.")
+            raise fail(f"Convolution dimension_numbers[{i}] must not repeat a letter, got {spec!r}.")
     spatial = [letter for letter in rhs_spec if letter not in "OI"]
     if not set(spatial) == set(lhs_spec) - set("NC") == set(out_spec) - set("NC"):
         raise fail(
@@ -153,7 +153,7 @@ def conv_dimension_numbers(
     rhs_shape: Sequence[Dimension],
     dimension_numbers: ConvGeneralDilatedDimensionNumbers,
 ) -> ConvDimensionNumbers:
-    """The axes as numbers: None means batch, feature, spatial and output feature, input feature, spatial."""
+    """The axes as integers: None means batch, feature, spatial and output feature, input feature, spatial."""
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         return dimension_numbers
     rank = len(lhs_shape)
@@ -175,10 +175,10 @@ def conv_dimension_numbers(
         raise ArgumentTypeError(
             f"Convolution dimension_numbers given as a tuple must be strings, got {dimension_numbers!r}."
         )
-    for number, spec in enumerate(dimension_numbers):
+    for i, spec in enumerate(dimension_numbers):
         if len(spec) != rank:
             raise fail(
-                f"Convolution dimension_numbers[{number}] names {len(spec)} dimensions, {spec!r}, "
+                f"Convolution dimension_numbers[{i}] names {len(spec)} dimensions, {spec!r}, "
                 f"but the operands have {rank}: {tuple(lhs_shape)} and {tuple(rhs_shape)}."
             )
     return ConvDimensionNumbers(*conv_general_permutations(dimension_numbers))
@@ -210,7 +210,7 @@ def in_order(shape: Sequence[Dimension], spec: Sequence[int]) -> Shape:
 
 
 def placed(shape: Sequence[Dimension], spec: Sequence[int]) -> Shape:
-    """Sizes given as batch, feature, spatial, at the places `spec` says."""
+    """Sizes in the order batch, feature, spatial, at the axes that `spec` lists."""
     return tuple(shape[position] for position in inverse_permutation(spec))
 
 
@@ -222,8 +222,8 @@ def conv_general_shape_tuple(
     dimension_numbers: ConvGeneralDilatedDimensionNumbers,
 ) -> Shape:
     """The shape of a convolution without dilation or groups."""
-    numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
-    lhs, rhs = in_order(lhs_shape, numbers.lhs_spec), in_order(rhs_shape, numbers.rhs_spec)
+    dnums = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
+    lhs, rhs = in_order(lhs_shape, dnums.lhs_spec), in_order(rhs_shape, dnums.rhs_spec)
     if isinstance(padding, str):
         pads: Pads = tuple(padtype_to_pads(lhs[2:], rhs[2:], window_strides, padding))
     else:
@@ -232,7 +232,7 @@ def conv_general_shape_tuple(
         window_count(size + low + high, window, stride)
         for size, window, stride, (low, high) in zip(lhs[2:], rhs[2:], window_strides, pads, strict=True)
     ]
-    return placed((lhs[0], rhs[0], *counts), numbers.out_spec)
+    return placed((lhs[0], rhs[0], *counts), dnums.out_spec)
 
 
 def conv_transpose_shape_tuple(
@@ -243,8 +243,8 @@ def conv_transpose_shape_tuple(
     dimension_numbers: ConvGeneralDilatedDimensionNumbers,
 ) -> Shape:
     """The shape of a transposed convolution."""
-    numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
-    lhs, rhs = in_order(lhs_shape, numbers.lhs_spec), in_order(rhs_shape, numbers.rhs_spec)
+    dnums = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
+    lhs, rhs = in_order(lhs_shape, dnums.lhs_spec), in_order(rhs_shape, dnums.rhs_spec)
     if isinstance(padding, str):
         pads: Pads = tuple(transpose_pads(k, s, padding) for k, s in zip(rhs[2:], window_strides, strict=True))
     else:
@@ -253,4 +253,4 @@ def conv_transpose_shape_tuple(
         window_count(dilated_size(size, stride) + low + high, window, 1)
         for size, window, stride, (low, high) in zip(lhs[2:], rhs[2:], window_strides, pads, strict=True)
     ]
-    return placed((lhs[0], rhs[0], *counts), numbers.out_spec)
+    return placed((lhs[0], rhs[0], *counts), dnums.out_spec)

@@ -1,4 +1,4 @@
-"""Joining arrays along a dimension, and cutting one into pieces."""
+"""Concatenating arrays along a dimension, and splitting one into pieces."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class concatenate(Indexing):
                     fix="convert them with .astype, or use weft.numpy.concatenate, which promotes",
                     at=user_line(),
                 )
-        made = first if all(t.weak_type for t in types) else first.strong()
-        return made.plain_of_shape((*around[0], sum_of(t.shape[dimension] for t in types), *around[1]))
+        base = first if all(t.weak_type for t in types) else first.strong()
+        return base.plain_of_shape((*around[0], sum_of(t.shape[dimension] for t in types), *around[1]))
 
     def eval(self, *arrays: Any, dimension: int) -> Any:
         return np.concatenate(arrays, dimension)
@@ -105,7 +105,7 @@ class concatenate(Indexing):
 
 
 def stacked(rows: Sequence[Any], aval: ArrayType) -> Any:
-    """Values of one type along a new leading dimension. Of no values the array is empty."""
+    """Values of one type stacked along a new leading dimension; an empty array of no values."""
     if not rows:
         zero = np.zeros((), dtypes.storage(aval.dtype))
         return broadcast_in_dim(zero, shape=(0, *aval.shape), broadcast_dimensions=())
@@ -114,7 +114,7 @@ def stacked(rows: Sequence[Any], aval: ArrayType) -> Any:
 
 @primitive
 class split(Primitive):
-    """Pieces of the given `sizes` along `axis`, in order."""
+    """Pieces of `sizes` along `axis`, in order."""
 
     multiple_results = True
     copies = (0,)

@@ -1,4 +1,4 @@
-"""Moving arrays between devices."""
+"""Copying arrays between devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.sharding.device import Device
 @primitive
 class device_put(Elementwise):
     """The operand on a device. `source` is the device that it comes from, where that is known: its cotangent goes back
-    there. In a program it is the operand itself: a program runs on one device."""
+    there. In compiled code it is the operand itself: that runs on one device."""
 
     kinds = "biufck"
     linear = (0,)

@@ -36,7 +36,7 @@ class GatherScatterMode(enum.Enum):
 
     @staticmethod
     def from_any(mode: str | GatherScatterMode | None) -> GatherScatterMode:
-        """The mode that a name stands for; None is `fill`, which is also `drop`."""
+        """The mode of that name; None is `fill`, which is also `drop`."""
         if isinstance(mode, GatherScatterMode):
             return mode
         try:
@@ -81,8 +81,8 @@ class Windows:
     """Where the elements of many windows lie in an operand: the index arithmetic that gather and scatter share.
 
     `window_dims` are the operand dimensions that a window runs over, with `sizes` in each of them. A window that covers
-    a dimension whole needs no index there, so whole rows are moved at once: the operand is seen as a matrix of
-    (`addressed` dimensions, `whole` dimensions), and `rows` are flat row numbers, in order of index, then window.
+    a dimension whole needs no index there, so whole rows are copied at once: the operand is seen as a matrix of
+    (`addressed` dimensions, `whole` dimensions), and `rows` are flat row indices, in order of index, then window.
     """
 
     def __init__(
@@ -130,14 +130,14 @@ class Windows:
         return operand.transpose(*self.addressed, *self.whole).reshape(self.matrix_shape)
 
     def result_order(self, window_dims: Sequence[int], offset_dims: Sequence[int]) -> tuple[int, ...]:
-        """For each dimension of a result (or of updates), its number among (indices, part, whole) dimensions."""
+        """For each dimension of a result (or of updates), its position among (indices, part, whole) dimensions."""
         rank = len(self.row_shape) + len(self.whole)
         order = [0] * rank
-        moved = [*self.part, *self.whole]
+        window_order = [*self.part, *self.whole]
         for position, d in zip(offset_dims, window_dims, strict=True):
-            order[position] = len(self.many) + moved.index(d)
-        for number, position in enumerate(remaining_axes(rank, offset_dims)):
-            order[position] = number
+            order[position] = len(self.many) + window_order.index(d)
+        for i, position in enumerate(remaining_axes(rank, offset_dims)):
+            order[position] = i
         return tuple(order)
 
 
@@ -146,8 +146,8 @@ def _along(values: np.ndarray, position: int, rank: int) -> np.ndarray:
 
 
 def window_index(rank: int, parts: Sequence[Mapping[int, Any]]) -> list[Any]:
-    """The index in an operand of an element of a window: for each dimension the sum of what the parts have there, which
-    are the start of the window, that inside of it, and that in the batch."""
+    """The index in an operand of an element of a window: for each dimension the sum of what the parts have there: the
+    start of the window, the index inside of it, and the index in the batch."""
     index: list[Any] = []
     for d in range(rank):
         there = [part[d] for part in parts if d in part]
@@ -179,7 +179,7 @@ def check_index_type(name: str, indices: ArrayType) -> None:
         raise fail(f"{name} needs indices whose last dimension is the index vector, got a scalar.")
 
 
-def check_numbers(name: str, what: str, dims: Sequence[int], rank: int, ordered: bool = True) -> None:
+def check_dims(name: str, what: str, dims: Sequence[int], rank: int, ordered: bool = True) -> None:
     """Dimension numbers are distinct, within the rank, and increasing where the order has no meaning."""
     if len(set(dims)) != len(dims) or any(not 0 <= d < rank for d in dims) or (ordered and list(dims) != sorted(dims)):
         order = "increasing " if ordered else ""
@@ -188,7 +188,7 @@ def check_numbers(name: str, what: str, dims: Sequence[int], rank: int, ordered:
 
 @primitive
 class gather(Primitive):
-    """Slices of `slice_sizes` from the places that `indices` name; `fill_value` where a slice is out of bounds."""
+    """Slices of `slice_sizes` that start at `indices`; `fill_value` where a slice is out of bounds."""
 
     linear = (0,)
     copies = (0,)
@@ -212,16 +212,16 @@ class gather(Primitive):
         check_index_type("gather", indices)
         if mode is GatherScatterMode.FILL_OR_DROP and dtypes.kind(x.dtype) == "k":
             raise ArgumentTypeError(
-                f"gather of {x.short()} has no fill value for places out of bounds; use mode 'clip'."
+                f"gather of {x.short()} has no fill value for indices out of bounds; use mode 'clip'."
             )
         many = indices.shape[:-1]
-        check_numbers("gather", "offset_dims", offset, len(offset) + len(many))
-        check_numbers("gather", "collapsed_slice_dims", collapsed, x.ndim)
-        check_numbers("gather", "start_index_map", starts, x.ndim, ordered=False)
-        check_numbers("gather", "operand_batching_dims", batching, x.ndim)
-        check_numbers("gather", "start_indices_batching_dims", index_batching, len(many), ordered=False)
-        check_numbers("gather", "collapsed and batching dims", (*collapsed, *batching), x.ndim, ordered=False)
-        check_numbers("gather", "start_index_map and batching dims", (*starts, *batching), x.ndim, ordered=False)
+        check_dims("gather", "offset_dims", offset, len(offset) + len(many))
+        check_dims("gather", "collapsed_slice_dims", collapsed, x.ndim)
+        check_dims("gather", "start_index_map", starts, x.ndim, ordered=False)
+        check_dims("gather", "operand_batching_dims", batching, x.ndim)
+        check_dims("gather", "start_indices_batching_dims", index_batching, len(many), ordered=False)
+        check_dims("gather", "collapsed and batching dims", (*collapsed, *batching), x.ndim, ordered=False)
+        check_dims("gather", "start_index_map and batching dims", (*starts, *batching), x.ndim, ordered=False)
         if indices.shape[-1] != len(starts):
             raise fail(f"gather got start_index_map {starts} for index vectors of size {indices.shape[-1]}.")
         if len(batching) != len(index_batching) or any(
@@ -298,8 +298,8 @@ class gather(Primitive):
         **params: Any,
     ) -> Sequence[Any]:
         offset, collapsed, starts, batching, index_batching = dimension_numbers
-        numbers = lookup("scatter-add").dimension_numbers(offset, collapsed, starts, batching, index_batching)  # type: ignore[attr-defined]
-        back = lookup("scatter-add")(instantiate(Zero(x.aval)), indices, cotangent, dimension_numbers=numbers, **params)
+        dnums = lookup("scatter-add").dimension_numbers(offset, collapsed, starts, batching, index_batching)  # type: ignore[attr-defined]
+        back = lookup("scatter-add")(instantiate(Zero(x.aval)), indices, cotangent, dimension_numbers=dnums, **params)
         return [back, None]
 
     def batch(
@@ -319,15 +319,15 @@ class gather(Primitive):
                 batching, index_batching = (0, *batching), (0, *index_batching)
                 slice_sizes = (0 if axis.size == 0 else 1, *slice_sizes)
                 params["indices_are_sorted"] = params["unique_indices"] = False
-        numbers = GatherDimensionNumbers(offset, collapsed, starts, batching, index_batching)
+        dnums = GatherDimensionNumbers(offset, collapsed, starts, batching, index_batching)
         if index_dim is not None and dim is None:
             params["indices_are_sorted"] = params["unique_indices"] = False
-        return gather(x, indices, dimension_numbers=numbers, slice_sizes=slice_sizes, **params), 0
+        return gather(x, indices, dimension_numbers=dnums, slice_sizes=slice_sizes, **params), 0
 
     def factors(
         self, x: ArrayType, indices: ArrayType, *, dimension_numbers: Any, slice_sizes: Any, **params: Any
     ) -> AxisFactors:
-        """Indices split freely, an operand only in dimensions that slices cover whole or that batch."""
+        """Indices may be split in all dimensions, an operand in those that slices cover whole and in batching ones."""
         offset, collapsed, starts, batching, index_batching = dimension_numbers
         many = indices.ndim - 1
         result: list[str | None] = [None] * (many + len(offset))
@@ -343,11 +343,11 @@ class gather(Primitive):
         return AxisFactors((tuple(operand), (*rows, None)), (tuple(result),))
 
     def localize(self, params: Params, local_results: Any) -> Params:
-        numbers, sizes = params["dimension_numbers"], list(params["slice_sizes"])
+        dnums, sizes = params["dimension_numbers"], list(params["slice_sizes"])
         shape = local_results[0].shape
         for position, d in zip(
-            numbers.offset_dims,
-            remaining_axes(len(sizes), (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)),
+            dnums.offset_dims,
+            remaining_axes(len(sizes), (*dnums.collapsed_slice_dims, *dnums.operand_batching_dims)),
             strict=True,
         ):
             sizes[d] = shape[position]
@@ -369,7 +369,7 @@ class gather(Primitive):
         fill_value: Any,
         **params: Any,
     ) -> Any:
-        """An element of a window that starts where the indices say."""
+        """An element of a window that starts at an index vector."""
         offset, collapsed, starts, batching, index_batching = dimension_numbers
         x, _ = element.types
         outer = [i for position, i in enumerate(element.index) if position not in offset]
@@ -396,9 +396,9 @@ class gather(Primitive):
         return (results[0], *operands[1:]), results[0]
 
     def samples(self) -> Any:
-        for x, indices, sizes, numbers in sample_cases():
-            yield Sample(x, indices, **gather_params(numbers, sizes, GatherScatterMode.CLIP))
-            yield Sample(x, indices, **gather_params(numbers, sizes, GatherScatterMode.FILL_OR_DROP, -0.5))
+        for x, indices, sizes, dnums in sample_cases():
+            yield Sample(x, indices, **gather_params(dnums, sizes, GatherScatterMode.CLIP))
+            yield Sample(x, indices, **gather_params(dnums, sizes, GatherScatterMode.FILL_OR_DROP, -0.5))
         rows = GatherDimensionNumbers((1,), (0,), (0,))
         inside = np.array([[2], [0], [2]], np.int32)
         for dtype in (np.int32, np.bool_, np.complex64, dtypes.bfloat16):
@@ -416,13 +416,13 @@ def _up(dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(d + 1 for d in dims)
 
 
-def gather_params(numbers: Any, sizes: Any, mode: Any, fill_value: Any = None) -> Params:
+def gather_params(dnums: Any, sizes: Any, mode: Any, fill_value: Any = None) -> Params:
     """The parameters of a gather without hints."""
     hints = {"indices_are_sorted": False, "unique_indices": False}
-    return {"dimension_numbers": numbers, "slice_sizes": sizes, "mode": mode, "fill_value": fill_value, **hints}
+    return {"dimension_numbers": dnums, "slice_sizes": sizes, "mode": mode, "fill_value": fill_value, **hints}
 
 
-# The numbers of the cases below in which one place is named twice.
+# The indices of the cases below in which one element is read twice.
 REPEATING_CASES = (0, 2, 5, 7)
 
 

@@ -1,4 +1,4 @@
-"""Counting: the one primitive that makes an array from nothing but its parameters."""
+"""Counting along a dimension."""
 
 from __future__ import annotations
 

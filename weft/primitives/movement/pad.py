@@ -98,7 +98,7 @@ class pad(Indexing):
         (x, value), (dim, value_dim) = args, dims
         if value_dim is None:
             return pad(x, value, padding_config=(*padding_config[:dim], (0, 0, 0), *padding_config[dim:])), dim
-        # Each element of the batch has its own padding value: pad with anything and choose where the operand is not.
+        # Each element of the batch has its own padding value: pad with zeros, then select it outside of the operand.
         x = batched_at_front(x, dim, axis)
         config = ((0, 0, 0), *padding_config)
         aval = type_of(x)

@@ -29,8 +29,8 @@ from weft.primitives.movement.gather import (
     GatherDimensionNumbers,
     GatherScatterMode,
     Windows,
+    check_dims,
     check_index_type,
-    check_numbers,
     gather,
     sample_cases,
 )
@@ -55,24 +55,24 @@ class ScatterDimensionNumbers(NamedTuple):
     scatter_indices_batching_dims: tuple[int, ...] = ()
 
 
-def window_sizes(rank: int, updates: Sequence[Any], numbers: ScatterDimensionNumbers) -> list[Any]:
+def window_sizes(rank: int, updates: Sequence[Any], dnums: ScatterDimensionNumbers) -> list[Any]:
     """The size of a window in each operand dimension."""
     sizes: list[Any] = [1] * rank
-    for position, d in zip(numbers.update_window_dims, window_dims(rank, numbers), strict=True):
+    for position, d in zip(dnums.update_window_dims, window_dims(rank, dnums), strict=True):
         sizes[d] = updates[position]
     return sizes
 
 
-def window_dims(rank: int, numbers: ScatterDimensionNumbers) -> tuple[int, ...]:
+def window_dims(rank: int, dnums: ScatterDimensionNumbers) -> tuple[int, ...]:
     """The operand dimensions that a window runs over."""
-    return remaining_axes(rank, (*numbers.inserted_window_dims, *numbers.operand_batching_dims))
+    return remaining_axes(rank, (*dnums.inserted_window_dims, *dnums.operand_batching_dims))
 
 
 _SCATTERED = hero("scatter", FIRST_MATERIALIZED)
 
 
 class Scattering(Primitive):
-    """Brings updates into an array by index; the compiler has it write to the array itself."""
+    """Combines updates with elements of an array by index; compiled code writes to the array itself."""
 
     index_operand = 1
 
@@ -87,14 +87,14 @@ class Scattering(Primitive):
 
 
 class Scatter(Scattering):
-    """What all scatters have in common; they differ in how an update meets what is there."""
+    """What all scatters have in common; they differ in how an update is combined with the element there."""
 
-    ufunc: ClassVar[Any] = None  # how they meet; None: the update replaces
+    ufunc: ClassVar[Any] = None  # how they are combined; None: the update replaces the element
     kinds: ClassVar[str] = "biufc"
-    unique_derivative: ClassVar[bool] = False  # updates have a derivative only where no place is written twice
-    widens: ClassVar[bool] = False  # sums and products of reduced-precision floats are kept wider until the end
+    unique_derivative: ClassVar[bool] = False  # updates have a derivative only where no element is written twice
+    widens: ClassVar[bool] = False  # reduced-precision floats are accumulated in a wider type
     dimension_numbers = ScatterDimensionNumbers
-    # The operation by which an update and what is there are combined, by name; None: the update replaces it.
+    # The same operation by its name in kernels.
     operation: ClassVar[str | None] = None
 
     def type(
@@ -117,13 +117,13 @@ class Scatter(Scattering):
                 f"{updates.short()}."
             )
         many = indices.shape[:-1]
-        check_numbers(name, "update_window_dims", window, updates.ndim)
-        check_numbers(name, "inserted_window_dims", inserted, x.ndim)
-        check_numbers(name, "scatter_dims_to_operand_dims", starts, x.ndim, ordered=False)
-        check_numbers(name, "operand_batching_dims", batching, x.ndim)
-        check_numbers(name, "scatter_indices_batching_dims", index_batching, len(many), ordered=False)
-        check_numbers(name, "inserted and batching dims", (*inserted, *batching), x.ndim, ordered=False)
-        check_numbers(name, "scatter dims and batching dims", (*starts, *batching), x.ndim, ordered=False)
+        check_dims(name, "update_window_dims", window, updates.ndim)
+        check_dims(name, "inserted_window_dims", inserted, x.ndim)
+        check_dims(name, "scatter_dims_to_operand_dims", starts, x.ndim, ordered=False)
+        check_dims(name, "operand_batching_dims", batching, x.ndim)
+        check_dims(name, "scatter_indices_batching_dims", index_batching, len(many), ordered=False)
+        check_dims(name, "inserted and batching dims", (*inserted, *batching), x.ndim, ordered=False)
+        check_dims(name, "scatter dims and batching dims", (*starts, *batching), x.ndim, ordered=False)
         if indices.shape[-1] != len(starts):
             raise fail(
                 f"{name} got scatter_dims_to_operand_dims {starts} for index vectors of size {indices.shape[-1]}."
@@ -161,20 +161,20 @@ class Scatter(Scattering):
         dims = window_dims(x.ndim, dimension_numbers)
         pairs = list(zip(batching, index_batching, strict=True))
         windows = Windows(x.shape, indices, sizes, dims, starts, pairs, mode is GatherScatterMode.CLIP)
-        moved = updates.transpose(np.argsort(windows.result_order(dims, window)))
+        ordered = updates.transpose(np.argsort(windows.result_order(dims, window)))
         rows = windows.rows
         if windows.valid is not None:
-            rows, moved = rows[windows.valid], moved[windows.valid]
-        rows, moved = rows.reshape(-1), moved.reshape(-1, windows.matrix_shape[1])
+            rows, ordered = rows[windows.valid], ordered[windows.valid]
+        rows, ordered = rows.reshape(-1), ordered.reshape(-1, windows.matrix_shape[1])
         start = wide(x) if self.widens else x
         matrix = np.array(windows.matrix(start), order="C")
-        self.apply(matrix, rows, moved.astype(matrix.dtype))
+        self.apply(matrix, rows, ordered.astype(matrix.dtype))
         order = [*windows.addressed, *windows.whole]
-        made = matrix.reshape([x.shape[d] for d in order]).transpose(np.argsort(order))
-        return made.astype(x.dtype)
+        result = matrix.reshape([x.shape[d] for d in order]).transpose(np.argsort(order))
+        return result.astype(x.dtype)
 
     def apply(self, matrix: np.ndarray, rows: np.ndarray, updates: np.ndarray) -> None:
-        """Bring updates into rows of a matrix, one after the other, in place."""
+        """Combine updates with rows of a matrix, one after the other, in place."""
         width = matrix.shape[1]
         if width > 1:  # ufunc.at is fast on one dimension
             rows = (rows[:, None] * width + np.arange(width)).reshape(-1)
@@ -190,27 +190,27 @@ class Scatter(Scattering):
         else:
             indices = move_axis(indices, index_dim, 0)
             batching, index_batching = (0, *batching), (0, *_up(index_batching))
-        numbers = ScatterDimensionNumbers(window, inserted, starts, batching, index_batching)
-        return self(x, indices, updates, dimension_numbers=numbers, **params), 0
+        dnums = ScatterDimensionNumbers(window, inserted, starts, batching, index_batching)
+        return self(x, indices, updates, dimension_numbers=dnums, **params), 0
 
     def factors(
         self, x: ArrayType, indices: ArrayType, updates: ArrayType, *, dimension_numbers: Any, **params: Any
     ) -> AxisFactors:
-        """Dimensions that windows cover whole, and batching ones, split freely."""
+        """Dimensions that windows cover whole, and batching ones, may be split."""
         window, _, starts, batching, index_batching = dimension_numbers
         operand: list[str | None] = [None] * x.ndim
         rows: list[str | None] = [None] * indices.ndim
-        given: list[str | None] = [None] * updates.ndim
+        update_names: list[str | None] = [None] * updates.ndim
         for position, d in zip(window, window_dims(x.ndim, dimension_numbers), strict=True):
             if d not in starts and updates.shape[position] == x.shape[d]:
-                operand[d] = given[position] = f"d{d}"
+                operand[d] = update_names[position] = f"d{d}"
         many = remaining_axes(updates.ndim, window)
         for d, e in zip(batching, index_batching, strict=True):
-            operand[d] = rows[e] = given[many[e]] = f"d{d}"
-        return AxisFactors((tuple(operand), tuple(rows), tuple(given)), (tuple(operand),))
+            operand[d] = rows[e] = update_names[many[e]] = f"d{d}"
+        return AxisFactors((tuple(operand), tuple(rows), tuple(update_names)), (tuple(operand),))
 
     def read_back(self, values: Any, indices: Any, updates: ArrayType, *, dimension_numbers: Any, **params: Any) -> Any:
-        """What `values` (in the operand's shape) holds at the place of each update; zero where an update is dropped."""
+        """What `values` (in the operand's shape) holds at the index of each update; zero where an update is dropped."""
         shape = type_of(values).shape  # type: ignore[attr-defined]
         if 0 in shape or 0 in updates.shape:  # no window fits into an empty operand
             return zeros(updates.shape, values.dtype)
@@ -221,27 +221,27 @@ class Scatter(Scattering):
         fill = 0 if mode is GatherScatterMode.FILL_OR_DROP else None
         if mode is GatherScatterMode.PROMISE_IN_BOUNDS:
             mode, fill = GatherScatterMode.FILL_OR_DROP, 0  # a broken promise writes nothing, so it reads nothing
-        numbers = GatherDimensionNumbers(*dimension_numbers)
+        dnums = GatherDimensionNumbers(*dimension_numbers)
         return gather(
             values,
             indices,
-            dimension_numbers=numbers,
+            dimension_numbers=dnums,
             slice_sizes=tuple(sizes),
             fill_value=fill,
             **{**params, "mode": mode},
         )
 
     def samples(self) -> Any:
-        for number, (x, indices, sizes, gathered) in enumerate(sample_cases()):
-            numbers = ScatterDimensionNumbers(*gathered)
+        for i, (x, indices, sizes, gathered) in enumerate(sample_cases()):
+            dnums = ScatterDimensionNumbers(*gathered)
             shape = list(indices.shape[:-1])
-            for position, d in zip(gathered.offset_dims, window_dims(x.ndim, numbers), strict=True):
+            for position, d in zip(gathered.offset_dims, window_dims(x.ndim, dnums), strict=True):
                 shape.insert(position, sizes[d])
             x, updates = self.sample_values(x, tuple(shape))
-            mode = (GatherScatterMode.FILL_OR_DROP, GatherScatterMode.CLIP)[number % 2]
-            repeats = number in REPEATING_CASES
+            mode = (GatherScatterMode.FILL_OR_DROP, GatherScatterMode.CLIP)[i % 2]
+            repeats = i in REPEATING_CASES
             unique = self.unique_derivative and not repeats
-            params = scatter_params(numbers, mode, unique)
+            params = scatter_params(dnums, mode, unique)
             yield Sample(x, indices, updates, differentiable=unique or not self.unique_derivative, **params)
         rows = ScatterDimensionNumbers((1,), (0,), (0,))
         inside = np.array([[2], [0]], np.int32)
@@ -262,14 +262,14 @@ def _up(dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(d + 1 for d in dims)
 
 
-def scatter_params(numbers: ScatterDimensionNumbers, mode: GatherScatterMode, unique: bool = False) -> Params:
+def scatter_params(dnums: ScatterDimensionNumbers, mode: GatherScatterMode, unique: bool = False) -> Params:
     """The parameters of a scatter."""
-    return {"dimension_numbers": numbers, "indices_are_sorted": False, "unique_indices": unique, "mode": mode}
+    return {"dimension_numbers": dnums, "indices_are_sorted": False, "unique_indices": unique, "mode": mode}
 
 
 @primitive
 class scatter(Scatter):
-    """Updates replace what is there; of two at one place the later stays. Jointly linear in operand and updates."""
+    """Updates replace what is there; of two at one index the later stays. Jointly linear in operand and updates."""
 
     kinds = "biufckv"
     linear = (0, 2)
@@ -293,13 +293,11 @@ class scatter(Scatter):
         return [to_x, None, to_updates]
 
     def stays(self, x: Any, indices: Any, updates: ArrayType, **params: Any) -> Any:
-        """Whether each update is still there at the end: number the updates, write the numbers, and read them back."""
+        """Whether each update is still there at the end: write an id for each update and read the ids back."""
         count = np.dtype(np.int32)
-        numbers = reshape(
-            iota(dtype=count, shape=(updates.size,), dimension=0), new_sizes=updates.shape, dimensions=None
-        )
-        written = scatter(zeros(type_of(x).shape, count), indices, numbers, **params)  # type: ignore[attr-defined]
-        return eq(self.read_back(written, indices, updates, **params), numbers)
+        ids = reshape(iota(dtype=count, shape=(updates.size,), dimension=0), new_sizes=updates.shape, dimensions=None)
+        written = scatter(zeros(type_of(x).shape, count), indices, ids, **params)  # type: ignore[attr-defined]
+        return eq(self.read_back(written, indices, updates, **params), ids)
 
 
 @primitive
@@ -365,10 +363,10 @@ class scatter_mul(Scatter):
         return [None, None, self.read_back(mul(cotangent, x), indices, updates.aval, **params)]
 
     def check_unique(self, params: Params) -> None:
-        """With several factors at one place the derivative in one is the product of the others, which is not kept."""
+        """With several updates at one index the derivative in one is the product of the others, which is not stored."""
         if not params["unique_indices"]:
             raise MissingRuleError(
-                "scatter-mul is differentiable in the updates only if no place is multiplied twice.",
+                "scatter-mul is differentiable in the updates only if no element is multiplied twice.",
                 fix="pass unique_indices=True, x.at[i].multiply(v, unique_indices=True), if no index occurs twice",
                 at=user_line(),
             )
@@ -397,7 +395,7 @@ class ScatterExtremum(Scatter):
         return lookup("div")(total, count)
 
     def sample_values(self, x: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        # Values all apart, since two that are equal are a kink.
+        # Distinct values, since two that are equal are a kink.
         apart = np.arange(shape_size(shape), dtype=np.float32).reshape(shape)
         return x, (apart * 7 % 11 - 5) / 4 + np.float32(0.07) + apart / 64
 

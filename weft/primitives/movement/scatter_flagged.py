@@ -1,4 +1,4 @@
-"""A scatter that says whether it met something that checks look for. The compiler makes it: `passes/flags.py`."""
+"""A scatter with a flag for what checks look for. The compiler creates it: `passes/flags.py`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _FLAG = array_type((), np.dtype(np.bool_))
 
 @primitive
 class scatter_flagged(Scattering):
-    """What the scatter named `card` gives, and a flag: of `outside`, whether a window does not lie in the operand; of
-    `nan`, which only sums and products are asked for, whether there is a nan where updates went."""
+    """The result of the scatter named `card`, and a flag: with `outside`, whether a window is not in the operand; with
+    `nan`, which is for sums and products only, whether a result of an update is nan."""
 
     multiple_results = True
 
@@ -36,18 +36,18 @@ class scatter_flagged(Scattering):
     def eval(
         self, x: Any, indices: Any, updates: Any, *, card: str, outside: bool, nan: bool, **params: Any
     ) -> list[Any]:
-        made = lookup(card).eval(x, indices, updates, **params)
+        result = lookup(card).eval(x, indices, updates, **params)
         flag = False
         if outside and np.size(updates):
-            numbers = params["dimension_numbers"]
-            sizes = window_sizes(np.ndim(x), np.shape(updates), numbers)
-            most = [np.shape(x)[d] - sizes[d] for d in numbers.scatter_dims_to_operand_dims]
+            dnums = params["dimension_numbers"]
+            sizes = window_sizes(np.ndim(x), np.shape(updates), dnums)
+            most = [np.shape(x)[d] - sizes[d] for d in dnums.scatter_dims_to_operand_dims]
             flag = bool(((np.asarray(indices) < 0) | (np.asarray(indices) > np.array(most))).any())
         if nan:
             ones = np.ones(np.shape(updates), np.bool_)
             touched = lookup("scatter").eval(np.zeros(np.shape(x), np.bool_), indices, ones, **params)
-            flag = flag or bool(np.isnan(np.asarray(made)[touched]).any())
-        return [made, np.asarray(flag)]
+            flag = flag or bool(np.isnan(np.asarray(result)[touched]).any())
+        return [result, np.asarray(flag)]
 
     def samples(self) -> Any:
         return iter(())  # the tests of checks cover it

@@ -91,7 +91,7 @@ class broadcast_in_dim(Indexing):
     """Place the operand's axes at `broadcast_dimensions` of a tensor of `shape`, repeating along the others."""
 
     keeps_nan = "all"
-    foldable = False  # it is not memory until somebody wants it
+    foldable = False  # it is not in memory until a consumer needs it
 
     def type(self, x: ArrayType, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> ArrayType:
         if len(broadcast_dimensions) != x.ndim:
@@ -133,8 +133,8 @@ class broadcast_in_dim(Indexing):
     ) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
         x = move_axis(x, dim, 0)
-        placed = (0, *(d + 1 for d in broadcast_dimensions))
-        return broadcast_in_dim(x, shape=(axis.size, *shape), broadcast_dimensions=placed), 0
+        lifted = (0, *(d + 1 for d in broadcast_dimensions))
+        return broadcast_in_dim(x, shape=(axis.size, *shape), broadcast_dimensions=lifted), 0
 
     def factors(self, x: ArrayType, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> AxisFactors:
         result = tuple(f"d{i}" for i in range(len(shape)))
@@ -187,7 +187,7 @@ class reshape(Indexing):
         return reshape(move_axis(x, dim, 0), new_sizes=(axis.size, *new_sizes), dimensions=None), 0
 
     def factors(self, x: ArrayType, *, new_sizes: Shape, dimensions: None = None) -> AxisFactors:
-        """Leading and trailing dimensions of equal size correspond; what is merged or split between must be whole."""
+        """Leading and trailing dimensions of equal size correspond; those merged or split between are not sharded."""
         old: list[str | None] = [None] * x.ndim
         new: list[str | None] = [None] * len(new_sizes)
         front = 0
@@ -326,10 +326,10 @@ class tile(Indexing):
 
     def sources(self, x: ArrayType, *, reps: tuple[Any, ...]) -> list[tuple[int, Any]]:
         sizes = self.type(x, reps=reps).shape
-        places = zip(index_map.indices(sizes), x.shape, reps, strict=True)
-        # A size of 0 is never indexed, and nothing is taken modulo 0.
-        moved = (s if count == 1 or size == 0 else s % size for s, size, count in places)
-        return [(0, index_map.IndexMap.over(sizes, moved))]
+        axes = zip(index_map.indices(sizes), x.shape, reps, strict=True)
+        # A size of 0 is never indexed, so there is no remainder by 0.
+        results = (s if count == 1 or size == 0 else s % size for s, size, count in axes)
+        return [(0, index_map.IndexMap.over(sizes, results))]
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return _TILED
@@ -343,7 +343,7 @@ class tile(Indexing):
 
 
 def move_axis(x: Any, source: int, destination: int) -> Any:
-    """`x` with one axis moved; nothing happens when it is there already."""
+    """`x` with one axis moved; `x` itself when it is there already."""
     if source == destination:
         return x
     order = [i for i in range(len(x.shape)) if i != source]
@@ -358,7 +358,7 @@ def leading_one(x: Any) -> Any:
 
 
 def batched_at_front(x: Any, dim: int | None, axis: Axis) -> Any:
-    """`x` with its batch dimension first, made by repetition when it has none."""
+    """`x` with its batch dimension first, by broadcasting when it has none."""
     if dim is None:
         shape = type_of(x).shape  # type: ignore[attr-defined]
         return broadcast_in_dim(x, shape=(axis.size, *shape), broadcast_dimensions=tuple(range(1, len(shape) + 1)))

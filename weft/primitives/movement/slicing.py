@@ -1,4 +1,4 @@
-"""Slices: at places known when tracing, and at places that the running program knows (clamped into bounds)."""
+"""Slices: at offsets known when tracing, and at offsets that are operands (clamped into bounds)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class slice(Indexing):
         for n, size, start, limit, step in zip(
             x.aval.shape, cotangent.shape, start_indices, limit_indices, steps, strict=True
         ):
-            # The last element read may stand before the limit when the stride does not divide the distance.
+            # The last element read may be before the limit when the stride does not divide the distance.
             last = limit if step == 1 else start if size == 0 else start + (size - 1) * step + 1
             config.append((start, n - last, step - 1))
         return [pad(cotangent, zero(cotangent.dtype), padding_config=tuple(config))]
@@ -100,9 +100,12 @@ class slice(Indexing):
 
     def localize(self, params: Params, local_results: Any) -> Params:
         sizes = _sizes(params["start_indices"], params["limit_indices"], params["strides"])
-        places = zip(sizes, local_results[0].shape, params["limit_indices"], strict=True)
-        # Only a dimension that is taken whole can have become smaller, and there size and limit are one.
-        return {**params, "limit_indices": tuple(limit if size == local else local for size, local, limit in places)}
+        dimensions = zip(sizes, local_results[0].shape, params["limit_indices"], strict=True)
+        # Only a dimension that is taken whole can have become smaller, and there size and limit are equal.
+        return {
+            **params,
+            "limit_indices": tuple(limit if size == local else local for size, local, limit in dimensions),
+        }
 
     def sources(self, x: ArrayType, *, start_indices: Any, limit_indices: Any, strides: Any) -> list[tuple[int, Any]]:
         return [(0, index_map.slice_map(x.shape, start_indices, limit_indices, strides))]
@@ -148,25 +151,25 @@ def check_starts(name: str, starts: Sequence[ArrayType], rank: int) -> None:
 
 
 def clamped(starts: Sequence[Any], shape: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Start indices moved so that the slice lies inside."""
+    """Start indices clamped so that the slice is inside of the operand."""
     return [min(max(int(s), 0), n - size) for s, n, size in zip(starts, shape, sizes, strict=True)]
 
 
 def stacked_starts(axis: Axis, starts: Sequence[Any], dims: Sequence[int | None]) -> Any:
-    """Start indices of which some are batched, as one array of shape (batch, number of them)."""
+    """Start indices of which some are batched, as one array of shape (batch, rank)."""
     columns = []
     dtype = np.dtype(np.int64) if any(type_of(s).dtype.itemsize > 4 for s in starts) else np.dtype(np.int32)  # type: ignore[attr-defined]
     for start, dim in zip(starts, dims, strict=True):
         if type_of(start).dtype != dtype:  # type: ignore[attr-defined]
             start = convert_element_type(start, new_dtype=dtype, weak_type=False)
-        placed = (0,) if dim is not None else ()
-        columns.append(broadcast_in_dim(start, shape=(axis.size, 1), broadcast_dimensions=placed))
+        dimensions = (0,) if dim is not None else ()
+        columns.append(broadcast_in_dim(start, shape=(axis.size, 1), broadcast_dimensions=dimensions))
     return concatenate(*columns, dimension=1)
 
 
 @primitive
 class dynamic_slice(Primitive):
-    """A slice of `slice_sizes` whose start the running program knows; a start too near the end is moved back."""
+    """A slice of `slice_sizes` whose start indices are operands, clamped so that the slice is inside."""
 
     linear = (0,)
     copies = (0,)
@@ -186,8 +189,8 @@ class dynamic_slice(Primitive):
 
     def eval(self, x: Any, *starts: Any, slice_sizes: Any) -> Any:
         x = np.asarray(x)
-        places = clamped(starts, x.shape, slice_sizes)
-        return x[tuple(np.s_[p : p + size] for p, size in zip(places, slice_sizes, strict=True))]
+        offsets = clamped(starts, x.shape, slice_sizes)
+        return x[tuple(np.s_[p : p + size] for p, size in zip(offsets, slice_sizes, strict=True))]
 
     def transpose(self, cotangent: Any, x: Any, *starts: Any, slice_sizes: Any) -> Sequence[Any]:
         zeros = instantiate(Zero(x.aval))
@@ -202,7 +205,7 @@ class dynamic_slice(Primitive):
             ), dim
         rank = len(starts)
         indices = stacked_starts(axis, starts, start_dims)
-        numbers = GatherDimensionNumbers(
+        dnums = GatherDimensionNumbers(
             offset_dims=tuple(range(rank)), collapsed_slice_dims=(), start_index_map=tuple(range(rank))
         )
         params = {
@@ -212,7 +215,7 @@ class dynamic_slice(Primitive):
             "fill_value": None,
         }
         return lookup("gather").batch(
-            axis, (x, indices), (dim, 0), dimension_numbers=numbers, slice_sizes=tuple(slice_sizes), **params
+            axis, (x, indices), (dim, 0), dimension_numbers=dnums, slice_sizes=tuple(slice_sizes), **params
         )
 
     def factors(self, x: ArrayType, *starts: ArrayType, slice_sizes: Any) -> AxisFactors:
@@ -246,7 +249,7 @@ class dynamic_slice(Primitive):
 
 @primitive
 class dynamic_update_slice(Primitive):
-    """The operand with `update` written over it at a start the running program knows; jointly linear in both."""
+    """The operand with `update` written over it at start indices that are operands; jointly linear in both."""
 
     linear = (0, 1)
     copies = (0, 1)
@@ -273,8 +276,8 @@ class dynamic_update_slice(Primitive):
     def eval(self, x: Any, update: Any, *starts: Any) -> Any:
         out = np.array(x)
         update = np.asarray(update)
-        places = clamped(starts, out.shape, update.shape)
-        out[tuple(np.s_[p : p + size] for p, size in zip(places, update.shape, strict=True))] = update
+        offsets = clamped(starts, out.shape, update.shape)
+        out[tuple(np.s_[p : p + size] for p, size in zip(offsets, update.shape, strict=True))] = update
         return out
 
     def transpose(self, cotangent: Any, x: Any, update: Any, *starts: Any) -> Sequence[Any]:
@@ -295,14 +298,14 @@ class dynamic_update_slice(Primitive):
             return dynamic_update_slice(x, update, first, *starts), 0
         rank = len(starts)
         indices = stacked_starts(axis, starts, start_dims)
-        numbers = ScatterDimensionNumbers(
+        dnums = ScatterDimensionNumbers(
             update_window_dims=tuple(range(rank)),
             inserted_window_dims=(),
             scatter_dims_to_operand_dims=tuple(range(rank)),
         )
         params = {"indices_are_sorted": True, "unique_indices": True, "mode": GatherScatterMode.CLIP}
         return lookup("scatter").batch(
-            axis, (x, indices, update), (dim, 0, update_dim), dimension_numbers=numbers, **params
+            axis, (x, indices, update), (dim, 0, update_dim), dimension_numbers=dnums, **params
         )
 
     def factors(self, x: ArrayType, update: ArrayType, *starts: ArrayType) -> AxisFactors:

@@ -36,7 +36,7 @@ def take_along(x: Any, indices: Any, axis: int) -> Any:
     if 0 in x.shape:  # there is nothing to read, and no slice of size 1
         return part(x, 0, shape[axis], axis=axis)
     others = tuple(i for i in range(rank) if i != axis)
-    numbers = GatherDimensionNumbers(
+    dnums = GatherDimensionNumbers(
         offset_dims=(),
         collapsed_slice_dims=(axis,),
         start_index_map=(axis,),
@@ -46,7 +46,7 @@ def take_along(x: Any, indices: Any, axis: int) -> Any:
     return gather(
         x,
         reshape(indices, new_sizes=(*shape, 1), dimensions=None),
-        dimension_numbers=numbers,
+        dimension_numbers=dnums,
         slice_sizes=(1,) * rank,
         indices_are_sorted=False,
         unique_indices=False,

@@ -1,6 +1,6 @@
 """Random keys and bits: the hash threefry2x32, and the operations that make, split and use keys.
 
-A key array has the dtype `key<fry>`; its elements are kept as pairs of 32-bit words, so every operation that moves
+A key array has the dtype `key<fry>`; its elements are stored as pairs of 32-bit words, so every operation that moves
 elements works on keys too. All operations here act on arrays of keys elementwise.
 """
 
@@ -49,7 +49,7 @@ class KeyDtype(dtypes.ExtendedDtype):
         return np.ascontiguousarray(array).reshape((*np.shape(array), 1)).view(np.uint32)
 
     def logical(self, words: np.ndarray) -> np.ndarray:
-        """The key array whose words stand along the last axis."""
+        """The key array whose words are along the last axis."""
         return np.ascontiguousarray(words).view(self.storage)[..., 0]
 
     def __reduce__(self) -> Any:
@@ -88,7 +88,7 @@ class KeyOperation(Primitive):
     """Acts on each key of an array on its own, so a batch dimension is one more dimension of that array."""
 
     zero_derivative = True
-    # Whether a key given to this operation should not be used again: what the check for keys used twice asks.
+    # Whether a key that this operation used should not be used again: the check for reused keys asks this.
     consumes_keys: ClassVar[bool] = False
 
     def jvp(self, tangents: Sequence[Any], out: Any, *args: Any, **params: Any) -> Any:
@@ -105,12 +105,12 @@ class KeyOperation(Primitive):
         return None
 
     def factors(self, *types: ArrayType, **params: Any) -> AxisFactors:
-        """Key dimensions correspond; the words of a key and what one key yields stay whole."""
-        made = self.type(*types, **params)
+        """Key dimensions correspond; the words of a key and the results of one key are not split."""
+        result = self.type(*types, **params)
         names = tuple(f"d{i}" for i in range(types[0].ndim))
-        kept = names[: made.ndim]
-        operand = tuple(n if n in kept else None for n in names)
-        return AxisFactors((operand,), ((*kept, *(None,) * (made.ndim - len(kept))),))
+        shared = names[: result.ndim]
+        operand = tuple(n if n in shared else None for n in names)
+        return AxisFactors((operand,), ((*shared, *(None,) * (result.ndim - len(shared))),))
 
 
 @primitive
@@ -130,8 +130,8 @@ class threefry2x32(Primitive):
         shape: Shape = ()
         for t in types:
             shape = broadcast_dimensions(shape, t.shape, types)
-        made = array_type(shape, dtypes.uint32)
-        return [made, made]
+        result = array_type(shape, dtypes.uint32)
+        return [result, result]
 
     def eval(self, key_first: Any, key_second: Any, first: Any, second: Any) -> Any:
         return threefry_arrays(key_first, key_second, first, second)
@@ -141,7 +141,7 @@ class threefry2x32(Primitive):
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, Any]:
         rank = max(len(np.shape(a)) - (d is not None) for a, d in zip(args, dims, strict=True))
-        made = []
+        operands = []
         for x, d in zip(args, dims, strict=True):
             shape = tuple(np.shape(x))
             if d is not None:
@@ -151,8 +151,8 @@ class threefry2x32(Primitive):
                     x = reshape(x, new_sizes=(shape[0], *(1,) * rank), dimensions=None)
             elif shape:
                 x = reshape(x, new_sizes=(1, *shape), dimensions=None)
-            made.append(x)
-        return self(*made), [0, 0]
+            operands.append(x)
+        return self(*operands), [0, 0]
 
     def factors(self, *types: ArrayType) -> AxisFactors | None:
         shape = self.type(*types)[0].shape
@@ -238,7 +238,7 @@ class random_wrap(KeyOperation):
 
 
 def key_of_words(word: Any, impl: KeyDtype) -> Any:
-    """The key all of whose words are one number."""
+    """The key all of whose words are one integer."""
     return random_wrap(np.full(impl.key_shape, dtypes.coerce_value(word, dtypes.uint32)), impl=impl)
 
 
@@ -349,7 +349,7 @@ class random_fold_in(Primitive):
 
 @primitive
 class random_clone(KeyOperation):
-    """The same key, which the check for keys used twice takes for a new one."""
+    """The same key, which the check for reused keys takes for a new one."""
 
     identity = True
 
@@ -370,8 +370,8 @@ def lifted(x: Any, dim: int | None, shape: Shape) -> Any:
     rank = len(np.shape(x))
     if (dim is None and not rank) or rank == len(shape):
         return x
-    placed = (0,) if dim is not None else tuple(range(1, len(shape)))
-    return broadcast_in_dim(x, shape=shape, broadcast_dimensions=placed)
+    dimensions = (0,) if dim is not None else tuple(range(1, len(shape)))
+    return broadcast_in_dim(x, shape=shape, broadcast_dimensions=dimensions)
 
 
 def check_shape(name: str, shape: Shape) -> None:
