@@ -22,18 +22,18 @@ TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 35
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 8
 name words                             | weft/compiler      | instructions, bytecode                      | 6
-name place, places                     | weft               | index, offset, address, position: say which | 54
-name number, numbers                   | weft               | index, i                                    | 104
-name made                              | weft               | result, out                                 | 114
-name given                             | weft               | args, operands                              | 37
+name place, places                     | weft               | index, offset, address, position: say which | 51
+name number, numbers                   | weft               | index, i                                    | 88
+name made                              | weft               | result, out                                 | 92
+name given                             | weft               | args, operands                              | 33
 name program, programs                 | jaxprs             | jaxpr                                       | 7
 name product, products                 | weft/compiler      | matmul, contraction                         | 28
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 21
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 22
-name kept                              | weft               | cached, retained, stored: say which         | 31
-name spread                            | weft               | broadcast                                   | 13
-name joined                            | weft               | concatenated, merged                        | 8
+name kept                              | weft               | cached, retained, stored: say which         | 28
+name spread                            | weft               | broadcast                                   | 10
+name joined                            | weft               | concatenated, merged                        | 4
 name slope, slopes                     | weft               | derivative                                  | 3
 name bare                              | weft               | unfused                                     | 1
 name watched                           | weft               | checked                                     | 1
@@ -49,11 +49,11 @@ name dear                              | weft               | expensive         
 name stamp                             | weft               | timestamp                                   | 3
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
-name walk, walks                       | weft               | map, traverse, visit                        | 6
-text stands                            | text               | is                                          | 24
-text gives                             | text               | returns                                     | 45
+name walk, walks                       | weft               | map, traverse, visit                        | 5
+text stands                            | text               | is                                          | 22
+text gives                             | text               | returns                                     | 40
 text step machine                      | text               | bytecode interpreter                        | 4
-text whole number, whole numbers       | text               | integer                                     | 10
+text whole number, whole numbers       | text               | integer                                     | 9
 text carried program, carried programs | text               | body, sub-jaxpr                             | 5
 text settled                           | text               | final, fixed                                | 0
 text turn of, turns of                 | text               | iteration of                                | 11

@@ -13,7 +13,7 @@ from weft.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Settings:
-    """The values in force.
+    """The current values.
 
     `check_jax_usage` makes it an error when state or keys of a transformed function leak out of a bare `weft.jit`,
     `weft.vmap`, ... inside of it (it runs under `weft.checking_leaks`). `module_auto_repr` shows a module as the call
@@ -56,13 +56,13 @@ def set(
         )
     if rng_reserve_size is not None and rng_reserve_size < 1:
         raise ArgumentError(f"rng_reserve_size is the number of keys of one split, at least 1; got {rng_reserve_size}.")
-    given: dict[str, Any] = {
+    changes: dict[str, Any] = {
         "check_jax_usage": check_jax_usage,
         "module_auto_repr": module_auto_repr,
         "restore_flatmap": restore_flatmap,
         "rng_reserve_size": rng_reserve_size,
     }
-    _held.settings = replace(_held.settings, **{key: value for key, value in given.items() if value is not None})
+    _held.settings = replace(_held.settings, **{key: value for key, value in changes.items() if value is not None})
 
 
 @contextmanager

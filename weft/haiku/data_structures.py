@@ -22,10 +22,10 @@ def traverse(structure: Structure) -> Iterator[tuple[str, str, Any]]:
 
 
 def _collect(items: Iterator[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
-    made: dict[str, dict[str, Any]] = {}
+    out: dict[str, dict[str, Any]] = {}
     for path, name, value in items:
-        made.setdefault(path, {})[name] = value
-    return made
+        out.setdefault(path, {})[name] = value
+    return out
 
 
 def filter(predicate: Callable[[str, str, Any], bool], structure: Structure) -> Params:
@@ -34,7 +34,7 @@ def filter(predicate: Callable[[str, str, Any], bool], structure: Structure) -> 
 
 
 def map(fn: Callable[[str, str, Any], Any], structure: Structure) -> dict[str, dict[str, Any]]:
-    """`fn(path, name, value)` in place of each value."""
+    """Each value replaced by `fn(path, name, value)`."""
     return _collect((path, name, fn(path, name, value)) for path, name, value in traverse(structure))
 
 
@@ -48,19 +48,19 @@ def partition_n(fn: Callable[[str, str, Any], int], structure: Structure, n: int
     """`n` structures; `fn(path, name, value)` says into which of them a value goes."""
     parts: tuple[dict[str, dict[str, Any]], ...] = tuple({} for _ in range(n))
     for path, name, value in traverse(structure):
-        number = fn(path, name, value)
-        if not 0 <= number < n:
-            raise ArgumentError(f"partition_n: the function gave {number} for {path}/{name}; it must be in [0, {n}).")
-        parts[number].setdefault(path, {})[name] = value
+        index = fn(path, name, value)
+        if not 0 <= index < n:
+            raise ArgumentError(f"partition_n: the function gave {index} for {path}/{name}; it must be in [0, {n}).")
+        parts[index].setdefault(path, {})[name] = value
     return parts
 
 
 def merge(*structures: Structure, check_duplicates: bool = False) -> dict[str, dict[str, Any]]:
     """All values of all structures; a later one wins, or with `check_duplicates` must be the same."""
-    made: dict[str, dict[str, Any]] = {}
+    out: dict[str, dict[str, Any]] = {}
     for structure in structures:
         for path, name, value in traverse(structure):
-            there = made.setdefault(path, {})
+            there = out.setdefault(path, {})
             if check_duplicates and name in there and not _is_same(there[name], value):
                 raise ArgumentError(
                     f"merge: {path}/{name} is in more than one structure with different values.\n"
@@ -68,7 +68,7 @@ def merge(*structures: Structure, check_duplicates: bool = False) -> dict[str, d
                     "  fix       rename one of them, or check_duplicates=False to keep the last"
                 )
             there[name] = value
-    return made
+    return out
 
 
 def _is_same(a: Any, b: Any) -> bool:

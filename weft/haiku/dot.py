@@ -1,4 +1,4 @@
-"""Programs as graphs in the language of Graphviz, operations grouped by module."""
+"""Jaxprs as graphs in the language of Graphviz, operations grouped by module."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ class _Group:
             group = group.groups.setdefault(str(name), _Group())
         return group
 
-    def text(self, depth: int, number: list[int]) -> list[str]:
+    def text(self, depth: int, counter: list[int]) -> list[str]:
         """The lines of this group and those inside, each a cluster."""
         space = "  " * depth
-        made = [space + line for line in self.lines]
+        out = [space + line for line in self.lines]
         for name, group in self.groups.items():
-            number[0] += 1
-            made.append(f"{space}subgraph cluster_{number[0]} {{")
-            made.append(f"{space}  label={_quoted(name)}; style=rounded;")
-            made += group.text(depth + 1, number)
-            made.append(f"{space}}}")
-        return made
+            counter[0] += 1
+            out.append(f"{space}subgraph cluster_{counter[0]} {{")
+            out.append(f"{space}  label={_quoted(name)}; style=rounded;")
+            out += group.text(depth + 1, counter)
+            out.append(f"{space}}}")
+        return out
 
 
 def to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
-    """The program of a function for given arguments, as text for Graphviz."""
+    """The jaxpr of a function for given arguments, as text for Graphviz."""
 
     def run(*args: Any) -> str:
         return _drawn(weft.make_jaxpr(fun)(*args))
@@ -59,7 +59,7 @@ def abstract_to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
     return to_dot(fun)
 
 
-def _drawn(program: Any) -> str:
+def _drawn(jaxpr: Any) -> str:
     names: dict[Any, str] = {}
     top = _Group()
     edges: list[str] = []
@@ -68,11 +68,11 @@ def _drawn(program: Any) -> str:
         names[value] = f"n{len(names)}"
         top.lines.append(f"{names[value]} [label={_quoted(label)}, shape={shape}];")
 
-    for number, variable in enumerate(program.invars):
-        node(variable, f"argument {number}\\n{_type(variable)}".replace("\\n", " "), "box")
-    for variable in program.constvars:
+    for i, variable in enumerate(jaxpr.invars):
+        node(variable, f"argument {i}\\n{_type(variable)}".replace("\\n", " "), "box")
+    for variable in jaxpr.constvars:
         node(variable, f"constant {_type(variable)}", "box")
-    for equation in program.eqns:
+    for equation in jaxpr.eqns:
         outputs = ", ".join(_type(variable) for variable in equation.outvars)
         name = f"n{len(names)}"
         for variable in equation.outvars:
@@ -84,9 +84,9 @@ def _drawn(program: Any) -> str:
             known = names.get(operand) if _is_variable(operand) else None
             if known is not None:
                 edges.append(f"{known} -> {name};")
-    for number, variable in enumerate(program.outvars):
-        end = f"out{number}"
-        top.lines.append(f"{end} [label={_quoted(f'result {number} {_type(variable)}')}, shape=box];")
+    for i, variable in enumerate(jaxpr.outvars):
+        end = f"out{i}"
+        top.lines.append(f"{end} [label={_quoted(f'result {i} {_type(variable)}')}, shape=box];")
         if _is_variable(variable) and variable in names:
             edges.append(f"{names[variable]} -> {end};")
     lines = ["digraph G {", *top.text(1, [0]), *("  " + edge for edge in edges), "}"]

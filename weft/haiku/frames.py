@@ -1,6 +1,6 @@
-"""Frames: one run of a transformed function, and where in it we are.
+"""Frames: one run of a transformed function, with the methods that are running in it.
 
-A frame stands on a `Call` of `weft.modules` with three collections, each {path: {name: array}}: "params", "state" and
+A frame has a `Call` of `weft.modules` with three collections, each {path: {name: array}}: "params", "state" and
 "initial", the value that each state had first, which is what `init` returns. Paths are whole ("mlp/~/linear_0"), so a
 module's scope is a child of the root. The frame adds what Haiku's rules need besides: the modules whose methods are
 running, the names given out in each of these methods, and the sequences of random keys. Frames of functions that run
@@ -42,7 +42,7 @@ class ThreadStack(threading.local, Generic[Item]):
             self.items.pop()
 
 
-class Place(NamedTuple):
+class ModuleMethod(NamedTuple):
     """A method of a module that is running."""
 
     module: Any
@@ -64,12 +64,12 @@ class Names:
 
 
 class Run:
-    """The modules of one `init` or `apply`: paths of those made in it, and of those kept from one that is over."""
+    """The modules of one `init` or `apply`: paths of those made in it, and of those reused from an earlier one."""
 
-    __slots__ = ("made", "over", "reused")
+    __slots__ = ("created", "over", "reused")
 
     def __init__(self) -> None:
-        self.made: set[str] = set()
+        self.created: set[str] = set()
         self.reused: set[str] = set()
         self.over = False
 
@@ -84,13 +84,13 @@ class Keys:
         self.trace = weft.core.get_opaque_trace_state()
 
 
-_numbers = itertools.count()
+_ids = itertools.count()
 
 
 class Frame:
     """A transformed function that runs, or a function under a transformation inside of it."""
 
-    __slots__ = ("call", "has_state", "keys", "names", "number", "places", "root", "run")
+    __slots__ = ("call", "has_state", "id", "keys", "module_stack", "names", "root", "run")
 
     def __init__(self, call: Call, sequence: PRNGSequence | None, has_state: bool, run: Run | None = None):
         self.call = call
@@ -98,17 +98,17 @@ class Frame:
         self.has_state = has_state
         self.run = Run() if run is None else run
         self.keys: list[Keys] = [Keys(sequence)]
-        self.places: list[Place] = []
+        self.module_stack: list[ModuleMethod] = []
         self.names: list[Names] = [Names()]
-        self.number = next(_numbers)
+        self.id = next(_ids)
 
     def within(self, call: Call, sequence: PRNGSequence | None, own_names: bool) -> Frame:
-        """A frame at the same place on another call: what a lifted function runs in.
+        """A frame at the same path on another call: what a lifted function runs in.
 
         With `own_names` names given out inside are free again outside.
         """
         frame = Frame(call, sequence, self.has_state, self.run)
-        frame.places = list(self.places)
+        frame.module_stack = list(self.module_stack)
         frame.names = [names.copy() for names in self.names] if own_names else self.names
         return frame
 
@@ -130,7 +130,7 @@ class Frame:
     @property
     def module(self) -> Any:
         """The module whose method runs; None outside of all."""
-        return self.places[-1].module if self.places else None
+        return self.module_stack[-1].module if self.module_stack else None
 
     @property
     def path(self) -> str:
@@ -152,8 +152,8 @@ class Frame:
         return name
 
     def check_reuse(self, name: str) -> None:
-        """A module kept from an earlier run may be used, but not beside a module of this run that has its path."""
-        if name in self.run.made and name in self.run.reused:
+        """A module of an earlier run may be used, but not beside a module of this run that has its path."""
+        if name in self.run.created and name in self.run.reused:
             raise NameInUseError(
                 f"Module {name!r} was made in an earlier run of a transformed function, and a module of this run has "
                 "the same path: they would share their parameters.",
@@ -178,17 +178,17 @@ class Frame:
     @contextmanager
     def inside(self, module: Any, method: str) -> Iterator[None]:
         """While a method of a module runs."""
-        self.places.append(Place(module, method))
+        self.module_stack.append(ModuleMethod(module, method))
         self.names.append(Names())
         try:
             yield
         finally:
-            self.places.pop()
+            self.module_stack.pop()
             self.names.pop()
 
 
 frames: ThreadStack[Frame] = ThreadStack()
-boundaries: ThreadStack[int] = ThreadStack()  # modules made in frames before this number may not be used
+boundaries: ThreadStack[int] = ThreadStack()  # modules made in frames before this id may not be used
 
 
 def current_frame(what: str) -> Frame:
@@ -204,7 +204,7 @@ def current_frame(what: str) -> Frame:
 
 def check_boundary(module: Any) -> None:
     """Modules from outside of a transparent lift have their parameters there, out of reach."""
-    if boundaries.items and module._frame_number < boundaries.items[-1]:
+    if boundaries.items and module._frame_id < boundaries.items[-1]:
         raise UnboundModuleError(
             f"Module {module.module_name!r} was made outside of the function that is lifted transparently.",
             at=user_line(),

@@ -20,10 +20,10 @@ class LayerStackTransparencyMapping(Protocol):
     """How the paths of layers in a transparent stack relate to those in a plain loop."""
 
     def stacked_to_flat(self, stacked_module_name: str, scan_idx: int) -> str:
-        """The path of a module of layer number `scan_idx`, from its path in the stack."""
+        """The path of a module of layer `scan_idx`, from its path in the stack."""
 
     def flat_to_stacked(self, unstacked_module_name: str) -> tuple[str, int] | None:
-        """The path in the stack and the number of the layer; None for a module that is not in the stack."""
+        """The path in the stack and the index of the layer; None for a module that is not in the stack."""
 
 
 def layer_stack(
@@ -38,7 +38,7 @@ def layer_stack(
     """x = f(x), `num_layers` times, each with parameters of its own.
 
     With `with_per_layer_inputs` it is x, z = f(x, *ys) with a slice of each of `ys` a layer, and returns x and all z.
-    A transparent stack keeps its parameters one layer at a time, as a loop would have named them.
+    A transparent stack stores its parameters one layer at a time, as a loop would have named them.
     """
     if num_layers < 0:
         raise ArgumentError(f"hk.layer_stack needs a number of layers of 0 or more, got {num_layers}.")
@@ -71,7 +71,9 @@ def layer_stack(
             make = _initializer(
                 layer.init, one, num_layers, reverse, unroll, not with_per_layer_inputs and len(args) > 1
             )
-            params, state, write = _kept(make, carry, inputs, num_layers, name, transparent, transparency_map)
+            params, state, write = _params_and_state(
+                make, carry, inputs, num_layers, name, transparent, transparency_map
+            )
             key = maybe_next_rng_key()
             keys = None if key is None else weft.random.split(key, num_layers)
 
@@ -90,7 +92,7 @@ def layer_stack(
 
 
 def _check_signature(f: Callable[..., Any]) -> None:
-    """Layers take positional arguments of a fixed number."""
+    """Layers take a fixed number of positional arguments."""
     try:
         parameters = inspect.signature(f).parameters.values()
     except (TypeError, ValueError):
@@ -111,8 +113,8 @@ def _one_layer(apply: Callable[..., Any], with_inputs: bool, count: int) -> Call
             (carry, z), state = apply(params, state, key, carry, *inputs)
             return carry, z, state
         values = carry if count > 1 else (carry,)
-        made, state = apply(params, state, key, *values)
-        return made, None, state
+        out, state = apply(params, state, key, *values)
+        return out, None, state
 
     return one
 
@@ -139,7 +141,7 @@ def _initializer(
     return make
 
 
-def _kept(
+def _params_and_state(
     make: Callable[..., Any], carry: Any, inputs: Any, num_layers: int, name: str, transparent: bool, mapping: Any
 ) -> tuple[Any, Any, Callable[[Any], None]]:
     """Stacked parameters and state, made or found, and a function that takes the state after the run."""
@@ -173,31 +175,31 @@ def _kept(
 def _flat(tree: Any, num_layers: int, mapping: Any) -> dict[str, dict[str, Any]]:
     """One module a layer, from stacked ones."""
     return {
-        mapping.stacked_to_flat(path, number): {name: value[number] for name, value in values.items()}
+        mapping.stacked_to_flat(path, i): {name: value[i] for name, value in values.items()}
         for path, values in tree.items()
-        for number in range(num_layers)
+        for i in range(num_layers)
     }
 
 
 def _stacked(outer: Any, prefix: str, shapes: Any, num_layers: int, mapping: Any) -> dict[str, dict[str, Any]]:
     """Stacked modules, from one a layer."""
-    made: dict[str, dict[str, Any]] = {}
+    stacked: dict[str, dict[str, Any]] = {}
     for path, values in shapes.items():
-        layers = [f"{prefix}{mapping.stacked_to_flat(path, number)}" for number in range(num_layers)]
-        for number, layer in enumerate(layers):
+        layers = [f"{prefix}{mapping.stacked_to_flat(path, i)}" for i in range(num_layers)]
+        for i, layer in enumerate(layers):
             back = mapping.flat_to_stacked(layer.removeprefix(prefix))
-            if back is not None and tuple(back) != (path, number):
+            if back is not None and tuple(back) != (path, i):
                 raise ModuleDefinitionError(
-                    f"The transparency_map does not go back from {layer!r} to {(path, number)}.",
+                    f"The transparency_map does not go back from {layer!r} to {(path, i)}.",
                     at=user_line(),
                     received=f"flat_to_stacked gave {back!r}",
                 )
             if layer not in outer:
                 raise ParameterNotFoundError(
-                    f"Module {layer!r}, layer {number} of a transparent stack, is not there.",
+                    f"Module {layer!r}, layer {i} of a transparent stack, is not there.",
                     at=user_line(),
                     received=f"modules: {', '.join(map(repr, outer)) or 'none'}",
                     fix="pass what init returned: f.apply(params, key, ...)",
                 )
-        made[path] = {name: wnp.stack([outer[layer][name] for layer in layers]) for name in values}
-    return made
+        stacked[path] = {name: wnp.stack([outer[layer][name] for layer in layers]) for name in values}
+    return stacked

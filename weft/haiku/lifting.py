@@ -1,4 +1,4 @@
-"""Lifting: parameters and state of an inner transformed function, kept with those of the outer one."""
+"""Lifting: parameters and state of an inner transformed function, stored with those of the outer one."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class LiftWithStateUpdater:
 
 
 def _check_done(frame: Frame, updater: LiftWithStateUpdater) -> None:
-    """At the end of the run, state that was lifted must have been taken back."""
+    """At the end of the run, state that was lifted must have been updated."""
 
     def check() -> None:
         if not updater.is_done:
@@ -120,7 +120,7 @@ def _check_done(frame: Frame, updater: LiftWithStateUpdater) -> None:
 def lift_with_state(
     init_fn: Callable[..., tuple[Any, Any]], *, allow_reuse: bool = False, name: str = "lifted"
 ) -> tuple[Callable[..., tuple[Any, Any]], LiftWithStateUpdater]:
-    """Keep parameters and state of `init_fn` below `name`: a function that gives both, and one to take state back."""
+    """Store parameters and state of `init_fn` below `name`: a function that returns both, and its updater."""
     frame = current_frame("lift_with_state")
     updater = LiftWithStateUpdater(name)
     _check_done(frame, updater)
@@ -134,7 +134,7 @@ def lift_with_state(
 
 
 def lift(init_fn: Callable[..., Any], *, allow_reuse: bool = False, name: str = "lifted") -> Callable[..., Any]:
-    """Keep the parameters of `init_fn` below `name`: a function that makes them while initializing, and finds them."""
+    """Store the parameters of `init_fn` below `name`: a function that makes them while initializing, and finds them."""
     current_frame("lift")
     lifted = _Lifted(lambda *args, **kwargs: (init_fn(*args, **kwargs), {}), allow_reuse, name)
     return lambda *args, **kwargs: lifted(*args, **kwargs)[0]
@@ -152,7 +152,7 @@ def transparent_lift_with_state(
     def run(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         frame = current_frame("transparent_lift_with_state")
         updater._write = lambda state: _update(frame, prefix, state)
-        with boundaries.pushed(frame.number + 1):
+        with boundaries.pushed(frame.id + 1):
             if frame.is_initializing:
                 params, state = init_fn(*args, **kwargs)
                 return _stored(frame, prefix, params, state, allow_reuse)

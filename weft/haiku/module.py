@@ -21,7 +21,7 @@ _NUMBERED = re.compile(r"(.*)_(\d+)")
 
 
 class ForcedName(str):
-    """A path that is taken as it is, wherever the module is made."""
+    """A path that is used as it is, wherever the module is made."""
 
 
 def force_name(name: str) -> str:
@@ -31,24 +31,24 @@ def force_name(name: str) -> str:
 
 def snake_case(name: str) -> str:
     """`BatchNorm` as `batch_norm`: a capital begins a word after a small letter or digit, or before a small letter."""
-    made = ""
+    out = ""
     for before, letter, after in zip(f" {name}", name, f"{name[1:]} ", strict=False):
-        begins = letter.isupper() and made and (before.islower() or before.isdigit() or after.islower())
-        made += f"_{letter}" if begins else letter
-    return made.lower()
+        begins = letter.isupper() and out and (before.islower() or before.isdigit() or after.islower())
+        out += f"_{letter}" if begins else letter
+    return out.lower()
 
 
 def _prefix(frame: Frame) -> str:
     """What comes before the name of a module that is made now: path and method of the one that makes it."""
-    if not frame.places:
+    if not frame.module_stack:
         return ""
-    path, method = frame.path, frame.places[-1].method
+    path, method = frame.path, frame.module_stack[-1].method
     if method == "__init__":
         return f"{path}/~/"
     return f"{path}/" if method == "__call__" else f"{path}/~{method}/"
 
 
-def _given_name(frame: Frame, name: str) -> str:
+def _unique_name(frame: Frame, name: str) -> str:
     """The path of a new module: numbered when the name was asked for before in this run of the method."""
     if isinstance(name, ForcedName):
         return str(name)
@@ -62,12 +62,12 @@ def _given_name(frame: Frame, name: str) -> str:
     full = _prefix(frame) + name
     numbered = _NUMBERED.fullmatch(full)
     if numbered:
-        base, number = numbered[1], int(numbered[2])
-        names.counts[base] = max(names.counts[base], number + 1)
+        base, count = numbered[1], int(numbered[2])
+        names.counts[base] = max(names.counts[base], count + 1)
     else:
-        number = names.counts[full]
+        count = names.counts[full]
         names.counts[full] += 1
-        full = f"{full}_{number}" if number else full
+        full = f"{full}_{count}" if count else full
     if full in names.taken:
         raise NameInUseError(
             f"Two modules would have the path {full!r}.",
@@ -131,7 +131,7 @@ def name_like(method_name: str) -> Callable[[Method], Method]:
 
 
 def _wrapped(name: str, method: Callable[..., Any], owner: Callable[[], type]) -> Callable[..., Any]:
-    """A method that says, while it runs, that it does."""
+    """A method that is on the frame's module stack while it runs."""
     if getattr(method, "_is_transparent", False):
         return method
     shown = getattr(method, "_named_like", name)
@@ -159,13 +159,13 @@ def _wrapped(name: str, method: Callable[..., Any], owner: Callable[[], type]) -
 
 
 class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
-    """Wraps the methods of a module class, and gives each module its name when it is made."""
+    """Wraps the methods of a module class, and names each module when it is made."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], members: dict[str, Any], **options: Any) -> Any:
-        made: list[type] = []
+        created: list[type] = []
 
         def owner() -> type:
-            return made[0]
+            return created[0]
 
         for key, value in list(members.items()):
             if key == "module_name" or (key.startswith("__") and key != "__call__"):
@@ -181,8 +181,8 @@ class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
         members.setdefault("_is_protocol", False)
         if "__dataclass_fields__" not in members:
             members.setdefault("__repr__", _repr)
-        made.append(super().__new__(mcs, name, bases, members, **options))
-        return made[0]
+        created.append(super().__new__(mcs, name, bases, members, **options))
+        return created[0]
 
     @boundary
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -193,7 +193,7 @@ class ModuleMetaclass(type(Protocol)):  # type: ignore[misc]
                 fix=f"hk.transform(lambda x: {cls.__name__}(...)(x))   then .init(key, x) and .apply(params, key, x)",
             )
         module = cls.__new__(cls, *args, **kwargs)
-        object.__setattr__(module, "_made_with", (args, kwargs))
+        object.__setattr__(module, "_constructor_args", (args, kwargs))
         _wrapped("__init__", cls.__init__, lambda: cls)(module, *args, **kwargs)  # type: ignore[misc]
         if not hasattr(module, "module_name"):
             raise ModuleDefinitionError(
@@ -213,7 +213,7 @@ def _repr(module: Any) -> str:
     """The call that made a module, without arguments that are defaults."""
     if not config.current().module_auto_repr or not getattr(module, "AUTO_REPR", True):
         return object.__repr__(module)
-    args, kwargs = module._made_with
+    args, kwargs = module._constructor_args
     cls = type(module)
     try:
         bound = inspect.signature(cls).bind(*args, **kwargs)
@@ -241,7 +241,7 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 class Module(metaclass=ModuleMetaclass):
-    """A place for parameters, made and called inside of a transformed function.
+    """A part of a model with parameters, made and called inside of a transformed function.
 
     A method of a module runs under the module's path, so that `hk.get_parameter` and modules made there belong to it.
     """
@@ -253,20 +253,20 @@ class Module(metaclass=ModuleMetaclass):
         frame = current_frame(type(self).__name__)
         if name is None:
             name = getattr(self, "name", None) or snake_case(type(self).__name__)
-        # The frame's top place is this very module's __init__; the name belongs to who makes the module.
-        places, names = frame.places, frame.names
-        depth = len(places)
-        while depth and places[depth - 1].module is self:
+        # The top of the stack is this very module's __init__; the name belongs to who makes the module.
+        stack, names = frame.module_stack, frame.names
+        depth = len(stack)
+        while depth and stack[depth - 1].module is self:
             depth -= 1
-        frame.places, frame.names = places[:depth], names[: depth + 1]
+        frame.module_stack, frame.names = stack[:depth], names[: depth + 1]
         try:
-            self.module_name = _given_name(frame, name)
+            self.module_name = _unique_name(frame, name)
         finally:
-            frame.places, frame.names = places, names
+            frame.module_stack, frame.names = stack, names
         self.name = self.module_name.rpartition("/")[2]
-        self._frame_number = frame.number
+        self._frame_id = frame.id
         self._run = frame.run
-        frame.run.made.add(self.module_name)
+        frame.run.created.add(self.module_name)
         frame.check_reuse(self.module_name)
 
     def __post_init__(self) -> None:
@@ -286,11 +286,11 @@ class Module(metaclass=ModuleMetaclass):
 
 
 class _NameScope(Module):
-    """A module that is nothing but a name."""
+    """A module that is only a name."""
 
 
 class NameScope:
-    """What `name_scope` gives; it can be entered once."""
+    """What `name_scope` returns; it can be entered once."""
 
     def __init__(self, name: str, method_name: str):
         self._frame = current_frame("name_scope")
@@ -303,14 +303,14 @@ class NameScope:
                 at=user_line(),
             )
         parts: list[str] = [name] if isinstance(name, ForcedName) else name.split("/")
-        self._module = self._made(parts)
+        self._module = self._create(parts)
 
-    def _made(self, parts: list[str]) -> _NameScope:
+    def _create(self, parts: list[str]) -> _NameScope:
         module = _NameScope(name=parts[0])
         if len(parts) == 1:
             return module
         with self._frame.inside(module, self._method):
-            return self._made(parts[1:])
+            return self._create(parts[1:])
 
     def __enter__(self) -> None:
         if self._entered:
@@ -359,13 +359,13 @@ def simulated(module: Any, method: str) -> Iterator[None]:
 
 
 class Deferred:
-    """A module that is made when it is first used, at the place where the deferred one was made."""
+    """A module that is made when it is first used, with the path where the deferred one was made."""
 
     def __init__(self, factory: Callable[[], Any], call_methods: Any = ("__call__",)):
         frame = current_frame("Deferred")
         self._factory = factory
         self._target: Any = None
-        self._places, self._names = list(frame.places), list(frame.names)
+        self._module_stack, self._names = list(frame.module_stack), list(frame.names)
         for name in call_methods:
             if name != "__call__":
                 setattr(self, name, functools.partial(self._call, name))
@@ -375,12 +375,12 @@ class Deferred:
         """The module."""
         if self._target is None:
             frame = current_frame("Deferred")
-            places, names = frame.places, frame.names
-            frame.places, frame.names = self._places, self._names
+            stack, names = frame.module_stack, frame.names
+            frame.module_stack, frame.names = self._module_stack, self._names
             try:
                 self._target = self._factory()
             finally:
-                frame.places, frame.names = places, names
+                frame.module_stack, frame.names = stack, names
         return self._target
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Padding of convolutions: how many zeros stand before and after, from the size of the kernel."""
+"""Padding of convolutions: how many zeros come before and after, from the size of the kernel."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def create_from_tuple(padding: tuple[int, int] | Sequence[tuple[int, int]], n: i
         pairs = (tuple(pairs),) * n
     if len(pairs) == 1:
         pairs = tuple(pairs) * n
-    made = [tuple(pair) for pair in pairs]
-    if len(made) != n or any(len(pair) != 2 for pair in made):
+    out = [tuple(pair) for pair in pairs]
+    if len(out) != n or any(len(pair) != 2 for pair in out):
         raise ArgumentError(f"padding needs one pair (before, after), or {n} of them; got {padding!r}.")
-    return made
+    return out
 
 
 def create(

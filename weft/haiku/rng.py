@@ -28,9 +28,9 @@ class PRNGSequence(Iterator[Any]):
     def reserve(self, num: int) -> None:
         """Make `num` keys with one split, to be drawn later."""
         if num > 0:
-            made = weft.random.split(self._key, num + 1)
-            self._key = made[0]
-            self._keys.extend(made[number] for number in range(1, num + 1))
+            keys = weft.random.split(self._key, num + 1)
+            self._key = keys[0]
+            self._keys.extend(keys[i] for i in range(1, num + 1))
 
     def reserve_up_to_full(self) -> None:
         """Make keys until as many wait as `config.rng_reserve_size` says."""

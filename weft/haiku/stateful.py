@@ -120,7 +120,7 @@ def remat(
     static_argnums: int | Sequence[int] = (),
     concrete: Any = None,
 ) -> Callable[..., Any]:
-    """`weft.checkpoint` for a function that uses modules: what it computes is computed again for gradients."""
+    """`weft.checkpoint` for a function that uses modules: its values are recomputed for gradients."""
     if concrete:
         raise ArgumentError("hk.remat: concrete=True is no more; use static_argnums.")
 
@@ -137,8 +137,8 @@ def remat(
             with frames.pushed(inner):
                 return fun(*args, **kwargs), _outcome(inner)
 
-        numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-        shifted = tuple(number + 2 if number >= 0 else number for number in numbers)
+        argnums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+        shifted = tuple(i + 2 if i >= 0 else i for i in argnums)
         again = weft.checkpoint(pure, prevent_cse=prevent_cse, policy=policy, static_argnums=shifted)
         result, outcome = again(_state(frame), _rng_state(frame), *args, **kwargs)
         _advance(frame, last[0] if last else names)
@@ -186,7 +186,7 @@ def vmap(
         size = axis_size if axis_size is not None else _mapped_size(args, in_axes)
         rng, rng_axis = _rng_state(frame), None
         if split_rng and frame.sequence is not None:
-            # One key a element, each the beginning of a sequence.
+            # One key for each element, each the beginning of a sequence.
             rng, rng_axis = (weft.random.split(next(frame.sequence), size), ()), (0, ())
         pure = _inside(frame, fun, own_names=True)
 
@@ -223,12 +223,12 @@ def _leaf_axes(arg: Any, axis: Any) -> list[Any]:
     """The axis of every leaf of an argument, where `axis` is a prefix of its tree."""
     if axis is None or isinstance(axis, int):
         return [axis] * len(weft.tree.leaves(arg))
-    spread = weft.tree.map(
+    prefixes = weft.tree.map(
         lambda one, part: [one] * len(weft.tree.leaves(part)), axis, arg, is_leaf=lambda one: one is None
     )
     return [
         one
-        for part in weft.tree.leaves(spread, is_leaf=lambda item: isinstance(item, list) and _is_flat(item))
+        for part in weft.tree.leaves(prefixes, is_leaf=lambda item: isinstance(item, list) and _is_flat(item))
         for one in (part if isinstance(part, list) else [part])
     ]
 
@@ -267,7 +267,7 @@ def _step(frame: Frame, fun: Callable[..., Any], names: list[Any], after: list[A
 
     It starts from `names`, and leaves in `after` those that are given out when it is done.
     """
-    made = {path: set(values) for path, values in _state(frame).items()}
+    existing = {path: set(values) for path, values in _state(frame).items()}
 
     def run(state: Any, key: Any, *args: Any) -> Any:
         inner = _own(frame, state, None if key is None else (key, ()), False, True)
@@ -276,7 +276,7 @@ def _step(frame: Frame, fun: Callable[..., Any], names: list[Any], after: list[A
             result = fun(*args)
         after[:] = inner.names
         changed = inner.call.collections["state"]
-        new = [f"{p}/{n}" for p, values in changed.items() for n in values if n not in made.get(p, ())]
+        new = [f"{p}/{n}" for p, values in changed.items() for n in values if n not in existing.get(p, ())]
         if new:
             raise weft.errors.ParameterNotFoundError(
                 f"State {', '.join(new)} is made inside of a loop or branch.",
@@ -347,9 +347,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     after: list[Any] = []
     step = _step(frame, body_fun, names, after)
 
-    def body(number: Any, carry: Any) -> Any:
+    def body(i: Any, carry: Any) -> Any:
         value, state, key = carry
-        return step(state, key, number, value)
+        return step(state, key, i, value)
 
     value, state, key = lax.fori_loop(lower, upper, body, (init_val, _state(frame), _key(frame)))
     _put_loop(frame, state, key, after)
@@ -385,11 +385,11 @@ def _try(frame: Frame, names: list[Any], fun: Callable[..., Any], args: tuple[An
     Names start from `names`, and those given out are free again.
     """
     before = {path: dict(values) for path, values in _state(frame).items()}
-    kept, frame.names = frame.names, [one.copy() for one in names]
+    saved, frame.names = frame.names, [one.copy() for one in names]
     try:
         fun(*args)
     finally:
-        frame.names = kept
+        frame.names = saved
     initial = frame.call.collections.get("initial", {})
     state = {path: {name: initial[path][name] for name in values} for path, values in _state(frame).items()}
     for path, values in before.items():
@@ -400,7 +400,7 @@ def _try(frame: Frame, names: list[Any], fun: Callable[..., Any], args: tuple[An
 
 # ------------------------------------------------------------------------------------------------------------ branches
 
-_NOT_GIVEN = object()
+_MISSING = object()
 
 
 def cond(
@@ -408,10 +408,10 @@ def cond(
     true_fun: Callable[..., Any],
     false_fun: Callable[..., Any],
     *operands: Any,
-    operand: Any = _NOT_GIVEN,
+    operand: Any = _MISSING,
 ) -> Any:
     """`weft.lax.cond` for functions that use modules."""
-    if operand is not _NOT_GIVEN:
+    if operand is not _MISSING:
         if operands:
             raise ArgumentTypeError("hk.cond takes operands or operand=, not both.")
         operands = (operand,)

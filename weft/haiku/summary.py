@@ -81,8 +81,8 @@ def shapes_of(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     is_array = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves]
 
     def run(arrays: list[Any]) -> Any:
-        given = iter(arrays)
-        whole = [next(given) if array else leaf for leaf, array in zip(leaves, is_array, strict=True)]
+        remaining = iter(arrays)
+        whole = [next(remaining) if array else leaf for leaf, array in zip(leaves, is_array, strict=True)]
         positional, named = weft.tree.unflatten(tree, whole)
         return fun(*positional, **named)
 
@@ -91,7 +91,7 @@ def shapes_of(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 def eval_summary(f: Any) -> Callable[..., Sequence[MethodInvocation]]:
     """The calls of methods that a function, transformed or not, makes for given arguments; in the order they began."""
-    made = f if isinstance(f, (Transformed, TransformedWithState)) else transform_with_state(f)
+    transformed = f if isinstance(f, (Transformed, TransformedWithState)) else transform_with_state(f)
 
     def run(*args: Any, **kwargs: Any) -> Sequence[MethodInvocation]:
         found: list[MethodInvocation | None] = []
@@ -100,7 +100,7 @@ def eval_summary(f: Any) -> Callable[..., Sequence[MethodInvocation]]:
         def record(following: Callable[..., Any], args: Any, kwargs: Any, context: MethodContext) -> Any:
             if context.method_name == "__init__":
                 return following(*args, **kwargs)
-            place = len(found)
+            index = len(found)
             found.append(None)
             running.append(context)
             try:
@@ -108,11 +108,11 @@ def eval_summary(f: Any) -> Callable[..., Sequence[MethodInvocation]]:
             finally:
                 stack = [_details(one) for one in running]
                 running.pop()
-            found[place] = MethodInvocation(stack[-1], _spec(args), _spec(kwargs), _spec(output), context, tuple(stack))
+            found[index] = MethodInvocation(stack[-1], _spec(args), _spec(kwargs), _spec(output), context, tuple(stack))
             return output
 
         with intercept_methods(record):
-            shapes_of(made.init, (weft.random.PRNGKey(42), *args), kwargs)
+            shapes_of(transformed.init, (weft.random.PRNGKey(42), *args), kwargs)
         return tuple(one for one in found if one is not None)
 
     return run
@@ -121,7 +121,7 @@ def eval_summary(f: Any) -> Callable[..., Sequence[MethodInvocation]]:
 # -------------------------------------------------------------------------------------------------------------- tables
 
 
-def _joined(specs: Any) -> str:
+def _lines_of(specs: Any) -> str:
     return "\n".join(str(leaf) for leaf in weft.tree.leaves(specs) if isinstance(leaf, ArraySpec))
 
 
@@ -155,13 +155,13 @@ _COLUMNS: dict[str, tuple[str, Callable[[MethodInvocation], str]]] = {
     "module": ("Module", _module),
     "config": ("Config", lambda call: repr(call.module_details.module)),
     "owned_params": ("Module params", _owned),
-    "input": ("Input", lambda call: _joined((call.args_spec, call.kwargs_spec))),
-    "output": ("Output", lambda call: _joined(call.output_spec)),
+    "input": ("Input", lambda call: _lines_of((call.args_spec, call.kwargs_spec))),
+    "output": ("Output", lambda call: _lines_of(call.output_spec)),
     "params_size": ("Param count", lambda call: f"{tree_size(dict(call.module_details.params)):,}"),
     "params_bytes": ("Param bytes", lambda call: _readable(tree_bytes(dict(call.module_details.params)))),
 }
 _FILTERS: dict[str, Callable[[MethodInvocation], bool]] = {
-    "has_output": lambda call: bool(_joined(call.output_spec)),
+    "has_output": lambda call: bool(_lines_of(call.output_spec)),
     "has_params": lambda call: bool(call.module_details.params),
 }
 
@@ -182,8 +182,8 @@ def tabulate(
     tabulate_kwargs: Mapping[str, Any] = {"tablefmt": "grid"},
 ) -> Callable[..., str]:
     """A table of the calls of methods that a function makes for given arguments."""
-    for what, given, known in (("column", columns, _COLUMNS), ("filter", filters, _FILTERS)):
-        for name in given or ():
+    for what, names, known in (("column", columns, _COLUMNS), ("filter", filters, _FILTERS)):
+        for name in names or ():
             if name not in known:
                 raise ArgumentError(f"tabulate has no {what} {name!r}; there are {', '.join(known)}.")
     chosen = list(_COLUMNS) if columns is None else list(columns)
@@ -210,12 +210,12 @@ def _table(head: list[str], rows: list[list[str]], style: str) -> str:
         return "+" + "+".join(mark * (width + 2) for width in widths) + "+"
 
     lines = [line("-")] if style == "grid" else []
-    for number, row in enumerate(cells):
+    for i, row in enumerate(cells):
         for level in range(max(map(len, row))):
             parts = [
                 (cell[level] if level < len(cell) else "").ljust(width) for cell, width in zip(row, widths, strict=True)
             ]
             lines.append("| " + " | ".join(parts) + " |" if style == "grid" else "  ".join(parts).rstrip())
         if style == "grid":
-            lines.append(line("-" if number else "="))
+            lines.append(line("-" if i else "="))
     return "\n".join(lines)

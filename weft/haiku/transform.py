@@ -118,26 +118,26 @@ def _make(f: Callable[..., Any], what: str, has_state: bool) -> tuple[Callable[.
             result = f(*args, **kwargs)
             return result, _collected(frame, "state")
 
-    for made in (init, apply):
-        _sign(made, f)
+    for function in (init, apply):
+        _sign(function, f)
     return boundary(init), boundary(apply)
 
 
-def _sign(made: Callable[..., Any], f: Callable[..., Any]) -> None:
+def _sign(function: Callable[..., Any], f: Callable[..., Any]) -> None:
     """`init` and `apply` show their own arguments and then those of `f`, and its name."""
     name = getattr(f, "__name__", type(f).__name__)
-    made.__qualname__ = f"{name}.{made.__name__}"
-    made.__doc__ = getattr(f, "__doc__", None)
+    function.__qualname__ = f"{name}.{function.__name__}"
+    function.__doc__ = getattr(f, "__doc__", None)
     try:
         theirs = list(inspect.signature(f).parameters.values())
         own = [
             p.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
-            for p in inspect.signature(made).parameters.values()
+            for p in inspect.signature(function).parameters.values()
             if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         ]
         taken = {p.name for p in own}
         if not taken & {p.name for p in theirs}:
-            made.__signature__ = inspect.Signature([*own, *theirs])  # type: ignore[attr-defined]
+            function.__signature__ = inspect.Signature([*own, *theirs])  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         return  # a callable without a signature: the general one stays
 
@@ -150,8 +150,8 @@ def transform_with_state(f: Callable[..., Any]) -> TransformedWithState:
 def transform(f: Callable[..., Any], *, apply_rng: bool = True) -> Transformed:
     """A function that uses parameters as pure `init(rng, ...)` and `apply(params, rng, ...)`."""
     init, apply = _make(f, "hk.transform", False)
-    made = Transformed(_first(init), _without_state(apply))
-    return made if apply_rng else without_apply_rng(made)
+    transformed = Transformed(_first(init), _without_state(apply))
+    return transformed if apply_rng else without_apply_rng(transformed)
 
 
 def _first(init: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,9 +168,9 @@ def _without_state(apply: Callable[..., Any]) -> Callable[..., Any]:
     return _like(apply_params, apply, "apply")
 
 
-def _like(made: Callable[..., Any], other: Callable[..., Any], name: str) -> Callable[..., Any]:
-    made.__name__, made.__qualname__, made.__doc__ = name, other.__qualname__, other.__doc__
-    return boundary(made)
+def _like(function: Callable[..., Any], other: Callable[..., Any], name: str) -> Callable[..., Any]:
+    function.__name__, function.__qualname__, function.__doc__ = name, other.__qualname__, other.__doc__
+    return boundary(function)
 
 
 def without_state(f: Any) -> Any:
@@ -268,19 +268,19 @@ def _refuse_rng(kwargs: Mapping[str, Any]) -> None:
 
 
 def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformedWithState:
-    """`f()` gives a function for `init` and a tree of functions over the same modules, each with parameters, state."""
+    """`f()` returns a function for `init` and a tree of functions over the same modules, with parameters and state."""
     return MultiTransformedWithState(*_make_multi(f, "hk.multi_transform_with_state", True))
 
 
 def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformed:
-    """`f()` gives a function for `init` and a tree of functions over the same modules, each with parameters."""
+    """`f()` returns a function for `init` and a tree of functions over the same modules, with parameters."""
     init, applied = _make_multi(f, "hk.multi_transform", False)
     return MultiTransformed(_first(init), weft.tree.map(_without_state, applied))
 
 
 def _make_multi(f: Callable[[], Any], what: str, has_state: bool) -> tuple[Callable[..., Any], Any]:
     _check_function(f, what)
-    # A first run says how many functions there are. What it makes is thrown away.
+    # A first run says how many functions there are. What it makes is discarded.
     with running(None, None, None, what, has_state):
         pair = f()
     if not (isinstance(pair, tuple) and len(pair) == 2):
@@ -289,11 +289,11 @@ def _make_multi(f: Callable[[], Any], what: str, has_state: bool) -> tuple[Calla
 
     init, _ = _make(lambda *args, **kwargs: f()[0](*args, **kwargs), what, has_state)
 
-    def applied(number: int) -> Callable[..., Any]:
+    def applied(i: int) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
-            return weft.tree.leaves(f()[1])[number](*args, **kwargs)
+            return weft.tree.leaves(f()[1])[i](*args, **kwargs)
 
-        run.__name__ = getattr(functions[number], "__name__", f"function {number}")
+        run.__name__ = getattr(functions[i], "__name__", f"function {i}")
         return _make(run, what, has_state)[1]
 
-    return init, weft.tree.unflatten(tree, [applied(number) for number in range(len(functions))])
+    return init, weft.tree.unflatten(tree, [applied(i) for i in range(len(functions))])

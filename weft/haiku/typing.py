@@ -1,4 +1,4 @@
-"""Types of what `weft.haiku` takes and gives."""
+"""Types of the arguments and results of `weft.haiku`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The bodies of loops and branches as programs. Outside of all traces a function is traced once for its types, as by
-`jit`: a second call with the same function object finds the program, and with it the compiled code.
+"""The bodies of loops and branches as jaxprs. Outside of all traces a function is traced once for its types, as by
+`jit`: a second call with the same function object finds the jaxpr, and with it the compiled code.
 
 As with `jit`, what a body reads from the Python around it is looked at when it is traced, and not again.
 """

@@ -1,7 +1,7 @@
 """Making arrays: from numbers, lists and other arrays, filled with one value, and counting up.
 
 While operations run at once, constants are built directly in NumPy; while a function is traced they are equations
-(`broadcast_in_dim` of a literal, `iota`), so that programs stay small whatever the sizes are.
+(`broadcast_in_dim` of a literal, `iota`), so that jaxprs stay small whatever the sizes are.
 """
 
 from __future__ import annotations

@@ -13,17 +13,17 @@ from weft.haiku.transform import TransformedWithState
 
 
 def flatten_flax_to_haiku(collection: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """A nested collection as {path: {name: array}}; what stands at its top has the path `~`."""
+    """A nested collection as {path: {name: array}}; arrays at the top level have the path `~`."""
     flat: dict[str, dict[str, Any]] = {}
 
-    def walk(tree: Mapping[str, Any], path: str) -> None:
+    def flatten(tree: Mapping[str, Any], path: str) -> None:
         for name, value in tree.items():
             if isinstance(value, Mapping):
-                walk(value, f"{path}/{name}" if path else name)
+                flatten(value, f"{path}/{name}" if path else name)
             else:
                 flat.setdefault(path or TOP, {})[name] = value
 
-    walk(collection, "")
+    flatten(collection, "")
     return flat
 
 
@@ -39,7 +39,7 @@ def _nested(flat: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def lift(mod: Any, *, name: str) -> Callable[..., Any]:
-    """A linen module as a function for Haiku: its parameters and other collections are kept below `name`."""
+    """A linen module as a function for Haiku: its parameters and other collections are stored below `name`."""
 
     def init(key: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         variables = dict(mod.init(key, *args, **kwargs))
@@ -74,14 +74,14 @@ class Module(nn.Module):
     @nn.compact
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         has_state = isinstance(self.transformed, TransformedWithState)
-        made: list[Any] = []
+        initial: list[Any] = []
 
         def initialized() -> tuple[Any, Any]:
-            if not made:
+            if not initial:
                 key = self.make_rng("params")
                 first = self.transformed.init(key, *args, **kwargs)
-                made.append(first if has_state else (first, {}))
-            return made[0]
+                initial.append(first if has_state else (first, {}))
+            return initial[0]
 
         params = self.variable("params", "transformed", lambda: initialized()[0]).value
         key = self.make_rng("params") if self.has_rng("params") else None

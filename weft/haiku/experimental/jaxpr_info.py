@@ -47,14 +47,14 @@ def _type(variable: Any) -> str:
 
 
 def _flops(equation: Any) -> int:
-    """Operations of a contraction: two for each pair that is multiplied; of others, one for each element made."""
-    made = sum(math.prod(variable.aval.shape) for variable in equation.outvars)
+    """Operations of a contraction: two for each pair that is multiplied; of others, one for each result element."""
+    count = sum(math.prod(variable.aval.shape) for variable in equation.outvars)
     if str(equation.primitive) in ("dot_general", "contract"):
         left = math.prod(equation.invars[0].aval.shape)
         right = math.prod(equation.invars[1].aval.shape)
         # Each contracted size is in both operands and not in the result, each batched one in all three.
-        return 2 * math.isqrt(max(left * right * made, 0))
-    return made
+        return 2 * math.isqrt(max(left * right * count, 0))
+    return count
 
 
 def make_model_info(
@@ -64,15 +64,15 @@ def make_model_info(
     compute_flops: Callable[[Any, Expression], int] | None = None,
     axis_env: Sequence[tuple[Any, int]] | None = None,
 ) -> Callable[..., Module]:
-    """A function that gives the operations of `f` (such as `apply` of a transformed function) for given arguments."""
+    """A function that returns the operations of `f` (such as `apply` of a transformed function) for given arguments."""
     if axis_env:
         raise ArgumentError("make_model_info takes no axis_env: put the function under weft.vmap with the axis name.")
 
     def run(*args: Any, **kwargs: Any) -> Module:
-        program = weft.make_jaxpr(f)(*args, **kwargs)
+        jaxpr = weft.make_jaxpr(f)(*args, **kwargs)
         top = Module(name or str(getattr(f, "__name__", "model")), 0)
         modules: dict[tuple[str, ...], Module] = {(): top}
-        for equation in program.eqns:
+        for equation in jaxpr.eqns:
             stack = tuple(str(one) for one in equation.stack or ()) if include_module_info else ()
             expression = Expression(
                 str(equation.primitive),
@@ -96,8 +96,8 @@ def make_model_info(
 def _at(modules: dict[tuple[str, ...], Module], stack: tuple[str, ...]) -> Module:
     """The module at a path of names, made with those above it if need be."""
     if stack not in modules:
-        made = modules[stack] = Module(stack[-1], 0)
-        _at(modules, stack[:-1]).expressions.append(Expression(stack[-1], "", "", submodule=made, name_stack=stack))
+        module = modules[stack] = Module(stack[-1], 0)
+        _at(modules, stack[:-1]).expressions.append(Expression(stack[-1], "", "", submodule=module, name_stack=stack))
     return modules[stack]
 
 
@@ -133,8 +133,8 @@ def format_module(module: Module, depth: int = 0) -> str:
 def as_html(module: Module, min_flop: int = 1000, outvars: str = "", last: bool = False) -> str:
     """A module and those below as nested lists; operations of fewer than `min_flop` are left out."""
     rows = []
-    for number, expression in enumerate(module.expressions):
-        is_last = number == len(module.expressions) - 1
+    for i, expression in enumerate(module.expressions):
+        is_last = i == len(module.expressions) - 1
         if expression.submodule is not None:
             rows.append(as_html(expression.submodule, min_flop, expression.outvars, is_last))
         elif (expression.flops or 0) >= min_flop:

@@ -91,11 +91,11 @@ class SpectralNorm(Module):
             left = _l2_normalized(wnp.matmul(right, matrix), self.eps)
         left, right = lax.stop_gradient(left), lax.stop_gradient(right)
         sigma = wnp.matmul(wnp.matmul(right, matrix), left.T)[0, 0]
-        made = wnp.reshape(matrix / sigma, value.shape)
+        out = wnp.reshape(matrix / sigma, value.shape)
         if update_stats:
             set_state("u0", left)
             set_state("sigma", sigma)
-        return made
+        return out
 
     @property
     def u0(self) -> Any:

@@ -24,10 +24,10 @@ class Sequential(Module):
         self.layers = tuple(layers)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        made = inputs
-        for number, layer in enumerate(self.layers):
-            made = layer(made, *args, **kwargs) if number == 0 else layer(made)
-        return made
+        out = inputs
+        for i, layer in enumerate(self.layers):
+            out = layer(out, *args, **kwargs) if i == 0 else layer(out)
+        return out
 
 
 class Reshape(Module):
@@ -50,7 +50,7 @@ class Reshape(Module):
     def __call__(self, inputs: Any) -> Any:
         if inputs.ndim <= self.preserve_dims:
             return inputs
-        kept, rest = inputs.shape[: self.preserve_dims], inputs.shape[self.preserve_dims :]
+        leading, rest = inputs.shape[: self.preserve_dims], inputs.shape[self.preserve_dims :]
         if inputs.ndim < -self.preserve_dims:
             raise ArgumentError(
                 f"Reshape {self.module_name!r} needs an input of {-self.preserve_dims} dimensions or more, got shape "
@@ -70,7 +70,7 @@ class Reshape(Module):
             raise ArgumentError(
                 f"Reshape {self.module_name!r} cannot make {sizes} of {rest}: {known} elements of {total}."
             )
-        return wnp.reshape(inputs, (*kept, *sizes))
+        return wnp.reshape(inputs, (*leading, *sizes))
 
 
 class Flatten(Reshape):
@@ -81,7 +81,7 @@ class Flatten(Reshape):
 
 
 class BatchApply:
-    """`f` on arrays whose first `num_dims` dimensions are joined into one; the results have them again."""
+    """`f` on arrays whose first `num_dims` dimensions are merged into one; the results have them again."""
 
     def __init__(self, f: Callable[..., Any], num_dims: int = 2):
         self._f = f
@@ -90,16 +90,16 @@ class BatchApply:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leading = self._leading(args, kwargs)
 
-        def joined(x: Any) -> Any:
+        def merge_batch(x: Any) -> Any:
             shape = np.shape(x)
             return x if len(shape) < self.num_dims else wnp.reshape(x, (-1, *shape[self.num_dims :]))
 
-        args, kwargs = weft.tree.map(joined, (args, kwargs))
-        made = self._f(*args, **kwargs)
-        return weft.tree.map(lambda x: wnp.reshape(x, (*leading, *x.shape[1:])), made)
+        args, kwargs = weft.tree.map(merge_batch, (args, kwargs))
+        out = self._f(*args, **kwargs)
+        return weft.tree.map(lambda x: wnp.reshape(x, (*leading, *x.shape[1:])), out)
 
     def _leading(self, args: Any, kwargs: Any) -> tuple[int, ...]:
-        """The dimensions to join; all arrays that have them must agree."""
+        """The dimensions to merge; all arrays that have them must agree."""
         found: tuple[int, ...] | None = None
         for leaf in weft.tree.leaves((args, kwargs)):
             shape = tuple(np.shape(leaf))

@@ -36,7 +36,7 @@ def _sizes(value: Sizes, rank: int, module: Module, what: str) -> tuple[int, ...
 
 
 def _dimension_numbers(rank: int, index: int, kernel: str) -> lax.ConvDimensionNumbers:
-    """Numbers of input, kernel and output; `kernel` says which of its last two axes is the output ('IO' or 'OI')."""
+    """Dimension numbers; `kernel` says which of its last two axes is the output ('IO' or 'OI')."""
     spatial = tuple(range(1, rank + 1)) if index == -1 else tuple(range(2, rank + 2))
     channels = rank + 1 if index == -1 else 1
     data = (0, channels, *spatial)
@@ -104,12 +104,12 @@ class _Convolution(Module):
             )
         return w * self.mask
 
-    def _finished(self, made: Any, channels: int, was_batched: bool) -> Any:
+    def _finished(self, out: Any, channels: int, was_batched: bool) -> Any:
         if self.with_bias:
             shape = (channels,) if self.channel_index == -1 else (channels,) + (1,) * self.num_spatial_dims
-            b = get_parameter("b", shape, made.dtype, init=self.b_init)
-            made = made + wnp.broadcast_to(b, made.shape)
-        return made if was_batched else wnp.squeeze(made, 0)
+            b = get_parameter("b", shape, out.dtype, init=self.b_init)
+            out = out + wnp.broadcast_to(b, out.shape)
+        return out if was_batched else wnp.squeeze(out, 0)
 
 
 class ConvND(_Convolution):
@@ -148,7 +148,7 @@ class ConvND(_Convolution):
         self._check_groups(channels)
         shape = (*self.kernel_shape, channels // self.feature_group_count, self.output_channels)
         w = self._weights(shape, math.prod(shape[:-1]), inputs.dtype)
-        made = lax.conv_general_dilated(
+        out = lax.conv_general_dilated(
             batched,
             w,
             self.stride,
@@ -158,7 +158,7 @@ class ConvND(_Convolution):
             feature_group_count=self.feature_group_count,
             precision=precision,
         )
-        return self._finished(made, self.output_channels, was_batched)
+        return self._finished(out, self.output_channels, was_batched)
 
     def _check_groups(self, channels: int) -> None:
         if channels % self.feature_group_count:
@@ -304,10 +304,10 @@ class ConvNDTranspose(_Convolution):
                     spatial, self.output_shape, self.kernel_shape, self.stride, strict=True
                 )
             ]
-        made = lax.conv_transpose(
+        result = lax.conv_transpose(
             batched, w, self.stride, padding, dimension_numbers=self.dimension_numbers, precision=precision
         )
-        return self._finished(made, self.output_channels, was_batched)
+        return self._finished(result, self.output_channels, was_batched)
 
 
 def _transposed_pad(module: ConvNDTranspose, size: int, output: int, taps: int, step: int) -> tuple[int, int]:

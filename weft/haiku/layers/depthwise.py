@@ -40,7 +40,7 @@ class DepthwiseConvND(_Convolution):
         outputs = self.channel_multiplier * channels
         shape = (*self.kernel_shape, 1, outputs)
         w = self._weights(shape, math.prod(shape[:-1]), inputs.dtype)
-        made = lax.conv_general_dilated(
+        out = lax.conv_general_dilated(
             batched,
             w,
             self.stride,
@@ -49,7 +49,7 @@ class DepthwiseConvND(_Convolution):
             dimension_numbers=self.dimension_numbers,
             feature_group_count=channels,
         )
-        return self._finished(made, outputs, was_batched)
+        return self._finished(out, outputs, was_batched)
 
 
 class DepthwiseConv1D(DepthwiseConvND):

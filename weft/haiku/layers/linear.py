@@ -43,15 +43,15 @@ class Linear(Module):
         dtype = _inexact(self, inputs)
         w_init = self.w_init or TruncatedNormal(stddev=1.0 / np.sqrt(size))
         w = get_parameter("w", [size, self.output_size], dtype, init=w_init)
-        made = wnp.dot(inputs, w, precision=precision)
+        out = wnp.dot(inputs, w, precision=precision)
         if self.with_bias:
             b = get_parameter("b", [self.output_size], dtype, init=self.b_init)
-            made = made + wnp.broadcast_to(b, made.shape)
-        return made
+            out = out + wnp.broadcast_to(b, out.shape)
+        return out
 
 
 def _inexact(module: Module, inputs: Any) -> Any:
-    """The dtype of inputs, which parameters get too; whole numbers are an error."""
+    """The dtype of inputs, which parameters get too; integers are an error."""
     dtype = inputs.dtype
     if not wnp.issubdtype(dtype, wnp.inexact):
         raise ArgumentTypeError(
@@ -178,7 +178,7 @@ def _lookup_style(module: Module, style: Any) -> EmbedLookupStyle:
 
 
 class MultiHeadAttention(Module):
-    """softmax(Q Kᵀ / √key_size) V for each head, heads joined and projected; Q, K, V are linear in the inputs."""
+    """softmax(Q Kᵀ / √key_size) V for each head, heads concatenated and projected; Q, K, V are linear in the inputs."""
 
     def __init__(
         self,
@@ -221,11 +221,11 @@ class MultiHeadAttention(Module):
                 )
             logits = wnp.where(mask, logits, wnp.asarray(-1e30, logits.dtype))
         weights = weft.nn.softmax(logits)
-        joined = wnp.einsum("...htT,...Thd->...thd", weights, values)
-        joined = wnp.reshape(joined, (*query.shape[:-1], self.num_heads * self.value_size))
-        return Linear(self.model_size, self.with_bias, self.w_init, self.b_init)(joined)
+        heads = wnp.einsum("...htT,...Thd->...thd", weights, values)
+        heads = wnp.reshape(heads, (*query.shape[:-1], self.num_heads * self.value_size))
+        return Linear(self.model_size, self.with_bias, self.w_init, self.b_init)(heads)
 
     @transparent
     def _projected(self, x: Any, size: int, name: str) -> Any:
-        made = Linear(self.num_heads * size, self.with_bias, self.w_init, self.b_init, name=name)(x)
-        return wnp.reshape(made, (*x.shape[:-1], self.num_heads, size))
+        out = Linear(self.num_heads * size, self.with_bias, self.w_init, self.b_init, name=name)(x)
+        return wnp.reshape(out, (*x.shape[:-1], self.num_heads, size))

@@ -19,20 +19,20 @@ Axes = int | Sequence[int] | slice
 
 
 def _axes(axis: Axes, rank: int, module: Module) -> tuple[int, ...]:
-    """Axes as numbers from 0."""
+    """Axes counted from the front."""
     if isinstance(axis, slice):
         return tuple(range(rank)[axis])
-    given = (axis,) if isinstance(axis, int) else tuple(axis)
-    if any(not -rank <= one < rank for one in given):
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    if any(not -rank <= one < rank for one in axes):
         raise ArgumentError(
             f"{type(module).__name__} {module.module_name!r} has axis {axis}, which an input of {rank} dimensions does "
             f"not have."
         )
-    return tuple(one % rank for one in given)
+    return tuple(one % rank for one in axes)
 
 
 class _Normalization(Module):
-    """Scale and offset: owned, given with the call, or neither."""
+    """Scale and offset: parameters, arguments of the call, or neither."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class _Normalization(Module):
 
     @transparent
     def _scale_and_offset(self, shape: Sequence[int], dtype: Any, scale: Any, offset: Any) -> tuple[Any, Any]:
-        for what, create, given in (("scale", self.create_scale, scale), ("offset", self.create_offset, offset)):
-            if create and given is not None:
+        for what, create, value in (("scale", self.create_scale, scale), ("offset", self.create_offset, offset)):
+            if create and value is not None:
                 raise ArgumentError(
                     f"{type(self).__name__} {self.module_name!r} has a {what} of its own (create_{what}=True), and got "
                     f"another with the call."
@@ -108,7 +108,7 @@ def _parameter_shape(module: Module, axis: Axes, shape: tuple[int, ...]) -> tupl
     axes = _axes(axis, len(shape), module)
     if axes == (len(shape) - 1,):
         return shape[-1:]
-    return tuple(size if number in axes else 1 for number, size in enumerate(shape))
+    return tuple(size if i in axes else 1 for i, size in enumerate(shape))
 
 
 class InstanceNorm(LayerNorm):
@@ -205,17 +205,17 @@ class GroupNorm(_Normalization):
         within = [axis + (axis >= channel) for axis in axes if axis != channel] + [channel + 1]
         grouped = wnp.reshape(x, split)
         mean, variance = weft.nn.moments(grouped, tuple(within), keepdims=True, fast=False, wide=False)
-        made = wnp.reshape(_finished(grouped, mean, variance, None, None, self.eps), x.shape)
+        out = wnp.reshape(_finished(grouped, mean, variance, None, None, self.eps), x.shape)
         shape = (channels,) + (1,) * (x.ndim - 2 if self.channel_index == 1 else 0)
         scale, offset = self._scale_and_offset(shape, x.dtype, scale, offset)
-        made = made if scale is None else made * scale
-        return made if offset is None else made + offset
+        out = out if scale is None else out * scale
+        return out if offset is None else out + offset
 
 
 class BatchNorm(_Normalization):
     """(x - mean) · scale / √(variance + eps) + offset for each channel, with moments over the batch.
 
-    In training the moments are those of the batch, and their moving averages are kept as state; else the averages are
+    In training the moments are those of the batch, and their moving averages are stored as state; else the averages are
     used, or with `test_local_stats` those of the batch.
     """
 

@@ -14,7 +14,7 @@ from weft.errors import ArgumentError
 from weft.haiku.module import Module
 
 
-def _spread(x: Any, size: int | Sequence[int], channel_axis: int | None, what: str) -> tuple[int, ...]:
+def _sizes_per_dimension(x: Any, size: int | Sequence[int], channel_axis: int | None, what: str) -> tuple[int, ...]:
     """A size for each dimension: 1 for batch and channels where one number is given, 1 for leading ones left out."""
     if not isinstance(size, int):
         sizes = tuple(size)
@@ -42,8 +42,8 @@ def max_pool(
 ) -> Any:
     """The largest element of each window."""
     value = wnp.asarray(value)
-    window = _spread(value, window_shape, channel_axis, "max_pool: window_shape")
-    steps = _spread(value, strides, channel_axis, "max_pool: strides")
+    window = _sizes_per_dimension(value, window_shape, channel_axis, "max_pool: window_shape")
+    steps = _sizes_per_dimension(value, strides, channel_axis, "max_pool: strides")
     floating = wnp.issubdtype(value.dtype, wnp.inexact)
     lowest = np.array(-np.inf if floating else wnp.iinfo(value.dtype).min, value.dtype)
     return lax.reduce_window(value, lowest, lax.max, window, steps, _checked_padding(padding, "max_pool"))
@@ -58,8 +58,8 @@ def avg_pool(
 ) -> Any:
     """The mean of each window; padding does not count."""
     value = wnp.asarray(value)
-    window = _spread(value, window_shape, channel_axis, "avg_pool: window_shape")
-    steps = _spread(value, strides, channel_axis, "avg_pool: strides")
+    window = _sizes_per_dimension(value, window_shape, channel_axis, "avg_pool: window_shape")
+    steps = _sizes_per_dimension(value, strides, channel_axis, "avg_pool: strides")
     zero = np.array(0, value.dtype)
     total = lax.reduce_window(value, zero, lax.add, window, steps, _checked_padding(padding, "avg_pool"))
     if padding == "VALID":

@@ -52,8 +52,8 @@ class VanillaRNN(RNNCore):
     def __call__(self, inputs: Any, prev_state: Any) -> tuple[Any, Any]:
         from_input = Linear(self.hidden_size)
         from_state = Linear(self.hidden_size, with_bias=self.double_bias)
-        made = weft.nn.relu(from_input(inputs) + from_state(prev_state))
-        return made, made
+        out = weft.nn.relu(from_input(inputs) + from_state(prev_state))
+        return out, out
 
     def initial_state(self, batch_size: int | None) -> Any:
         return _zeros([self.hidden_size], batch_size)
@@ -168,8 +168,8 @@ class GRU(RNNCore):
         gates = from_input[..., : 2 * size] + wnp.matmul(state, w_h[:, : 2 * size]) + b[: 2 * size]
         z, r = wnp.split(weft.nn.sigmoid(gates), 2, axis=-1)
         a = wnp.tanh(from_input[..., 2 * size :] + wnp.matmul(r * state, w_h[:, 2 * size :]) + b[2 * size :])
-        made = (1 - z) * state + z * a
-        return made, made
+        out = (1 - z) * state + z * a
+        return out, out
 
     def initial_state(self, batch_size: int | None) -> Any:
         return _zeros([self.hidden_size], batch_size)
@@ -202,7 +202,7 @@ class ResetCore(RNNCore):
         sizes = {one.shape[0] if one.ndim else None for one in map(wnp.asarray, weft.tree.leaves(resets))}
         begin = self.initial_state(sizes.pop() if len(sizes) == 1 else None)
         state = weft.tree.map(
-            lambda reset, first, now: wnp.where(_spread(self, wnp.asarray(reset), now), first, now),
+            lambda reset, first, now: wnp.where(_expand_flag(self, wnp.asarray(reset), now), first, now),
             resets,
             begin,
             state,
@@ -213,7 +213,7 @@ class ResetCore(RNNCore):
         return self.core.initial_state(batch_size)
 
 
-def _spread(core: Module, reset: Any, value: Any) -> Any:
+def _expand_flag(core: Module, reset: Any, value: Any) -> Any:
     """A flag for each element of the batch, for all of its state."""
     if reset.shape != value.shape[: reset.ndim]:
         raise ArgumentError(
@@ -245,20 +245,20 @@ class _DeepRNN(RNNCore):
             )
         states, outputs = [], []
         remaining = iter(state)
-        made = inputs
-        for number, layer in enumerate(self.layers):
-            if self.skip_connections and number > 0:
-                made = self._joined([inputs, made])
+        out = inputs
+        for i, layer in enumerate(self.layers):
+            if self.skip_connections and i > 0:
+                out = self._concatenated([inputs, out])
             if isinstance(layer, RNNCore):
-                made, after = layer(made, next(remaining))
+                out, after = layer(out, next(remaining))
                 states.append(after)
             else:
-                made = layer(made)
-            outputs.append(made)
-        return (self._joined(outputs) if self.skip_connections else made), tuple(states)
+                out = layer(out)
+            outputs.append(out)
+        return (self._concatenated(outputs) if self.skip_connections else out), tuple(states)
 
     @transparent
-    def _joined(self, parts: list[Any]) -> Any:
+    def _concatenated(self, parts: list[Any]) -> Any:
         return weft.tree.map(lambda *leaves: wnp.concatenate(leaves, axis=-1), *parts)
 
     def initial_state(self, batch_size: int | None) -> Any:
@@ -273,7 +273,7 @@ class DeepRNN(_DeepRNN):
 
 
 def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None = None) -> RNNCore:
-    """Cores one after the other, each of which sees the inputs too; the outputs of all are joined."""
+    """Cores one after the other, each of which sees the inputs too; the outputs of all are concatenated."""
     return _DeepRNN(layers, True, name or "deep_rnn_with_skip_connections")
 
 
@@ -282,13 +282,13 @@ def _time_first(tree: Any) -> Any:
 
 
 def static_unroll(core: Any, input_sequence: Any, initial_state: Any, time_major: bool = True) -> tuple[Any, Any]:
-    """`core` over a sequence, each step a part of the program: outputs of all steps, and the last state."""
+    """`core` over a sequence, unrolled: outputs of all steps, and the last state."""
     inputs = input_sequence if time_major else _time_first(input_sequence)
     length = _length(inputs)
     outputs, state = [], initial_state
     for time in range(length):
-        made, state = core(weft.tree.map(lambda x, time=time: x[time], inputs), state)
-        outputs.append(made)
+        out, state = core(weft.tree.map(lambda x, time=time: x[time], inputs), state)
+        outputs.append(out)
     stacked = weft.tree.map(lambda *steps: wnp.stack(steps), *outputs)
     return (stacked if time_major else _time_first(stacked)), state
 
@@ -313,8 +313,8 @@ def dynamic_unroll(
     inputs = input_sequence if time_major else _time_first(input_sequence)
 
     def step(state: Any, x: Any) -> Any:
-        made, state = core(x, state)
-        return state, ((made, state) if return_all_states else made)
+        out, state = core(x, state)
+        return state, ((out, state) if return_all_states else out)
 
     state, outputs = scan(step, initial_state, inputs, reverse=reverse, unroll=unroll)
     if not return_all_states:

@@ -36,7 +36,7 @@ class MLP(Module):
         self.activation = activation
         self.activate_final = activate_final
         self.layers = tuple(
-            Linear(size, with_bias, w_init, b_init, name=f"linear_{number}") for number, size in enumerate(output_sizes)
+            Linear(size, with_bias, w_init, b_init, name=f"linear_{i}") for i, size in enumerate(output_sizes)
         )
         self.output_size = self.layers[-1].output_size if self.layers else None
 
@@ -47,14 +47,14 @@ class MLP(Module):
                 f"rng {'given' if rng is not None else 'None'}."
             )
         keys = None if rng is None else PRNGSequence(rng)
-        made = inputs
-        for number, layer in enumerate(self.layers):
-            made = layer(made)
-            if number < len(self.layers) - 1 or self.activate_final:
+        out = inputs
+        for i, layer in enumerate(self.layers):
+            out = layer(out)
+            if i < len(self.layers) - 1 or self.activate_final:
                 if keys is not None:
-                    made = dropout(next(keys), dropout_rate, made)
-                made = self.activation(made)
-        return made
+                    out = dropout(next(keys), dropout_rate, out)
+                out = self.activation(out)
+        return out
 
     def reverse(self, activate_final: bool | None = None, name: str | None = None) -> MLP:
         """A network with the sizes in reverse order, from outputs to inputs; it has parameters of its own."""

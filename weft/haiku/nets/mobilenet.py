@@ -32,13 +32,13 @@ class MobileNetV1Block(Module):
         one = ((1, 1), (1, 1))
         depthwise = DepthwiseConv2D(1, 3, self.stride, padding=one, with_bias=not self.use_bn, name="depthwise_conv")
         pointwise = Conv2D(self.channels, 1, 1, padding="VALID", with_bias=not self.use_bn, name="pointwise_conv")
-        made = depthwise(inputs)
+        out = depthwise(inputs)
         if self.use_bn:
-            made = _norm()(made, is_training)
-        made = pointwise(weft.nn.relu(made))
+            out = _norm()(out, is_training)
+        out = pointwise(weft.nn.relu(out))
         if self.use_bn:
-            made = _norm()(made, is_training)
-        return weft.nn.relu(made)
+            out = _norm()(out, is_training)
+        return weft.nn.relu(out)
 
 
 class MobileNetV1(Module):
@@ -64,10 +64,10 @@ class MobileNetV1(Module):
         self.use_bn = use_bn
 
     def __call__(self, inputs: Any, is_training: bool) -> Any:
-        made = Conv2D(32, 3, 2, padding="VALID", with_bias=not self.use_bn)(inputs)
+        out = Conv2D(32, 3, 2, padding="VALID", with_bias=not self.use_bn)(inputs)
         if self.use_bn:
-            made = _norm()(made, is_training)
-        made = weft.nn.relu(made)
+            out = _norm()(out, is_training)
+        out = weft.nn.relu(out)
         for stride, channels in zip(self.strides, self.channels, strict=True):
-            made = MobileNetV1Block(channels, stride, self.use_bn)(made, is_training)
-        return Linear(self.num_classes, name="logits")(wnp.mean(made, axis=(1, 2)))
+            out = MobileNetV1Block(channels, stride, self.use_bn)(out, is_training)
+        return Linear(self.num_classes, name="logits")(wnp.mean(out, axis=(1, 2)))

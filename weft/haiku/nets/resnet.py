@@ -60,21 +60,21 @@ class Block(Module):
             self.layers.append((last, BatchNorm(name="batchnorm_2", **{**options, **begin})))
 
     def __call__(self, inputs: Any, is_training: bool, test_local_stats: bool) -> Any:
-        made = shortcut = inputs
+        out = shortcut = inputs
         if self.is_second:
-            for number, (convolution, norm) in enumerate(self.layers):
-                made = weft.nn.relu(norm(made, is_training, test_local_stats))
-                if number == 0 and self.use_projection:
-                    shortcut = self.shortcut(made)
-                made = convolution(made)
-            return made + shortcut
+            for i, (convolution, norm) in enumerate(self.layers):
+                out = weft.nn.relu(norm(out, is_training, test_local_stats))
+                if i == 0 and self.use_projection:
+                    shortcut = self.shortcut(out)
+                out = convolution(out)
+            return out + shortcut
         if self.use_projection:
             shortcut = self.shortcut_norm(self.shortcut(shortcut), is_training, test_local_stats)
-        for number, (convolution, norm) in enumerate(self.layers):
-            made = norm(convolution(made), is_training, test_local_stats)
-            if number < len(self.layers) - 1:
-                made = weft.nn.relu(made)
-        return weft.nn.relu(made + shortcut)
+        for i, (convolution, norm) in enumerate(self.layers):
+            out = norm(convolution(out), is_training, test_local_stats)
+            if i < len(self.layers) - 1:
+                out = weft.nn.relu(out)
+        return weft.nn.relu(out + shortcut)
 
 
 class BlockGroup(Module):
@@ -95,21 +95,21 @@ class BlockGroup(Module):
         self.blocks = [
             Block(
                 channels,
-                1 if number else stride,
-                use_projection and number == 0,
+                1 if i else stride,
+                use_projection and i == 0,
                 bn_config,
                 bottleneck,
                 resnet_v2,
-                name=f"block_{number}",
+                name=f"block_{i}",
             )
-            for number in range(num_blocks)
+            for i in range(num_blocks)
         ]
 
     def __call__(self, inputs: Any, is_training: bool, test_local_stats: bool) -> Any:
-        made = inputs
+        out = inputs
         for block in self.blocks:
-            made = block(made, is_training, test_local_stats)
-        return made
+            out = block(out, is_training, test_local_stats)
+        return out
 
 
 def _four(values: Sequence[Any], what: str, module: Module) -> None:
@@ -186,31 +186,31 @@ class ResNet(Module):
             self.initial_batchnorm = BatchNorm(name="initial_batchnorm", **options)
         self.block_groups = [
             BlockGroup(
-                channels_per_group[number],
-                blocks_per_group[number],
-                strides[number],
+                channels_per_group[i],
+                blocks_per_group[i],
+                strides[i],
                 options,
                 resnet_v2,
                 bottleneck,
-                use_projection[number],
-                name=f"block_group_{number}",
+                use_projection[i],
+                name=f"block_group_{i}",
             )
-            for number in range(4)
+            for i in range(4)
         ]
         if resnet_v2:
             self.final_batchnorm = BatchNorm(name="final_batchnorm", **options)
         self.logits = Linear(num_classes, **{"w_init": wnp.zeros, "name": "logits", **(logits_config or {})})
 
     def __call__(self, inputs: Any, is_training: bool, test_local_stats: bool = False) -> Any:
-        made = self.initial_conv(inputs)
+        out = self.initial_conv(inputs)
         if not self.resnet_v2:
-            made = weft.nn.relu(self.initial_batchnorm(made, is_training, test_local_stats))
-        made = max_pool(made, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+            out = weft.nn.relu(self.initial_batchnorm(out, is_training, test_local_stats))
+        out = max_pool(out, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
         for group in self.block_groups:
-            made = group(made, is_training, test_local_stats)
+            out = group(out, is_training, test_local_stats)
         if self.resnet_v2:
-            made = weft.nn.relu(self.final_batchnorm(made, is_training, test_local_stats))
-        return self.logits(wnp.mean(made, axis=(1, 2)))
+            out = weft.nn.relu(self.final_batchnorm(out, is_training, test_local_stats))
+        return self.logits(wnp.mean(out, axis=(1, 2)))
 
 
 class _OfDepth(ResNet):

@@ -88,7 +88,7 @@ class VectorQuantizer(_Quantizer):
         return self._result(inputs, quantized, of_code + self.commitment_cost * to_code, found)
 
     def quantize(self, encoding_indices: Any) -> Any:
-        """The embeddings of the given numbers."""
+        """The embeddings of the given indices."""
         return self.embeddings.T[(encoding_indices,)]
 
 
@@ -148,5 +148,5 @@ class VectorQuantizerEMA(_Quantizer):
         set_state("embeddings", sums / wnp.reshape(smoothed, (1, -1)))
 
     def quantize(self, encoding_indices: Any) -> Any:
-        """The embeddings of the given numbers."""
+        """The embeddings of the given indices."""
         return self.embeddings.T[(encoding_indices,)]

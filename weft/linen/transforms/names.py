@@ -1,4 +1,4 @@
-"""Names of modules in the programs they are traced to."""
+"""Names of modules in the jaxprs they are traced to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.linen.module import Module
 
 
 def named_call(class_fn: Callable[..., Any], force: bool = True) -> Callable[..., Any]:
-    """A method whose operations carry the name of the module, or of the function, in the program."""
+    """A method whose operations carry the name of the module, or of the function, in the jaxpr."""
 
     @functools.wraps(class_fn)
     def named(self: Any, *args: Any, **kwargs: Any) -> Any:
