@@ -75,7 +75,7 @@ FIRES: dict[str, list[str]] = {
     "or_with_itself": ["a:T[40]. let b:T[40] = or a a in (b,) | i32 u8 bool"],
     "xor_with_itself": ["a:T[40]. let b:T[40] = xor a a in (b,) | i32 u8 bool"],
     "not_twice": ["a:T[40]. let b:T[40] = not a; c:T[40] = not b in (c,) | i32 u8 bool"],
-    "boolean_from_number": [
+    "boolean_from_integer": [
         "a:bool[40]. let b:T[40] = convert_element_type[new_dtype=N weak_type=False] a; c:bool[40] = ne b 0:T[] in (c,)"
         " | i32=int32 f32=float32"
     ],
@@ -131,7 +131,7 @@ FIRES: dict[str, list[str]] = {
         "a:f32[2,3] b:f32[2,4]. let c:f32[2,7] = concatenate[dimension=1] a b;"
         " d:f32[2,2] = slice[limit_indices=(2, 6) start_indices=(0, 3) strides=(1, 2)] c in (d,)",
     ],
-    "fold_of_one": [
+    "reduction_of_one": [
         "a:T[4,1,10]. let b:T[4,10] = reduce_sum[axes=(1,)] a;"
         f" c:T[4,1,10] = reduce_sum[axes=()] a in (b, c) | {REAL} c64",
         f"a:T[4,1,10]. let b:T[4,10] = reduce_max[axes=(1,)] a; c:T[4,10] = reduce_min[axes=(1,)] a in (b, c) | {REAL}",
@@ -139,13 +139,13 @@ FIRES: dict[str, list[str]] = {
         "a:T[4,1,10]. let b:T[4,10] = reduce_and[axes=(1,)] a;"
         " c:T[4,10] = reduce_xor[axes=(1,)] a in (b, c) | bool i32",
     ],
-    "fold_of_copies": [
+    "reduction_of_broadcast": [
         f"a:T[40]. let b:T[5,40,2] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(5, 40, 2)] a;"
         f" c:T[40,2] = reduce_max[axes=(0,)] b; d:T[40] = reduce_min[axes=(0, 2)] b in (c, d) | {WHOLE}",
         "a:T[40,3]. let b:T[5,40,3] = broadcast_in_dim[broadcast_dimensions=(1, 2) shape=(5, 40, 3)] a;"
         " c:T[40] = reduce_max[axes=(0, 2)] b in (c,) | i32 u8",
     ],
-    "merge_folds": [
+    "merge_reductions": [
         "a:T[4,5,6]. let b:T[4,6] = reduce_sum[axes=(1,)] a; c:T[6] = reduce_sum[axes=(0,)] b in (c,) | i32 u8 i64",
         "a:T[4,5,6]. let b:T[4,6] = reduce_max[axes=(1,)] a; c:T[4] = reduce_max[axes=(1,)] b in (c,) | i32 u8",
     ],
@@ -157,7 +157,7 @@ FIRES: dict[str, list[str]] = {
         " c:T[40] = max a b in (c,) | f32 i32",
         "a:f32[] b:f32[8] c:f32[]. let d:f32[8] = clamp a b c in (d,)",
     ],
-    "one_shape_of_cipher": [
+    "one_shape_of_hash": [
         "a:u32[] b:u32[4,1] c:u32[4,3]. let d:u32[4,3] e:u32[4,3] = threefry2x32 a b 7:u32[] c in (d, e)",
         "a:u32[1,3] b:u32[4,1]. let c:u32[4,3] d:u32[4,3] = threefry2x32 a a b b in (c, d)",
     ],
@@ -219,7 +219,7 @@ FIRES: dict[str, list[str]] = {
         "a:f32[3]. let b:f32[3,4] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(3, 4)] a;"
         " c:f32[2,3,5,4] = broadcast_in_dim[broadcast_dimensions=(1, 3) shape=(2, 3, 5, 4)] b in (c,)"
     ],
-    "move_repeated_scalar": [
+    "index_repeated_scalar": [
         "a:f32[]. let b:f32[3,4] = broadcast_in_dim[broadcast_dimensions=() shape=(3, 4)] a;"
         " c:f32[12] = reshape[new_sizes=(12,)] b;"
         " d:f32[2,4] = slice[limit_indices=(3, 4) start_indices=(1, 0)] b;"
@@ -249,7 +249,7 @@ FIRES: dict[str, list[str]] = {
         "a:f32[5]. let b:f32[4,5] = broadcast_in_dim[broadcast_dimensions=(1,) shape=(4, 5)] a;"
         " c:f32[2,3] = slice[limit_indices=(3, 5) start_indices=(1, 0) strides=(1, 2)] b in (c,)"
     ],
-    "dynamic_slice_in_known_place": [
+    "dynamic_slice_at_known_start": [
         "a:f32[9] i:i32[]. let b:f32[4] = dynamic_slice[slice_sizes=(4,)] a 7:i32[];"
         " c:f32[9] = dynamic_slice[slice_sizes=(9,)] a i;"
         " d:f32[2] = dynamic_slice[slice_sizes=(2,)] a -3:i32[] in (b, c, d)"

@@ -1,9 +1,9 @@
-"""Carries of loops that are only added to: gradients of what a loop reads in every turn.
+"""Carries of loops that are only added to: gradients of what a loop reads in every iteration.
 
     total + dynamic_update_slice(zeros, x, i)    ->    the slice of total at i, plus x, written back
 
-so that a turn touches the slice and not all of the total. A total that starts from 0.0 is never -0.0, which only the
-sum of two of them is: so the elements that 0.0 is no longer added to keep their bits.
+so that an iteration touches the slice and not all of the total. A total that starts from 0.0 is never -0.0, which only
+the sum of two of them is: so the elements that 0.0 is no longer added to keep their bits.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ Definitions = dict[Any, Equation]
 @everywhere
 def accumulate(jaxpr: Jaxpr) -> Jaxpr:
     """Add to slices of totals in loops where only slices change. Needs: any. Keeps: its form."""
-    made: Definitions = {}
+    definitions: Definitions = {}
     equations: list[Equation] = []
     for equation in jaxpr.eqns:
         if equation.primitive is scan or equation.primitive is repeat:
-            equation = in_loop(equation, made)
+            equation = in_loop(equation, definitions)
         for v in equation.outvars:
-            made[v] = equation
+            definitions[v] = equation
         equations.append(equation)
     if all(a is b for a, b in zip(equations, jaxpr.eqns, strict=True)):
         return jaxpr
     return jaxpr.replace(eqns=equations)
 
 
-def in_loop(equation: Equation, made: Definitions) -> Equation:
-    """A loop with totals that are changed where they change."""
+def in_loop(equation: Equation, definitions: Definitions) -> Equation:
+    """A loop that updates only the slices of its totals that change."""
     body: Jaxpr = equation.params["jaxpr"]
     first, count = carry_of(equation)
     inside = {v: e for e in body.eqns for v in e.outvars}
     uses = uses_in(body)
     changed: dict[int, list[Equation]] = {}
-    for place in range(count):
-        total, result = body.invars[first + place], body.outvars[place]
+    for i in range(count):
+        total, result = body.invars[first + i], body.outvars[i]
         found = added_slice(total, result, inside, uses)
-        if found is not None and type(result) is Var and never_negative_zero(equation.invars[first + place], made):
+        if found is not None and type(result) is Var and never_negative_zero(equation.invars[first + i], definitions):
             changed[id(inside[result])] = replaced(total, inside[result], found)
     if not changed:
         return equation
-    # An update that was added stands nowhere any more, and its zeros may not either; `drop_dead` sees to them.
+    # Nothing reads the update that was added any more, and perhaps not its zeros; `drop_dead` removes them.
     equations = [new for e in body.eqns for new in changed.get(id(e), [e])]
     return equation.replace(params={**equation.params, "jaxpr": body.replace(eqns=equations)})
 
@@ -71,16 +71,16 @@ def carry_of(equation: Equation) -> tuple[int, int]:
     return first, len(params["jaxpr"].invars) - first
 
 
-def uses_in(program: Jaxpr) -> Counter[Any]:
+def uses_in(jaxpr: Jaxpr) -> Counter[Any]:
     """How often each value is read."""
-    uses: Counter[Any] = Counter(a for e in program.eqns for a in e.invars if type(a) is Var)
-    uses.update(a for a in program.outvars if type(a) is Var)
+    uses: Counter[Any] = Counter(a for e in jaxpr.eqns for a in e.invars if type(a) is Var)
+    uses.update(a for a in jaxpr.outvars if type(a) is Var)
     return uses
 
 
-def addend_of(total: Var, result: Atom, made: Definitions, uses: Counter[Any]) -> Atom | None:
+def addend_of(total: Var, result: Atom, definitions: Definitions, uses: Counter[Any]) -> Atom | None:
     """What is added to a total that nobody else reads, or None if that is not all that happens to it."""
-    equation = made.get(result)
+    equation = definitions.get(result)
     if equation is None or equation.primitive is not add or uses[total] != 1 or uses[result] != 1:
         return None
     first, second = equation.invars
@@ -88,20 +88,20 @@ def addend_of(total: Var, result: Atom, made: Definitions, uses: Counter[Any]) -
     return addend if addend is not None and uses[addend] == 1 else None
 
 
-def added_slice(total: Var, result: Atom, made: Definitions, uses: Counter[Any]) -> Equation | None:
+def added_slice(total: Var, result: Atom, definitions: Definitions, uses: Counter[Any]) -> Equation | None:
     """The update of zeros that is added to a total, if that is what is added."""
-    addend = addend_of(total, result, made, uses)
-    update = made.get(addend)
+    addend = addend_of(total, result, definitions, uses)
+    update = definitions.get(addend)
     if update is None or update.primitive is not dynamic_update_slice:
         return None
-    number = number_of(update.invars[0], made)
-    return update if number is not None and number == 0 and not np.signbit(number) else None
+    value = uniform_value(update.invars[0], definitions)
+    return update if value is not None and value == 0 and not np.signbit(value) else None
 
 
-def number_of(atom: Atom, made: Definitions) -> np.float64 | None:
-    """The real number of which a value is copies, if it is known."""
+def uniform_value(atom: Atom, definitions: Definitions) -> np.float64 | None:
+    """The real number whose copies are the elements of a value, if it is known."""
     if type(atom) is not Literal:
-        found = made.get(atom)
+        found = definitions.get(atom)
         if found is None or found.primitive is not broadcast_in_dim:
             return None
         atom = found.invars[0]
@@ -110,10 +110,10 @@ def number_of(atom: Atom, made: Definitions) -> np.float64 | None:
     return np.float64(atom.val)
 
 
-def never_negative_zero(start: Atom, made: Definitions) -> bool:
+def never_negative_zero(start: Atom, definitions: Definitions) -> bool:
     """Whether a total starts from a number that is not -0.0."""
-    number = number_of(start, made)
-    return number is not None and not (number == 0 and np.signbit(number))
+    value = uniform_value(start, definitions)
+    return value is not None and not (value == 0 and np.signbit(value))
 
 
 def replaced(total: Var, sum_: Equation, update: Equation) -> list[Equation]:

@@ -1,8 +1,8 @@
-"""Which integers a value of a program can be: checks that cannot fail are left out.
+"""Which integers a value of a jaxpr can be: checks that cannot fail are left out.
 
-The range of a value follows from how it is made: cards say so (`bounds`). What `select_n` chooses is looked at under
-the condition by which it is chosen (`bounds_where`), so that `i % n`, `where(i < 0, i + n, i)` and the like have the
-ranges that one expects.
+The range of a value follows from how it is computed: cards say so (`bounds`). What `select_n` chooses is looked at
+under the condition by which it is chosen (`bounds_where`), so that `i % n`, `where(i < 0, i + n, i)` and the like have
+the ranges that one expects.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from weft.ir.flow import limits_of
 from weft.ir.jaxpr import Atom, Equation, Literal
 from weft.ir.types import Type
 
-# How far back the making of a value is followed.
+# How many equations back the operands of a value are followed.
 DEEPEST, DEEPEST_CONDITION = 24, 6
 # The conditions under which a value is looked at, the nearest ones: each further one may double the work.
 MOST_ASSUMPTIONS = 4
@@ -23,7 +23,7 @@ Assumption = tuple[Atom, bool]
 
 
 class Bounds:
-    """The ranges of a program's values. `defined` has the equation that makes each, `known` the ranges of arguments."""
+    """The ranges of a jaxpr's values. `defined` has the equation of each, `known` the ranges of arguments."""
 
     def __init__(self, defined: Mapping[Atom, Equation], known: Mapping[Atom, Range]) -> None:
         self.defined, self.known = defined, known
@@ -46,8 +46,8 @@ class Bounds:
         elif atom in self.known:
             found = self.known[atom]
         elif depth > 0 and (equation := self.defined.get(atom)) is not None:
-            made = equation.primitive.bounds(_Operands(self, equation, atom, assumed, depth - 1), **equation.params)
-            found = made if made.within(limits) else limits  # else it wraps
+            possible = equation.primitive.bounds(_Operands(self, equation, atom, assumed, depth - 1), **equation.params)
+            found = possible if possible.within(limits) else limits  # else it wraps
         for condition, holds in assumed:
             found = found.intersect(self.implied(condition, holds, atom, DEEPEST_CONDITION)) or found
         self._remembered[atom, assumed] = found

@@ -1,7 +1,7 @@
 """One way to say each thing.
 
 Elementwise operands are of the shape of the result, with one exception: literals stay scalars, because an emitter
-writes them into the code, where a broadcast of one would be a value of its own. So a broadcast literal next to a whole
+writes them into the code, where a broadcast of one would be a value of its own. So a broadcast literal next to a full
 operand becomes the literal, and any other scalar becomes a broadcast.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.passes.moves import MOVES
+from weft.compiler.passes.data_movement import DATA_MOVEMENT
 from weft.compiler.rewrite import (
     Match,
     Rules,
@@ -32,41 +32,40 @@ c = literal("c")
 
 @rule(operation(Elementwise)())
 def one_shape(m: Match) -> Any:
-    """Scalars are spread to the shape of the result; spread literals are literals again."""
+    """Scalars are broadcast to the shape of the result; broadcast literals are literals again."""
     equation = m.equation
     shape = equation.outvars[0].aval.shape  # type: ignore[attr-defined]
     if not shape:
         return None
-    given = equation.invars
-    whole, small, spread = False, False, False
-    for atom in given:
+    whole, small, repeated = False, False, False
+    for atom in equation.invars:
         if type(atom) is Literal:
             continue
         if not atom.aval.shape:  # type: ignore[attr-defined]
             small = True
-        elif spread_literal(m, atom) is not None:
-            spread = True
+        elif broadcast_literal(m, atom) is not None:
+            repeated = True
         else:
             whole = True
-    if not small and not (spread and whole):
+    if not small and not (repeated and whole):
         return None
     changed: list[Atom] = []
-    for atom in given:
+    for atom in equation.invars:
         if type(atom) is Var:
             if not atom.aval.shape:  # type: ignore[attr-defined]
                 atom = m.broadcast(atom, shape)
             elif whole or small:
-                atom = spread_literal(m, atom) or atom
+                atom = broadcast_literal(m, atom) or atom
         changed.append(atom)
     return m.make(equation.primitive.name, *changed, **equation.params)
 
 
 @rule(operation("threefry2x32")())
-def one_shape_of_cipher(m: Match) -> Any:
-    """The operands of the cipher may also have dimensions of size 1."""
-    shape, given = m.shape, m.equation.invars
+def one_shape_of_hash(m: Match) -> Any:
+    """The operands of the hash may also have dimensions of size 1."""
+    shape = m.shape
     changed: list[Atom] = []
-    for atom in given:
+    for atom in m.equation.invars:
         own = atom.aval.shape  # type: ignore[attr-defined]
         if type(atom) is Var and own != shape:
             placed = tuple(range(len(own)))
@@ -78,8 +77,8 @@ def one_shape_of_cipher(m: Match) -> Any:
     return list(m.new_equations[-1].outvars)
 
 
-def spread_literal(m: Match, atom: Atom) -> Literal | None:
-    """The literal of which an operand is copies."""
+def broadcast_literal(m: Match, atom: Atom) -> Literal | None:
+    """The literal that an operand is a broadcast of, or None."""
     found = m.definitions.get(atom)
     if found is None or found.primitive is not broadcast_in_dim:
         return None
@@ -108,17 +107,17 @@ def convert_literal(m: Match, c: Literal) -> Any:
 
 CANONICAL = Rules(
     one_shape,
-    one_shape_of_cipher,
+    one_shape_of_hash,
     constant_right,
     convert_to_same,
     convert_literal,
-    MOVES,
+    DATA_MOVEMENT,
 )
 
 
 @everywhere
 def canonicalize(jaxpr: Jaxpr) -> Jaxpr:
-    """Make broadcasts explicit, put literals right, and remove movements that do nothing.
+    """Make broadcasts explicit, put literals right, and remove data movement that does nothing.
 
     Needs: primitives only. Makes: the canonical form.
     """

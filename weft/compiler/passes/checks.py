@@ -1,4 +1,4 @@
-"""Put traps into programs: for the checks that were asked for, and for nan and inf where the settings say so."""
+"""Put traps into jaxprs: for the checks that were asked for, and for nan and inf where the settings say so."""
 
 from __future__ import annotations
 
@@ -29,69 +29,69 @@ NOWHERE = Equation([], [], _TRAP, {})
 
 
 def insert_checks(jaxpr: Jaxpr) -> Jaxpr:
-    """Make a trap of each check, and have the numbers that operations make tested, if the settings ask for it.
+    """Make a trap of each check, and test the results of operations for nan and inf, if the settings ask for it.
 
     Needs: no calls. Keeps: its form. Results stay what they are.
     """
-    return watch_results(with_traps(jaxpr))
+    return check_results(with_traps(jaxpr))
 
 
 def with_traps(jaxpr: Jaxpr) -> Jaxpr:
-    """The program, and those that its loops and branches run, with traps after the operations."""
+    """The jaxpr, and those of its loops and branches, with traps after the operations."""
     return jaxpr.cached(("with_traps", config.key()), lambda: _with_traps(jaxpr))
 
 
 def _with_traps(jaxpr: Jaxpr) -> Jaxpr:
-    numbers = checks_for_nans()
+    nans = checks_for_nans()
     before = [inside(e) for e in jaxpr.eqns]
     unchanged = all(a is b for a, b in zip(before, jaxpr.eqns, strict=True))
-    if unchanged and not numbers and not any(e.primitive is check for e in before):
+    if unchanged and not nans and not any(e.primitive is check for e in before):
         return jaxpr
     writer = Writer()
-    watched = Watched(writer)
+    collector = Collector(writer)
     for equation in before:
         if equation.primitive is check:
             writer.trap_of(equation)
             continue
         if equation.effects or equation.primitive.control:
-            watched.flush()  # what is wrong before shall not come to that
+            collector.flush()  # errors before it are raised before it
         writer.keep(equation)
-        if numbers:
-            watched.enter(equation)
-    watched.flush()
+        if nans:
+            collector.enter(equation)
+    collector.flush()
     return jaxpr.replace(eqns=writer.equations)
 
 
 def inside(equation: Equation) -> Equation:
-    """An equation with traps in the programs that it runs. Others that it carries, such as what folds two elements, are
-    parts of kernels, which cannot end a program: they lose their checks."""
+    """An equation with traps in the jaxprs that it runs. Others, such as what reduces two elements, are parts of
+    kernels, which cannot end a run: they lose their checks."""
     if equation.primitive.control:
         return with_mapped_params(equation, with_traps)
-    if any(CHECK in program.effects for program in subjaxprs(equation.params)):
+    if any(CHECK in p.effects for p in subjaxprs(equation.params)):
         return without_checks(equation)
     return equation
 
 
-# So many operations are computed again for an error.
+# At most so many operations are computed again for an error.
 LONGEST_RECIPE = 32
 
 
 class Recipe:
-    """How to compute values from others: `program` takes `operands`. Not a carried program: no pass looks into it."""
+    """How to compute values from others: `jaxpr` takes `operands`. No pass looks into it."""
 
-    def __init__(self, program: Jaxpr, operands: Sequence[Atom]) -> None:
-        self.program = program
+    def __init__(self, jaxpr: Jaxpr, operands: Sequence[Atom]) -> None:
+        self.jaxpr = jaxpr
         self.operands = operands
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        return run(self.program, arrays)
+        return run(self.jaxpr, arrays)
 
     def __repr__(self) -> str:
-        return f"<{len(self.program.eqns)} equations>"
+        return f"<{len(self.jaxpr.eqns)} equations>"
 
 
 def is_recomputed(equation: Equation) -> bool:
-    """Whether an error can compute an equation again, to the bit, from numbers that are in memory anyway: so the index
+    """Whether an error can compute an equation again, to the bit, from values that are in memory anyway: so the index
     of a gather need not be written to memory for the error's sake."""
     card = equation.primitive
     if card.copies or not card.introduced(equation.params):
@@ -100,7 +100,7 @@ def is_recomputed(equation: Equation) -> bool:
 
 
 def recipe_of(values: Sequence[Atom], defined: Mapping[Any, Equation]) -> Recipe:
-    """The few exact operations that make the values, and what they begin with."""
+    """The few exact operations that compute the values, and what they begin with."""
     needed: dict[Equation, None] = {}
     waiting = [v for v in values if v in defined]
     while waiting:
@@ -111,33 +111,33 @@ def recipe_of(values: Sequence[Atom], defined: Mapping[Any, Equation]) -> Recipe
             continue
         needed[equation] = None
         waiting += [a for a in equation.invars if a in defined]
-    order = {id(e): n for n, e in enumerate(dict.fromkeys(defined.values()))}
+    order = {id(e): i for i, e in enumerate(dict.fromkeys(defined.values()))}
     equations = sorted(needed, key=lambda e: order[id(e)])
-    made = {v for e in equations for v in e.outvars}
+    computed = {v for e in equations for v in e.outvars}
     read = dict.fromkeys([*(a for e in equations for a in e.invars), *values])
-    operands = [a for a in read if type(a) is Var and a not in made]
+    operands = [a for a in read if type(a) is Var and a not in computed]
     return Recipe(Jaxpr((), operands, values, equations, (), "recipe"), operands)
 
 
-def watch_results(jaxpr: Jaxpr) -> Jaxpr:
-    """Have the results of a whole program tested for nan and inf, whatever made them, as the settings ask for it."""
+def check_results(jaxpr: Jaxpr) -> Jaxpr:
+    """Test the results of a whole jaxpr for nan and inf, whatever computed them, as the settings ask for it."""
     kinds = [kind for kind, wanted in (("nan", config.debug_nans), ("inf", config.debug_infs)) if wanted]
     if not kinds:
         return jaxpr
     writer = Writer()
     writer.equations += jaxpr.eqns
-    made: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
-    for number, v in enumerate(jaxpr.outvars):
-        equation = made.get(v)
+    definitions: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
+    for i, v in enumerate(jaxpr.outvars):
+        equation = definitions.get(v)
         tested = [] if equation is None else kinds_of(equation, v.aval)
-        values = [Value(kind, v, "", number, equation) for kind in kinds if kind not in tested and can_be(kind, v.aval)]
+        values = [Value(kind, v, "", i, equation) for kind in kinds if kind not in tested and can_be(kind, v.aval)]
         if values:
-            writer.watch(values)
+            writer.trap_nonfinite(values)
     return jaxpr if len(writer.equations) == len(jaxpr.eqns) else jaxpr.replace(eqns=writer.equations)
 
 
 def kinds_of(equation: Equation, aval: Any) -> list[str]:
-    """What is looked for in a result of an operation."""
+    """What a result of an operation is tested for."""
     card = equation.primitive
     if card.control or not equation.invars:
         return []
@@ -162,42 +162,42 @@ def can_be(kind: str, aval: Any) -> bool:
 @functools.cache
 def _has(kind: str, dtype: Any) -> bool:
     with np.errstate(all="ignore"):
-        number = np.array(np.nan if kind == "nan" else np.inf).astype(dtype).astype(np.complex128)
-    return bool(np.isnan(number) if kind == "nan" else np.isinf(number))
+        special = np.array(np.nan if kind == "nan" else np.inf).astype(dtype).astype(np.complex128)
+    return bool(np.isnan(special) if kind == "nan" else np.isinf(special))
 
 
 class Value(NamedTuple):
-    """A number of a program in which nan or inf is looked for, and where it comes from."""
+    """A value that is tested for nan or inf: of which operation, and which of its results."""
 
     kind: str
     atom: Atom
     operation: str
-    number: int
+    result: int
     equation: Equation | None
 
-    def made(self) -> Made:
+    def described(self) -> Made:
         """What an error says of it."""
         if self.equation is None:
-            return Made(self.kind, self.operation, self.number, None, ())
+            return Made(self.kind, self.operation, self.result, None, ())
         lanes = [lane for lane in self.equation.stack if isinstance(lane, Lane)]
         shape: Any = self.atom.aval.shape  # type: ignore[attr-defined]
-        # A program that was mapped before it was called here has its lanes twice.
+        # What was mapped before it was called here has its lanes twice.
         once = list({(str(lane), lane.size): lane for lane in lanes}.values())
         fitting = (f for f in (lanes, once) if tuple(lane.size for lane in f) == shape[: len(f)])
         names = tuple(str(lane) for lane in next(fitting, []))
-        return Made(self.kind, self.operation, self.number, self.equation.source, names)
+        return Made(self.kind, self.operation, self.result, self.equation.source, names)
 
 
-class Watched:
-    """Collects the numbers to be tested, in groups that one fold tests: those of one shape that a kernel can make
-    together, because none of them needs all of another."""
+class Collector:
+    """Collects the values to be tested, in groups that one reduction tests: those of one shape that a kernel can
+    compute together, because none of them needs all of another."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.groups: dict[Any, list[Value]] = {}
         self.phases: dict[Any, int] = {}
-        # By shape: the trailing axes that the program folds in arrays of that shape. Kernels of whole rows (softmax and
-        # the like) can fold the tests as well, if they do it row by row.
+        # By shape: the trailing axes that the jaxpr reduces in arrays of that shape. Kernels of whole rows (softmax and
+        # the like) can reduce the tests as well, if they do it row by row.
         self.rows: dict[Any, tuple[int, ...]] = {}
 
     def enter(self, equation: Equation) -> None:
@@ -210,23 +210,23 @@ class Watched:
             if axes and axes[0] > 0 and axes == tuple(range(axes[0], len(shape))):
                 self.rows.setdefault(shape, axes)
         silent = allows_nans(equation.stack)
-        for number, v in enumerate(equation.outvars):
+        for i, v in enumerate(equation.outvars):
             self.phases[v] = phase
             if silent:
                 continue
             for kind in kinds_of(equation, v.aval):
                 group = self.groups.setdefault((phase, v.aval.shape), [])  # type: ignore[attr-defined]
-                group.append(Value(kind, v, card.name, number, equation))
+                group.append(Value(kind, v, card.name, i, equation))
 
     def flush(self) -> None:
         """Write the tests of what was collected."""
         for (_, shape), values in sorted(self.groups.items(), key=lambda item: item[0][0]):
-            self.writer.watch(values, self.rows.get(shape, ()))
+            self.writer.trap_nonfinite(values, self.rows.get(shape, ()))
         self.groups, self.rows = {}, {}
 
 
 class Writer:
-    """Appends equations to a program. `known` has the ranges of whole numbers among its arguments."""
+    """Appends equations to a jaxpr. `known` has the ranges of integers among its arguments."""
 
     def __init__(self, known: Mapping[Any, Range] | None = None) -> None:
         self.equations: list[Equation] = []
@@ -298,11 +298,11 @@ class Writer:
 
     # -- nan and inf -----------------------------------------------------------------------------------------------
 
-    def watch(self, values: Sequence[Value], row: tuple[int, ...] = ()) -> None:
-        """A trap for the first nan or infinity in values of one shape, in the order in which they are made; the axes of
-        `row` are folded first.
+    def trap_nonfinite(self, values: Sequence[Value], row: tuple[int, ...] = ()) -> None:
+        """A trap for the first nan or infinity in values of one shape, in the order in which they are computed; the
+        axes of `row` are reduced first.
 
-        Its flag is the greatest of the numbers that `Flags` gives to a value and an element, or 0 where none is bad.
+        Its flag is the greatest code that `Flags` has for a value and an element, or 0 where none is bad.
         """
         last = values[-1].equation
         self.like = NOWHERE if last is None else last
@@ -311,20 +311,20 @@ class Writer:
         flags = Flags(len(values), math.prod(outer), math.prod(shape[len(outer) :]))
         count = np.dtype(np.uint32 if flags.most < 2**32 else np.uint64)
         code: Atom = self.full(0, count, shape)
-        for number, value in enumerate(reversed(values), 1):
-            code = self.make("select_n", self.wrong(value.kind, value.atom), code, self.full(number, count, shape))
+        for i, value in enumerate(reversed(values), 1):
+            code = self.make("select_n", self.wrong(value.kind, value.atom), code, self.full(i, count, shape))
         if shape:
             code = self.largest(code, flags.size + 1, shape, range(len(outer), len(shape)), count, True)
         if outer:
             code = self.largest(code, flags.row, outer, range(len(outer)), count, False)
-        made = tuple(value.made() for value in values)
-        self.trap([code], {"kind": "number", "shape": shape, "flags": flags, "made": made})
+        described = tuple(value.described() for value in values)
+        self.trap([code], {"kind": "number", "shape": shape, "flags": flags, "made": described})
 
     def largest(
         self, code: Atom, step: int, shape: tuple[int, ...], axes: Sequence[int], count: Any, scaled: bool
     ) -> Var:
-        """The greatest over some axes of codes with the number of elements from there to the end, where it is not 0:
-        code * step + that number if `scaled`, else that number * step + code."""
+        """The greatest over some axes of codes with the count of elements from there to the end, where it is not 0:
+        code * step + that count if `scaled`, else that count * step + code."""
         left = self.left(shape, axes, count)
         first, second = (code, left) if scaled else (left, code)
         numbered = self.make("add", self.make("mul", first, make_literal(step, count)), second)
@@ -333,8 +333,8 @@ class Writer:
             "reduce_max", self.make("select_n", found, self.full(0, count, shape), numbered), axes=tuple(axes)
         )
 
-    def full(self, number: int, dtype: Any, shape: tuple[int, ...]) -> Atom:
-        literal = make_literal(number, dtype)
+    def full(self, value: int, dtype: Any, shape: tuple[int, ...]) -> Atom:
+        literal = make_literal(value, dtype)
         return self.make("broadcast_in_dim", literal, shape=shape, broadcast_dimensions=()) if shape else literal
 
     def wrong(self, kind: str, value: Atom) -> Var:
@@ -355,8 +355,8 @@ class Writer:
         stride = 1
         for dimension in reversed(axes):
             if shape[dimension] != 1:
-                place = self.make("iota", dtype=count, shape=shape, dimension=dimension)
-                step = self.make("mul", place, make_literal(stride, count)) if stride != 1 else place
+                index = self.make("iota", dtype=count, shape=shape, dimension=dimension)
+                step = self.make("mul", index, make_literal(stride, count)) if stride != 1 else index
                 total = step if total is None else self.make("add", step, total)
             stride *= shape[dimension]
         if total is None:

@@ -1,4 +1,4 @@
-"""Define what is made of other operations by them."""
+"""Replace composite operations by those that define them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _staged: Memo[Any, Jaxpr] = Memo(1024)
 
 @everywhere
 def decompose(jaxpr: Jaxpr) -> Jaxpr:
-    """Replace operations that are defined by others, and random bits by the cipher of counts.
+    """Replace operations that are defined by others, and random bits by the hash of counts.
 
-    Needs: no calls. Makes: primitives that code is made for.
+    Needs: no calls. Makes: primitives that can be emitted.
     """
     return with_definitions(jaxpr, lambda equation: equation.primitive.definition, identities=True)
 
@@ -33,8 +33,8 @@ def decompose(jaxpr: Jaxpr) -> Jaxpr:
 def with_definitions(
     jaxpr: Jaxpr, definition_for: Callable[[Equation], Callable[..., Any] | None], identities: bool = False
 ) -> Jaxpr:
-    """The program with definitions in the place of equations that have one, and, where it is asked for, operands in
-    that of identities."""
+    """The jaxpr with the definitions of equations that have one, and with operands in place of `identities`, where that
+    is asked for."""
     equations: list[Equation] = []
     renamed: dict[Any, Atom] = {}
     constants: Constants | None = None
@@ -51,8 +51,8 @@ def with_definitions(
             continue
         if constants is None:
             constants = constants_of(jaxpr)
-        program = staged(definition, equation)
-        results = copy_equations(program, equation, equation.invars, equations, constants)
+        body = staged(definition, equation)
+        results = copy_equations(body, equation, equation.invars, equations, constants)
         for var, atom in zip(equation.outvars, results, strict=True):
             if not atom.aval.matches(var.aval):
                 raise InternalError(
@@ -73,7 +73,7 @@ def with_definitions(
 
 
 def staged(definition: Callable[..., Any], equation: Equation) -> Jaxpr:
-    """The definition as a program of primitives, remembered where the parameters can be looked up."""
+    """The definition as a jaxpr of primitives, cached where the parameters can be looked up."""
     types = tuple(a.aval for a in equation.invars)
     try:
         key = (equation.primitive, types, params_key(equation.params), config.key())
@@ -84,17 +84,17 @@ def staged(definition: Callable[..., Any], equation: Equation) -> Jaxpr:
 
 
 def stage_definition(definition: Callable[..., Any], types: Sequence[Type], equation: Equation) -> Jaxpr:
-    """Trace a definition, open the calls in it, and define what it is made of in turn."""
+    """Trace a definition, inline the calls in it, and decompose its equations too."""
 
     def function(*args: Any) -> Sequence[Any]:
-        made = definition(*args, **equation.params)
-        return made if isinstance(made, (list, tuple)) else [made]
+        results = definition(*args, **equation.params)
+        return results if isinstance(results, (list, tuple)) else [results]
 
     before = context.stack
     context.stack = ()
     try:
-        program = inline(stage_closed(function, types, name=equation.primitive.name))
+        body = inline(stage_closed(function, types, name=equation.primitive.name))
     finally:
         context.stack = before
-    # The lines in a definition are not the user's: copies get that of the equation they stand for.
-    return decompose(program.replace(eqns=[e.replace(source=None) for e in program.eqns]))
+    # The lines in a definition are not the user's: copies get that of the equation they replace.
+    return decompose(body.replace(eqns=[e.replace(source=None) for e in body.eqns]))

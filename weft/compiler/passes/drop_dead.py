@@ -9,25 +9,24 @@ from weft.ir.jaxpr import drop_dead as live_part
 
 @everywhere
 def drop_dead(jaxpr: Jaxpr) -> Jaxpr:
-    """Remove equations that no result and no effect needs, and shrink carried programs. Needs: any. Keeps: its form."""
-    program = jaxpr
+    """Remove equations that no result and no effect needs, and shrink sub-jaxprs. Needs: any. Keeps: its form."""
     while True:
-        smaller = with_originals(live_part(program, [True] * len(program.outvars))[0], program)
-        if same_equations(smaller, program):
-            smaller = program
+        smaller = with_originals(live_part(jaxpr, [True] * len(jaxpr.outvars))[0], jaxpr)
+        if same_equations(smaller, jaxpr):
+            smaller = jaxpr
         shrunk = without_unread_operands(smaller)
         if shrunk is smaller:
             return smaller
-        program = shrunk
+        jaxpr = shrunk
 
 
-def with_originals(smaller: Jaxpr, program: Jaxpr) -> Jaxpr:
-    """Equations that were made anew, but have all their operands and results, as they were: their carried programs have
-    been cleaned before, and nothing else changed."""
-    known = set(map(id, program.eqns))
+def with_originals(smaller: Jaxpr, jaxpr: Jaxpr) -> Jaxpr:
+    """New equations that still have all their operands and results, as they were before: their sub-jaxprs have been
+    cleaned already, and nothing else changed."""
+    known = set(map(id, jaxpr.eqns))
     if all(id(e) in known for e in smaller.eqns):
         return smaller
-    defining = {e.outvars[0]: e for e in program.eqns if e.outvars}
+    defining = {e.outvars[0]: e for e in jaxpr.eqns if e.outvars}
 
     def original(equation: Equation) -> Equation:
         if id(equation) in known or not equation.outvars:
@@ -49,18 +48,18 @@ def same_equations(first: Jaxpr, second: Jaxpr) -> bool:
 
 
 def without_unread_operands(jaxpr: Jaxpr) -> Jaxpr:
-    """Carried programs without arguments that they do not read, though all their results are needed."""
+    """Sub-jaxprs without arguments that they do not read, though all their results are needed."""
     changed: dict[int, Equation] = {}
-    for number, equation in enumerate(jaxpr.eqns):
+    for i, equation in enumerate(jaxpr.eqns):
         if not equation.primitive.higher_order:
             continue
         smaller = equation.primitive.live_operands([True] * len(equation.outvars), equation.params)
         if smaller is None or all(smaller[0]):
             continue
-        used, params, made = smaller
+        used, params, computed = smaller
         operands = [a for a, u in zip(equation.invars, used, strict=True) if u]
-        results = [v for v, m in zip(equation.outvars, made, strict=True) if m]
-        changed[number] = equation.replace(invars=operands, outvars=results, params=params)
+        results = [v for v, c in zip(equation.outvars, computed, strict=True) if c]
+        changed[i] = equation.replace(invars=operands, outvars=results, params=params)
     if not changed:
         return jaxpr
-    return jaxpr.replace(eqns=[changed.get(number, e) for number, e in enumerate(jaxpr.eqns)])
+    return jaxpr.replace(eqns=[changed.get(i, e) for i, e in enumerate(jaxpr.eqns)])

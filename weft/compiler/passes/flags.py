@@ -1,9 +1,9 @@
-"""Have a program compute, beside its results, whether a check of it found something: one flag, looked at in the end.
+"""Have a program compute, beside its results, whether a check of it found something: one flag, read at the end.
 
 That is how checked programs run. What was found, and where, is told by the same program with a trap for each check
-(`checks.py`), which runs on the same arguments after the flag was set. So here nothing is counted, numbered or kept in
-memory for an error, loops carry the flag instead of stopping, and fewer numbers are looked at: a nan that must show in
-a number that is looked at anyway is found there.
+(`checks.py`), which runs on the same arguments after the flag was set. So here nothing is counted or stored in memory
+for an error, loops carry the flag instead of stopping, and fewer values are tested: a nan that must show in a value
+that is tested anyway is found there.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from weft.primitives.movement.scatter import Scatter, window_sizes
 _FLAG = array_type((), np.dtype(np.bool_))
 _COUNT = np.dtype(np.uint8)
 Ranges = tuple[Range | None, ...]
-# Operations between what a loop gets a slice of and a check: so many are done for all turns at once.
+# At most so many operations between a slice that a loop gets and a check are done for all iterations at once.
 LONGEST_CHAIN = 16
 
 
 def insert_flags(jaxpr: Jaxpr) -> Jaxpr:
-    """Make one trap of all checks of a program, and of the tests of its numbers. Needs: no calls. Keeps: its form."""
+    """Make one trap of all checks of a jaxpr, and of the tests of its values. Needs: no calls. Keeps: its form."""
     flagged = with_flag(jaxpr, (None,) * len(jaxpr.invars), outermost=True)
     if flagged is None:
         return unchecked(jaxpr)
@@ -56,39 +56,39 @@ def insert_flags(jaxpr: Jaxpr) -> Jaxpr:
 def with_flag(
     jaxpr: Jaxpr, ranges: Ranges, *, outermost: bool = False, shown: frozenset[int] = frozenset()
 ) -> Jaxpr | None:
-    """The program with one more result, whether something was found in it; None if nothing can be. `ranges` are those
-    of whole numbers among its arguments; nobody has to look for a nan in the results numbered in `shown`."""
+    """The jaxpr with one more result, whether something was found in it; None if nothing can be. `ranges` are those of
+    integers among its arguments; the results with an index in `shown` need no test for nan."""
     return jaxpr.cached(
         ("with_flag", config.key(), ranges, outermost, shown),
-        lambda: _Flagged(jaxpr, ranges, outermost, shown).program(),
+        lambda: _Flagged(jaxpr, ranges, outermost, shown).flagged(),
     )
 
 
 def uncovered(jaxpr: Jaxpr, outermost: bool, shown: frozenset[int]) -> set[Any]:
-    """The values in which a nan has to be looked for: where it does not show in another one that is looked at."""
+    """The values that must be tested for nan: where it does not show in another one that is tested."""
     wanted: set[Any] = set()
     shows: set[Any] = {jaxpr.outvars[n] for n in shown}  # a nan in these is found elsewhere
     results = {v for v in jaxpr.outvars if type(v) is Var} if outermost and config.debug_nans else set()
     for equation in reversed(jaxpr.eqns):
         silent = allows_nans(equation.stack)
         lasting = lasting_carries(equation) if equation.primitive is scan else frozenset()
-        for number, v in enumerate(equation.outvars):
-            looked_at = (not silent and "nan" in kinds_of(equation, v.aval)) or v in results or number in lasting
+        for i, v in enumerate(equation.outvars):
+            looked_at = (not silent and "nan" in kinds_of(equation, v.aval)) or v in results or i in lasting
             if looked_at and v not in shows and can_be("nan", v.aval):
                 wanted.add(v)
             if not looked_at and v not in shows:
                 continue
-            if number in lasting:
-                shows.add(equation.invars[equation.params["num_consts"] + number])
+            if i in lasting:
+                shows.add(equation.invars[equation.params["num_consts"] + i])
             elif len(equation.outvars) == 1 and can_be("nan", v.aval):
-                shows.update(_kept_operands(equation))
-    given = [v for v in dict.fromkeys(jaxpr.invars) if v in results and v not in shows and can_be("nan", v.aval)]
-    return wanted.union(given)
+                shows.update(_nan_operands(equation))
+    arguments = [v for v in dict.fromkeys(jaxpr.invars) if v in results and v not in shows and can_be("nan", v.aval)]
+    return wanted.union(arguments)
 
 
 def lasting_carries(loop: Equation) -> frozenset[int]:
-    """The carries of a loop of at least one turn that are looked at and in which a nan stays: it is enough to look for
-    it after the last turn."""
+    """The carries of a loop of at least one iteration that are tested and in which a nan stays: one test after the last
+    iteration is enough."""
     params = loop.params
     if type(params["length"]) is not int or params["length"] < 1:
         return frozenset()
@@ -104,24 +104,24 @@ def _lasts(body: Jaxpr, argument: int, result: int) -> bool:
     before, after = body.invars[argument], body.outvars[result]
     if not can_be("nan", before.aval) or not checks_for_nans():
         return False
-    made = next((e for e in body.eqns if after in e.outvars), None)
-    if made is None or allows_nans(made.stack) or "nan" not in kinds_of(made, after.aval):
+    last_equation = next((e for e in body.eqns if after in e.outvars), None)
+    if last_equation is None or allows_nans(last_equation.stack) or "nan" not in kinds_of(last_equation, after.aval):
         return False
     reached: set[Any] = {after}
     for equation in reversed(body.eqns):
         if len(equation.outvars) == 1 and equation.outvars[0] in reached and can_be("nan", equation.outvars[0].aval):
-            reached.update(_kept_operands(equation))
+            reached.update(_nan_operands(equation))
     return before in reached
 
 
-def _kept_operands(equation: Equation) -> list[Atom]:
+def _nan_operands(equation: Equation) -> list[Atom]:
     """The operands of which every nan becomes one of the result."""
     found = positions(equation.primitive.nan_operands(equation.params), len(equation.invars))
     return [equation.invars[i] for i in found if can_be("nan", equation.invars[i].aval)]
 
 
 class _Flagged:
-    """A program while its flag is put in."""
+    """A jaxpr while its flag is put in."""
 
     def __init__(self, jaxpr: Jaxpr, ranges: Ranges, outermost: bool, shown: frozenset[int]) -> None:
         self.jaxpr = jaxpr
@@ -134,11 +134,11 @@ class _Flagged:
         self.absorbed = absorbed_checks(jaxpr) if any(e.primitive is check for e in jaxpr.eqns) else {}
         self.noting: set[Equation] = set()
         self.results = set(jaxpr.outvars) if outermost and config.debug_nans else set()
-        # By shape: the trailing axes that the program folds in arrays of that shape, so that kernels of whole rows
-        # (softmax and the like) can fold the tests as well.
+        # By shape: the trailing axes that the jaxpr reduces in arrays of that shape, so that kernels of whole rows
+        # (softmax and the like) can reduce the tests as well.
         self.rows: dict[Any, tuple[int, ...]] = {}
 
-    def program(self) -> Jaxpr | None:
+    def flagged(self) -> Jaxpr | None:
         for equation in self.jaxpr.eqns:
             self.note_rows(equation)
         for v in self.jaxpr.invars:
@@ -169,28 +169,28 @@ class _Flagged:
         if equation.primitive.control:
             _INSIDE[equation.primitive](self, equation)
         else:
-            # What folds two elements and the like is part of a kernel.
-            inside = any(CHECK in program.effects for program in subjaxprs(equation.params))
+            # What reduces two elements and the like is part of a kernel.
+            inside = any(CHECK in inner.effects for inner in subjaxprs(equation.params))
             self.writer.keep(without_checks(equation) if inside else equation)
         for v in equation.outvars:
             self.test(v)
 
     def scatter(self, equation: Equation) -> bool:
         """A scatter that has a flag, if it has something to find: windows that do not lie in the operand, and where
-        that takes less than looking at the whole of what it makes, a nan."""
-        (made,) = equation.outvars
+        that takes less than testing the whole result, a nan."""
+        (result,) = equation.outvars
         outside = equation in self.noting
-        small = 2 * _size(made) < _size(equation.invars[2])
-        nan = made in self.wanted and made not in self.results and not small
+        small = 2 * _size(result) < _size(equation.invars[2])
+        nan = result in self.wanted and result not in self.results and not small
         if not outside and not nan:
             return False
         self.writer.like = equation
         params = {**equation.params, "card": equation.primitive.name, "outside": outside, "nan": nan}
         flagged = new_equation(lookup("scatter_flagged"), equation.invars, params, equation)
         self.flags.append(flagged.outvars[1])
-        self.writer.keep(flagged.replace(outvars=(made, flagged.outvars[1])))
+        self.writer.keep(flagged.replace(outvars=(result, flagged.outvars[1])))
         if not nan:
-            self.test(made)
+            self.test(result)
         return True
 
     def note_rows(self, equation: Equation) -> None:
@@ -200,7 +200,7 @@ class _Flagged:
                 self.rows.setdefault(shape, axes)
 
     def test(self, v: Var) -> None:
-        """Look for a nan in a value, if it has to be."""
+        """Test a value for nan, if it must be."""
         if v not in self.wanted:
             return
         defined = self.writer.defined.get(v)
@@ -210,7 +210,7 @@ class _Flagged:
         make = self.writer.make
         flag = self.writer.wrong("nan", v)
         if row := self.rows.get(shape, ()):
-            # Folds of rows and of all are two operations that do not become one, so that the first stays with the rows.
+            # Reductions of rows and of all are two operations that do not merge, so that the first stays with the rows.
             rows = make("convert_element_type", make("reduce_or", flag, axes=row), new_dtype=_COUNT)
             most = make("reduce_max", rows, axes=tuple(range(len(shape) - len(row))))
             flag = make("gt", most, make_literal(0, _COUNT))
@@ -227,7 +227,7 @@ class _Flagged:
     # -- loops and branches ----------------------------------------------------------------------------------------
 
     def ranges(self, atoms: Sequence[Atom]) -> Ranges:
-        """What is known of operands that a program gets as they are."""
+        """What is known of operands that a sub-jaxpr gets as they are."""
         return tuple([self.range_of(a) for a in atoms])
 
     def range_of(self, atom: Atom) -> Range | None:
@@ -256,8 +256,8 @@ class _Flagged:
         constants, first = params["num_consts"], params["num_consts"] + params["num_carry"]
         counters = [self.counted(equation, n) for n in range(params["num_carry"])]
         known = (*self.ranges(operands[:constants]), *counters, *self.ranges(operands[first:]))
-        program = self.without_checks_of_slices(equation)
-        body = with_flag(program, known, shown=lasting_carries(equation))
+        unflagged = self.without_checks_of_slices(equation)
+        body = with_flag(unflagged, known, shown=lasting_carries(equation))
         if body is None:
             self.keep_silent(equation)
             return
@@ -268,7 +268,8 @@ class _Flagged:
         self.keep_as(equation, operands, [*carry, self.carried(), *rest], params)
 
     def without_checks_of_slices(self, equation: Equation) -> Jaxpr:
-        """The body of a loop without the checks of what is made of slices alone: here the whole is checked at once."""
+        """The body of a loop without the checks of what is computed from slices alone: here the whole is checked at
+        once."""
         body, operands, length = equation.params["jaxpr"], equation.invars, equation.params["length"]
         if type(length) is not int or length < 1:
             return body
@@ -276,42 +277,42 @@ class _Flagged:
         whole: dict[Any, Atom] = dict(zip(body.invars[first:], operands[first:], strict=True))
         scalars = {v: a for v, a in zip(body.invars[:constants], operands[:constants], strict=True) if not _shape(v)}
         defined = {v: e for e in body.eqns for v in e.outvars}
-        kept = []
+        remaining = []
         for inner in body.eqns:
             chain = None
             if inner.primitive is check and len(inner.invars) == 1:
                 chain = chain_of(inner.invars[0], defined, whole, scalars)
             if chain is None:
-                kept.append(inner)
+                remaining.append(inner)
                 continue
             for link in chain:
                 self.writer.like = link
-                given = [whole.get(a) or scalars.get(a) or a for a in link.invars]
-                whole[link.outvars[0]] = self.writer.make(link.primitive.name, *given, **link.params)
+                args = [whole.get(a) or scalars.get(a) or a for a in link.invars]
+                whole[link.outvars[0]] = self.writer.make(link.primitive.name, *args, **link.params)
             flag = self.writer.flag_of(inner.replace(invars=(whole[inner.invars[0]],)))
             if flag is not None:
                 self.flags.append(flag)
-        return body if len(kept) == len(body.eqns) else body.replace(eqns=kept)
+        return body if len(remaining) == len(body.eqns) else body.replace(eqns=remaining)
 
-    def counted(self, equation: Equation, number: int) -> Range | None:
-        """The range of a carry that grows by the same in every turn."""
+    def counted(self, equation: Equation, i: int) -> Range | None:
+        """The range of a carry that grows by the same in every iteration."""
         params = equation.params
-        body, start = params["jaxpr"], equation.invars[params["num_consts"] + number]
-        before, after = body.invars[params["num_consts"] + number], body.outvars[number]
+        body, start = params["jaxpr"], equation.invars[params["num_consts"] + i]
+        before, after = body.invars[params["num_consts"] + i], body.outvars[i]
         limits = limits_of(start.aval)
         if limits is Range.EVERYTHING or type(params["length"]) is not int:
             return None
-        from_start, turns = self.writer.bounds.of(start), max(params["length"] - 1, 0)
+        from_start, iterations = self.writer.bounds.of(start), max(params["length"] - 1, 0)
         step = 0
         if after is not before:
-            made = next((e for e in body.eqns if after in e.outvars), None)
-            if made is None or made.primitive.name != "add" or before not in made.invars:
+            added = next((e for e in body.eqns if after in e.outvars), None)
+            if added is None or added.primitive.name != "add" or before not in added.invars:
                 return None
-            other = made.invars[1 if made.invars[0] is before else 0]
+            other = added.invars[1 if added.invars[0] is before else 0]
             if type(other) is not Literal:
                 return None
             step = int(other.val)
-        last = from_start + step * turns
+        last = from_start + step * iterations
         whole = Range(min(from_start.lower, last.lower), max(from_start.upper, last.upper))
         return whole if whole.within(limits) and whole != limits else None
 
@@ -335,11 +336,11 @@ class _Flagged:
             self.keep_silent(equation)
             return
         none = make_literal(False, np.bool_)
-        made = []
+        new_branches = []
         for branch, new in zip(branches, flagged, strict=True):
             silent = unchecked(branch)
-            made.append(silent.replace(outvars=[*silent.outvars, none]) if new is None else new)
-        self.keep_as(equation, operands, [*equation.outvars, self.carried()], {"branches": tuple(made)})
+            new_branches.append(silent.replace(outvars=[*silent.outvars, none]) if new is None else new)
+        self.keep_as(equation, operands, [*equation.outvars, self.carried()], {"branches": tuple(new_branches)})
 
     def while_(self, equation: Equation) -> None:
         """A loop that ends when something is found: it may be what keeps it going."""
@@ -363,8 +364,8 @@ class _Flagged:
         self.keep_as(equation, (*operands, *[make_literal(False, np.bool_) for _ in flags]), results, params)
         if condition is not None:
             # What the condition found has no way out of the loop, but it ended it: so it is found once more.
-            given = (*operands[:first], *equation.outvars)
-            *_, flag = copy_equations(condition, equation, given, self.writer.equations, self.constants)
+            args = (*operands[:first], *equation.outvars)
+            *_, flag = copy_equations(condition, equation, args, self.writer.equations, self.constants)
             self.flags.append(flag)
 
 
@@ -400,24 +401,24 @@ def absorbed_checks(jaxpr: Jaxpr) -> dict[Equation, Equation]:
 
 
 def components_of(equation: Equation, defined: Mapping[Any, Equation]) -> list[tuple[Atom, Range]]:
-    """The numbers that the index vectors of a scatter are put together of, as the user wrote them, each with the range
-    in which a window lies in the operand."""
+    """The indices of which the index vectors of a scatter consist, as the user wrote them, each with the range in which
+    a window lies in the operand."""
     operand, indices, updates = equation.invars
-    shape, numbers = _shape(operand), equation.params["dimension_numbers"]
-    sizes = window_sizes(len(shape), _shape(updates), numbers)
-    made = defined.get(indices)
+    shape, dimension_numbers = _shape(operand), equation.params["dimension_numbers"]
+    sizes = window_sizes(len(shape), _shape(updates), dimension_numbers)
+    source = defined.get(indices)
     parts: Sequence[Atom] = (indices,)
-    if made is not None and made.primitive.name == "concatenate":
-        if made.params["dimension"] != len(_shape(indices)) - 1 or any(_shape(a)[-1] != 1 for a in made.invars):
+    if source is not None and source.primitive.name == "concatenate":
+        if source.params["dimension"] != len(_shape(indices)) - 1 or any(_shape(a)[-1] != 1 for a in source.invars):
             return []
-        parts = made.invars
-    starts = numbers.scatter_dims_to_operand_dims
+        parts = source.invars
+    starts = dimension_numbers.scatter_dims_to_operand_dims
     if len(parts) != len(starts) or not all(type(shape[d]) is int and type(sizes[d]) is int for d in starts):
         return []
     found = []
     for part, d in zip(parts, starts, strict=True):
-        while (made := defined.get(part)) is not None and made.primitive.name in ("broadcast_in_dim", "reshape"):
-            part = made.invars[0]
+        while (source := defined.get(part)) is not None and source.primitive.name in ("broadcast_in_dim", "reshape"):
+            part = source.invars[0]
         if (written := unwrapped(part, shape[d], defined)) is None:
             found.append((part, Range(0, shape[d] - sizes[d])))
         elif sizes[d] == 1:
@@ -442,8 +443,9 @@ def unwrapped(value: Atom, size: int, defined: Mapping[Any, Equation]) -> Atom |
 def chain_of(
     value: Atom, defined: Mapping[Any, Equation], whole: Mapping[Any, Atom], scalars: Mapping[Any, Atom]
 ) -> list[Equation] | None:
-    """The elementwise operations that make a value in a turn of a loop of slices of arrays, and of scalars that are the
-    same in every turn; in order, without those that were done for the whole. None if there are others."""
+    """The elementwise operations that compute a value in an iteration of a loop from slices of arrays, and from scalars
+    that are the same in every iteration; in order, without those that were done for the whole. None if there are
+    others."""
     needed: dict[Equation, None] = {}
     waiting = [value]
     while waiting:

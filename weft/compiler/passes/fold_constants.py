@@ -1,4 +1,4 @@
-"""Compute what is known."""
+"""Constant folding: compute what is known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.ir.primitive import lookup
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.movement.shape import broadcast_in_dim
 
-# Results of more elements are computed when the program runs: constants take room, and time to make.
+# Results of more elements are computed when the program runs: constants take memory, and time to compute.
 LARGEST = 64
 
 
@@ -28,12 +28,12 @@ def fold_constants(jaxpr: Jaxpr) -> Jaxpr:
 
     Needs: the canonical form. Keeps: it. Effects and random keys are left alone.
     """
-    return Folding(jaxpr).run()
+    return Folder(jaxpr).run()
 
 
-class Folding:
-    """One walk over a program. `known` holds the arrays of small constants, `uniform` the literal of which a value is
-    copies."""
+class Folder:
+    """One pass over a jaxpr. `known` holds the arrays of small constants, `uniform` the literals that values are
+    broadcasts of."""
 
     def __init__(self, jaxpr: Jaxpr):
         self.jaxpr = jaxpr
@@ -54,7 +54,7 @@ class Folding:
                 equation = with_renamed(equation, self.renamed)
             if equation.primitive.higher_order and is_decided(equation):
                 todo.extend(reversed(self.open_branch(equation)))
-            elif not self.fold(equation):
+            elif not self.evaluate(equation):
                 self.equations.append(equation)
                 if equation.primitive is broadcast_in_dim and type(equation.invars[0]) is Literal:
                     self.uniform[equation.outvars[0]] = equation.invars[0]
@@ -77,21 +77,21 @@ class Folding:
         self.renamed.update(zip(equation.outvars, results, strict=True))
         return opened
 
-    def fold(self, equation: Equation) -> bool:
+    def evaluate(self, equation: Equation) -> bool:
         """Replace the equation by its value, if it is known and small."""
-        given = equation.invars
-        for atom in given:
+        invars = equation.invars
+        for atom in invars:
             if type(atom) is Var and atom not in self.known and atom not in self.uniform:
                 return False
         card = equation.primitive
-        if not given or not card.foldable or equation.effects or not is_exact(equation):
+        if not invars or not card.foldable or equation.effects or not is_exact(equation):
             return False
-        if not is_number(equation.outvars[0]):
+        if not is_numeric(equation.outvars[0]):
             return False
-        if card.pointwise and all(type(a) is Literal or a in self.uniform for a in given):
-            values = evaluated(equation, [a.val if type(a) is Literal else self.uniform[a].val for a in given])
-        elif all(is_small(a) for a in (*given, equation.outvars[0])):
-            values = evaluated(equation, [self.array(a) for a in given])
+        if card.pointwise and all(type(a) is Literal or a in self.uniform for a in invars):
+            values = evaluated(equation, [a.val if type(a) is Literal else self.uniform[a].val for a in invars])
+        elif all(is_small(a) for a in (*invars, equation.outvars[0])):
+            values = evaluated(equation, [self.array(a) for a in invars])
         else:
             return False
         for var, value in zip(equation.outvars, values, strict=True):
@@ -105,18 +105,18 @@ class Folding:
         return np.full(atom.aval.shape, self.uniform[atom].val) if found is None else found  # type: ignore[attr-defined]
 
     def define(self, equation: Equation, var: Var, value: np.ndarray) -> None:
-        """Let a value stand for a result of an equation: a literal, copies of one, or a constant."""
+        """Replace a result of an equation by its value: a literal, a broadcast of one, or a constant."""
         aval: Any = var.aval
         if not value.shape:
-            number = make_literal(value, aval.dtype)
+            scalar = make_literal(value, aval.dtype)
             if not aval.shape:
-                self.renamed[var] = number
+                self.renamed[var] = scalar
                 return
             params = {"shape": aval.shape, "broadcast_dimensions": ()}
-            spread = new_equation(lookup("broadcast_in_dim"), [number], params, equation)
-            self.equations.append(spread)
-            self.renamed[var] = spread.outvars[0]
-            self.uniform[spread.outvars[0]] = number
+            broadcast = new_equation(lookup("broadcast_in_dim"), [scalar], params, equation)
+            self.equations.append(broadcast)
+            self.renamed[var] = broadcast.outvars[0]
+            self.uniform[broadcast.outvars[0]] = scalar
             return
         constant = Var(array_type(aval.shape, aval.dtype))
         self.constants[id(value)] = (constant, value)
@@ -130,30 +130,30 @@ def is_decided(equation: Equation) -> bool:
     return card.exclusive and type(equation.invars[0]) is Literal
 
 
-def is_number(atom: Atom) -> bool:
-    """Not a key, nor a tape."""
+def is_numeric(atom: Atom) -> bool:
+    """Whether it is an array of numbers: not of keys, nor a tape."""
     return (
         isinstance(atom.aval, ArrayType) and isinstance(atom.aval.dtype, np.dtype) and atom.aval.dtype != dtypes.float0
     )
 
 
 def is_small(atom: Atom) -> bool:
-    if not is_number(atom):
+    if not is_numeric(atom):
         return False
     shape = atom.aval.shape  # type: ignore[attr-defined]
     return all(type(d) is int for d in shape) and math.prod(shape) <= LARGEST
 
 
 def is_exact(equation: Equation) -> bool:
-    """Whether NumPy gives an operation's bits, or the code for one elementwise operation, which any program may run: an
-    order of sums belongs to a kernel."""
+    """Whether NumPy computes an operation's bits, or the code for one elementwise operation, which any jaxpr may run:
+    an order of sums belongs to a kernel."""
     if equation.primitive.pointwise:
         return True
     return equation.primitive.exact([a.aval for a in equation.invars], equation.params)
 
 
 def evaluated(equation: Equation, operands: list[Any]) -> list[np.ndarray]:
-    """The values of an equation with the bits that compiled code gives, in memory of their own."""
+    """The values of an equation with the bits of compiled code, in memory of their own."""
     card, params = equation.primitive, equation.params
     if card.exact([a.aval for a in equation.invars], params):
         with np.errstate(all="ignore"):

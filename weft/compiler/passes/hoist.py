@@ -1,8 +1,8 @@
-"""Work that is the same in every turn of a loop goes in front of it.
+"""Loop-invariant code motion: what is the same in every iteration of a loop is computed before it.
 
-What only depends on constants of a loop (operands that its turns share, and carries that it hands on as they are) is
-computed once, if that is worth a value in memory: contractions, folds, functions. What is cheap stays inside, where it
-costs no trip to memory, and goes along in front only where something expensive needs it.
+What only depends on constants of a loop (operands that its iterations share, and carries that it does not change) is
+computed once, if that is worth a value in memory: contractions, reductions, functions. What is cheap stays inside,
+where it costs no trip to memory, and is hoisted only where something expensive needs it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.primitives.control.repeat import repeat
 from weft.primitives.control.scan import scan
 from weft.primitives.control.while_loop import while_
 
-# A value of at most this many bytes stays in the cache, whatever it was made from.
+# A value of at most this many bytes stays in the cache, whatever it was computed from.
 SMALL = 1 << 16
 # More bytes than this for each byte that is read are a broadcast, unless each element takes that many flops.
 GROWTH, FLOPS = 2, 16
@@ -31,64 +31,64 @@ GROWTH, FLOPS = 2, 16
 
 @everywhere
 def hoist(jaxpr: Jaxpr, target: Target) -> Jaxpr:
-    """Move equations that are the same in every turn out of loops. Needs: any. Keeps: its form.
+    """Hoist equations that are the same in every iteration out of loops. Needs: any. Keeps: its form.
 
-    Equations with effects, barriers, callbacks and tapes stay. A loop that has no turns wastes what was moved, which
-    is at most a part of one turn; so inner loops are moved only if they are known to end.
+    Equations with effects, barriers, callbacks and tapes stay. A loop that has no iterations wastes what was hoisted,
+    which is at most a part of one iteration; so inner loops are hoisted only if they are known to end.
     """
     equations: list[Equation] = []
     for equation in jaxpr.eqns:
-        move = _LOOPS.get(equation.primitive)
-        equations.extend((equation,) if move is None else move(equation, target))
+        hoist_from = _LOOPS.get(equation.primitive)
+        equations.extend((equation,) if hoist_from is None else hoist_from(equation, target))
     if len(equations) == len(jaxpr.eqns):
         return jaxpr
     return merge_equal(jaxpr.replace(eqns=equations))
 
 
-class Moved(NamedTuple):
-    """A loop's body without what was moved: its further constants, their values outside, and the equations there."""
+class Hoisted(NamedTuple):
+    """A loop's body without what was hoisted: its further constants, their values outside, and the equations there."""
 
-    program: Jaxpr
+    body: Jaxpr
     constants: list[Var]
     operands: list[Var]
     outside: list[Equation]
 
 
-def moved(program: Jaxpr, shared: dict[Var, Atom], caller: Equation, target: Target) -> Moved | None:
-    """Take apart a body whose arguments in `shared` are the same in every turn; None if nothing is to be moved."""
-    program = with_split_scans(program, shared, target)
-    chosen = choose(program, shared, target)
+def hoisted(body: Jaxpr, shared: dict[Var, Atom], caller: Equation, target: Target) -> Hoisted | None:
+    """Take apart a body whose arguments in `shared` are the same in every iteration; None if nothing is hoisted."""
+    body = with_split_scans(body, shared, target)
+    chosen = choose(body, shared, target)
     if not chosen:
         return None
-    needed = closure(program, chosen)
-    inside = [e for n, e in enumerate(program.eqns) if n not in chosen]
-    # What went along, but is read inside too, is computed at both places.
-    for number in sorted(needed - chosen, reverse=True):
-        made = program.eqns[number].outvars
-        if not is_read(made, inside, program.outvars):
-            inside = [e for e in inside if e is not program.eqns[number]]
+    needed = closure(body, chosen)
+    inside = [e for k, e in enumerate(body.eqns) if k not in chosen]
+    # What is needed outside, but is read inside too, is computed twice.
+    for i in sorted(needed - chosen, reverse=True):
+        results = body.eqns[i].outvars
+        if not is_read(results, inside, body.outvars):
+            inside = [e for e in inside if e is not body.eqns[i]]
     names: dict[Any, Atom] = dict(shared)
-    outside = [copied(program.eqns[n], names, caller) for n in sorted(needed)]
-    read = {a for e in inside for a in e.invars} | set(program.outvars)
-    constants = [v for n in sorted(chosen) for v in program.eqns[n].outvars if v in read]
+    outside = [copied(body.eqns[k], names, caller) for k in sorted(needed)]
+    read = {a for e in inside for a in e.invars} | set(body.outvars)
+    constants = [v for k in sorted(chosen) for v in body.eqns[k].outvars if v in read]
     operands: list[Any] = [names[v] for v in constants]
-    return Moved(program.replace(eqns=inside), constants, operands, outside)
+    return Hoisted(body.replace(eqns=inside), constants, operands, outside)
 
 
-def choose(program: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
-    """The equations to be moved for their own sake."""
+def choose(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
+    """The equations to be hoisted for their own sake."""
     same: set[Any] = set(shared)
     chosen: set[int] = set()
     outside: set[Any] = set()
-    for number, equation in enumerate(program.eqns):
+    for i, equation in enumerate(body.eqns):
         if not is_movable(equation) or not all(type(a) is Literal or a in same for a in equation.invars):
             continue
         same.update(equation.outvars)
-        made = sum(bytes_of(v.aval) for v in equation.outvars)
+        size = sum(bytes_of(v.aval) for v in equation.outvars)
         before = sum(bytes_of(a.aval) for a in {*equation.invars} if a in outside)
-        # What is made of moved values and no larger than they are saves work for nothing.
-        if 0 < made <= before or is_worth_memory(equation, made, target):
-            chosen.add(number)
+        # What is computed from hoisted values and no larger than they are saves work for nothing.
+        if 0 < size <= before or is_worth_memory(equation, size, target):
+            chosen.add(i)
             outside.update(equation.outvars)
     return chosen
 
@@ -112,15 +112,15 @@ def is_expensive(equation: Equation, target: Target) -> bool:
     return properties.role in (HERO, LIBRARY, LOOKUP, CONTROL)
 
 
-def is_worth_memory(equation: Equation, made: int, target: Target) -> bool:
-    """Whether a expensive value is worth what it takes in memory."""
+def is_worth_memory(equation: Equation, size: int, target: Target) -> bool:
+    """Whether a value is expensive, and worth its memory."""
     if not is_expensive(equation, target):
         return False
-    if made <= SMALL or made <= GROWTH * sum(bytes_of(a.aval) for a in {*equation.invars}):
+    if size <= SMALL or size <= GROWTH * sum(bytes_of(a.aval) for a in {*equation.invars}):
         return True
     if equation.primitive is scan:
-        return 2 * scan_flops(equation, target) >= made
-    return equation_flops(equation) >= FLOPS * made
+        return 2 * scan_flops(equation, target) >= size
+    return equation_flops(equation) >= FLOPS * size
 
 
 def scan_flops(equation: Equation, target: Target) -> float:
@@ -138,24 +138,24 @@ def scan_flops(equation: Equation, target: Target) -> float:
 # ------------------------------------------------------------------------------------------------------ scans in loops
 
 
-def with_split_scans(program: Jaxpr, shared: dict[Var, Atom], target: Target) -> Jaxpr:
-    """The program with scans that do some of their work in every turn of the loop around, taken apart into that work
-    and the rest. (The product of a Hessian with a vector is such a scan where only the vector differs.)"""
+def with_split_scans(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> Jaxpr:
+    """The body with scans that do the same work in every iteration of the loop around, split into that work and the
+    rest. (The product of a Hessian with a vector is such a scan where only the vector differs.)"""
     same: set[Any] = set(shared)
     equations: list[Equation] = []
-    for equation in program.eqns:
-        made = [equation]
+    for equation in body.eqns:
+        parts = [equation]
         if equation.primitive is scan and is_movable(equation):
-            made = split(equation, [type(a) is not Literal and a not in same for a in equation.invars], target)
-        for each in made:
+            parts = split(equation, [type(a) is not Literal and a not in same for a in equation.invars], target)
+        for each in parts:
             if is_movable(each) and all(type(a) is Literal or a in same for a in each.invars):
                 same.update(each.outvars)
-        equations.extend(made)
-    return program if len(equations) == len(program.eqns) else program.replace(eqns=equations)
+        equations.extend(parts)
+    return body if len(equations) == len(body.eqns) else body.replace(eqns=equations)
 
 
 def split(equation: Equation, differs: Sequence[bool], target: Target) -> list[Equation]:
-    """A scan as two, the first of which is the same in every turn, if that is worth the values between them."""
+    """A scan as two, the first of which is the same in every iteration, if that is worth the values between them."""
     if all(differs) or not any(differs) or not scan_flops(equation, target):
         return [equation]
     card: Any = scan
@@ -163,20 +163,20 @@ def split(equation: Equation, differs: Sequence[bool], target: Target) -> list[E
     between = [Var(t) for t in found.residual_types]
     results = list(zip(equation.outvars, found.unknown_out, strict=True))
     params = found.known[1]
-    made = [v for v, u in results if not u]
+    first_results = [v for v, u in results if not u]
     # What is a result already is not stacked again.
-    stacked = dict(reversed([*zip(params["jaxpr"].outvars, made, strict=False)][params["num_carry"] :]))
-    saved = params["jaxpr"].outvars[len(made) :]
+    stacked = dict(reversed([*zip(params["jaxpr"].outvars, first_results, strict=False)][params["num_carry"] :]))
+    saved = params["jaxpr"].outvars[len(first_results) :]
     new = [n for n, v in enumerate(saved) if v not in stacked]
-    body = params["jaxpr"].replace(outvars=[*params["jaxpr"].outvars[: len(made)], *(saved[n] for n in new)])
+    body = params["jaxpr"].replace(outvars=[*params["jaxpr"].outvars[: len(first_results)], *(saved[n] for n in new)])
     first = equation.replace(
         invars=[equation.invars[n] for n in found.known_in],
-        outvars=[*made, *(between[n] for n in new)],
+        outvars=[*first_results, *(between[n] for n in new)],
         params={**params, "jaxpr": body},
     )
     between = [stacked.get(v, own) for v, own in zip(saved, between, strict=True)]
-    made_bytes = sum(bytes_of(v.aval) for v in first.outvars)
-    if not scan_flops(first, target) or not is_worth_memory(first, made_bytes, target):
+    size = sum(bytes_of(v.aval) for v in first.outvars)
+    if not scan_flops(first, target) or not is_worth_memory(first, size, target):
         return [equation]
     second = equation.replace(
         invars=[equation.invars[n] if n >= 0 else between[~n] for n in found.unknown_in],
@@ -187,7 +187,7 @@ def split(equation: Equation, differs: Sequence[bool], target: Target) -> list[E
 
 
 def is_repeated(equation: Equation) -> bool:
-    """Whether a value is a smaller one again."""
+    """Whether a value is a smaller one repeated."""
     properties = structure(equation)
     return properties.role == EXPAND or properties.alias
 
@@ -195,16 +195,16 @@ def is_repeated(equation: Equation) -> bool:
 # ------------------------------------------------------------------------------------------------------------- helpers
 
 
-def closure(program: Jaxpr, chosen: set[int]) -> set[int]:
+def closure(body: Jaxpr, chosen: set[int]) -> set[int]:
     """The chosen equations and all that they need."""
-    maker = {v: n for n, e in enumerate(program.eqns) for v in e.outvars}
+    defined_by = {v: n for n, e in enumerate(body.eqns) for v in e.outvars}
     found: set[int] = set()
     todo = list(chosen)
     while todo:
-        number = todo.pop()
-        if number not in found:
-            found.add(number)
-            todo.extend(maker[a] for a in program.eqns[number].invars if type(a) is Var and a in maker)
+        i = todo.pop()
+        if i not in found:
+            found.add(i)
+            todo.extend(defined_by[a] for a in body.eqns[i].invars if type(a) is Var and a in defined_by)
     return found
 
 
@@ -214,12 +214,12 @@ def is_read(values: Sequence[Var], equations: Sequence[Equation], results: Seque
 
 def copied(equation: Equation, names: dict[Any, Atom], caller: Equation) -> Equation:
     """The equation outside of the loop, with variables of its own: another loop may have the same body."""
-    made = [Var(v.aval) for v in equation.outvars]
+    results = [Var(v.aval) for v in equation.outvars]
     operands = [names.get(a, a) for a in equation.invars]
-    names.update(zip(equation.outvars, made, strict=True))
+    names.update(zip(equation.outvars, results, strict=True))
     return equation.replace(
         invars=operands,
-        outvars=made,
+        outvars=results,
         source=equation.source or caller.source,
         stack=merged_stack(caller.stack, equation.stack),
     )
@@ -228,22 +228,22 @@ def copied(equation: Equation, names: dict[Any, Atom], caller: Equation) -> Equa
 # --------------------------------------------------------------------------------------------------------------- loops
 
 
-def handed_on(program: Jaxpr, carry: Sequence[Var]) -> list[bool]:
+def unchanged_carries(body: Jaxpr, carry: Sequence[Var]) -> list[bool]:
     """Which carries come out of the body as they went in."""
-    return [made is given for given, made in zip(carry, program.outvars, strict=False)]
+    return [after is before for before, after in zip(carry, body.outvars, strict=False)]
 
 
-def shared_by_turns(program: Jaxpr, operands: Sequence[Atom], first: int, constants: int, carry: int) -> dict[Any, Any]:
-    """Arguments that are the same in every turn, with what they are: constants, and carries that are handed on."""
+def loop_invariants(body: Jaxpr, operands: Sequence[Atom], first: int, constants: int, carry: int) -> dict[Any, Any]:
+    """Arguments that are the same in every iteration, with what they are: constants, and carries that never change."""
     start = first + constants
-    kept = handed_on(program, program.invars[start : start + carry])
-    places = [*range(first, start), *(start + n for n, same in enumerate(kept) if same)]
-    return {program.invars[n]: operands[n] for n in places}
+    unchanged = unchanged_carries(body, body.invars[start : start + carry])
+    positions = [*range(first, start), *(start + n for n, same in enumerate(unchanged) if same)]
+    return {body.invars[n]: operands[n] for n in positions}
 
 
-def move_from_scan(equation: Equation, target: Target) -> list[Equation]:
-    program, held, carry = (equation.params[name] for name in ("jaxpr", "num_consts", "num_carry"))
-    found = moved(program, shared_by_turns(program, equation.invars, 0, held, carry), equation, target)
+def hoist_from_scan(equation: Equation, target: Target) -> list[Equation]:
+    inner, held, carry = (equation.params[name] for name in ("jaxpr", "num_consts", "num_carry"))
+    found = hoisted(inner, loop_invariants(inner, equation.invars, 0, held, carry), equation, target)
     if found is None:
         return [equation]
     body = with_constants(found, held)
@@ -252,10 +252,10 @@ def move_from_scan(equation: Equation, target: Target) -> list[Equation]:
     return [*found.outside, equation.replace(invars=operands, params=params)]
 
 
-def move_from_repeat(equation: Equation, target: Target) -> list[Equation]:
-    program, held = equation.params["jaxpr"], equation.params["nconsts"]
-    carry = len(program.invars) - 1 - held
-    found = moved(program, shared_by_turns(program, equation.invars, 1, held, carry), equation, target)
+def hoist_from_repeat(equation: Equation, target: Target) -> list[Equation]:
+    inner, held = equation.params["jaxpr"], equation.params["nconsts"]
+    carry = len(inner.invars) - 1 - held
+    found = hoisted(inner, loop_invariants(inner, equation.invars, 1, held, carry), equation, target)
     if found is None:
         return [equation]
     params = {**equation.params, "jaxpr": with_constants(found, 1 + held), "nconsts": held + len(found.constants)}
@@ -263,7 +263,7 @@ def move_from_repeat(equation: Equation, target: Target) -> list[Equation]:
     return [*found.outside, equation.replace(invars=operands, params=params)]
 
 
-def move_from_while(equation: Equation, target: Target) -> list[Equation]:
+def hoist_from_while(equation: Equation, target: Target) -> list[Equation]:
     params = dict(equation.params)
     condition, body = params["cond_jaxpr"], params["body_jaxpr"]
     first, second = params["cond_nconsts"], params["body_nconsts"]
@@ -272,13 +272,13 @@ def move_from_while(equation: Equation, target: Target) -> list[Equation]:
         list(equation.invars[first : first + second]),
         list(equation.invars[first + second :]),
     )
-    same = handed_on(body, body.invars[second:])
+    same = unchanged_carries(body, body.invars[second:])
     outside: list[Equation] = []
-    for name, program, held in (("cond", condition, for_condition), ("body", body, for_body)):
+    for name, inner, held in (("cond", condition, for_condition), ("body", body, for_body)):
         count = len(held)
-        shared: dict[Any, Any] = dict(zip(program.invars, held, strict=False))
-        shared.update((v, a) for v, a, s in zip(program.invars[count:], carry, same, strict=True) if s)
-        found = moved(program, shared, equation, target)
+        shared: dict[Any, Any] = dict(zip(inner.invars, held, strict=False))
+        shared.update((v, a) for v, a, s in zip(inner.invars[count:], carry, same, strict=True) if s)
+        found = hoisted(inner, shared, equation, target)
         if found is not None:
             outside.extend(found.outside)
             held.extend(found.operands)
@@ -288,14 +288,14 @@ def move_from_while(equation: Equation, target: Target) -> list[Equation]:
     return [*outside, equation.replace(invars=[*for_condition, *for_body, *carry], params=params)]
 
 
-def with_constants(found: Moved, position: int) -> Jaxpr:
+def with_constants(found: Hoisted, position: int) -> Jaxpr:
     """The body with its further constants after the others."""
-    given = found.program.invars
-    return found.program.replace(invars=[*given[:position], *found.constants, *given[position:]])
+    invars = found.body.invars
+    return found.body.replace(invars=[*invars[:position], *found.constants, *invars[position:]])
 
 
 _LOOPS: dict[Any, Callable[[Equation, Target], list[Equation]]] = {
-    scan: move_from_scan,
-    repeat: move_from_repeat,
-    while_: move_from_while,
+    scan: hoist_from_scan,
+    repeat: hoist_from_repeat,
+    while_: hoist_from_while,
 }

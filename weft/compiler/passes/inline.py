@@ -1,4 +1,4 @@
-"""Open every plain call."""
+"""Inline every plain call."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from weft.ir.jaxpr import Jaxpr
 
 @everywhere
 def inline(jaxpr: Jaxpr) -> Jaxpr:
-    """Put the equations of called programs in the place of the calls. Needs: a traced program. Makes: no calls."""
+    """Replace calls by the equations of the called jaxprs. Needs: a traced jaxpr. Makes: no calls."""
     return inlined(jaxpr)

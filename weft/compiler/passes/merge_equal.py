@@ -1,4 +1,4 @@
-"""Common subexpressions."""
+"""Common subexpression elimination."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ def merge_equal(jaxpr: Jaxpr) -> Jaxpr:
     """
     known: dict[Any, Equation] = {}
     renamed: dict[Any, Atom] = {}
-    kept: list[Equation] = []
+    equations: list[Equation] = []
     for equation in jaxpr.eqns:
         if renamed:
             equation = with_renamed(equation, renamed)
         if equation.effects or equation.primitive.fence or has_tapes(equation):
-            kept.append(equation)
+            equations.append(equation)
             continue
         try:
             first = known.setdefault(key_of(equation), equation)
         except TypeError:  # a parameter that cannot be compared
-            kept.append(equation)
+            equations.append(equation)
             continue
         if first is equation:
-            kept.append(equation)
+            equations.append(equation)
         else:
             renamed.update(zip(equation.outvars, first.outvars, strict=True))
     if not renamed:
         return jaxpr
     outvars = [renamed.get(a, a) for a in jaxpr.outvars]
-    return Jaxpr(jaxpr.constvars, jaxpr.invars, outvars, kept, jaxpr.consts, jaxpr.name)
+    return Jaxpr(jaxpr.constvars, jaxpr.invars, outvars, equations, jaxpr.consts, jaxpr.name)
 
 
 def has_tapes(equation: Equation) -> bool:

@@ -1,11 +1,11 @@
-"""Contractions read their operands as they lie in memory, and write their result as it is wanted.
+"""Contractions read their operands as they are in memory, and write their result as it is wanted.
 
     dot_general(transpose(x), y)    ->    dot_general(x, y), summed over the axes as they are in x
     transpose(dot_general(x, y))    ->    dot_general(y, x), if that is all that is transposed
-    dot_general(x, y) without a sum ->    x * y + 0.0, both spread out, which fuses with anything
+    dot_general(x, y) without a sum ->    x * y + 0.0, both broadcast, which fuses with anything
 
 The sums are the same; but a library may add them up in another order, so this is no part of the passes that keep bits.
-(A sum of one product starts from 0.0, which turns -0.0 into 0.0.)
+(A sum of one term starts from 0.0, so that -0.0 becomes 0.0.)
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def orient(jaxpr: Jaxpr) -> Jaxpr:
         return jaxpr
     uses: Counter[Any] = Counter(a for e in jaxpr.eqns for a in e.invars if type(a) is Var)
     uses.update(a for a in jaxpr.outvars if type(a) is Var)
-    made: dict[Any, Equation] = {}
+    definitions: dict[Any, Equation] = {}
     equations: list[Equation] = []
     for equation in jaxpr.eqns:
         if equation.primitive is dot_general:
-            equation = with_plain_operands(equation, made)
+            equation = with_plain_operands(equation, definitions)
         elif equation.primitive is transpose and uses[equation.invars[0]] == 1:
-            equation = turned(equation, made.get(equation.invars[0])) or equation
+            equation = transposed_matmul(equation, definitions.get(equation.invars[0])) or equation
         for v in equation.outvars:
-            made[v] = equation
+            definitions[v] = equation
         equations.append(equation)
     equations = [e for equation in equations for e in without_sum(equation)]
     if len(equations) == len(jaxpr.eqns) and all(a is b for a, b in zip(equations, jaxpr.eqns, strict=True)):
@@ -48,52 +48,52 @@ def orient(jaxpr: Jaxpr) -> Jaxpr:
     return jaxpr.replace(eqns=[e for e in equations if e.primitive not in gone or e.outvars[0] in read])
 
 
-def with_plain_operands(equation: Equation, made: dict[Any, Equation]) -> Equation:
+def with_plain_operands(equation: Equation, definitions: dict[Any, Equation]) -> Equation:
     """The contraction of what its operands are transposes of."""
     operands: list[Atom] = list(equation.invars)
     contracted, batched = (list(pair) for pair in equation.params["dimension_numbers"])
     free = free_axes(*(len(a.aval.shape) for a in operands), equation.params["dimension_numbers"])  # type: ignore[attr-defined]
     for side in (0, 1):
-        source = made.get(operands[side])
+        source = definitions.get(operands[side])
         if source is None or source.primitive is not transpose:
             continue
         order = source.params["permutation"]
-        kept = [order[axis] for axis in free[side]]
-        if kept == sorted(kept):
+        free_order = [order[axis] for axis in free[side]]
+        if free_order == sorted(free_order):
             operands[side] = source.invars[0]
             contracted[side] = tuple(order[axis] for axis in contracted[side])
             batched[side] = tuple(order[axis] for axis in batched[side])
     if all(a is b for a, b in zip(operands, equation.invars, strict=True)):
         return equation
-    numbers = (tuple(contracted), tuple(batched))
-    return with_operands(equation.replace(params={**equation.params, "dimension_numbers": numbers}), operands)
+    dimension_numbers = (tuple(contracted), tuple(batched))
+    return with_operands(equation.replace(params={**equation.params, "dimension_numbers": dimension_numbers}), operands)
 
 
-def turned(equation: Equation, product: Equation | None) -> Equation | None:
-    """A transposed product as the product of its operands in the other order, if it is one."""
-    if product is None or product.primitive is not dot_general:
+def transposed_matmul(equation: Equation, matmul: Equation | None) -> Equation | None:
+    """A transposed matmul as the matmul of its operands in the other order, if it is one."""
+    if matmul is None or matmul.primitive is not dot_general:
         return None
-    lhs, rhs = product.invars
-    contracted, batched = product.params["dimension_numbers"]
-    left, right = free_axes(len(lhs.aval.shape), len(rhs.aval.shape), product.params["dimension_numbers"])  # type: ignore[attr-defined]
+    lhs, rhs = matmul.invars
+    contracted, batched = matmul.params["dimension_numbers"]
+    left, right = free_axes(len(lhs.aval.shape), len(rhs.aval.shape), matmul.params["dimension_numbers"])  # type: ignore[attr-defined]
     batch = len(batched[0])
     first, second = batch, batch + len(left)
     wanted = (*range(batch), *range(second, second + len(right)), *range(first, second))
     if equation.params["permutation"] != wanted:
         return None
-    params = {**product.params, "dimension_numbers": (contracted[::-1], batched[::-1])}
+    params = {**matmul.params, "dimension_numbers": (contracted[::-1], batched[::-1])}
     if type(params.get("precision")) is tuple:  # one for each operand
         params["precision"] = params["precision"][::-1]
-    return product.replace(invars=[rhs, lhs], outvars=equation.outvars, params=params, source=equation.source)
+    return matmul.replace(invars=[rhs, lhs], outvars=equation.outvars, params=params, source=equation.source)
 
 
 def without_sum(equation: Equation) -> list[Equation]:
-    """A contraction over nothing as a product of numbers; any other equation as it is."""
+    """A contraction over nothing as a multiplication; any other equation as it is."""
     if equation.primitive is not dot_general:
         return [equation]
     (contracted, _), batched = equation.params["dimension_numbers"]
-    (made,) = equation.outvars
-    types: list[Any] = [a.aval for a in (*equation.invars, made)]
+    (result,) = equation.outvars
+    types: list[Any] = [a.aval for a in (*equation.invars, result)]
     leading = tuple(range(len(batched[0])))
     plain = all(t.dtype == types[-1].dtype and t.dtype in PLAIN for t in types)
     if contracted or batched != (leading, leading) or not plain:
@@ -101,12 +101,13 @@ def without_sum(equation: Equation) -> list[Equation]:
     new: list[Equation] = []
     rank, batch = len(types[-1].shape), len(leading)
     own = len(types[0].shape) - batch
-    places = (
+    positions = (
         tuple(range(batch + own)),
         (*leading, *range(batch + own, rank)),
     )
-    factors = [spread(a, types[-1].shape, p, equation, new) for a, p in zip(equation.invars, places, strict=True)]
-    new.append(new_equation(lookup("mul"), factors, {}, equation))
+    shape = types[-1].shape
+    both = [broadcast_operand(a, shape, p, equation, new) for a, p in zip(equation.invars, positions, strict=True)]
+    new.append(new_equation(lookup("mul"), both, {}, equation))
     zero = make_literal(0, types[-1].dtype)
     return [*new, equation.replace(primitive=lookup("add"), invars=[new[-1].outvars[0], zero], params={})]
 
@@ -114,17 +115,17 @@ def without_sum(equation: Equation) -> list[Equation]:
 PLAIN = frozenset({dtypes.float32, dtypes.float64})
 
 
-def spread(atom: Atom, shape: Any, places: Axes, like: Equation, new: list[Equation]) -> Atom:
-    """A factor in the shape of the product: its axes at their places, and repeated along the others."""
-    given: Any = atom.aval
-    if type(atom) is Literal or given.shape == shape:
+def broadcast_operand(atom: Atom, shape: Any, positions: Axes, like: Equation, new: list[Equation]) -> Atom:
+    """An operand in the shape of the result: its axes at their positions, and repeated along the others."""
+    own: Any = atom.aval.shape  # type: ignore[attr-defined]
+    if type(atom) is Literal or own == shape:
         return atom
-    if 1 in given.shape:
-        places = tuple(p for p, d in zip(places, given.shape, strict=True) if d != 1)
-        sizes = tuple(d for d in given.shape if d != 1)
+    if 1 in own:
+        positions = tuple(p for p, d in zip(positions, own, strict=True) if d != 1)
+        sizes = tuple(d for d in own if d != 1)
         new.append(new_equation(lookup("reshape"), [atom], {"new_sizes": sizes, "dimensions": None}, like))
         atom = new[-1].outvars[0]
-    params = {"shape": shape, "broadcast_dimensions": places}
+    params = {"shape": shape, "broadcast_dimensions": positions}
     if atom.aval.shape != shape:  # type: ignore[attr-defined]
         new.append(new_equation(lookup("broadcast_in_dim"), [atom], params, like))
     return new[-1].outvars[0]

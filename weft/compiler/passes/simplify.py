@@ -1,7 +1,7 @@
 """Algebra that keeps every bit: nan, infinities, signed zeros and denormals come out as before.
 
 No reassociation, and nothing that holds for real numbers only: x - x is not 0 where x may be infinite, x + 0 is not x
-where x may be -0.0, and x * -1 is not -x for nan, whose sign the first keeps and the second turns.
+where x may be -0.0, and x * -1 is not -x for nan, whose sign the first keeps and the second flips.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.passes.canonicalize import CANONICAL
-from weft.compiler.passes.moves import is_static, shape_of
+from weft.compiler.passes.data_movement import is_static, shape_of
 from weft.compiler.rewrite import Match, Rules, everywhere, literal, operands, operation, rewrite, rule, same_literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 from weft.primitives.elementwise.convert import holds_all
@@ -120,7 +120,7 @@ def ceil_twice(m: Match, inner: Equation) -> Any:
 
 @rule(operation("integer_pow")(x))
 def small_power(m: Match, x: Atom) -> Any:
-    """The first power is the number itself, the second one product."""
+    """The first power is the number itself, the second one multiplication."""
     power = m.params["y"]
     if power == 1 and m.kind in "iuf":
         return x
@@ -192,8 +192,8 @@ def not_twice(m: Match, x: Atom) -> Any:
 
 
 @rule(operation("ne")(convert(x), 0))
-def boolean_from_number(m: Match, x: Atom) -> Any:
-    """A boolean that was made a number, compared with 0."""
+def boolean_from_integer(m: Match, x: Atom) -> Any:
+    """A boolean that was converted to a number, compared with 0."""
     return x if x.aval.dtype == np.bool_ else None  # type: ignore[attr-defined]
 
 
@@ -277,7 +277,7 @@ def slice_inside_padding(m: Match, x: Atom, y: Atom, inner: Equation) -> Any:
 
 @rule(slice_(operation("concatenate")().named("inner")))
 def slice_of_one_part(m: Match, inner: Equation) -> Any:
-    """The slice reads only one of the joined operands."""
+    """The slice reads only one of the concatenated operands."""
     d = inner.params["dimension"]
     starts, steps = m.params["start_indices"], m.params["strides"] or (1,) * len(m.shape)
     if not is_static(inner.outvars[0].aval.shape) or 0 in m.shape:  # type: ignore[attr-defined]
@@ -287,9 +287,9 @@ def slice_of_one_part(m: Match, inner: Equation) -> Any:
     for part in inner.invars:
         size = shape_of(part)[d]
         if offset <= first and last < offset + size:
-            moved = tuple(a - offset if i == d else a for i, a in enumerate(starts))
-            limits = tuple(a + (n - 1) * step + 1 for a, n, step in zip(moved, m.shape, steps, strict=True))
-            return m.make("slice", part, start_indices=moved, limit_indices=limits, strides=m.params["strides"])
+            shifted = tuple(a - offset if i == d else a for i, a in enumerate(starts))
+            limits = tuple(a + (n - 1) * step + 1 for a, n, step in zip(shifted, m.shape, steps, strict=True))
+            return m.make("slice", part, start_indices=shifted, limit_indices=limits, strides=m.params["strides"])
         offset += size
     return None
 
@@ -298,8 +298,8 @@ def slice_of_one_part(m: Match, inner: Equation) -> Any:
 
 
 @rule(operation(Reduction)(x))
-def fold_of_one(m: Match, x: Atom) -> Any:
-    """Only dimensions of size 1 are folded. A sum starts from 0.0, which turns -0.0 into 0.0."""
+def reduction_of_one(m: Match, x: Atom) -> Any:
+    """Only dimensions of size 1 are reduced. A sum starts from 0.0, so that -0.0 becomes 0.0."""
     if any(shape_of(x)[a] != 1 for a in m.params["axes"]):
         return None
     card: Any = m.equation.primitive
@@ -309,10 +309,10 @@ def fold_of_one(m: Match, x: Atom) -> Any:
 
 
 @rule(operation(Reduction)(broadcast(x).named("inner")))
-def fold_of_copies(m: Match, x: Atom, inner: Equation) -> Any:
-    """Copies of integers have the extremes of the original; the rest of the dimensions is folded there.
+def reduction_of_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
+    """Copies of integers have the extremes of the original; the rest of the dimensions is reduced there.
 
-    Not for floats: a fold may change the sign of nan.
+    Not for floats: a reduction may change the sign of nan.
     """
     card: Any = m.equation.primitive
     axes = m.params["axes"]
@@ -323,21 +323,21 @@ def fold_of_copies(m: Match, x: Atom, inner: Equation) -> Any:
     if 1 in shape_of(x) or any(shape[a] == 0 for a in copies):
         return None
     rest = tuple(placed.index(a) for a in axes if a in placed)
-    folded = m.make(card.name, x, axes=rest) if rest else x
-    if shape_of(folded) == m.shape:
-        return folded
-    kept = remaining_axes(len(shape), axes)
-    places = tuple(kept.index(d) for d in placed if d not in axes)
-    return m.make("broadcast_in_dim", folded, shape=m.shape, broadcast_dimensions=places)
+    reduced = m.make(card.name, x, axes=rest) if rest else x
+    if shape_of(reduced) == m.shape:
+        return reduced
+    remaining = remaining_axes(len(shape), axes)
+    positions = tuple(remaining.index(d) for d in placed if d not in axes)
+    return m.make("broadcast_in_dim", reduced, shape=m.shape, broadcast_dimensions=positions)
 
 
 @rule(operation(Reduction)(operation(Reduction)(x).named("inner")))
-def merge_folds(m: Match, x: Atom, inner: Equation) -> Any:
+def merge_reductions(m: Match, x: Atom, inner: Equation) -> Any:
     card: Any = m.equation.primitive
     if inner.primitive is not m.equation.primitive or m.kind not in card.any_order:
         return None
-    kept = remaining_axes(len(shape_of(x)), inner.params["axes"])
-    axes = (*inner.params["axes"], *(kept[a] for a in m.params["axes"]))
+    remaining = remaining_axes(len(shape_of(x)), inner.params["axes"])
+    axes = (*inner.params["axes"], *(remaining[a] for a in m.params["axes"]))
     return m.make(card.name, x, axes=tuple(sorted(axes)))
 
 
@@ -365,7 +365,7 @@ SIMPLE = Rules(
     or_with_itself,
     xor_with_itself,
     not_twice,
-    boolean_from_number,
+    boolean_from_integer,
     select_among_equals,
     select_by_constant,
     select_by_negation,
@@ -375,9 +375,9 @@ SIMPLE = Rules(
     conjugate_twice,
     slice_inside_padding,
     slice_of_one_part,
-    fold_of_one,
-    fold_of_copies,
-    merge_folds,
+    reduction_of_one,
+    reduction_of_broadcast,
+    merge_reductions,
 )
 RULES = Rules(SIMPLE, CANONICAL)
 

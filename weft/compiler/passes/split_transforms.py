@@ -1,6 +1,6 @@
 """Long Fourier transforms as many short ones, which fit the cache and are shared among threads.
 
-A transform of n1 n2 numbers, read as a matrix with n1 rows, is transforms of its columns, a product with roots of
+A transform of n1 n2 numbers, read as a matrix with n1 rows, is transforms of its columns, a multiplication by roots of
 unity, and transforms of its rows; between them the matrix is transposed. A real signal is first read as half as many
 complex numbers, and its spectrum taken from theirs. The numbers are those of the transform within its rounding errors,
 so this is no part of the passes that keep bits.
@@ -81,8 +81,8 @@ def split_fft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Any
 
 
 def split_ifft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Any:
-    made = _forward(_conjugate(x))
-    return mul(_conjugate(made), np.array(1 / fft_lengths[0], made.dtype))
+    spectrum = _forward(_conjugate(x))
+    return mul(_conjugate(spectrum), np.array(1 / fft_lengths[0], spectrum.dtype))
 
 
 def split_rfft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Any:
@@ -96,25 +96,26 @@ def split_rfft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> An
     half_of = np.array(0.5, spectrum.dtype)
     even = mul(add(spectrum, mirrored), half_of)
     odd = mul(sub(spectrum, mirrored), np.array(-0.5j, spectrum.dtype))
-    return add(even, mul(odd, _spread(_roots(_numbers((half + 1,), 0), length, x.dtype, -1), odd.shape)))
+    return add(even, mul(odd, _broadcast(_roots(_iota((half + 1,), 0), length, x.dtype, -1), odd.shape)))
 
 
 def split_irfft(x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Any:
     (length,) = fft_lengths
     half, last = length // 2, x.ndim - 1
-    kept = (*x.shape[:-1], half)
+    half_shape = (*x.shape[:-1], half)
     # The first and the last number of the spectrum of a real signal are real, whatever they are said to be.
     at = iota(dtype=INT32, shape=x.shape, dimension=last)
     ends = or_(eq(at, np.array(0, INT32)), eq(at, np.array(half, INT32)))
     x = complex_(real(x), select_n(ends, imag(x), np.zeros((), real(x).dtype)))
     mirrored = _conjugate(rev(x, dimensions=(last,)))
-    roots = _spread(_roots(_numbers((half + 1,), 0), length, dtypes.to_real_dtype(x.dtype), 1), x.shape)
+    roots = _broadcast(_roots(_iota((half + 1,), 0), length, dtypes.to_real_dtype(x.dtype), 1), x.shape)
     odd = mul(mul(sub(x, mirrored), roots), np.array(1j, x.dtype))
-    both = slice_(add(add(x, mirrored), odd), start_indices=(0,) * x.ndim, limit_indices=kept, strides=None)
+    both = slice_(add(add(x, mirrored), odd), start_indices=(0,) * x.ndim, limit_indices=half_shape, strides=None)
     signal = mul(_conjugate(_forward(_conjugate(both))), np.array(1 / length, x.dtype))
     axes = tuple(range(x.ndim))
-    parts = [broadcast_in_dim(p, shape=(*kept, 1), broadcast_dimensions=axes) for p in (real(signal), imag(signal))]
-    return _shaped(concatenate(*parts, dimension=x.ndim), (*kept[:-1], length))
+    pair = real(signal), imag(signal)
+    parts = [broadcast_in_dim(p, shape=(*half_shape, 1), broadcast_dimensions=axes) for p in pair]
+    return _shaped(concatenate(*parts, dimension=x.ndim), (*half_shape[:-1], length))
 
 
 _DEFINITIONS: dict[FftType, Callable[..., Any]] = {
@@ -134,27 +135,27 @@ def _forward(x: Any) -> Any:
     assert found is not None
     rows, columns = found
     lead = x.shape[:-1]
-    made = _turned(_shaped(x, (*lead, rows, columns)))
-    made = fft(made, fft_type=FftType.FFT, fft_lengths=(rows,))
-    products = mul(_numbers((columns, rows), 0), _numbers((columns, rows), 1))
-    roots = _roots(products, rows * columns, dtypes.to_real_dtype(x.dtype), -1)
+    matrix = _transposed(_shaped(x, (*lead, rows, columns)))
+    matrix = fft(matrix, fft_type=FftType.FFT, fft_lengths=(rows,))
+    exponents = mul(_iota((columns, rows), 0), _iota((columns, rows), 1))
+    roots = _roots(exponents, rows * columns, dtypes.to_real_dtype(x.dtype), -1)
     # Kernels that transpose do little else well: what is computed has one of its own.
-    (made,) = optimization_barrier(mul(made, _spread(roots, made.shape)))
-    made = _turned(made)
-    made = fft(made, fft_type=FftType.FFT, fft_lengths=(columns,))
-    return _shaped(_turned(made), x.shape)
+    (matrix,) = optimization_barrier(mul(matrix, _broadcast(roots, matrix.shape)))
+    matrix = _transposed(matrix)
+    matrix = fft(matrix, fft_type=FftType.FFT, fft_lengths=(columns,))
+    return _shaped(_transposed(matrix), x.shape)
 
 
-def _roots(numbers: Any, count: int, dtype: Any, sign: int) -> Any:
-    """The roots of unity with these numbers, from 0 to below `count`, which is a multiple of 8.
+def _roots(exponents: Any, count: int, dtype: Any, sign: int) -> Any:
+    """The roots of unity with these exponents, from 0 to below `count`, which is a multiple of 8.
 
-    The angle is taken from the nearest quarter of a turn, so that it is small, and as exact as its dtype.
+    The angle is taken from the nearest quarter of the circle, so that it is small, and as exact as its dtype.
     """
     quarters = None
     for eighth in (1, 3, 5, 7):
-        beyond = _converted(ge(numbers, np.array(eighth * count // 8, INT32)), INT32)
+        beyond = _converted(ge(exponents, np.array(eighth * count // 8, INT32)), INT32)
         quarters = beyond if quarters is None else add(quarters, beyond)
-    rest = sub(numbers, mul(quarters, np.array(count // 4, INT32)))
+    rest = sub(exponents, mul(quarters, np.array(count // 4, INT32)))
     angle = mul(_converted(rest, dtype), np.array(2 * math.pi / count, dtype))
     along, across, minus = cos(angle), sin(angle), np.array(-1, dtype)
     swapped = _has(quarters, 1)
@@ -164,29 +165,29 @@ def _roots(numbers: Any, count: int, dtype: Any, sign: int) -> Any:
     return complex_(first, second if sign > 0 else mul(second, minus))
 
 
-def _has(numbers: Any, bit: int) -> Any:
+def _has(x: Any, bit: int) -> Any:
     """Whether a bit is set."""
-    return eq(and_(numbers, np.array(bit, INT32)), np.array(bit, INT32))
+    return eq(and_(x, np.array(bit, INT32)), np.array(bit, INT32))
 
 
-def _numbers(shape: tuple[int, ...], dimension: int) -> Any:
+def _iota(shape: tuple[int, ...], dimension: int) -> Any:
     return iota(dtype=INT32, shape=shape, dimension=dimension)
 
 
-def _turned(x: Any) -> Any:
+def _transposed(x: Any) -> Any:
     """The last two axes exchanged."""
     rank = x.ndim
     return transpose(x, permutation=(*range(rank - 2), rank - 1, rank - 2))
 
 
-def _part(pairs: Any, number: int) -> Any:
+def _part(pairs: Any, index: int) -> Any:
     """One of the two numbers along the last axis."""
     start, limit = (0,) * (pairs.ndim - 1), pairs.shape[:-1]
-    found = slice_(pairs, start_indices=(*start, number), limit_indices=(*limit, number + 1), strides=None)
+    found = slice_(pairs, start_indices=(*start, index), limit_indices=(*limit, index + 1), strides=None)
     return _shaped(found, limit)
 
 
-def _spread(x: Any, shape: tuple[int, ...]) -> Any:
+def _broadcast(x: Any, shape: tuple[int, ...]) -> Any:
     """The same along leading axes."""
     if x.shape == shape:
         return x

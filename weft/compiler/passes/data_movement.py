@@ -1,7 +1,8 @@
-"""Rules about moving elements, part of canonicalize and simplify: movements that do nothing, and two that are one.
+"""Rules about data movement, part of canonicalize and simplify: operations that do nothing, and two that are one.
 
-The normal form: no squeeze; a broadcast that only inserts dimensions of size 1, and a transpose that only moves such,
-is a reshape; the operand of a broadcast has no dimensions of size 1; slices say strides only if they skip something.
+The normal form: no squeeze; a broadcast that only inserts dimensions of size 1, and a transpose of such dimensions
+only, is a reshape; the operand of a broadcast has no dimensions of size 1; slices say strides only if they skip
+something.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def merge_reshapes(m: Match, x: Atom) -> Any:
 
 @rule(transpose(x))
 def transpose_of_nothing(m: Match, x: Atom) -> Any:
-    """The axes of more than one element keep their order, so nothing moves in memory."""
+    """The axes of more than one element keep their order, so the memory stays as it is."""
     shape = shape_of(x)
-    moving = [p for p in m.params["permutation"] if shape[p] != 1]
-    return m.reshape(x, m.shape) if moving == sorted(moving) else None
+    larger = [p for p in m.params["permutation"] if shape[p] != 1]
+    return m.reshape(x, m.shape) if larger == sorted(larger) else None
 
 
 @rule(transpose(transpose(x).named("inner")))
@@ -68,10 +69,10 @@ def merge_transposes(m: Match, x: Atom, inner: Equation) -> Any:
 @rule(transpose(broadcast(x).named("inner")))
 def transpose_before_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
     back = inverse_permutation(m.params["permutation"])
-    places = [back[d] for d in inner.params["broadcast_dimensions"]]
-    order = tuple(sorted(range(len(places)), key=places.__getitem__))
-    moved = x if order == tuple(range(len(order))) else m.make("transpose", x, permutation=order)
-    return m.make("broadcast_in_dim", moved, shape=m.shape, broadcast_dimensions=tuple(sorted(places)))
+    positions = [back[d] for d in inner.params["broadcast_dimensions"]]
+    order = tuple(sorted(range(len(positions)), key=positions.__getitem__))
+    transposed = x if order == tuple(range(len(order))) else m.make("transpose", x, permutation=order)
+    return m.make("broadcast_in_dim", transposed, shape=m.shape, broadcast_dimensions=tuple(sorted(positions)))
 
 
 # -------------------------------------------------------------------------------------------------------- broadcasting
@@ -90,8 +91,8 @@ def broadcast_without_ones(m: Match, x: Atom) -> Any:
     shape = shape_of(x)
     if 1 not in shape:
         return None
-    kept = tuple(d for n, d in zip(shape, m.params["broadcast_dimensions"], strict=True) if n != 1)
-    return m.make("broadcast_in_dim", m.reshape(x, without_ones(shape)), shape=m.shape, broadcast_dimensions=kept)
+    dimensions = tuple(d for n, d in zip(shape, m.params["broadcast_dimensions"], strict=True) if n != 1)
+    return m.make("broadcast_in_dim", m.reshape(x, without_ones(shape)), shape=m.shape, broadcast_dimensions=dimensions)
 
 
 @rule(broadcast(broadcast(x).named("inner")))
@@ -102,8 +103,8 @@ def merge_broadcasts(m: Match, x: Atom, inner: Equation) -> Any:
 
 
 @rule(operation(Indexing)(broadcast(s)))
-def move_repeated_scalar(m: Match, s: Atom) -> Any:
-    """However the copies of one scalar are moved, they are copies of it."""
+def index_repeated_scalar(m: Match, s: Atom) -> Any:
+    """However the copies of one scalar are indexed, they are copies of it."""
     return None if shape_of(s) or not m.shape else m.broadcast(s, m.shape)
 
 
@@ -123,7 +124,7 @@ def slice_of_everything(m: Match, x: Atom) -> Any:
 
 @rule(slice_(x))
 def slice_without_strides(m: Match, x: Atom) -> Any:
-    """Strides of 1, and those over at most one element, are not said."""
+    """Strides of 1, and those over at most one element, are left out."""
     strides = m.params["strides"]
     if strides is None or not is_static(m.shape):
         return None
@@ -167,22 +168,22 @@ def slice_before_broadcast(m: Match, x: Atom, inner: Equation) -> Any:
 
 
 @rule(operation("dynamic_slice")())
-def dynamic_slice_in_known_place(m: Match) -> Any:
-    """The start is known, or there is only one place."""
+def dynamic_slice_at_known_start(m: Match) -> Any:
+    """The start is known, or there is only one possible start."""
     x, *starts = m.equation.invars
     whole, sizes = shape_of(x), m.params["slice_sizes"]
     if not is_static(whole):
         return None
-    places = []
+    known_starts = []
     for start, n, size in zip(starts, whole, sizes, strict=True):
         if type(start) is Literal:
-            places.append(min(max(int(start.val), 0), n - size))
+            known_starts.append(min(max(int(start.val), 0), n - size))
         elif n == size:
-            places.append(0)
+            known_starts.append(0)
         else:
             return None
-    limits = tuple(p + size for p, size in zip(places, sizes, strict=True))
-    return m.make("slice", x, start_indices=tuple(places), limit_indices=limits, strides=None)
+    limits = tuple(start_index + size for start_index, size in zip(known_starts, sizes, strict=True))
+    return m.make("slice", x, start_indices=tuple(known_starts), limit_indices=limits, strides=None)
 
 
 @rule(operation("dynamic_update_slice")())
@@ -217,10 +218,10 @@ def cropping_is_slice(m: Match, x: Atom) -> Any:
 @rule(rev(x))
 def reverse_of_nothing(m: Match, x: Atom) -> Any:
     shape, dimensions = shape_of(x), m.params["dimensions"]
-    moving = tuple(d for d in dimensions if shape[d] not in (0, 1))
-    if len(moving) == len(dimensions) and moving:
+    larger = tuple(d for d in dimensions if shape[d] not in (0, 1))
+    if len(larger) == len(dimensions) and larger:
         return None
-    return m.make("rev", x, dimensions=moving) if moving else x
+    return m.make("rev", x, dimensions=larger) if larger else x
 
 
 @rule(rev(rev(x).named("inner")))
@@ -236,15 +237,15 @@ def tile_once(m: Match, x: Atom) -> Any:
 
 @rule(concatenate())
 def concatenate_nonempty(m: Match) -> Any:
-    """Operands without elements go; a single operand is the result."""
-    given, dimension = m.equation.invars, m.params["dimension"]
-    filled = [a for a in given if shape_of(a)[dimension] != 0] or [given[0]]
+    """Operands without elements are dropped; a single operand is the result."""
+    parts, dimension = m.equation.invars, m.params["dimension"]
+    filled = [a for a in parts if shape_of(a)[dimension] != 0] or [parts[0]]
     if len(filled) == 1:
         return filled[0] if shape_of(filled[0]) == m.shape else None
-    return m.make("concatenate", *filled, dimension=dimension) if len(filled) < len(given) else None
+    return m.make("concatenate", *filled, dimension=dimension) if len(filled) < len(parts) else None
 
 
-MOVES = Rules(
+DATA_MOVEMENT = Rules(
     squeeze_is_reshape,
     reshape_to_same,
     merge_reshapes,
@@ -255,12 +256,12 @@ MOVES = Rules(
     broadcast_of_nothing,
     broadcast_without_ones,
     merge_broadcasts,
-    move_repeated_scalar,
+    index_repeated_scalar,
     slice_of_everything,
     slice_without_strides,
     merge_slices,
     slice_before_broadcast,
-    dynamic_slice_in_known_place,
+    dynamic_slice_at_known_start,
     update_of_everything,
     pad_by_nothing,
     cropping_is_slice,
