@@ -68,8 +68,10 @@ from weft.api.differentiate import grad, jvp, linear_transpose, linearize, value
 from weft.api.inspect import eval_shape, make_jaxpr, typeof
 from weft.api.jacobians import hessian, jacfwd, jacobian, jacrev
 from weft.api.jit import clear_caches, jit
+from weft.api.mesh import make_mesh, set_mesh
 from weft.api.remat import checkpoint, remat
 from weft.api.scopes import checking_leaks, disable_jit, ensure_compile_time_eval, named_call, named_scope
+from weft.api.shard_map import shard_map
 from weft.api.vectorize import vmap
 from weft.base.dtypes import float0
 from weft.base.settings import (
@@ -182,6 +184,7 @@ __all__ = [
     "linearize",
     "local_device_count",
     "local_devices",
+    "make_mesh",
     "log_compiles",
     "make_array_from_callback",
     "make_array_from_single_device_arrays",
@@ -200,6 +203,8 @@ __all__ = [
     "pure_callback",
     "random",
     "remat",
+    "set_mesh",
+    "shard_map",
     "sharding",
     "stages",
     "tree",

@@ -150,7 +150,7 @@ class CustomFunction:
         if any(isinstance(leaf, Tracer) for leaf in tree.leaves(held)):
             return None
         statics = tuple((type(h), h) for h in held)
-        key = (in_tree, types, statics, config.key(), tuple(context.axes.items()), self.rules())
+        key = (in_tree, types, statics, config.key(), context.axes_key(), self.rules())
         try:
             hash(key)
         except TypeError:

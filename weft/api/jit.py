@@ -279,7 +279,7 @@ class JitFunction:
             names = self._dynamic_names(static)
             check_leaves(self._function, self._transformation, leaves, dynamic, dynamic_kwargs, names)
             raise
-        key = (in_tree, types, static, config.key(), tuple(context.axes.items()))
+        key = (in_tree, types, static, config.key(), context.axes_key())
         try:
             staged = self._cache.get(key)
         except TypeError as error:

@@ -50,6 +50,7 @@ class Config(threading.local):
     legacy_prng_key: str
     compilation_cache: bool
     compilation_cache_dir: str
+    mesh: Any
     default_device: Any
     disable_jit: bool
     no_tracing: bool
@@ -477,6 +478,14 @@ compilation_cache_dir = text(
     in_key=False,
 )
 
+mesh = value_of_any_kind(
+    "mesh",
+    None,
+    "The mesh that is used where none is named; weft.set_mesh sets it.",
+    holds=lambda value: value is None or hasattr(value, "axis_names"),
+    expected="a Mesh, an AbstractMesh or None",
+    in_key=True,
+)
 default_device = value_of_any_kind(
     "default_device",
     None,

@@ -47,13 +47,19 @@ EVALUATION = EvaluationTrace()
 
 
 class Context(threading.local):
-    """Per thread: the active trace, the line and the name stack given to new equations, and the named axes in scope."""
+    """Per thread: the active trace, the line and the name stack given to new equations, the named axes in scope, and
+    those of them along which types say whether a value varies: the manual axes of a `shard_map`."""
 
     def __init__(self) -> None:
         self.trace: Trace = EVALUATION
         self.source: Location | None = None
         self.stack: tuple[str, ...] = ()
         self.axes: dict[Any, Any] = {}
+        self.manual: frozenset[Any] = frozenset()
+
+    def axes_key(self) -> Any:
+        """The named axes in scope, for keys of what is traced under them."""
+        return (tuple(self.axes.items()), self.manual) if self.axes else ()
 
 
 context = Context()
@@ -95,6 +101,18 @@ def named(*names: str) -> Iterator[None]:
         yield
     finally:
         context.stack = before
+
+
+@contextmanager
+def manual_axes(sizes: dict[Any, int], checked: bool) -> Iterator[None]:
+    """Bring the manual axes of a `shard_map` into scope, along which types say what varies if they are `checked`."""
+    before = context.axes, context.manual
+    context.axes = {**context.axes, **sizes}
+    context.manual = context.manual | frozenset(sizes) if checked else context.manual - frozenset(sizes)
+    try:
+        yield
+    finally:
+        context.axes, context.manual = before
 
 
 @contextmanager

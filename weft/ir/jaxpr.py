@@ -166,8 +166,9 @@ def named_axes(jaxpr: Jaxpr) -> tuple[Any, ...]:
         found: dict[Any, None] = {}
         for equation in jaxpr.eqns:
             found.update(dict.fromkeys(equation.primitive.named_axes(equation.params)))
+            bound = equation.primitive.bound_axes(equation.params)
             for inner in subjaxprs(equation.params):
-                found.update(dict.fromkeys(named_axes(inner)))
+                found.update(dict.fromkeys(name for name in named_axes(inner) if name not in bound))
         return tuple(found)
 
     return jaxpr.cached("named_axes", compute)

@@ -31,6 +31,7 @@ Params = dict[str, Any]
 # Operands by their position, or "all".
 Operands = tuple[int, ...] | str
 NO_EFFECTS: frozenset[Any] = frozenset()
+NO_AXES: frozenset[Any] = frozenset()
 
 
 def missing(what: str) -> MissingRuleError:
@@ -135,6 +136,8 @@ class Primitive:
     opens: ClassVar[str | None] = None
     # No pass looks through it: what it returns is not known to be its operand.
     fence: ClassVar[bool] = False
+    # Called outside of any program it is compiled as one, and not run operation by operation.
+    staged_alone: ClassVar[bool] = False
     # Runs the jaxprs that it carries, as loops and branches do, and does nothing else.
     control: ClassVar[bool] = False
     # Which of "nan" and "inf" a result can have where no operand has one.
@@ -247,6 +250,10 @@ class Primitive:
     def named_axes(self, params: Params) -> tuple[Any, ...]:
         """Named axes the operation communicates over."""
         return ()
+
+    def bound_axes(self, params: Params) -> frozenset[Any]:
+        """Named axes that the operation brings into scope for the programs it carries."""
+        return NO_AXES
 
     # -- partition, compile ----------------------------------------------------------------------------------------
 

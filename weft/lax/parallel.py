@@ -53,6 +53,15 @@ def axis_size(axis_name: Name) -> int:
     return math.prod(context.axes[n] for n in names_of(axis_name))
 
 
+def varying(x: Any, names: tuple[Any, ...]) -> Any:
+    """A value as one that varies along those of the named axes that are manual axes of a `shard_map`."""
+    if not context.manual:
+        return x
+    manual = type_of(x).manual  # type: ignore[attr-defined]
+    axes = tuple(a for a in names if a in context.manual and a not in manual.varying | manual.unreduced)
+    return collectives.pvary(x, axes=axes) if axes else x
+
+
 def no_groups(function: str, axis_index_groups: Any) -> None:
     if axis_index_groups is not None:
         what = f"lax.{function}: axis_index_groups are not supported over the axes of a vmap."
@@ -70,7 +79,7 @@ def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
             return leaf * axis_size(axis_name)
         if type_of(leaf).dtype == bool:  # type: ignore[attr-defined]
             leaf = convert_element_type(leaf, new_dtype=type_of(0).dtype, weak_type=False)  # type: ignore[attr-defined]
-        return collectives.psum(leaf, axes=names)
+        return collectives.psum(varying(leaf, names), axes=names)
 
     return tree.map(one, x)
 
@@ -95,21 +104,21 @@ def pmax(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     """Maximum of each leaf over named axes."""
     no_groups("pmax", axis_index_groups)
     names = names_of(axis_name)
-    return tree.map(lambda leaf: collectives.pmax(leaf, axes=names), x)
+    return tree.map(lambda leaf: collectives.pmax(varying(leaf, names), axes=names), x)
 
 
 def pmin(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     """Minimum of each leaf over named axes."""
     no_groups("pmin", axis_index_groups)
     names = names_of(axis_name)
-    return tree.map(lambda leaf: collectives.pmin(leaf, axes=names), x)
+    return tree.map(lambda leaf: collectives.pmin(varying(leaf, names), axes=names), x)
 
 
 def axis_index(axis_name: Name) -> Any:
     """The position of this element along a named axis; along several, in row-major order."""
     index: Any = None
     for name in names_of(axis_name):
-        own = collectives.axis_index(axis_name=name)
+        own = collectives.axis_index(axis_name=name, **({"varying": True} if name in context.manual else {}))
         index = own if index is None else index * context.axes[name] + own
     return index
 
@@ -130,7 +139,11 @@ def all_gather(
             rank = len(type_of(leaf).shape) + (not tiled)  # type: ignore[attr-defined]
             dim = axis % rank
             leaf = collectives.all_gather(
-                leaf, axis_name=name, axis_size=context.axes[name], all_gather_dimension=dim, tiled=tiled
+                varying(leaf, (name,)),
+                axis_name=name,
+                axis_size=context.axes[name],
+                all_gather_dimension=dim,
+                tiled=tiled,
             )
         if len(names) > 1 and not tiled:
             for _ in names[1:]:
@@ -156,7 +169,7 @@ def psum_scatter(
             what = f"lax.psum_scatter: dimension {scatter_dimension} must be {need}, the size of axis {name!r}."
             raise ArgumentError(what, received=f"shape {shape}")
         return collectives.reduce_scatter(
-            leaf, axis_name=name, axis_size=size, scatter_dimension=scatter_dimension, tiled=tiled
+            varying(leaf, (name,)), axis_name=name, axis_size=size, scatter_dimension=scatter_dimension, tiled=tiled
         )
 
     return tree.map(one, x)
@@ -186,6 +199,7 @@ def all_to_all(
 
 def exchanged(x: Any, names: tuple[Any, ...], split_axis: int, concat_axis: int) -> Any:
     """One dimension, as large as the named axes together, exchanged with them: with one after the other."""
+    x = varying(x, names)
     for i, name in enumerate(names[:-1]):
         x = split_dim(x, split_axis + i, context.axes[name])
     last = len(names) - 1
@@ -208,7 +222,7 @@ def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
         if len(set(found)) != len(found) or any(not 0 <= f < size for f in found):
             what = f"lax.ppermute: every {word} must appear once and lie in range({size})."
             raise ArgumentError(what, received=f"perm={pairs}")
-    return tree.map(lambda leaf: collectives.ppermute(leaf, axis_name=name, perm=pairs), x)
+    return tree.map(lambda leaf: collectives.ppermute(varying(leaf, (name,)), axis_name=name, perm=pairs), x)
 
 
 def pshuffle(x: Any, axis_name: Name, perm: Sequence[int]) -> Any:

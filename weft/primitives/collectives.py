@@ -25,7 +25,7 @@ from weft.primitives.movement.shape import batched_at_front, move_axis, reshape
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.primitives.reduction.reduce_extrema import reduce_max, reduce_min
 from weft.sharding.factors import AxisFactors, elementwise
-from weft.sharding.manual import ManualAxisType
+from weft.sharding.manual import NONE, ManualAxisType
 
 Names = tuple[Any, ...]
 ALONE = "it communicates over a named axis, which exists only inside vmap, pmap or shard_map"
@@ -117,7 +117,46 @@ class psum(AllReduce):
         return reduce_sum(x, axes=(dim,))
 
     def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
+        # Where types say that the operand varies, the result and its cotangent are the same for all. Where they say
+        # nothing, each element has a result of its own, and all of them depend on each operand.
+        varying = tuple(a for a in axes if a in x.aval.manual.varying)
+        rest = tuple(a for a in axes if a not in varying)
+        if varying:
+            cotangent = pvary(cotangent, axes=varying)
+        return [psum(cotangent, axes=rest) if rest else cotangent]
+
+
+@primitive
+class pvary(Collective):
+    """The operand, which all devices along manual axes have alike, as a value that may vary along them."""
+
+    linear = (0,)
+    identity = True
+    types_placement = True
+    weight = 0
+
+    def type(self, x: ArrayType, *, axes: Names) -> ArrayType:
+        state = x.manual
+        return x.placed(manual=state.update(varying=state.varying.union(axes), reduced=state.reduced.difference(axes)))
+
+    def eval(self, x: Any, *, axes: Names) -> Any:
+        return x
+
+    def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
+        return elementwise([x.ndim])
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
+        return pvary(args[0], axes=axes), dims[0]
+
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
+        rest = tuple(a for a in axes if a != axis.name)
+        return (pvary(args[0], axes=rest) if rest else args[0]), dims[0]
+
+    def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
         return [psum(cotangent, axes=axes)]
+
+    def samples(self) -> Any:
+        return iter(())  # it changes types only, inside of shard_map, whose tests cover it
 
 
 class Extremum(AllReduce):
@@ -148,10 +187,11 @@ class pmin(Extremum):
 class axis_index(Collective):
     """The position of this element along a named axis."""
 
-    def type(self, *, axis_name: Any) -> ArrayType:
-        return array_type((), np.dtype(np.int32))
+    def type(self, *, axis_name: Any, varying: bool = False) -> ArrayType:
+        state = ManualAxisType(varying=[axis_name]) if varying else NONE
+        return array_type((), np.dtype(np.int32), manual=state)
 
-    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axis_name: Any) -> tuple[Any, int]:
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
         return iota(dtype=np.dtype(np.int32), shape=(axis.size,), dimension=0), 0
 
     def samples(self) -> Any:

@@ -37,7 +37,7 @@ _programs: Memo[Any, Jaxpr] = Memo(512)
 def is_compiled(primitive: Primitive) -> bool:
     """Whether a primitive is compiled when it is called outside of any program: calls of `jit`, and loops, which would
     crawl otherwise."""
-    return primitive.control or primitive is jit
+    return primitive.control or primitive.staged_alone
 
 
 def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device | None = None) -> Executable:

@@ -76,7 +76,8 @@ def axes_of(primitive: Primitive, params: dict[str, Any]) -> tuple[Any, ...]:
     """The named axes that an operation or its sub-jaxprs communicate over."""
     if not primitive.higher_order:
         return primitive.named_axes(params)
-    return tuple(name for inner in subjaxprs(params) for name in named_axes(inner))
+    bound = primitive.bound_axes(params)
+    return tuple(name for inner in subjaxprs(params) for name in named_axes(inner) if name not in bound)
 
 
 def apply_batched(

@@ -143,5 +143,7 @@ def fronted(args: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
 class jit(Call):
     """A call of a staged function by name. `donated` marks operands whose buffers the call may overwrite."""
 
+    staged_alone = True
+
     def derived(self, params: Params) -> Params:
         return {k: v for k, v in params.items() if k != "donated"}

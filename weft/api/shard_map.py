@@ -1,0 +1,239 @@
+"""`shard_map`: a function of the parts of arrays that runs on every device of a mesh."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, types_of, wraps
+from weft.api.mesh import current_mesh
+from weft.base import tree
+from weft.base.arguments import described
+from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
+from weft.base.source import user_line
+from weft.base.tracebacks import boundary
+from weft.ir.context import manual_axes as manual_axes_in_scope
+from weft.ir.jaxpr import Jaxpr, constants_to_arguments
+from weft.ir.types import ArrayType, type_of
+from weft.primitives.control.shard_map import check_divides, local_type
+from weft.primitives.control.shard_map import shard_map as shard_map_primitive
+from weft.sharding.mesh import AbstractMesh, AxisType, Mesh
+from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, split_axes
+from weft.trace.stage import stage
+
+AnyMesh = Mesh | AbstractMesh
+
+
+class Infer:
+    """The default of `in_specs`: the specs of the arguments' own types."""
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+INFER = Infer()
+
+
+def shard_map(
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = INFER,
+    mesh: AnyMesh | None = None,
+    axis_names: Any = frozenset(),
+    check_vma: bool = True,
+) -> Any:
+    """A function that runs `f` on every device along axes of a mesh, on its parts of the arguments.
+
+    `in_specs` and `out_specs` are trees of `PartitionSpec`s, prefixes of the arguments and of the result: a dimension
+    is split over the axes that its entry names, and over axes that no entry names all devices get, or return, the same.
+    Inside, collectives such as `lax.psum` name these axes. `mesh` is by default that of `set_mesh`. `axis_names` are
+    the axes that are split by hand, by default all of them; the compiler splits the others. With `check_vma` the
+    types inside say along which axes a value varies, a result that should be the same on all devices and is not is an
+    error, and derivatives communicate no more than they must. Without `f` it returns a decorator.
+    """
+    options: dict[str, Any] = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs}
+    if f is None:
+        return functools.partial(shard_map, axis_names=axis_names, check_vma=check_vma, **options)
+    check_callable(f, "shard_map")
+    function = f
+
+    @boundary
+    @wraps(function)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        where = mesh if mesh is not None else current_mesh("shard_map")
+        manual = manual_of(where, axis_names)
+        leaves, in_tree = tree.flatten((args, kwargs))
+        check_leaves(function, "shard_map", leaves, args, kwargs)
+        types = types_of(leaves)
+        specs = argument_specs(function, in_specs, args, kwargs, types)
+        check_specs("in_specs", specs, where, manual)
+        paths = argument_paths(function, args, kwargs)
+        local = []
+        for path, aval, spec in zip(paths, types, specs, strict=True):
+            if not isinstance(aval, ArrayType):
+                raise ArgumentTypeError(f"shard_map of {name_of(function)} takes arrays.", received=f"{path}: {aval}")
+            check_divides(aval, spec, where)
+            local.append(local_type(aval, spec, where, check_vma))
+        out = OutTree()
+        sizes = {a: where.shape[a] for a in where.axis_names if a in manual}
+        with manual_axes_in_scope(sizes, check_vma):
+            program, constants = stage(
+                flat_function(function, in_tree, out),
+                local,
+                where=f"{name_of(function)}, shard_map at {user_line()}",
+                names=paths,
+                name=name_of(function),
+            )
+        out_leaves = result_specs(function, out_specs, out.treedef)
+        check_specs("out_specs", out_leaves, where, manual)
+        if check_vma:
+            check_varying(function, program, out_leaves, manual)
+        results = shard_map_primitive(
+            *constants,
+            *leaves,
+            jaxpr=constants_to_arguments(program),
+            mesh=where,
+            in_specs=(PartitionSpec(),) * len(constants) + tuple(specs),
+            out_specs=tuple(out_leaves),
+            manual_axes=manual,
+            check_vma=check_vma,
+        )
+        return tree.unflatten(out.treedef, results)
+
+    return mapped
+
+
+def manual_of(mesh: AnyMesh, axis_names: Any) -> frozenset[Any]:
+    """The axes that are split by hand: those asked for, or all that are not manual already."""
+    names = {axis_names} if isinstance(axis_names, str) else set(axis_names)
+    unknown = sorted(map(str, names - set(mesh.axis_names)))
+    if unknown:
+        raise ArgumentError(
+            f"shard_map: axis_names has {', '.join(unknown)}, which the mesh does not have.",
+            received=f"{mesh}",
+            fix=f"some of {mesh.axis_names}",
+        )
+    return frozenset(names or (a for a in mesh.axis_names if a not in mesh.manual_axes))
+
+
+def spec_leaf(value: Any) -> bool:
+    return value is None or isinstance(value, PartitionSpec)
+
+
+def spec_prefix(what: str, specs: Any, value: Any) -> list[PartitionSpec]:
+    """A spec for each leaf of a value, of a tree of specs that is a prefix of it; None splits nothing."""
+    if spec_leaf(specs):
+        found: Sequence[Any] = [specs] * len(tree.leaves(value))
+    else:
+        found = tree.broadcast_prefix(specs, value, is_leaf=spec_leaf)
+    result = []
+    for spec in found:
+        if not spec_leaf(spec):
+            raise ArgumentTypeError(
+                f"{what} is a tree of PartitionSpecs.", received=described(spec), fix="P('x', None)"
+            )
+        result.append(PartitionSpec() if spec is None else spec)
+    return result
+
+
+def argument_specs(
+    function: Callable[..., Any], in_specs: Any, args: tuple[Any, ...], kwargs: dict[str, Any], types: Sequence[Any]
+) -> list[PartitionSpec]:
+    """A spec for each leaf of the arguments; keyword arguments have the specs of their own types."""
+    name = f"in_specs of shard_map of {name_of(function)}"
+    count = len(tree.leaves(args))
+    own = [t.spec if isinstance(t, ArrayType) else PartitionSpec() for t in types]
+    if in_specs is INFER:
+        return own
+    if isinstance(in_specs, (tuple, list)) and len(in_specs) != len(args):
+        raise ArgumentError(
+            f"{name} has {len(in_specs)} entries for {len(args)} positional arguments.",
+            received=f"{in_specs}",
+            fix="one entry for each positional argument, or one spec for all",
+        )
+    try:
+        found = spec_prefix(name, tuple(in_specs) if isinstance(in_specs, list) else in_specs, args)
+    except ValueError as error:
+        raise ArgumentError(f"{name} must be a prefix of the arguments.", received=str(error)) from None
+    return found + own[count:]
+
+
+def result_specs(function: Callable[..., Any], out_specs: Any, out_tree: Any) -> list[PartitionSpec]:
+    name = f"out_specs of shard_map of {name_of(function)}"
+    try:
+        return spec_prefix(name, out_specs, tree.unflatten(out_tree, [0] * out_tree.num_leaves))
+    except ValueError as error:
+        raise ArgumentError(f"{name} must be a prefix of the result.", received=str(error)) from None
+
+
+def check_specs(what: str, specs: Sequence[PartitionSpec], mesh: AnyMesh, manual: frozenset[Any]) -> None:
+    """Specs name manual axes of the mesh, each once."""
+    for spec in specs:
+        named = split_axes(spec.partitions)
+        for axis in (*named, *spec.unreduced, *spec.reduced):
+            if axis not in manual:
+                why = "is not one of axis_names" if axis in mesh.axis_names else "is not an axis of the mesh"
+                raise ArgumentError(
+                    f"shard_map: {what} names {axis!r}, which {why}.",
+                    received=f"{spec} on {mesh}",
+                    fix=f"axes of {tuple(a for a in mesh.axis_names if a in manual)}",
+                )
+            if named.count(axis) > 1:
+                raise ArgumentError(f"shard_map: {what} names {axis!r} twice.", received=f"{spec}", fix="name it once")
+        if any(entry is UNCONSTRAINED for entry in spec.partitions):
+            raise ArgumentError(f"shard_map: {what} says of every dimension how it is split.", received=f"{spec}")
+
+
+def check_varying(
+    function: Callable[..., Any], program: Jaxpr, specs: Sequence[PartitionSpec], manual: frozenset[Any]
+) -> None:
+    """A result that an `out_spec` says is the same on all devices must be so by its type."""
+    for i, (v, spec) in enumerate(zip(program.outvars, specs, strict=True)):
+        aval: Any = type_of(v) if not hasattr(v, "aval") else v.aval
+        if len(spec) > aval.ndim:
+            raise ArgumentError(
+                f"shard_map of {name_of(function)}: a spec has {len(spec)} entries for a result of rank {aval.ndim}.",
+                received=f"{spec} for {aval.short()}",
+            )
+        extra = sorted((aval.vma & manual) - set(split_axes(spec.partitions)), key=str)
+        if extra:
+            axes = extra[0] if len(extra) == 1 else tuple(extra)
+            raise ShardingTypeError(
+                f"shard_map of {name_of(function)}: result {i} is to be the same on all devices along {axes!r}, "
+                f"but it varies along {'it' if len(extra) == 1 else 'them'}.{where_from(program, v, extra)}",
+                received=f"{aval.short()} for out_specs {spec}",
+                fix=(
+                    f"lax.psum(x, {axes!r}) or lax.pmean(x, {axes!r})   to combine what the devices have",
+                    f"P({axes!r}) in out_specs   to put the parts of the devices together",
+                    "check_vma=False   if you know that it is the same",
+                ),
+            )
+
+
+def where_from(program: Jaxpr, result: Any, axes: Sequence[Any]) -> str:
+    """Where a result begins to vary: the line of the first operation, of those that it depends on, whose operands do
+    not."""
+    made = {v: e for e in program.eqns for v in e.outvars}
+    seen: set[Any] = set()
+    waiting = [result]
+    while waiting:
+        v = waiting.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        equation = made.get(v)
+        if equation is None:
+            continue
+        varying = [a for a in equation.invars if set(axes) & getattr(a.aval, "vma", frozenset())]
+        if not varying and equation.source is not None:
+            return f" It varies from {equation.source.describe()} on ({equation.primitive.name})."
+        waiting.extend(varying)
+    return " It depends on an argument that is split." if any(v in seen for v in program.invars) else ""
+
+
+def manual_mesh(mesh: AnyMesh, manual: frozenset[Any]) -> AbstractMesh:
+    """The mesh as a body of `shard_map` sees it."""
+    return mesh.abstract_mesh.update_axis_types(dict.fromkeys(manual, AxisType.Manual))

@@ -1,0 +1,380 @@
+"""`shard_map`: a program that runs on every device of a mesh, on its part of the operands.
+
+The body has local types. Along the manual axes a value of the body is the same on all devices (invariant) or varies;
+with `check_vma` the types say which. What it means is `vmap` over the manual axes of parts that are stacked along them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.errors import JaxprTypeError, ShardingTypeError
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr, drop_dead
+from weft.ir.partial_eval import partial_eval
+from weft.ir.primitive import (
+    Axis,
+    HigherOrder,
+    Params,
+    Split,
+    batched_program,
+    check_operands,
+    primitive,
+)
+from weft.ir.types import ArrayType, Type, array_type
+from weft.ir.unplaced import unplaced
+from weft.ir.zeros import Linear, Zero
+from weft.primitives.collectives import psum
+from weft.primitives.control.call import forwarded, fronted
+from weft.primitives.elementwise.arithmetic import div
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.movement.shape import reshape, transpose
+from weft.primitives.movement.slicing import slice as slice_primitive
+from weft.sharding.manual import ManualAxisType
+from weft.sharding.spec import PartitionSpec, entry_axes, split_axes
+from weft.trace.closed import stage_closed
+
+Specs = tuple[PartitionSpec, ...]
+
+
+@primitive
+class shard_map(HigherOrder):
+    """Run `jaxpr` on each device along `manual_axes` of `mesh`. An operand is split as its entry of `in_specs` says,
+    and whole along axes that the entry does not name; results are put together by `out_specs`, and those that do not
+    name an axis are the same along it, which the types of the body show where `check_vma` is set."""
+
+    staged_alone = True
+
+    def type(
+        self,
+        *types: Type,
+        jaxpr: Jaxpr,
+        mesh: Any,
+        in_specs: Specs,
+        out_specs: Specs,
+        manual_axes: Any,
+        check_vma: bool,
+    ) -> list[Type]:
+        for aval, spec in zip(types, in_specs, strict=True):
+            check_divides(aval, spec, mesh)
+        local = [local_type(t, s, mesh, check_vma) for t, s in zip(types, in_specs, strict=True)]
+        check_operands(self.name, local, jaxpr.in_avals)
+        return [
+            global_type(t, s, mesh, manual_axes, check_vma) for t, s in zip(jaxpr.out_avals, out_specs, strict=True)
+        ]
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return params["jaxpr"].effects
+
+    def bound_axes(self, params: Params) -> frozenset[Any]:
+        return params["manual_axes"]
+
+    def eval(self, *arrays: Any, **params: Any) -> list[Any]:
+        return self.definition(*arrays, **params)
+
+    def definition(
+        self, *args: Any, jaxpr: Jaxpr, mesh: Any, in_specs: Specs, out_specs: Specs, manual_axes: Any, check_vma: bool
+    ) -> list[Any]:
+        """`vmap` of the body over the manual axes, the first one outermost."""
+        axes = [a for a in mesh.axis_names if a in manual_axes]
+        sizes = mesh.shape
+        program = unplaced(jaxpr)
+        wanted = [set(split_axes(s.partitions)) for s in out_specs]
+        found: list[set[Any]] = [set() for _ in out_specs]
+        for axis in reversed(axes):
+            batched = [axis in split_axes(s.partitions) for s in in_specs]
+            forced = [axis in w for w in wanted]
+            program, batched_out = batched_program(program, Axis(sizes[axis], axis), batched, forced)
+            for own, b in zip(found, batched_out, strict=True):
+                own |= {axis} if b else set()
+        stacked = [stack_parts(a, s, sizes, axes) for a, s in zip(args, in_specs, strict=True)]
+        results = replay(program, *stacked)
+        return [
+            join_parts(first_along(r, [a for a in axes if a in own], w), s, sizes, axes)
+            for r, s, own, w in zip(results, out_specs, found, wanted, strict=True)
+        ]
+
+    # -- differentiate ---------------------------------------------------------------------------------------------
+
+    def jvp_through(
+        self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
+    ) -> Any:
+        nonzero = [type(t) is not Zero for t in tangents]
+        program, nonzero_out = through(jaxpr, nonzero)
+        specs = {
+            "in_specs": (*params["in_specs"], *chosen(params["in_specs"], nonzero)),
+            "out_specs": (*params["out_specs"], *chosen(params["out_specs"], nonzero_out)),
+        }
+        results = self(*primals, *chosen(tangents, nonzero), jaxpr=program, **{**params, **specs})
+        outs, rest = results[: len(jaxpr.outvars)], iter(results[len(jaxpr.outvars) :])
+        types = [o.aval for o in outs]
+        return outs, [next(rest) if n else Zero.of(t) for t, n in zip(types, nonzero_out, strict=True)]
+
+    def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
+        """Residuals leave the known body split over the axes along which they vary, in their first dimension."""
+        jaxpr: Jaxpr = params["jaxpr"]
+        mesh, check, in_specs = params["mesh"], params["check_vma"], params["in_specs"]
+        known, parts, positions = jaxpr.cached(
+            ("partial_eval", tuple(unknown)), lambda: forwarded(partial_eval(jaxpr, unknown), unknown)
+        )
+        stored: list[Any] = [t for t, r in zip(parts.residual_types, positions, strict=True) if r < 0]
+        count = len(known.outvars) - len(stored)
+        specs = tuple(residual_spec(t, mesh, params["manual_axes"], check) for t in stored)
+        with_rank = lambda flat: [reshape(x, new_sizes=(1,), dimensions=None) if not x.shape else x for x in flat]
+        first = jaxpr.cached(
+            ("shard_map known", tuple(unknown)),
+            lambda: stage_closed(lambda *a: split_at(replay(known, *a), count, with_rank), known.in_avals),
+        )
+        waiting = jaxpr.cached(
+            ("shard_map unknown", tuple(unknown)), lambda: with_ranked_residuals(parts.unknown, positions)
+        )
+        rest = {k: v for k, v in params.items() if k not in ("jaxpr", "in_specs", "out_specs")}
+        held = [in_specs[r] if r >= 0 else specs[~r] for r in positions]
+        out_known = [not u for u in parts.unknown_out]
+        residual_types = tuple(
+            global_type(v.aval, s, mesh, params["manual_axes"], check)
+            for v, s in zip(first.outvars[count:], specs, strict=True)
+        )
+        return Split(
+            known=(
+                self,
+                {
+                    **rest,
+                    "jaxpr": first,
+                    "in_specs": chosen(in_specs, [not u for u in unknown]),
+                    "out_specs": (*chosen(params["out_specs"], out_known), *specs),
+                },
+            ),
+            known_in=tuple(i for i, u in enumerate(unknown) if not u),
+            unknown=(
+                self,
+                {
+                    **rest,
+                    "jaxpr": waiting,
+                    "in_specs": (*held, *chosen(in_specs, unknown)),
+                    "out_specs": chosen(params["out_specs"], parts.unknown_out),
+                },
+            ),
+            unknown_in=(*positions, *(i for i, u in enumerate(unknown) if u)),
+            unknown_out=parts.unknown_out,
+            residual_types=residual_types,
+        )
+
+    def transpose_through(
+        self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
+    ) -> Any:
+        in_specs, out_specs, mesh = params["in_specs"], params["out_specs"], params["mesh"]
+        linear = [type(a) is Linear for a in args]
+        nonzero = [type(c) is not Zero for c in cotangents]
+        program, nonzero_out = through(jaxpr, linear, nonzero)
+        held_specs = chosen(in_specs, [not n for n in linear])
+        given = chosen(out_specs, nonzero)
+        wanted = chosen(chosen(in_specs, linear), nonzero_out)
+        if not params["check_vma"]:
+            program = jaxpr.cached(
+                ("shard_map unchecked", tuple(linear), tuple(nonzero), in_specs, out_specs, mesh),
+                lambda: summed_unchecked(program, len(held_specs), given, wanted, mesh, params["manual_axes"]),
+            )
+        specs = {
+            "in_specs": (*held_specs, *(s.to_ct_spec() for s in given)),
+            "out_specs": tuple(s.to_ct_spec() for s in wanted),
+        }
+        held = chosen(args, [not n for n in linear])
+        results = iter(self(*held, *chosen(cotangents, nonzero), jaxpr=program, **{**params, **specs}))
+        flags = iter(nonzero_out)
+        return [
+            (next(results) if next(flags) else Zero(a.aval.cotangent())) if n else None
+            for a, n in zip(args, linear, strict=True)
+        ]
+
+    # -- vectorise, dead code ----------------------------------------------------------------------------------------
+
+    def batch_through(
+        self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, **params: Any
+    ) -> Any:
+        batched = [d is not None for d in dims]
+        program, batched_out = through(jaxpr, axis, batched)
+        entry = axis.name if axis.name in params["mesh"].axis_names else None
+        specs = {
+            "in_specs": with_front(params["in_specs"], batched, entry),
+            "out_specs": with_front(params["out_specs"], batched_out, entry),
+        }
+        results = self(*fronted(args, dims), jaxpr=program, **{**params, **specs})
+        return results, [0 if b else None for b in batched_out]
+
+    def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
+        jaxpr: Jaxpr = params["jaxpr"]
+        smaller, used = jaxpr.cached(("drop_dead", tuple(live_results)), lambda: drop_dead(jaxpr, live_results, False))
+        changed = {
+            "jaxpr": smaller,
+            "in_specs": chosen(params["in_specs"], used),
+            "out_specs": chosen(params["out_specs"], live_results),
+        }
+        return used, {**params, **changed}, list(live_results)
+
+    def samples(self) -> Any:
+        return iter(())  # carries programs; tests/laws/test_shard_map.py covers it
+
+
+def chosen(items: Sequence[Any], flags: Sequence[bool]) -> tuple[Any, ...]:
+    """The items whose flag is set."""
+    return tuple(x for x, flag in zip(items, flags, strict=True) if flag)
+
+
+def split_at(items: Sequence[Any], count: int, function: Any) -> list[Any]:
+    """The first `count` items as they are, and what a function makes of the others."""
+    return [*items[:count], *function(items[count:])]
+
+
+def with_front(specs: Specs, batched: Sequence[bool], entry: Any) -> Specs:
+    """Specs with an entry for a batch dimension at the front, where there is one."""
+    return tuple(s.update(partitions=(entry, *s.partitions)) if b else s for s, b in zip(specs, batched, strict=True))
+
+
+# -- types ---------------------------------------------------------------------------------------------------------
+
+
+def shards_along(spec: PartitionSpec, mesh: Any, rank: int) -> list[int]:
+    """Into how many parts each dimension is split."""
+    counts = [math.prod(mesh.shape[a] for a in entry_axes(e)) for e in spec.partitions]
+    return counts + [1] * (rank - len(counts))
+
+
+def check_divides(aval: Type, spec: PartitionSpec, mesh: Any) -> None:
+    """A body has the same static shapes on every device, so dimensions must be multiples of the parts."""
+    assert isinstance(aval, ArrayType)
+    if len(spec) > aval.ndim:
+        raise ShardingTypeError(
+            f"shard_map: a spec has {len(spec)} entries for an operand of rank {aval.ndim}.",
+            received=f"{spec} for {aval.short()}",
+            fix="at most one entry for each dimension",
+        )
+    for dim, (size, count) in enumerate(zip(aval.shape, shards_along(spec, mesh, aval.ndim), strict=True)):
+        if size % count:
+            padded = -(-size // count) * count
+            raise ShardingTypeError(
+                f"shard_map: dimension {dim} of size {size} is not a multiple of {count}, the number of its parts.",
+                received=f"{spec} for {aval.short()} on {mesh}",
+                fix=f"pad dimension {dim} to {padded}, or use jit with shardings, which takes any size",
+            )
+
+
+def local_type(aval: Type, spec: PartitionSpec, mesh: Any, check_vma: bool) -> ArrayType:
+    """The type of a part."""
+    assert isinstance(aval, ArrayType)
+    shape = tuple(d // n for d, n in zip(aval.shape, shards_along(spec, mesh, aval.ndim), strict=True))
+    manual = aval.manual
+    if check_vma:
+        manual = ManualAxisType(
+            varying=manual.varying | set(split_axes(spec.partitions)),
+            unreduced=manual.unreduced | spec.unreduced,
+            reduced=manual.reduced | spec.reduced,
+        )
+    return array_type(shape, aval.dtype, aval.weak_type, manual=manual, memory_space=aval.memory_space)
+
+
+def global_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, check_vma: bool) -> ArrayType:
+    """The type of what parts of a type are put together to."""
+    assert isinstance(aval, ArrayType)
+    if check_vma:
+        extra = aval.manual.varying & manual_axes - set(split_axes(spec.partitions))
+        if extra:
+            raise JaxprTypeError(
+                f"shard_map: a result varies along {sorted(map(str, extra))}, which its out_spec does not name.",
+                received=f"{aval.short()} for {spec}",
+            )
+    shape = tuple(d * n for d, n in zip(aval.shape, shards_along(spec, mesh, aval.ndim), strict=True))
+    rest = {k: getattr(aval.manual, k) - manual_axes for k in ("varying", "unreduced", "reduced")}
+    return array_type(shape, aval.dtype, aval.weak_type, manual=ManualAxisType(**rest), memory_space=aval.memory_space)
+
+
+def residual_spec(aval: ArrayType, mesh: Any, manual_axes: Any, check_vma: bool) -> PartitionSpec:
+    """How a residual is split outside: over the axes along which it varies, which is not known where nobody checks."""
+    axes = tuple(a for a in mesh.axis_names if a in manual_axes and (not check_vma or a in aval.manual.varying))
+    return PartitionSpec(axes)
+
+
+def with_ranked_residuals(unknown: Jaxpr, positions: Sequence[int]) -> Jaxpr:
+    """The unknown program with stored scalars coming as arrays of one element."""
+    types: list[Any] = [
+        v.aval.with_dimension(0, 1) if i < len(positions) and positions[i] < 0 and not v.aval.shape else v.aval  # type: ignore[attr-defined]
+        for i, v in enumerate(unknown.invars)
+    ]
+
+    def function(*args: Any) -> list[Any]:
+        plain = [
+            a if a.aval.shape == v.aval.shape else reshape(a, new_sizes=(), dimensions=None)  # type: ignore[attr-defined]
+            for a, v in zip(args, unknown.invars, strict=True)
+        ]
+        return replay(unknown, *plain)
+
+    return stage_closed(function, types, name=unknown.name)
+
+
+def summed_unchecked(program: Jaxpr, held: int, given: Specs, wanted: Specs, mesh: Any, manual_axes: Any) -> Jaxpr:
+    """A transposed body where nobody checks what varies. A result that all devices share has its cotangent shared out
+    among them, and the cotangents of an operand that all share are summed."""
+
+    def left_out(spec: PartitionSpec) -> tuple[Any, ...]:
+        named = set(split_axes(spec.partitions))
+        return tuple(a for a in mesh.axis_names if a in manual_axes and a not in named)
+
+    def function(*args: Any) -> list[Any]:
+        parts = list(args[:held])
+        for cotangent, spec in zip(args[held:], given, strict=True):
+            count = math.prod(mesh.shape[a] for a in left_out(spec))
+            divisor = convert_element_type(count, new_dtype=cotangent.dtype, weak_type=False)
+            parts.append(cotangent if count == 1 else div(cotangent, divisor))
+        results = replay(program, *parts)
+        return [psum(r, axes=left_out(s)) if left_out(s) else r for r, s in zip(results, wanted, strict=True)]
+
+    return stage_closed(function, program.in_avals, name=program.name)
+
+
+# -- meaning: parts stacked along axes -------------------------------------------------------------------------------
+
+
+def stack_parts(x: Any, spec: PartitionSpec, sizes: Any, axes: Sequence[Any]) -> Any:
+    """A whole array as its parts, stacked along leading dimensions: one for each axis that the spec names."""
+    shape: list[Any] = []
+    where: dict[Any, int] = {}
+    local: list[int] = []
+    for dim, size in enumerate(x.shape):
+        names = entry_axes(spec[dim]) if dim < len(spec) else ()
+        for name in names:
+            where[name] = len(shape)
+            shape.append(sizes[name])
+        local.append(len(shape))
+        shape.append(size // math.prod(sizes[n] for n in names))
+    if not where:
+        return x
+    x = reshape(x, new_sizes=tuple(shape), dimensions=None)
+    return transpose(x, permutation=(*(where[a] for a in axes if a in where), *local))
+
+
+def join_parts(x: Any, spec: PartitionSpec, sizes: Any, axes: Sequence[Any]) -> Any:
+    """Parts that are stacked along the axes of a spec as one array."""
+    named = split_axes(spec.partitions)
+    if not named:
+        return x
+    leading = [a for a in axes if a in named]
+    local = x.shape[len(leading) :]
+    order: list[int] = []
+    shape: list[Any] = []
+    for dim, size in enumerate(local):
+        names = entry_axes(spec[dim]) if dim < len(spec) else ()
+        order += [*(leading.index(n) for n in names), len(leading) + dim]
+        shape.append(size * math.prod(sizes[n] for n in names))
+    return reshape(transpose(x, permutation=tuple(order)), new_sizes=tuple(shape), dimensions=None)
+
+
+def first_along(x: Any, stacked: Sequence[Any], wanted: set[Any]) -> Any:
+    """The first part along leading dimensions of axes that are not wanted: all are alike along them."""
+    for dim in reversed(range(len(stacked))):
+        if stacked[dim] not in wanted:
+            limits = tuple(1 if i == dim else d for i, d in enumerate(x.shape))
+            x = slice_primitive(x, start_indices=(0,) * len(limits), limit_indices=limits, strides=None)
+            x = reshape(x, new_sizes=(*limits[:dim], *limits[dim + 1 :]), dimensions=None)
+    return x
