@@ -19,7 +19,7 @@ from weft.ir.primitive import (
     HigherOrder,
     Params,
     Split,
-    batched_program,
+    batched_jaxpr,
     check_operands,
     primitive,
 )
@@ -86,7 +86,7 @@ class shard_map(HigherOrder):
         for axis in reversed(axes):
             batched = [axis in split_axes(s.partitions) for s in in_specs]
             forced = [axis in w for w in wanted]
-            program, batched_out = batched_program(program, Axis(sizes[axis], axis), batched, forced)
+            program, batched_out = batched_jaxpr(program, Axis(sizes[axis], axis), batched, forced)
             for own, b in zip(found, batched_out, strict=True):
                 own |= {axis} if b else set()
         stacked = [stack_parts(a, s, sizes, axes) for a, s in zip(args, in_specs, strict=True)]
