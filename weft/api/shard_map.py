@@ -216,7 +216,7 @@ def check_varying(
 def where_from(program: Jaxpr, result: Any, axes: Sequence[Any]) -> str:
     """Where a result begins to vary: the line of the first operation, of those that it depends on, whose operands do
     not."""
-    made = {v: e for e in program.eqns for v in e.outvars}
+    defining = {v: e for e in program.eqns for v in e.outvars}
     seen: set[Any] = set()
     waiting = [result]
     while waiting:
@@ -224,7 +224,7 @@ def where_from(program: Jaxpr, result: Any, axes: Sequence[Any]) -> str:
         if v in seen:
             continue
         seen.add(v)
-        equation = made.get(v)
+        equation = defining.get(v)
         if equation is None:
             continue
         varying = [a for a in equation.invars if set(axes) & getattr(a.aval, "vma", frozenset())]
