@@ -170,15 +170,15 @@ class shard_map(HigherOrder):
         nonzero = [type(c) is not Zero for c in cotangents]
         program, nonzero_out = through(jaxpr, linear, nonzero)
         held_specs = chosen(in_specs, [not n for n in linear])
-        given = chosen(out_specs, nonzero)
+        out_ct_specs = chosen(out_specs, nonzero)
         wanted = chosen(chosen(in_specs, linear), nonzero_out)
         if not params["check_vma"]:
             program = jaxpr.cached(
                 ("shard_map unchecked", tuple(linear), tuple(nonzero), in_specs, out_specs, mesh),
-                lambda: summed_unchecked(program, len(held_specs), given, wanted, mesh, params["manual_axes"]),
+                lambda: summed_unchecked(program, len(held_specs), out_ct_specs, wanted, mesh, params["manual_axes"]),
             )
         specs = {
-            "in_specs": (*held_specs, *(s.to_ct_spec() for s in given)),
+            "in_specs": (*held_specs, *(s.to_ct_spec() for s in out_ct_specs)),
             "out_specs": tuple(s.to_ct_spec() for s in wanted),
         }
         held = chosen(args, [not n for n in linear])
@@ -313,7 +313,7 @@ def with_ranked_residuals(unknown: Jaxpr, positions: Sequence[int]) -> Jaxpr:
     return stage_closed(function, types, name=unknown.name)
 
 
-def summed_unchecked(program: Jaxpr, held: int, given: Specs, wanted: Specs, mesh: Any, manual_axes: Any) -> Jaxpr:
+def summed_unchecked(program: Jaxpr, held: int, ct_specs: Specs, wanted: Specs, mesh: Any, manual_axes: Any) -> Jaxpr:
     """A transposed body where nobody checks what varies. A result that all devices share has its cotangent shared out
     among them, and the cotangents of an operand that all share are summed."""
 
@@ -323,7 +323,7 @@ def summed_unchecked(program: Jaxpr, held: int, given: Specs, wanted: Specs, mes
 
     def function(*args: Any) -> list[Any]:
         parts = list(args[:held])
-        for cotangent, spec in zip(args[held:], given, strict=True):
+        for cotangent, spec in zip(args[held:], ct_specs, strict=True):
             count = math.prod(mesh.shape[a] for a in left_out(spec))
             divisor = convert_element_type(count, new_dtype=cotangent.dtype, weak_type=False)
             parts.append(cotangent if count == 1 else div(cotangent, divisor))
