@@ -80,7 +80,7 @@ def shard_map(
         out = OutTree()
         sizes = {a: where.shape[a] for a in where.axis_names if a in manual}
         with manual_axes_in_scope(sizes, check_vma):
-            program, constants = stage(
+            jaxpr, constants = stage(
                 flat_function(function, in_tree, out),
                 local,
                 where=f"{name_of(function)}, shard_map at {user_line()}",
@@ -90,11 +90,11 @@ def shard_map(
         out_leaves = result_specs(function, out_specs, out.treedef)
         check_specs("out_specs", out_leaves, where, manual)
         if check_vma:
-            check_varying(function, program, out_leaves, manual)
+            check_varying(function, jaxpr, out_leaves, manual)
         results = shard_map_primitive(
             *constants,
             *leaves,
-            jaxpr=constants_to_arguments(program),
+            jaxpr=constants_to_arguments(jaxpr),
             mesh=where,
             in_specs=(PartitionSpec(),) * len(constants) + tuple(specs),
             out_specs=tuple(out_leaves),
@@ -188,10 +188,10 @@ def check_specs(what: str, specs: Sequence[PartitionSpec], mesh: AnyMesh, manual
 
 
 def check_varying(
-    function: Callable[..., Any], program: Jaxpr, specs: Sequence[PartitionSpec], manual: frozenset[Any]
+    function: Callable[..., Any], jaxpr: Jaxpr, specs: Sequence[PartitionSpec], manual: frozenset[Any]
 ) -> None:
     """A result that an `out_spec` says is the same on all devices must be so by its type."""
-    for i, (v, spec) in enumerate(zip(program.outvars, specs, strict=True)):
+    for i, (v, spec) in enumerate(zip(jaxpr.outvars, specs, strict=True)):
         aval: Any = type_of(v) if not hasattr(v, "aval") else v.aval
         if len(spec) > aval.ndim:
             raise ArgumentError(
@@ -203,7 +203,7 @@ def check_varying(
             axes = extra[0] if len(extra) == 1 else tuple(extra)
             raise ShardingTypeError(
                 f"shard_map of {name_of(function)}: result {i} is to be the same on all devices along {axes!r}, "
-                f"but it varies along {'it' if len(extra) == 1 else 'them'}.{where_from(program, v, extra)}",
+                f"but it varies along {'it' if len(extra) == 1 else 'them'}.{where_from(jaxpr, v, extra)}",
                 received=f"{aval.short()} for out_specs {spec}",
                 fix=(
                     f"lax.psum(x, {axes!r}) or lax.pmean(x, {axes!r})   to combine what the devices have",
@@ -213,10 +213,10 @@ def check_varying(
             )
 
 
-def where_from(program: Jaxpr, result: Any, axes: Sequence[Any]) -> str:
+def where_from(jaxpr: Jaxpr, result: Any, axes: Sequence[Any]) -> str:
     """Where a result begins to vary: the line of the first operation, of those that it depends on, whose operands do
     not."""
-    defining = {v: e for e in program.eqns for v in e.outvars}
+    defining = {v: e for e in jaxpr.eqns for v in e.outvars}
     seen: set[Any] = set()
     waiting = [result]
     while waiting:
@@ -231,7 +231,7 @@ def where_from(program: Jaxpr, result: Any, axes: Sequence[Any]) -> str:
         if not varying and equation.source is not None:
             return f" It varies from {equation.source.describe()} on ({equation.primitive.name})."
         waiting.extend(varying)
-    return " It depends on an argument that is split." if any(v in seen for v in program.invars) else ""
+    return " It depends on an argument that is split." if any(v in seen for v in jaxpr.invars) else ""
 
 
 def manual_mesh(mesh: AnyMesh, manual: frozenset[Any]) -> AbstractMesh:
