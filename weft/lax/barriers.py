@@ -1,4 +1,4 @@
-"""Fences that no computation is moved or merged across."""
+"""Barriers that no computation is moved or merged across."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def fix_carry_types(
 
 
 def promotes(weak: Any, other: Any) -> bool:
-    """Whether a weakly typed value of one type becomes the other's dtype when they meet."""
+    """Whether a weakly typed value of one type becomes the other's dtype when they are combined."""
     promoted = dtypes.promote_pair(weak.dtype, True, other.dtype, other.weak_type)[0]
     return dtypes.canonicalize_dtype(promoted) == other.dtype
 
@@ -296,7 +296,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 
 
 def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any, loop: Loop) -> Any:
-    """`while_loop`, for itself and for what is made of it."""
+    """`while_loop`, also as part of other functions."""
     init, in_tree = leaves_of(init_val, "lax.while_loop", "init_val")
     if config.disable_jit and not any(isinstance(x, Tracer) for x in init):
         value = arrays_of(init_val)
@@ -353,7 +353,7 @@ def fori_loop(
     _check_bounds(lower, upper)
     dtype = dtypes.result_type(lower, upper)
     known = not isinstance(lower, Tracer) and not isinstance(upper, Tracer)
-    # Of floats nobody knows in how many steps one reaches the other.
+    # The number of steps between two floats is not known.
     first, last = (int(lower), int(upper)) if known and dtypes.kind(dtype) in "iu" else (None, None)
     if last is not None and last <= np.iinfo(dtypes.default_int_dtype()).max:
         dtype, weak = dtypes.default_int_dtype(), True
@@ -413,7 +413,7 @@ def scan(
 def run_scan(
     f: Callable[..., Any], init: Any, xs: Any, length: Any, reverse: bool, unroll: int | bool, loop: Loop
 ) -> Any:
-    """`scan`, for itself and for what is made of it."""
+    """`scan`, also as part of other functions."""
     carry, carry_tree = leaves_of(init, "lax.scan", "init")
     xs_leaves, xs_tree = leaves_of(xs, "lax.scan", "xs")
     count = scan_length(xs, xs_leaves, length)

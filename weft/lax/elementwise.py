@@ -76,7 +76,7 @@ def _adapted(*operands: Any) -> Any:
     shapes = [np.shape(a) for a in adapted]
     full = [s for s in shapes if s]
     if all(s == full[0] for s in full) or any(len(s) != len(full[0]) for s in full):
-        return tuple(adapted)  # a mismatch of rank is for the type rule to explain
+        return tuple(adapted)  # the type rule raises for a mismatch of rank
     shape = tuple(next((d for d in sizes if d != 1), 1) for sizes in zip(*full, strict=True))
     for i, own in enumerate(shapes):
         if own and own != shape and all(d in (1, s) for d, s in zip(own, shape, strict=True)):
@@ -442,7 +442,7 @@ def population_count(x: Any) -> Any:
 
 
 def clz(x: Any) -> Any:
-    """How many zeros lead."""
+    """The number of leading zeros."""
     return bitwise.clz(x)
 
 
@@ -568,12 +568,12 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
 
 
 def dtype(x: Any) -> Any:
-    """The dtype that an array of `x`, an array, a number or a type, has in a program."""
+    """The dtype that an array of `x`, an array, a number or a type, has when traced."""
     return dtypes.dtype(x, canonicalize=True)
 
 
 def stop_gradient(x: Any) -> Any:
-    """A tree of the same numbers, constant for differentiation."""
+    """A tree of the same values, constant for differentiation."""
     return tree.map(_constant_leaf, x)
 
 

@@ -63,7 +63,7 @@ def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
 def elu(x: Any, alpha: Any = 1.0) -> Array:
     """x where x > 0, alpha * (exp(x) - 1) elsewhere."""
     check_arraylike("elu", x)
-    # The exponential gets no positive number: one that overflows would make the derivative nan.
+    # The exponential gets no positive number: one that overflows would make the derivative NaN.
     positive = wnp.greater(x, 0)
     return wnp.where(positive, x, alpha * wnp.expm1(wnp.where(positive, 0.0, x)))
 

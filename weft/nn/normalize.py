@@ -66,7 +66,7 @@ def logsumexp(
             values = wnp.where(where, values, wnp.zeros_like(values))
     axes = canonicalize_axes(axis, values.ndim, "logsumexp")
     largest = wnp.max(wnp.real(values), axis=axes, keepdims=True, where=where, initial=-np.inf)
-    # An infinite largest element must not be subtracted: inf - inf is nan.
+    # An infinite largest element must not be subtracted: inf - inf is NaN.
     shift = lax.stop_gradient(wnp.where(wnp.isfinite(largest), largest, wnp.zeros_like(largest)))
     exponentials = wnp.exp(values - shift.astype(values.dtype))
     if factors is not None:

@@ -133,7 +133,7 @@ def _next_power_of_two(x: Array) -> Array:
     """The least power of two, from 2**-127 on, that is not below x."""
     bits = lax.bitcast_convert_type(x, dtypes.uint32)
     exponent, mantissa = bits >> np.uint32(23), bits & np.uint32(0x7FFFFF)
-    # A mantissa moves up to the next exponent, unless that is past the last; denormals up to 2**-127 become that.
+    # A mantissa is rounded up to the next exponent, unless that is past the last; denormals up to 2**-127 become that.
     moves = (mantissa > 0) & (exponent != 254) & ~((exponent == 0) & (mantissa <= 0x400000))
     exponent = wnp.where(moves, exponent + np.uint32(1), exponent)
     power = lax.bitcast_convert_type(exponent << np.uint32(23), dtypes.float32)

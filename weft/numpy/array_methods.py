@@ -178,7 +178,7 @@ def _transpose(self: Array, *args: Any) -> Array:
 
 
 def _flatten(self: Array, order: str = "C", *, out_sharding: Any = None) -> Array:
-    """The elements in a row."""
+    """The elements as a vector."""
     return manipulation.ravel(self, order)
 
 
@@ -201,7 +201,7 @@ def _compress(
 
 
 def _clip(self: Array, min: Any = None, max: Any = None) -> Array:
-    """Each element held between `min` and `max`."""
+    """Each element limited to between `min` and `max`."""
     return elementwise.clip(self, min, max)
 
 
@@ -315,7 +315,7 @@ def _complex_parts(x: Array) -> Array:
 
 
 class NoMatrixError(ArgumentError, AttributeError):
-    """An array of rank 0 or 1 has no attribute `mT`, so that `hasattr` answers; and a `ValueError`, as from NumPy."""
+    """An array of rank 0 or 1 has no attribute `mT`, so that `hasattr` is False; and a `ValueError`, as from NumPy."""
 
 
 def _matrix_transpose(self: Array) -> Array:

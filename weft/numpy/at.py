@@ -1,4 +1,4 @@
-"""`x.at[index].set(values)` and its kin: arrays with some elements changed, as new arrays."""
+"""`x.at[index].set(values)` and its relatives: new arrays with some elements changed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _KIND_NAMES = {"b": "boolean", "u": "integer", "i": "integer", "f": "float", "c"
 
 
 class At:
-    """What `x.at` is: index it to name the elements to change or read."""
+    """What `x.at` returns: index it to select the elements to change or read."""
 
     __slots__ = ("array",)
 
@@ -349,7 +349,7 @@ def sole_mask(aval: ArrayType, index: Any) -> Any:
 
 
 def fits_mask(shape: tuple[Any, ...], mask: Any, aval: ArrayType) -> bool:
-    """Whether values of this shape are the same for all selected elements, so that a choice does it."""
+    """Whether values of this shape are the same for all selected elements, so that a select is enough."""
     rest = aval.shape[mask.ndim :]
     if len(shape) == len(rest) + 1 and shape[0] == 1:
         shape = shape[1:]

@@ -125,7 +125,7 @@ def _check_order(order: str | None) -> None:
 
 
 def placed(x: Array, device: Any, out_sharding: Any = None) -> Array:
-    """An array where `device` or `out_sharding` says: on a device, or split as a sharding says."""
+    """An array put on `device`, or sharded by `out_sharding`."""
     if device is None and out_sharding is None:
         return x
     if device is not None and out_sharding is not None:
@@ -177,7 +177,7 @@ _PLAIN = frozenset({bool, int, float, complex})
 
 
 def _from_sequence(value: Sequence[Any], wanted: Any) -> Array:
-    """Nested lists: of numbers at once, of arrays by stacking."""
+    """An array from nested lists: of numbers at once, of arrays by stacking."""
     leaves: list[Any] = []
     _collect(value, leaves)
     kinds = set(map(type, leaves))
@@ -252,7 +252,7 @@ def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) ->
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array from another library's, by DLPack. The numbers are copied, since the other library may change them."""
+    """An array from another library's, by DLPack. The data is copied, since the other library may change it."""
     if copy is False and not isinstance(x, Array):
         raise ArgumentError(
             "from_dlpack always copies: the other library could change a shared buffer; leave copy out."
@@ -264,7 +264,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 
 def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False, device: Any = None) -> Array:
-    """An array of `shape` with `value` everywhere, in a canonical dtype; of keys, a number is that of all words. A
+    """An array of `shape` with `value` everywhere, in a canonical dtype; for keys, the value of all their words. A
     large one is made on `device` at once, if that is one."""
     if not isinstance(dtype, np.dtype):
         return lax.full(shape, value, dtype)

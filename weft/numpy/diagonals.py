@@ -49,7 +49,7 @@ def _compared(name: str, rows: Any, columns: Any, k: Any, compare: Callable[[Any
 
 
 def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
-    """Ones on the diagonal number `k`, zeros elsewhere."""
+    """Ones on the `k`-th diagonal, zeros elsewhere."""
     wanted = requested(float if dtype is None else dtype, "eye")
     offset = _known_offset(k)
     if is_eager() and offset is not None and isinstance(N, int) and (M is None or isinstance(M, int)):
@@ -64,7 +64,7 @@ def identity(n: int, dtype: Any = None) -> Array:
 
 
 def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
-    """Ones on and below the diagonal number `k`, zeros above."""
+    """Ones on and below the `k`-th diagonal, zeros above."""
     wanted = requested(np.float32 if dtype is None else dtype, "tri")
     offset = _known_offset(k)
     if is_eager() and offset is not None and isinstance(N, int) and (M is None or isinstance(M, int)):
@@ -74,20 +74,20 @@ def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
 
 
 def tril(m: Any, k: Any = 0) -> Array:
-    """A matrix with zeros above the diagonal number `k`."""
+    """A matrix with zeros above the `k`-th diagonal."""
     m = _matrices("tril", m)
     return where(_below(m, k), m, cast(0, m.dtype, m.weak_type))
 
 
 def triu(m: Any, k: Any = 0) -> Array:
-    """A matrix with zeros below the diagonal number `k`."""
+    """A matrix with zeros below the `k`-th diagonal."""
     m = _matrices("triu", m)
     below = k - 1 if isinstance(k, int) else ensure_array(k) - 1
     return where(_below(m, below), cast(0, m.dtype, m.weak_type), m)
 
 
 def _below(m: Array, k: Any) -> Array:
-    """Whether each element of matrices is on or below the diagonal number `k`."""
+    """Whether each element of matrices is on or below the `k`-th diagonal."""
     return expand_to(tri(m.shape[-2], m.shape[-1], k, bool), m.shape)
 
 
@@ -100,7 +100,7 @@ def _matrices(name: str, m: Any) -> Array:
 
 
 def diag(v: Any, k: int = 0) -> Array:
-    """The matrix with a vector on its diagonal number `k`; of a matrix, that diagonal."""
+    """The matrix with a vector on its `k`-th diagonal; of a matrix, that diagonal."""
     check_arraylike("diag", v)
     v, k = ensure_array(v), index(k)
     if v.ndim == 1:
@@ -115,7 +115,7 @@ def diag(v: Any, k: int = 0) -> Array:
 
 
 def diagflat(v: Any, k: int = 0) -> Array:
-    """The matrix with the elements of an array on its diagonal number `k`."""
+    """The matrix with the elements of an array on its `k`-th diagonal."""
     return diag(ravel(v), k)
 
 

@@ -1,6 +1,6 @@
 """Reading Einstein summations and planning them as contractions, sums, diagonals and one transpose.
 
-A plan depends only on the text, the shapes and the way of optimizing, so it is made once and remembered: tracing the
+A plan depends only on the text, the shapes and the way of optimizing, so it is computed once and cached: tracing the
 same summation again costs the equations and little else.
 """
 
@@ -16,7 +16,7 @@ from weft.base.errors import ArgumentError
 from weft.indexing.expression import Expression
 
 _LETTERS = string.ascii_letters
-# What a symbolic size counts for when the order of contractions is chosen; the order does not change the numbers.
+# What a symbolic size counts for when the order of contractions is chosen; the order does not change the result.
 _TYPICAL_SIZE = 8
 
 
@@ -58,7 +58,7 @@ def as_text(operands: Sequence[Any]) -> tuple[str, list[Any]]:
         raise ArgumentError("einsum takes a string, or operands each followed by a list of axes.") from None
     if len(axes) > len(_LETTERS):
         raise ArgumentError(f"einsum takes at most {len(_LETTERS)} different axes, got {len(axes)}.")
-    # Letters rise with the numbers, so that a result that is not named has its axes in the same order.
+    # Letters ascend with the axis numbers, so that a result that is not named has its axes in the same order.
     letters: dict[Any, str] = {Ellipsis: "...", **dict(zip(axes, sorted(_LETTERS), strict=False))}
 
     def term(listed: Sequence[Any]) -> str:

@@ -197,7 +197,7 @@ def fmod(x1: Any, x2: Any, /) -> Array:
 
 
 def _divisor(x: Any) -> Any:
-    """A divisor of integers with 1 in place of 0, so that nothing remains of a division by zero, as in NumPy."""
+    """A divisor of integers with 1 in place of 0, so that the remainder of a division by zero is 0, as in NumPy."""
     if kind_of(x) not in "iu" or (not isinstance(x, Array) and x != 0):
         return x
     check_divisor(x)
@@ -220,12 +220,12 @@ def _float_divmod(x1: Any, x2: Any) -> tuple[Array, Array]:
     quotient = lax.round(choose(adjust, lax.sub(quotient, scalar_like(x1, 1)), quotient))
     exact = lax.div(x1, x2)
     quotient = choose(lax.eq(quotient, zero), lax.mul(lax.sign(exact), zero), quotient)
-    # Nothing remains defined of a division by zero, but the quotient is infinite.
+    # The remainder of a division by zero is undefined, but the quotient is infinite.
     return choose(lax.eq(x2, zero), exact, quotient), _with_sign_of_divisor(rest, x2)
 
 
 def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
-    """The fractional and the whole part of each element."""
+    """The fractional and the integer part of each element."""
     check_no_out("modf", out)
     (x,) = promote_args_inexact("modf", x)
     whole = choose(lax.ge(x, scalar_like(x, 0)), lax.floor(x), lax.ceil(x))
@@ -384,7 +384,7 @@ def hypot(x1: Any, x2: Any, /) -> Array:
     ratio = lax.div(small, divisor)
     length = lax.mul(large, lax.sqrt(lax.add(one, lax.mul(ratio, ratio))))
     infinity = scalar_like(x1, math.inf)
-    infinite = lax.bitwise_or(lax.eq(x1, infinity), lax.eq(x2, infinity))  # wins over not-a-number
+    infinite = lax.bitwise_or(lax.eq(x1, infinity), lax.eq(x2, infinity))  # wins over NaN
     return choose(infinite, infinity, choose(lax.eq(large, zero), large, length))
 
 
@@ -428,7 +428,7 @@ def _log_add_exp2(x1: Any, x2: Any) -> Array:
 
 def _log_add_power(x1: Any, x2: Any, power: Callable[[Any], Any], logarithm: Callable[[Any], Any]) -> Array:
     difference = lax.sub(x1, x2)
-    # inf - inf is nan; with 0 instead of it the values are right.
+    # inf - inf is NaN; with 0 instead of it the values are right.
     unknown = lax.ne(difference, difference)
     difference = choose(unknown, scalar_like(difference, 0), difference)
     return lax.add(lax.max(x1, x2), logarithm(power(lax.neg(lax.abs(difference)))))
@@ -561,7 +561,7 @@ def _round_integers(x: Array, factor: int) -> Array:
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
-    """Numbers in place of what is none: `nan` for not-a-number, the largest and least finite numbers for infinities."""
+    """NaN replaced by `nan`, and infinities by the largest and least finite numbers."""
     check_arraylike("nan_to_num", x)
     x = ensure_array(x)
     kind = kind_of(x)
@@ -629,23 +629,23 @@ def angle(z: Any, deg: bool = False) -> Array:
 
 
 def maximum(x: Any, y: Any, /) -> Array:
-    """The larger of two; not-a-number wins."""
+    """The larger of two; NaN wins."""
     return arithmetic.max(*promote_args("maximum", x, y))
 
 
 def minimum(x: Any, y: Any, /) -> Array:
-    """The smaller of two; not-a-number wins."""
+    """The smaller of two; NaN wins."""
     return arithmetic.min(*promote_args("minimum", x, y))
 
 
 def fmax(x1: Any, x2: Any) -> Array:
-    """The larger of two; a number wins over not-a-number."""
+    """The larger of two; a number wins over NaN."""
     x1, x2 = broadcast_promoted("fmax", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x1, x2), lax.ne(x2, x2)), x1, x2)
 
 
 def fmin(x1: Any, x2: Any) -> Array:
-    """The smaller of two; a number wins over not-a-number."""
+    """The smaller of two; a number wins over NaN."""
     x1, x2 = broadcast_promoted("fmin", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x2, x1), lax.ne(x2, x2)), x1, x2)
 
@@ -666,7 +666,7 @@ def broadcast_promoted(name: str, *args: Any) -> list[Any]:
 
 
 def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Array:
-    """Each element held between `min` and `max`, either of which may be left out."""
+    """Each element limited to between `min` and `max`, either of which may be left out."""
     if arr is None:
         raise ArgumentError("clip needs an array to clip.")
     check_arraylike("clip", arr, *(x for x in (min, max) if x is not None))

@@ -16,7 +16,9 @@ def load(file: Any, *args: Any, **kwargs: Any) -> Any:
     array = np.load(file, *args, **kwargs)
     if not isinstance(array, np.ndarray):
         return array
-    if array.dtype == np.dtype("V2"):  # the file names no type that NumPy does not know; of two bytes there is one
+    if array.dtype == np.dtype(
+        "V2"
+    ):  # the file does not name types that NumPy does not know; of those with two bytes there is one
         array = array.view(dtypes.bfloat16)
     return asarray(array)
 
@@ -27,7 +29,7 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
 
 
 def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
-    """Write several arrays to one file in NumPy's format. Numbers are never pickled, whatever `allow_pickle` says."""
+    """Write several arrays to one file in NumPy's format. Arrays are never pickled, whatever `allow_pickle` says."""
     named: dict[str, Any] = {name: np.asarray(x) for name, x in kwds.items()}
     np.savez(file, *map(np.asarray, args), **named)
 
@@ -35,12 +37,12 @@ def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None
 def array_repr(
     arr: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
-    """The text by which an array shows what it is."""
+    """The `repr` of an array, with its type."""
     return repr(arr) if isinstance(arr, Array) else np.array_repr(arr, max_line_width, precision, suppress_small)
 
 
 def array_str(
     a: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
-    """The numbers of an array as text."""
+    """The values of an array as text."""
     return np.array_str(np.asarray(a), max_line_width, precision, suppress_small)

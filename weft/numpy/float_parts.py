@@ -1,4 +1,4 @@
-"""Floating-point numbers taken apart: neighbours, mantissas and exponents."""
+"""Parts of floating-point numbers: neighbours, mantissas and exponents."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class MeshGrid:
             return _line(key)
         if not key:
             return [] if self.sparse else filled((0,), 0, dtypes.default_int_dtype())
-        # Integers and fractions are one user's grid, not operands that meet by accident.
+        # Integers and fractions mix in one grid on purpose, so strict promotion does not apply.
         with numpy_dtype_promotion("standard"):
             lines = [ensure_array(x) for x in promote_dtypes(*(_line(part) for part in key))]
         grids = meshgrid(*lines, indexing="ij", sparse=self.sparse)

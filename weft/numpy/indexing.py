@@ -391,7 +391,7 @@ def read_mask(part: Any, axis: int, aval: ArrayType) -> list[Entry]:
 
 
 def traced_mask(mask: Any) -> NonConcreteBooleanIndexError:
-    """The error for a mask whose number of true elements nobody knows yet."""
+    """The error for a mask whose number of true elements is not known yet."""
     return NonConcreteBooleanIndexError(
         "A boolean index must be known when tracing: the number of its true elements is the size of the result.",
         received=f"{mask.aval.short()}, {mask.origin()}",
@@ -541,7 +541,7 @@ def getitem(
 ) -> Array:
     """`array[index]` as NumPy means it.
 
-    An index known to be out of bounds raises, unless a mode is given. One that only the running program knows is by
+    An index known to be out of bounds raises, unless a mode is given. One that is known only at run time is by
     default clamped; mode "fill" returns `fill_value` there (nan, or the least integer, when it is None).
     """
     x = indexed(array, index)
@@ -561,7 +561,7 @@ def getitem(
     if indexer.known and not fills:
         parsed = GatherScatterMode.PROMISE_IN_BOUNDS
     elif parsed is None:
-        parsed = GatherScatterMode.CLIP  # what is asked for without a mode was checked as it was read
+        parsed = GatherScatterMode.CLIP  # without a mode the index was checked as it was read
     if any(size != 0 and n == 0 for size, n in zip(indexer.slice_sizes, aval.shape, strict=True)):
         y = _read_nothing(x, indexer, fills, fill_value)
     else:
@@ -580,7 +580,7 @@ def getitem(
 
 
 def _read_nothing(x: Array, indexer: Indexer, fills: bool, fill_value: Any) -> Array:
-    """From an axis of size 0: nothing, or nothing but the fill value."""
+    """A read from an axis of size 0: an empty result, or the fill value."""
     if not fills and 0 not in indexer.shape:
         raise OutOfBoundsIndexError(
             "An axis of size 0 has no element to read.", received=f"an array {x.aval.short()}", at=user_line()

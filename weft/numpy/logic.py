@@ -1,4 +1,4 @@
-"""Questions about elements: comparisons, logical and bitwise operations, what kind of number something is."""
+"""Comparisons, logical and bitwise operations, and tests of elements and dtypes."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def bitwise_xor(x: Any, y: Any, /) -> Array:
 
 
 def bitwise_not(x: Any, /) -> Array:
-    """Each bit the other way round; of a boolean, its opposite."""
+    """Each bit inverted; of a boolean, its negation."""
     return lax.bitwise_not(*promote_args("bitwise_not", x))
 
 
@@ -180,7 +180,7 @@ bitwise_right_shift = right_shift
 
 
 def isfinite(x: Any, /) -> Array:
-    """Whether an element is neither infinite nor not-a-number."""
+    """Whether an element is neither infinite nor NaN."""
     (x,) = promote_args("isfinite", x)
     kind = kind_of(x)
     if kind == "f":
@@ -204,7 +204,7 @@ def isinf(x: Any, /) -> Array:
 
 
 def isnan(x: Any, /) -> Array:
-    """Whether an element is not a number."""
+    """Whether an element is NaN."""
     (x,) = promote_args("isnan", x)
     return lax.ne(x, x) if kind_of(x) in "fc" else beside(filled(x.shape, False, dtypes.bool_), x)
 

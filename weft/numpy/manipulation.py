@@ -107,7 +107,7 @@ def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
 
 
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
-    """The elements in a row."""
+    """The elements as a vector."""
     check_arraylike("ravel", a)
     a = ensure_array(a)
     if order == "K":
@@ -508,7 +508,7 @@ def repeat(
     total = index(total_repeat_length)
     if not length or not total:
         return filled((*a.shape[:dim], total, *a.shape[dim + 1 :]), 0, a.dtype)
-    # Each element marks where it begins; the count of marks is the element's index.
+    # A 1 marks where each element begins; the cumulative sum of marks is the element's index.
     starts = subtract(lax.cumsum(counts, 0), counts)
     marks = filled((total,), 0, dtypes.default_int_dtype()).at[starts].add(1, mode="drop")
     positions = subtract(lax.cumsum(marks, 0), 1)
@@ -561,7 +561,7 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
-    """The elements moved along axes, those beyond the end coming in again at the beginning."""
+    """The elements shifted along axes, those beyond the end coming in again at the beginning."""
     check_arraylike("roll", a)
     a = ensure_array(a)
     if axis is None:
@@ -595,7 +595,7 @@ def _rolled(a: Array, amount: Any, axis: int) -> Array:
 
 
 def resize(a: Any, new_shape: Any) -> Array:
-    """The elements in a row, repeated or cut off, under another shape."""
+    """The flattened elements, repeated or cut off, in another shape."""
     check_arraylike("resize", a)
     flat, sizes = ravel(a), as_shape(new_shape, "resize")
     wanted = math.prod(sizes)

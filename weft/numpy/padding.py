@@ -1,4 +1,4 @@
-"""`pad`: an array with a border, constant or made from its own elements."""
+"""`pad`: an array with a border, constant or from its own elements."""
 
 from __future__ import annotations
 

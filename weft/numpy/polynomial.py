@@ -152,7 +152,7 @@ def poly(seq_of_zeros: Any) -> Array:
 
 def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     """The zeros of a polynomial. With `strip_zeros=False` it can be traced: there is one result less than there are
-    coefficients, and those of leading zeros are not-a-number at the end."""
+    coefficients, and those of leading zeros are NaN at the end."""
     check_arraylike("roots", p)
     (p,) = promote_dtypes_inexact(p)
     p = atleast_1d(p)
@@ -177,7 +177,7 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
 
 def _padded_roots(p: Array, compute: Any) -> Array:
     """The zeros of a polynomial whose first coefficients may be 0: then those that there are, zeros at 0 last, and
-    not-a-number for each that there is not."""
+    NaN for each that there is not."""
     size, present = p.shape[0], p != 0
     some = lax.reduce_or(present, (0,))
     leading = where(some, lax.argmax(present, 0, dtypes.int32), size)

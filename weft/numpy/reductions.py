@@ -1,4 +1,4 @@
-"""Folding axes away: sums, products, extremes, means, counts, positions of extremes; and running sums and products."""
+"""Reductions over axes: sums, products, extrema, means, counts, argmax and argmin; and cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -335,7 +335,7 @@ def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where:
     squares = real(multiply(centered, conjugate(centered))) if kind_of(centered) == "c" else lax.square(centered)
     count = _count(a, axis, keepdims, where, dtypes.to_real_dtype(compute))
     count = subtract(count, cast(ensure_array(ddof), count.dtype))
-    # Too few elements have no variance: neither infinity nor the negative number that a division would give.
+    # Too few elements have no variance: neither infinity nor the negative number that a division would return.
     count = choose(lax.gt(count, cast(0, count.dtype)), count, cast(math.nan, count.dtype))
     out = true_divide(sum(squares, axis, keepdims=keepdims, where=where), count)
     return cast(_strong(out), dtypes.to_real_dtype(wanted) if dtype is None else wanted)
@@ -407,11 +407,11 @@ def _position(name: str, operation: Callable[..., Any], a: Any, axis: Any, out: 
     return lax.expand_dims(result, tuple(range(rank)) if axis is None else (dim,))
 
 
-# ------------------------------------------------------------------------------------------ ignoring not-a-number
+# ------------------------------------------------------------------------------------------ ignoring NaN
 
 
 def _without_nan(name: str, a: Any, value: Any) -> tuple[Array, Array | None]:
-    """The array with `value` in place of not-a-number, and where those were (None for integers)."""
+    """The array with NaN replaced by `value`, and where those were (None for integers)."""
     check_arraylike(name, a)
     a = ensure_array(a)
     if kind_of(a) in "biu":
@@ -429,7 +429,7 @@ def nansum(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """The sum over axes of what is a number."""
+    """The sum over axes, ignoring NaN."""
     return sum(_without_nan("nansum", a, 0)[0], axis, dtype, out, keepdims, initial, where)
 
 
@@ -442,14 +442,14 @@ def nanprod(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """The product over axes of what is a number."""
+    """The product over axes, ignoring NaN."""
     return prod(_without_nan("nanprod", a, 1)[0], axis, dtype, out, keepdims, initial, where)
 
 
 def nanmax(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The largest number over axes; not-a-number where there is none."""
+    """The largest number over axes; NaN where there is none."""
     plain, missing = _without_nan("nanmax", a, -math.inf)
     return _unless_missing(max(plain, axis, out, keepdims, initial, where), missing, axis, keepdims, initial, where)
 
@@ -457,7 +457,7 @@ def nanmax(
 def nanmin(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The smallest number over axes; not-a-number where there is none."""
+    """The smallest number over axes; NaN where there is none."""
     plain, missing = _without_nan("nanmin", a, math.inf)
     return _unless_missing(min(plain, axis, out, keepdims, initial, where), missing, axis, keepdims, initial, where)
 
@@ -471,7 +471,7 @@ def _unless_missing(out: Array, missing: Any, axis: Any, keepdims: bool, initial
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, where: Any = None
 ) -> Array:
-    """The mean over axes of what is a number."""
+    """The mean over axes, ignoring NaN."""
     plain, missing = _without_nan("nanmean", a, 0)
     if missing is None:
         return mean(plain, axis, dtype, out, keepdims, where=where)
@@ -493,7 +493,7 @@ def nanvar(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """The variance over axes of what is a number; not-a-number where too few are left."""
+    """The variance over axes, ignoring NaN; NaN where too few elements are left."""
     plain, missing = _without_nan("nanvar", a, 0)
     present = where if missing is None else _present(missing, where)
     return var(plain, axis, dtype, out, ddof, keepdims, where=present, mean=mean)
@@ -509,7 +509,7 @@ def nanstd(
     where: Any = None,
     mean: Any = None,
 ) -> Array:
-    """The standard deviation over axes of what is a number."""
+    """The standard deviation over axes, ignoring NaN."""
     return sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
@@ -553,7 +553,7 @@ def _running(
 
 
 def _accumulated(operation: Callable[..., Any], a: Array, axis: int) -> Array:
-    """A running sum or product; of booleans it says whether any, or all, were true so far."""
+    """A cumulative sum or product; of booleans, whether any, or all, were true so far."""
     if a.dtype != np.bool_:
         return operation(a, axis)
     extreme = lax.cummax if operation is lax.cumsum else lax.cummin
@@ -571,22 +571,22 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None)
 
 
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """The running sum, with 0 for what is not a number."""
+    """The cumulative sum, with 0 instead of NaN."""
     return _running("nancumsum", lax.cumsum, a, axis, dtype, out, 0)
 
 
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """The running product, with 1 for what is not a number."""
+    """The cumulative product, with 1 instead of NaN."""
     return _running("nancumprod", lax.cumprod, a, axis, dtype, out, 1)
 
 
 def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    """The running sum along an axis, with a leading 0 if `include_initial`."""
+    """The cumulative sum along an axis, with a leading 0 if `include_initial`."""
     return _cumulative("cumulative_sum", lax.cumsum, x, axis, dtype, include_initial, 0)
 
 
 def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    """The running product along an axis, with a leading 1 if `include_initial`."""
+    """The cumulative product along an axis, with a leading 1 if `include_initial`."""
     return _cumulative("cumulative_prod", lax.cumprod, x, axis, dtype, include_initial, 1)
 
 

@@ -12,7 +12,7 @@ from weft.trace.array import Array
 
 
 class ScalarType(type):
-    """The class of `float32` and its kind: equal to NumPy's scalar type of the same name, with a `dtype`."""
+    """The class of `float32` and the like: equal to NumPy's scalar type of the same name, with a `dtype`."""
 
     dtype: np.dtype[Any]
 

@@ -1,4 +1,4 @@
-"""Choosing: by condition, by position, and what is not zero, with a bound on its size where that depends on values."""
+"""Selection by condition or position, and of what is not zero, with a bound on sizes that depend on values."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ _SIZE_FIX = "a bound on the size: {}(x, size=n), with fill_value for the places 
 
 
 def needs_size(name: str) -> tuple[str, str]:
-    """What to tell users who call a function whose result's size depends on values while tracing."""
+    """The message for a function whose result's size depends on values, called while tracing."""
     return f"{name} cannot be traced without `size`: {_SIZE}.", _SIZE_FIX.format(name)
 
 
@@ -146,7 +146,7 @@ def known_size(size: Any, name: str) -> int:
 def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
     """The positions of elements that are not zero, one array for each axis.
 
-    Under `jit` a `size` says how many to give: missing ones are filled with `fill_value` (0 if not given).
+    Under `jit` a `size` says how many to return: missing ones are filled with `fill_value` (0 if not given).
     """
     check_arraylike("nonzero", a)
     a = ensure_array(a)

@@ -72,8 +72,8 @@ def unique(
 ) -> Any:
     """The distinct elements in order, or slices along an axis.
 
-    On request also where each first occurs, the number of its distinct element for every element, and how often each
-    occurs. With `size`, places beyond the last distinct element hold `fill_value`, by default the smallest element.
+    On request also where each first occurs, the index of its distinct element for every element, and how often each
+    occurs. With `size`, elements beyond the last distinct one hold `fill_value`, by default the smallest element.
     """
     check_arraylike("unique", ar)
     ar = ensure_array(ar)

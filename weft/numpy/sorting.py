@@ -51,7 +51,7 @@ def sort(
     stable: bool = True,
     descending: bool = False,
 ) -> Array:
-    """The elements in order along an axis, or of the flattened array; not-a-number comes last (first if descending)."""
+    """The elements in order along an axis, or of the flattened array; NaN comes last (first if descending)."""
     check_arraylike("sort", a)
     _check_kind("sort", kind, order)
     a = ensure_array(a)
@@ -111,7 +111,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
 
 
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
-    """An array whose element number `kth` is the one it would have if sorted, smaller ones before it."""
+    """An array whose element at index `kth` is the one it would have if sorted, smaller ones before it."""
     check_arraylike("partition", a)
     a = ensure_array(a)
     dim = canonicalize_axis(axis, a.ndim, "partition")
@@ -167,7 +167,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
 
 
 def _comes_before(element: Array, value: Array, side: str) -> Array:
-    """Whether an element of the sorted array is before the position of a value; nan is largest."""
+    """Whether an element of the sorted array is before the position of a value; NaN is largest."""
     if kind_of(element) == "c":
         parts = [(lax.real(element), lax.real(value)), (lax.imag(element), lax.imag(value))]
     else:

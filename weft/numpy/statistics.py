@@ -62,7 +62,7 @@ def nanquantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Quantiles of what is a number."""
+    """Quantiles, ignoring NaN."""
     return _quantile("nanquantile", a, q, 1.0, axis, out, overwrite_input, method, keepdims, weights, True)
 
 
@@ -93,7 +93,7 @@ def nanpercentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Percentiles of what is a number."""
+    """Percentiles, ignoring NaN."""
     return _quantile("nanpercentile", a, q, 100.0, axis, out, overwrite_input, method, keepdims, weights, True)
 
 
@@ -105,7 +105,7 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
 def nanmedian(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
-    """The median of what is a number."""
+    """The median, ignoring NaN."""
     return _quantile("nanmedian", a, 0.5, 1.0, axis, out, overwrite_input, "linear", keepdims, None, True)
 
 
@@ -166,7 +166,7 @@ def _interpolated(rows: Array, fraction: Array, method: str, ignore_nan: bool) -
     ratio = lax.broadcast_in_dim(converted(fraction, compute), full_shape, tuple(range(fraction.ndim)))
     missing = isnan(wide)
     if ignore_nan:
-        # Not-a-number sorts to the end, so only the numbers before it count.
+        # NaN sorts to the end, so only the numbers before it count.
         present = lax.sub(cast(count, int_dtype), reduce_sum(missing, 0, dtype=int_dtype))
         total = expand_to(converted(present, compute), full_shape)
     else:

@@ -45,7 +45,7 @@ def take(
 ) -> Array:
     """The elements at positions along an axis, or in the flattened array.
 
-    Positions outside give `fill_value` (not-a-number by default); with `mode` 'clip' or 'wrap' they are brought inside.
+    Positions outside read `fill_value` (NaN by default); with `mode` 'clip' or 'wrap' they are brought inside.
     Under the setting `checks` they are an error, unless a mode or a value is given.
     """
     check_arraylike("take", a, indices)

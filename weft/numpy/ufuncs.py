@@ -100,7 +100,7 @@ class ufunc:
         initial: Any = None,
         where: Any = None,
     ) -> Array:
-        """Fold an axis away with the function."""
+        """Reduce axes with the function."""
         self._binary("reduce")
         check_arraylike(f"{self.__name__}.reduce", a)
         check_no_out(f"{self.__name__}.reduce", out)

@@ -1,6 +1,6 @@
 """What every function of `weft.numpy` does first: accept array-likes, promote dtypes, broadcast shapes, name axes.
 
-The promoting functions give back values that are ready to bind: arrays, and for Python or NumPy scalars rank-0 NumPy
+The promoting functions return values that are ready to bind: arrays, and for Python or NumPy scalars rank-0 NumPy
 arrays of the common dtype. Rank-0 operands are legal next to full ones, so `x * 3.0` is one equation.
 """
 
@@ -228,7 +228,7 @@ def promote_dtypes(*args: Any) -> list[Any]:
 
 
 def _takes(aval: ArrayType, kind: type) -> bool:
-    """Whether a Python number of a kind takes the dtype of an array that it meets."""
+    """Whether a Python number of a kind takes the dtype of an array that it is combined with."""
     if aval.weak_type:
         return False
     if kind is int:
@@ -385,7 +385,7 @@ def broadcast_shape(name: str, *shapes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def check_rank_promotion(name: str, shapes: Sequence[tuple[Any, ...]]) -> None:
-    """Warn or raise, when the setting `numpy_rank_promotion` says so, where arrays of different rank meet."""
+    """Warn or raise, when the setting `numpy_rank_promotion` says so, where arrays of different rank are combined."""
     if config.numpy_rank_promotion == "allow":
         return
     ranks = {len(s) for s in shapes if s}
@@ -401,7 +401,7 @@ def check_rank_promotion(name: str, shapes: Sequence[tuple[Any, ...]]) -> None:
 
 
 def expand_to(x: Any, shape: tuple[Any, ...]) -> Any:
-    """`x` repeated to `shape`, its axes lined up from the right; nothing is recorded when it has it already."""
+    """`x` repeated to `shape`, its axes lined up from the right; no equation where it has that shape already."""
     held = x.shape
     if held == shape:
         return x
@@ -454,7 +454,7 @@ def canonicalize_axis(axis: Any, rank: int, name: str = "This function") -> int:
 
 
 def canonicalize_axes(axis: Any, rank: int, name: str = "This function") -> tuple[int, ...]:
-    """Axes as distinct numbers counted from the front; None means all of them."""
+    """Axes counted from the front, all different; None means all of them."""
     if axis is None:
         return tuple(range(rank))
     if isinstance(axis, (tuple, list, range)) or (isinstance(axis, np.ndarray) and axis.ndim):

@@ -1,4 +1,4 @@
-"""Functions of small arrays turned into functions that broadcast: `vectorize` and `apply_along_axis`."""
+"""Functions of small arrays as functions that broadcast: `vectorize` and `apply_along_axis`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Linear algebra with NumPy's names: decompositions, systems of equations, norms, products.
 
-Matrices stand in the last two axes, and every function works over the leading ones. Everything is differentiable where
+Matrices are in the last two axes, and every function works over the leading ones. Everything is differentiable where
 the mathematical function is.
 """
 

@@ -39,7 +39,7 @@ class SlogdetResult(NamedTuple):
 
 
 def _parity(pivots: Any, like: Any) -> Any:
-    """1 or -1: the determinant of the permutation that row exchanges amount to."""
+    """1 or -1: the determinant of the permutation by the row exchanges."""
     rank = len(pivots.shape)
     moved = lax.ne(pivots, lax.broadcasted_iota(np.int32, pivots.shape, rank - 1))
     count = lax.reduce_sum(lax.convert_element_type(moved, np.int32), (rank - 1,))
@@ -75,7 +75,7 @@ def _slogdet_jvp(primals: Any, tangents: Any) -> Any:
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     """The sign of the determinant and the logarithm of its absolute value, which does not overflow.
 
-    `method` may be "lu" or "qr"; both name the same numbers, which are computed by elimination.
+    `method` may be "lu" or "qr"; both compute the same, by elimination.
     """
     if method not in (None, "lu", "qr"):
         raise ArgumentError(f"Unknown slogdet method {method!r}; it is 'lu' or 'qr'.")
@@ -147,7 +147,7 @@ def _has_zero_before_last(factors: Any) -> Any:
 
 
 def _reflect(x: Any) -> Any:
-    """`x` times a fixed reflection I - 2 v vᵀ, whose v has nothing in common with what people compute with."""
+    """`x` times a fixed reflection I - 2 v vᵀ, whose v is unlikely to be special for any input."""
     size = x.shape[-1]
     v = np.sin(1 + np.sqrt(2) * np.arange(size, dtype=np.float64) ** 2)
     v = (v / np.sqrt(np.sum(v * v))).astype(x.dtype)
@@ -157,7 +157,7 @@ def _reflect(x: Any) -> Any:
 
 
 def _adjugate_of_factors(factors: Any, pivots: Any, permutation: Any) -> Any:
-    """The adjugate of L U, made without dividing by the last pivot, which is zero if a matrix lacks one dimension."""
+    """The adjugate of L U without a division by the last pivot, which is zero if a matrix lacks one dimension."""
     shape, size = factors.shape, factors.shape[-1]
     values = diagonal(factors)
     axis = len(values.shape) - 1
@@ -213,7 +213,7 @@ def _products_without_two(s: Any) -> Any:
 
 
 def _exclusive(products: Any, axis: int, reverse: bool) -> Any:
-    """Running products without the element itself: moved by one position, with 1 at the open end."""
+    """Exclusive cumulative products: shifted by one position, with 1 at the open end."""
     padding = [(0, 0, 0)] * len(products.shape)
     padding[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
     return lax.pad(products, scalar(1, products), padding)

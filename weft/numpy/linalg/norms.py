@@ -27,7 +27,7 @@ from weft.trace.array import Array
 def _root(total: Array, exponent: float | None = None) -> Array:
     """The square root, or power, of a sum of powers, whose derivative at exactly zero is taken to be zero.
 
-    The norm has a corner there; zero is in its subdifferential, and unlike the NaN of the chain rule it does no harm.
+    The norm has a corner there; zero is in its subdifferential, and, unlike the NaN of the chain rule, is harmless.
     """
     zero = lax.eq(total, scalar(0, total))
     safe = lax.select_n(zero, total, lax.full_like(total, 1))

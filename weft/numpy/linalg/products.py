@@ -83,7 +83,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
-    """The diagonals number `offset` of the matrices in the last two axes."""
+    """The `offset`-th diagonals of the matrices in the last two axes."""
     (x,) = ensure_arrays("diagonal", x)
     if x.ndim < 2:
         raise ArgumentError(f"diagonal takes an array of rank 2 or more, got shape {x.shape}.")
@@ -91,7 +91,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 
 
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
-    """The sums of the diagonals number `offset` of the matrices in the last two axes."""
+    """The sums of the `offset`-th diagonals of the matrices in the last two axes."""
     return sum_(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 

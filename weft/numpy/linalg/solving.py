@@ -111,7 +111,7 @@ def _product(x: Any, y: Any, z: Any) -> Any:
 
 
 def _tolerance(x: Array, tolerance: Any, default: float) -> Array:
-    """Singular values up to this share of the largest count as zero: one number for each matrix."""
+    """Singular values up to this fraction of the largest count as zero: one number for each matrix."""
     dtype = real_dtype(x.dtype)
     chosen = ensure_array(np.asarray(default, dtype) if tolerance is None else tolerance)
     return expand_to(lax.convert_element_type(chosen, dtype), x.shape[:-2])
@@ -137,7 +137,7 @@ def lstsq(
 ) -> tuple[Array, Array, Array, Array]:
     """The x of least length that minimises |a x − b|, the sums of squared residuals, the rank, the singular values.
 
-    Singular values below `rcond` times the largest count as zero. Residuals are always given unless `numpy_resid`,
+    Singular values below `rcond` times the largest count as zero. Residuals are always returned unless `numpy_resid`,
     which makes them empty where NumPy has them so.
     """
     a, b = inexact("lstsq", a, b)

@@ -31,7 +31,7 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
 
 
 def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
-    """The x with a x = b, from what `cho_factor` gave for a."""
+    """The x with a x = b, from what `cho_factor` returned for a."""
     c, lower = parts(c_and_lower, 2, "The first argument of cho_solve", "cho_solve(cho_factor(a), b)")
     return _with_columns("cho_solve", c, b, lambda c, b: _cholesky_solve(c, b, bool(lower)))
 
@@ -95,7 +95,7 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
 def lu_solve(
     lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
-    """The x with op(a) x = b, from what `lu_factor` gave for a; `trans` is 0 for a, 1 for aᵀ, 2 for aᴴ."""
+    """The x with op(a) x = b, from what `lu_factor` returned for a; `trans` is 0 for a, 1 for aᵀ, 2 for aᴴ."""
     factors, pivots = parts(lu_and_piv, 2, "The first argument of lu_solve", "lu_solve(lu_factor(a), b)")
     if trans not in (0, 1, 2):
         raise ArgumentError(f"trans must be 0, 1, or 2, got {trans!r}.")

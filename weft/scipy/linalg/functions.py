@@ -285,7 +285,7 @@ def eigh_tridiagonal(
     """Eigenvalues (and vectors) of the Hermitian matrix with `d` on its diagonal and `e` beside it.
 
     select: "a" for all, "i" for those numbered from select_range[0] to select_range[1] inclusive, "v" for those in the
-    half-open interval (select_range[0], select_range[1]], which needs numbers known when tracing. `tol` and `key`
+    half-open interval (select_range[0], select_range[1]], which needs values known when tracing. `tol` and `key`
     belong to iterative methods and are not used.
     """
     d, e = inexact("eigh_tridiagonal", d, e)
