@@ -1,11 +1,17 @@
-"""The contraction emitter: products summed over shared dimensions. Hero: `dot_general`."""
+"""The contraction emitter. Hero: `dot_general`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from weft.compiler.emit.contractions.microkernel import emit_products, result_pairs
-from weft.compiler.emit.contractions.products import ContractionAxis, Factor, Products, Spot, as_factor
+from weft.compiler.emit.contractions.contraction_loops import (
+    ContractionAxis,
+    ContractionLoops,
+    Coordinates,
+    OperandReader,
+    operand_value,
+)
+from weft.compiler.emit.contractions.microkernel import emit_contraction_kernels, result_pairs
 from weft.compiler.emit.contractions.tiles import emit_matrices_by_tiles, matrices
 from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.kernel.ir import Index, Value
@@ -13,7 +19,7 @@ from weft.primitives.contraction.contract import dot_general, free_axes
 
 
 def emit_contraction(fusion: Fusion) -> Emission:
-    """Kernels for a program with one contraction; its operands are values at an index, and so is what follows."""
+    """Kernels for a jaxpr with one contraction; its operands are values at an index, and so is what follows."""
     hero = fusion.hero
     assert hero is not None
     lhs, rhs = hero.invars
@@ -25,38 +31,38 @@ def emit_contraction(fusion: Fusion) -> Emission:
     batch = [ContractionAxis(f"b{n}", left.shape[i]) for n, i in enumerate(lhs_batch)]
     rows = [ContractionAxis(f"m{n}", left.shape[i]) for n, i in enumerate(lhs_free)]
     columns = [ContractionAxis(f"n{n}", right.shape[i]) for n, i in enumerate(rhs_free)]
-    depth = [ContractionAxis(f"k{n}", left.shape[i]) for n, i in enumerate(lhs_contract)]
+    k_axes = [ContractionAxis(f"k{n}", left.shape[i]) for n, i in enumerate(lhs_contract)]
 
-    def element(operand: Any, axes: dict[int, ContractionAxis]) -> Factor:
+    def element(operand: Any, axes: dict[int, ContractionAxis]) -> OperandReader:
         """The element of an operand as it is."""
         ordered = [axes[i] for i in range(len(axes))]
 
-        def at(writer: Writer, spot: Spot) -> Value:
-            return writer.values.at(operand, tuple(spot.places.get(axis, Index()) for axis in ordered))
+        def at(writer: Writer, coords: Coordinates) -> Value:
+            return writer.values.at(operand, tuple(coords.indices.get(axis, Index()) for axis in ordered))
 
         return at
 
-    def factor(of: Factor) -> Factor:
+    def converted(of: OperandReader) -> OperandReader:
         """An element as it is multiplied."""
-        return lambda writer, spot: as_factor(writer, of(writer, spot), form.compute)
+        return lambda writer, coords: operand_value(writer, of(writer, coords), form.compute)
 
-    lhs_axes = dict(zip((*lhs_batch, *lhs_free, *lhs_contract), (*batch, *rows, *depth), strict=True))
-    rhs_axes = dict(zip((*rhs_batch, *rhs_free, *rhs_contract), (*batch, *columns, *depth), strict=True))
+    lhs_axes = dict(zip((*lhs_batch, *lhs_free, *lhs_contract), (*batch, *rows, *k_axes), strict=True))
+    rhs_axes = dict(zip((*rhs_batch, *rhs_free, *rhs_contract), (*batch, *columns, *k_axes), strict=True))
     elements = element(lhs, lhs_axes), element(rhs, rhs_axes)
     free = (*batch, *rows, *columns)
-    products = Products(
+    contraction = ContractionLoops(
         free=tuple(a for a in free if a.size != 1),
-        depth=tuple(a for a in depth if a.size != 1),
-        left=factor(elements[0]),
-        right=factor(elements[1]),
-        place=lambda places: tuple(places.get(axis, Index()) for axis in free),
+        k_axes=tuple(a for a in k_axes if a.size != 1),
+        left=converted(elements[0]),
+        right=converted(elements[1]),
+        result_index=lambda indices: tuple(indices.get(axis, Index()) for axis in free),
         compute=form.compute,
         exact=form.result,
         shape=form.shape,
     )
-    by_tiles = matrices(fusion, products, (lhs, rhs), elements) if fusion.target.tiles else None
+    by_tiles = matrices(fusion, contraction, (lhs, rhs), elements) if fusion.target.tiles else None
     if by_tiles is None:
-        emit_products(fusion, products)
+        emit_contraction_kernels(fusion, contraction)
     else:
         emit_matrices_by_tiles(fusion, by_tiles)
     return fusion.finish(in_place=result_pairs(fusion))

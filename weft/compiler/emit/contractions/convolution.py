@@ -1,8 +1,8 @@
 """The convolution emitter: windows contracted with a kernel. Hero: `conv_general_dilated`.
 
-A convolution is a sum of products whose left factor is read at `place * stride + window element * dilation`. Where
-windows reach beyond the operand they read a padded copy of it. An operand that is spread out by a dilation is not: the
-results whose windows meet the same elements of the kernel, every `dilation`th one, are a sum of products of their own.
+A convolution is a contraction whose left operand is read at `position * stride + window element * dilation`. Where
+windows reach beyond the operand they read a padded copy of it. A dilated operand is not copied so: the results whose
+windows meet the same elements of the kernel, every `dilation`th one, are a contraction of their own.
 """
 
 from __future__ import annotations
@@ -10,11 +10,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
-from weft.compiler.emit.contractions.microkernel import copies_along, emit_products, result_pairs
+from weft.compiler.emit.contractions.contraction_loops import (
+    ContractionAxis,
+    ContractionLoops,
+    Coordinates,
+    operand_value,
+    sum_dtype,
+)
+from weft.compiler.emit.contractions.microkernel import copies_along, emit_contraction_kernels, result_pairs
 from weft.compiler.emit.contractions.packing import rearranged
-from weft.compiler.emit.contractions.products import ContractionAxis, Products, Spot, as_factor, product_of, sum_dtype
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.ir import Index, LoopKind, Value
@@ -46,27 +53,27 @@ class Phase:
 
     @property
     def last(self) -> int:
-        """The last place of the operand that is asked for."""
+        """The last index of the operand that is asked for."""
         return (self.count - 1) * self.stride + (self.taps - 1) * self.dilation + self.offset
 
 
 @dataclass(frozen=True)
 class Border:
-    """One dimension of the copy of an operand: zeros before it, elements apart by `spread`, zeros after it."""
+    """One dimension of the copy of an operand: zeros before it, elements `dilation` apart, zeros after it."""
 
     size: int
     before: int
     after: int
-    spread: int
+    dilation: int
 
     @property
     def padded(self) -> int:
-        inside: Any = dilated_size(self.size, self.spread)
+        inside: Any = dilated_size(self.size, self.dilation)
         return int(self.before + inside + self.after)
 
     @property
     def plain(self) -> bool:
-        return not self.before and not self.after and self.spread == 1
+        return not self.before and not self.after and self.dilation == 1
 
 
 def phases_of(window: Window) -> tuple[list[Phase], int]:
@@ -75,46 +82,46 @@ def phases_of(window: Window) -> tuple[list[Phase], int]:
     step = w.lhs_dilation
     if step == 1 or w.stride != 1 or w.rhs_dilation != 1 or w.size == 0:
         return [Phase(w.count, w.window, 1, 0, 0, w.stride, w.rhs_dilation, -w.low)], step
-    made = []
+    result = []
     for first in range(min(step, w.count)):
         tap = (w.low - first) % step
         count, taps = -(-(w.count - first) // step), max(0, -(-(w.window - tap) // step))
-        made.append(Phase(count, taps, step, first, tap, 1, 1, (first + tap - w.low) // step))
-    return made, 1
+        result.append(Phase(count, taps, step, first, tap, 1, 1, (first + tap - w.low) // step))
+    return result, 1
 
 
-def border_of(window: Window, phases: Sequence[Phase], spread: int) -> Border:
+def border_of(window: Window, phases: Sequence[Phase], dilation: int) -> Border:
     """What of a dimension must be in the copy."""
     size: Any = window.size
     asked = [p for p in phases if p.count and p.taps]
     before = max(0, *(-p.offset for p in asked), 0)
-    end: Any = dilated_size(size, spread) - 1
+    end: Any = dilated_size(size, dilation) - 1
     after = max(0, *(p.last - end for p in asked), 0)
-    return Border(size, before, after, spread)
+    return Border(size, before, after, dilation)
 
 
 def emit_convolution(fusion: Fusion) -> Emission:
-    """Kernels for a program with one convolution, whose operands are in memory, and pointwise work after it."""
+    """Kernels for a jaxpr with one convolution, whose operands are in memory, and pointwise work after it."""
     hero = fusion.hero
     assert hero is not None
     lhs, rhs = hero.invars
     types: Any = (lhs.aval, rhs.aval)
     form: Any = conv_general_dilated.canonical(*types, **hero.params)
-    if not product_of(form.shape):
+    if not prod(form.shape):
         return fusion.finish()
     found = [phases_of(w) for w in form.windows]
-    borders = [border_of(w, phases, spread) for w, (phases, spread) in zip(form.windows, found, strict=True)]
+    borders = [border_of(w, phases, dilation) for w, (phases, dilation) in zip(form.windows, found, strict=True)]
     read = _operand(fusion, form, lhs, borders)
     phases = list(itertools.product(*(phases for phases, _ in found)))
     window = _window(form, rhs)
-    products = [_products(form, chosen, borders, read, window) for chosen in phases]
-    largest = max(products, key=lambda p: p.multiplications)
+    contractions = [_contraction(form, chosen, borders, read, window) for chosen in phases]
+    largest = max(contractions, key=lambda p: p.multiplications)
     if len(phases) > 1 and copies_along(fusion, largest, OUT):
         # All phases read one copy of the window: copies of parts of it would have a kernel each.
         window = _copied_window(fusion, form, window)
-        products = [_products(form, chosen, borders, read, window) for chosen in phases]
-    for one in products:
-        emit_products(fusion, one)
+        contractions = [_contraction(form, chosen, borders, read, window) for chosen in phases]
+    for one in contractions:
+        emit_contraction_kernels(fusion, one)
     return fusion.finish(in_place=result_pairs(fusion))
 
 
@@ -122,7 +129,7 @@ def _window(form: Any, rhs: Any) -> Reader:
     """The window at an index: the feature of the result, that of the operand, and where in the window."""
 
     def read(writer: Writer, index: tuple[Index, ...]) -> Value:
-        return as_factor(writer, writer.values.at(rhs, _placed(index, form.rhs_axes)), form.compute)
+        return operand_value(writer, writer.values.at(rhs, _permuted(index, form.rhs_axes)), form.compute)
 
     return read
 
@@ -132,49 +139,51 @@ def _copied_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
     inside, outside = ContractionAxis("in", form.in_features), ContractionAxis(OUT, form.groups * form.out_features)
     taps = [ContractionAxis(f"tap{n}", w.window) for n, w in enumerate(form.windows)]
 
-    def factor(writer: Writer, spot: Spot) -> Value:
-        return window(writer, tuple(at(spot.places, axis) for axis in (outside, inside, *taps)))
+    def element(writer: Writer, coords: Coordinates) -> Value:
+        return window(writer, tuple(at(coords.indices, axis) for axis in (outside, inside, *taps)))
 
-    copy = rearranged(fusion, factor, (*taps, inside, outside), sum_dtype(form.compute))
-    return lambda writer, index: copy(writer, Spot(dict(zip((outside, inside, *taps), index, strict=True))))
+    copy = rearranged(fusion, element, (*taps, inside, outside), sum_dtype(form.compute))
+    return lambda writer, index: copy(writer, Coordinates(dict(zip((outside, inside, *taps), index, strict=True))))
 
 
-def _products(form: Any, phases: Sequence[Phase], borders: Sequence[Border], read: Any, window: Reader) -> Products:
-    """The sum of products of one phase in each dimension."""
+def _contraction(
+    form: Any, phases: Sequence[Phase], borders: Sequence[Border], read: Any, window: Reader
+) -> ContractionLoops:
+    """The contraction of one phase in each dimension."""
     group, batch = ContractionAxis("group", form.groups), ContractionAxis("batch", form.batch)
     inside, outside = ContractionAxis("in", form.in_features), ContractionAxis(OUT, form.out_features)
-    places = [ContractionAxis(f"place{n}", p.count) for n, p in enumerate(phases)]
+    positions = [ContractionAxis(f"position{n}", p.count) for n, p in enumerate(phases)]
     taps = [ContractionAxis(f"tap{n}", p.taps) for n, p in enumerate(phases)]
 
-    def features(spot: Spot) -> Index:
-        return at(spot.places, group) * form.out_features + at(spot.places, outside)
+    def features(coords: Coordinates) -> Index:
+        return at(coords.indices, group) * form.out_features + at(coords.indices, outside)
 
-    def left(writer: Writer, spot: Spot) -> Value:
-        batched, featured = at(spot.places, batch), at(spot.places, inside)
+    def left(writer: Writer, coords: Coordinates) -> Value:
+        batched, featured = at(coords.indices, batch), at(coords.indices, inside)
         if form.batch_groups:
-            batched = at(spot.places, group) * form.batch + batched
+            batched = at(coords.indices, group) * form.batch + batched
         else:
-            featured = at(spot.places, group) * form.in_features + featured
+            featured = at(coords.indices, group) * form.in_features + featured
         spatial = [
-            at(spot.places, place) * p.stride + at(spot.places, tap) * p.dilation + (p.offset + border.before)
-            for place, tap, p, border in zip(places, taps, phases, borders, strict=True)
+            at(coords.indices, axis) * p.stride + at(coords.indices, tap) * p.dilation + (p.offset + border.before)
+            for axis, tap, p, border in zip(positions, taps, phases, borders, strict=True)
         ]
-        return read(writer, _placed((batched, featured, *spatial), form.lhs_axes))
+        return read(writer, _permuted((batched, featured, *spatial), form.lhs_axes))
 
-    def right(writer: Writer, spot: Spot) -> Value:
-        spatial = [at(spot.places, tap) * p.apart + p.first_tap for tap, p in zip(taps, phases, strict=True)]
-        return window(writer, (features(spot), at(spot.places, inside), *spatial))
+    def right(writer: Writer, coords: Coordinates) -> Value:
+        spatial = [at(coords.indices, tap) * p.apart + p.first_tap for tap, p in zip(taps, phases, strict=True)]
+        return window(writer, (features(coords), at(coords.indices, inside), *spatial))
 
-    def place(where: dict[ContractionAxis, Index]) -> tuple[Index, ...]:
-        spatial = [at(where, axis) * p.apart + p.first for axis, p in zip(places, phases, strict=True)]
-        return _placed((at(where, batch), features(Spot(where)), *spatial), form.out_axes)
+    def result_index(where: dict[ContractionAxis, Index]) -> tuple[Index, ...]:
+        spatial = [at(where, axis) * p.apart + p.first for axis, p in zip(positions, phases, strict=True)]
+        return _permuted((at(where, batch), features(Coordinates(where)), *spatial), form.out_axes)
 
-    return Products(
-        free=tuple(a for a in (group, batch, *places, outside) if a.size != 1),
-        depth=tuple(a for a in (*taps, inside) if a.size != 1),
+    return ContractionLoops(
+        free=tuple(a for a in (group, batch, *positions, outside) if a.size != 1),
+        k_axes=tuple(a for a in (*taps, inside) if a.size != 1),
         left=left,
         right=right,
-        place=place,
+        result_index=result_index,
         compute=form.compute,
         exact=form.result,
         shape=form.shape,
@@ -182,16 +191,16 @@ def _products(form: Any, phases: Sequence[Phase], borders: Sequence[Border], rea
     )
 
 
-def at(places: dict[ContractionAxis, Index], axis: ContractionAxis) -> Index:
-    """The place along an axis; along one of size 1 there is only the first."""
-    return places.get(axis, Index())
+def at(indices: dict[ContractionAxis, Index], axis: ContractionAxis) -> Index:
+    """The index along an axis; along one of size 1 there is only the first."""
+    return indices.get(axis, Index())
 
 
-def _placed(index: Sequence[Index], axes: Sequence[int]) -> tuple[Index, ...]:
-    made = [Index()] * len(axes)
+def _permuted(index: Sequence[Index], axes: Sequence[int]) -> tuple[Index, ...]:
+    result = [Index()] * len(axes)
     for i, axis in zip(index, axes, strict=True):
-        made[axis] = i
-    return tuple(made)
+        result[axis] = i
+    return tuple(result)
 
 
 # ------------------------------------------------------------------------------------------------------ the operand
@@ -200,7 +209,7 @@ def _placed(index: Sequence[Index], axes: Sequence[int]) -> tuple[Index, ...]:
 def _operand(fusion: Fusion, form: Any, lhs: Any, borders: Sequence[Border]) -> Reader:
     """The left operand at an index of its copy, or at its own where it needs no copy."""
     dtype = sum_dtype(form.compute)
-    if not product_of(lhs.aval.shape):
+    if not prod(lhs.aval.shape):
         return lambda writer, index: writer.k.constant(0, dtype)  # windows meet padding only
     if all(border.plain for border in borders) and storage(lhs) == dtype:
         return lambda writer, index: writer.values.at(lhs, index)
@@ -208,7 +217,7 @@ def _operand(fusion: Fusion, form: Any, lhs: Any, borders: Sequence[Border]) -> 
     by_axis = dict(zip(form.lhs_axes[2:], borders, strict=True))
     for axis, border in by_axis.items():
         shape[axis] = border.padded
-    number = fusion.new_scratch(dtype, product_of(shape))
+    scratch = fusion.new_scratch(dtype, prod(shape))
     writer = fusion.writer("pad")
     k = writer.k
 
@@ -217,23 +226,23 @@ def _operand(fusion: Fusion, form: Any, lhs: Any, borders: Sequence[Border]) -> 
         for axis, border in by_axis.items():
             if border.plain:
                 continue
-            place = index[axis] - border.before
-            number_of = k.position(place)
-            low, high = k.constant(0, "int64"), k.constant(dilated_size(border.size, border.spread), "int64")
-            conditions += [k.compute("ge", number_of, low), k.compute("lt", number_of, high)]
-            if border.spread > 1:
-                step = k.constant(border.spread, "int64")
-                conditions.append(k.compute("eq", k.compute("rem", number_of, step), low))
-                place = Index.of(k.compute("div", number_of, step))
-            source[axis] = place
+            inside = index[axis] - border.before
+            position = k.position(inside)
+            low, high = k.constant(0, "int64"), k.constant(dilated_size(border.size, border.dilation), "int64")
+            conditions += [k.compute("ge", position, low), k.compute("lt", position, high)]
+            if border.dilation > 1:
+                step = k.constant(border.dilation, "int64")
+                conditions.append(k.compute("eq", k.compute("rem", position, step), low))
+                inside = Index.of(k.compute("div", position, step))
+            source[axis] = inside
         holds = None
         for condition in conditions:
             holds = condition if holds is None else k.compute("and", holds, condition)
-        value = as_factor(writer, writer.values.at(lhs, tuple(source), holds), form.compute)
-        k.store(writer.scratch(number), row_major(shape, index), value)
+        value = operand_value(writer, writer.values.at(lhs, tuple(source), holds), form.compute)
+        k.store(writer.scratch(scratch), row_major(shape, index), value)
 
     _loops(writer, shape, body)
-    return lambda reader, index: reader.k.load(reader.scratch_input(number), row_major(shape, index))
+    return lambda reader, index: reader.k.load(reader.scratch_input(scratch), row_major(shape, index))
 
 
 def _loops(writer: Writer, shape: Sequence[int], body: Callable[[tuple[Index, ...]], None]) -> None:

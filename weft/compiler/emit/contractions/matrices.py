@@ -2,7 +2,7 @@
 
 Heroes: `lu`, `cholesky`, `triangular_solve` and `linear_solve` of batches. A library is called for one matrix at a
 time, and takes longer to be called than a small one takes to be solved. Here each lane of a vector has a matrix of its
-own, and loops run over rows and columns as they would for one. What is worked on stands in scratch, where an element of
+own, and loops run over rows and columns as they would for one. What is worked on is in scratch, where an element of
 all lanes lies side by side. What differs between lanes, as the row of a pivot does, is chosen by selects.
 """
 
@@ -23,7 +23,7 @@ from weft.primitives.linalg.lu import linear_solve, lu
 from weft.primitives.linalg.triangular import triangular_solve
 
 INT32 = dtypes.int32
-# The loop over threads has at most so many turns, each with scratch of its own.
+# The loop over threads has at most so many iterations, each with scratch of its own.
 MOST_TILES = 64
 
 # An element of a matrix by its row and its column.
@@ -58,8 +58,8 @@ class Systems:
         with k.loop(self.tiles, kind=LoopKind.THREADS) as tile:
             even = self.tiles * self.in_tile == self.pieces
             limit = None if even else Index(self.pieces) - tile * self.in_tile
-            with k.loop(self.in_tile, limit=limit) as turn:
-                first = (tile * self.in_tile + turn) * self.width
+            with k.loop(self.in_tile, limit=limit) as i:
+                first = (tile * self.in_tile + i) * self.width
                 left = None if self.count % self.width == 0 else Index(self.count) - first
                 with k.loop(self.width, kind=LoopKind.LANES, width=self.width, limit=left) as lane:
                     self.tile, self.lane, self.system = Index.of(tile), Index.of(lane), first + lane
@@ -67,14 +67,14 @@ class Systems:
 
     def element(self, atom: Any, row: AnyIndex, column: AnyIndex = 0) -> Value:
         """An element of an operand's matrix (or vector)."""
-        return self.k.load(self.writer.argument(atom), self._place(atom, row, column))
+        return self.k.load(self.writer.argument(atom), self._offset(atom, row, column))
 
     def deliver(self, v: Any, row: AnyIndex, column: AnyIndex, value: Value) -> None:
         """Write an element of a result, if it is wanted."""
         if v in self.fusion.results:
-            self.k.store(self.writer.result(v), self._place(v, row, column), value)
+            self.k.store(self.writer.result(v), self._offset(v, row, column), value)
 
-    def _place(self, atom: Any, row: AnyIndex, column: AnyIndex) -> Index:
+    def _offset(self, atom: Any, row: AnyIndex, column: AnyIndex) -> Index:
         core = atom.aval.shape[self.lead :]
         columns = core[1] if len(core) == 2 else 1
         return self.system * math.prod(core) + Index.of(row) * columns + column
@@ -89,15 +89,15 @@ class Grid:
 
     def __init__(self, systems: Systems, dtype: Any, rows: int, columns: int = 1) -> None:
         self.systems, self.rows, self.columns = systems, rows, columns
-        self.number = systems.fusion.new_scratch(dtype, systems.tiles * rows * columns * systems.width)
+        self.scratch = systems.fusion.new_scratch(dtype, systems.tiles * rows * columns * systems.width)
 
     def load(self, row: AnyIndex, column: AnyIndex = 0) -> Value:
-        return self.systems.k.load(self.systems.writer.scratch(self.number), self._place(row, column))
+        return self.systems.k.load(self.systems.writer.scratch(self.scratch), self._offset(row, column))
 
     def store(self, row: AnyIndex, column: AnyIndex, value: Value) -> None:
-        self.systems.k.store(self.systems.writer.scratch(self.number), self._place(row, column), value)
+        self.systems.k.store(self.systems.writer.scratch(self.scratch), self._offset(row, column), value)
 
-    def _place(self, row: AnyIndex, column: AnyIndex) -> Index:
+    def _offset(self, row: AnyIndex, column: AnyIndex) -> Index:
         here = self.systems
         element = Index.of(row) * self.columns + column
         return here.tile * (self.rows * self.columns * here.width) + element * here.width + here.lane
@@ -125,7 +125,7 @@ def emit_matrices(fusion: Fusion) -> Emission:
 def _emit_lu(systems: Systems) -> None:
     """Elimination with exchanges of rows: operation by operation what the primitive means for a batch."""
     k, s, (x,) = systems.k, systems.s, systems.hero.invars
-    factors, pivots, permutation = systems.hero.outvars
+    lu_out, pivots, permutation = systems.hero.outvars
     rows, columns = systems.rows, systems.columns
     a, order = Grid(systems, systems.dtype, rows, columns), Grid(systems, INT32, rows)
     with systems.each():
@@ -145,19 +145,19 @@ def _emit_lu(systems: Systems) -> None:
             singular = s.eq(pivot, k.constant(0, systems.dtype))
             with _after(systems, rows, j) as i:
                 value = a.load(i, j)
-                factor = s.select_n(singular, s.div(value, pivot), value)
-                a.store(i, j, factor)
+                multiplier = s.select_n(singular, s.div(value, pivot), value)
+                a.store(i, j, multiplier)
                 with _after(systems, columns, j) as c:
-                    a.store(i, c, systems.less(a.load(i, c), factor, a.load(j, c)))
+                    a.store(i, c, systems.less(a.load(i, c), multiplier, a.load(j, c)))
         with k.loop(rows) as i:
             systems.deliver(permutation, i, 0, order.load(i))
             with k.loop(columns) as j:
-                systems.deliver(factors, i, j, a.load(i, j))
+                systems.deliver(lu_out, i, j, a.load(i, j))
 
 
 @contextmanager
 def _after(systems: Systems, size: int, first: Any) -> Iterator[Index]:
-    """A loop over the numbers below `size` that come after the variable of a loop."""
+    """A loop over the indices below `size` that come after the variable of a loop."""
     with systems.k.loop(size - 1, limit=Index(size - 1) - first) as n:
         yield first + 1 + n
 
@@ -228,17 +228,17 @@ def _substitute(systems: Systems, entry: Entry, x: Grid, lower: bool, unit: bool
 def _entry_of(systems: Systems, atom: Any, swapped: bool, columns: int) -> tuple[Entry, Callable[[], None]]:
     """Elements of a square operand, transposed if `swapped`; and what copies it, since it is read once a column."""
 
-    def given(row: AnyIndex, column: AnyIndex) -> Value:
+    def direct(row: AnyIndex, column: AnyIndex) -> Value:
         return systems.element(atom, column, row) if swapped else systems.element(atom, row, column)
 
     if columns == 1:
-        return given, lambda: None
+        return direct, lambda: None
     size, k = systems.rows, systems.k
     copy = Grid(systems, systems.dtype, size, size)
 
     def fill() -> None:
         with k.loop(size) as i, k.loop(size) as j:
-            copy.store(i, j, given(i, j))
+            copy.store(i, j, direct(i, j))
 
     return copy.load, fill
 
@@ -263,31 +263,31 @@ def _emit_triangular(systems: Systems) -> None:
 
 def _emit_factored(systems: Systems) -> None:
     """a x = b: rows in the order of the permutation, then L, then U. aᵀ x = b: Uᵀ, Lᵀ, and rows back."""
-    k, (_, factors, permutation, b), (out,) = systems.k, systems.hero.invars, systems.hero.outvars
+    k, (_, lu_operand, permutation, b), (out,) = systems.k, systems.hero.invars, systems.hero.outvars
     size, transposed = systems.rows, systems.hero.params["transposed"]
     others = b.aval.shape[-1]  # type: ignore[attr-defined]
-    entry, fill = _entry_of(systems, factors, transposed, others)
+    entry, fill = _entry_of(systems, lu_operand, transposed, others)
     x = Grid(systems, systems.dtype, size)
 
-    def moved(i: Any) -> Index:
+    def permuted(i: Any) -> Index:
         return Index.of(_row_of(systems, systems.element(permutation, i)))
 
     with systems.each():
         fill()
         with k.loop(others) as column:
             with k.loop(size) as i:
-                x.store(i, 0, systems.element(b, i if transposed else moved(i), column))
+                x.store(i, 0, systems.element(b, i if transposed else permuted(i), column))
             _substitute(systems, entry, x, lower=True, unit=not transposed)
             _substitute(systems, entry, x, lower=False, unit=transposed)
             with k.loop(size) as i:
-                systems.deliver(out, moved(i) if transposed else i, column, x.load(i))
+                systems.deliver(out, permuted(i) if transposed else i, column, x.load(i))
 
 
-def _row_of(systems: Systems, number: Value) -> Value:
+def _row_of(systems: Systems, index: Value) -> Value:
     """A member of a permutation. Whatever is in there, it is a row of the matrix."""
     k, s, size = systems.k, systems.s, systems.rows
     zero = k.constant(0, INT32)
-    whole = s.select_n(s.lt(number, zero), number, s.add(number, k.constant(size, INT32)))
+    whole = s.select_n(s.lt(index, zero), index, s.add(index, k.constant(size, INT32)))
     return s.min(s.max(whole, zero), k.constant(size - 1, INT32))
 
 

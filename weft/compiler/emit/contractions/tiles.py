@@ -13,22 +13,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.emit.contractions.microkernel import unravelled
-from weft.compiler.emit.contractions.products import (
+from weft.compiler.emit.contractions.contraction_loops import (
     Access,
     ContractionAxis,
-    Factor,
-    Products,
-    Spot,
+    ContractionLoops,
+    Coordinates,
+    OperandReader,
     access,
-    product_of,
     store_at,
 )
+from weft.compiler.emit.contractions.microkernel import unravelled
 from weft.compiler.emit.copied_dtypes import bits_dtype, bits_of, copied_dtypes
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.kernel.builder import KernelBuilder
@@ -51,7 +51,7 @@ class Operand:
     and those that lead (batch axes, and all but one of its own)."""
 
     atom: Any
-    factor: Factor
+    element: OperandReader
     access: Access
     across: ContractionAxis
     leading: tuple[ContractionAxis, ...]
@@ -63,20 +63,16 @@ class Operand:
 
 @dataclass(frozen=True)
 class Matrices:
-    """What is multiplied: `depth` are the axes along K, the last of which tiles run along."""
+    """What is multiplied: `k_axes` are the axes along K, the last of which tiles run along."""
 
-    products: Products
+    contraction: ContractionLoops
     left: Operand
     right: Operand
-    depth: tuple[ContractionAxis, ...]
-
-    def places(self, index: Sequence[Index]) -> dict[ContractionAxis, Index]:
-        """The places along the free axes at an index of the result, of which dimensions of size 1 are left out."""
-        return dict(zip(self.products.free, index, strict=True))
+    k_axes: tuple[ContractionAxis, ...]
 
     @property
     def inner(self) -> ContractionAxis:
-        return self.depth[-1]
+        return self.k_axes[-1]
 
     @property
     def row(self) -> int:
@@ -91,7 +87,7 @@ class Matrices:
     @property
     def steps(self) -> int:
         """Tiles along K, over all its axes."""
-        return product_of(a.size for a in self.depth[:-1]) * -(-self.inner.size // self.row)
+        return prod(a.size for a in self.k_axes[:-1]) * -(-self.inner.size // self.row)
 
     def tiles(self, operand: Operand) -> int:
         """How many tiles are multiplied side by side: two, if there are as many."""
@@ -104,39 +100,39 @@ class Matrices:
 
 
 def matrices(
-    fusion: Fusion, products: Products, atoms: tuple[Any, Any], factors: tuple[Factor, Factor]
+    fusion: Fusion, contraction: ContractionLoops, atoms: tuple[Any, Any], elements: tuple[OperandReader, OperandReader]
 ) -> Matrices | None:
-    """The contraction as a product of packed matrices, if that can be and pays. `factors` are the operands' elements
-    as they are."""
+    """The contraction as a matmul of packed matrices, if that can be and pays. `elements` are the operands' elements as
+    they are."""
     kinds = [np.dtype(a.aval.dtype) for a in atoms]
     if any(d not in SUPPORTED for d in kinds) or (kinds[0] == dtypes.bfloat16) != (kinds[1] == dtypes.bfloat16):
         return None
     # Integers wrap, so sums of 32 bits serve all shorter ones.
-    floats, compute = kinds[0] == dtypes.bfloat16, products.compute
+    floats, compute = kinds[0] == dtypes.bfloat16, contraction.compute
     if compute != dtypes.float32 if floats else dtypes.kind(compute) not in "iu" or compute.itemsize > 4:
         return None
-    depth = products.depth
-    if not depth or products.multiplications < LEAST_WORK:
+    k_axes = contraction.k_axes
+    if not k_axes or contraction.multiplications < LEAST_WORK:
         return None
-    found = [access(fusion, factor, products.axes) for factor in factors]
+    found = [access(fusion, element, contraction.axes) for element in elements]
     # Tiles run along the axis of K that is read one after the other, if there is one.
-    near = [a for a in depth if any(f.stride(a) == 1 for f in found)]
-    inner = max(near or depth, key=lambda a: a.size)
-    own = [[a for a in products.free if f.stride(a) and not g.stride(a)] for f, g in (found, reversed(found))]
+    near = [a for a in k_axes if any(f.stride(a) == 1 for f in found)]
+    inner = max(near or k_axes, key=lambda a: a.size)
+    own = [[a for a in contraction.free if f.stride(a) and not g.stride(a)] for f, g in (found, reversed(found))]
     operands = []
-    for atom, factor, meets, mine in zip(atoms, factors, found, own, strict=True):
+    for atom, element, meets, mine in zip(atoms, elements, found, own, strict=True):
         # What is side by side in memory is read together: along K, or along an axis of the operand's own.
         across = mine if meets.stride(inner) == 1 else [a for a in mine if meets.stride(a) == 1]
         if not across:
             return None
-        leading = tuple(a for a in products.free if a in meets.strides and a is not across[-1])
-        operands.append(Operand(atom, factor, meets, across[-1], leading))
+        leading = tuple(a for a in contraction.free if a in meets.strides and a is not across[-1])
+        operands.append(Operand(atom, element, meets, across[-1], leading))
     left, right = operands
-    made = Matrices(products, left, right, (*(a for a in depth if a is not inner), inner))
-    padded = made.steps * made.row * product_of(a.size for a in products.free)
+    result = Matrices(contraction, left, right, (*(a for a in k_axes if a is not inner), inner))
+    padded = result.steps * result.row * prod(a.size for a in contraction.free)
     for operand in operands:
-        padded = padded // operand.across.size * made.panels(operand) * TILE_ROWS
-    return made if padded <= MOST_PADDING * products.multiplications else None
+        padded = padded // operand.across.size * result.panels(operand) * TILE_ROWS
+    return result if padded <= MOST_PADDING * contraction.multiplications else None
 
 
 @dataclass(frozen=True)
@@ -157,7 +153,7 @@ def schedule(m: Matrices, others: int) -> Schedule:
     task = [1, 1]
 
     def tasks(blocks: Sequence[int]) -> int:
-        return others * product_of(-(-side // block) for side, block in zip(sides, blocks, strict=True))
+        return others * prod(-(-side // block) for side, block in zip(sides, blocks, strict=True))
 
     while True:
         grown = [[2 * task[0], task[1]], [task[0], 2 * task[1]]]
@@ -180,17 +176,17 @@ def schedule(m: Matrices, others: int) -> Schedule:
 
 def emit_matrices_by_tiles(fusion: Fusion, m: Matrices) -> None:
     """Write the kernels: one that packs, and one that multiplies and goes on with what follows."""
-    leading = tuple(a for a in m.products.free if a not in (m.left.across, m.right.across))
-    plan = schedule(m, product_of(a.size for a in leading))
+    leading = tuple(a for a in m.contraction.free if a not in (m.left.across, m.right.across))
+    plan = schedule(m, prod(a.size for a in leading))
     packed = _pack(fusion, m, plan.chunk * plan.chunks)
     _Multiply(fusion, m, plan, packed, leading).write()
 
 
-def _ravel(axes: Sequence[ContractionAxis], places: dict[ContractionAxis, Index]) -> Index:
-    """The place along several axes as one number."""
+def _ravel(axes: Sequence[ContractionAxis], indices: dict[ContractionAxis, Index]) -> Index:
+    """The indices along several axes as one."""
     total = Index()
     for axis in axes:
-        total = total * axis.size + places[axis]
+        total = total * axis.size + indices[axis]
     return total
 
 
@@ -198,7 +194,7 @@ def _ravel(axes: Sequence[ContractionAxis], places: dict[ContractionAxis, Index]
 
 
 class _Multiply:
-    """The kernel that multiplies tiles. Sums are kept in memory of each task: of one block, if K is not cut, else of
+    """The kernel that multiplies tiles. Sums are in memory of each task: of one block, if K is not split, else of
     all of the task."""
 
     def __init__(
@@ -218,18 +214,18 @@ class _Multiply:
         self.stride = self.sizes[1] * (plan.blocks[1] if plan.chunks > 1 else 1)
         self.area = self.stride * self.sizes[0] * (plan.blocks[0] if plan.chunks > 1 else 1)
         dtype = np.float32 if m.left.dtype == dtypes.bfloat16 else np.int32
-        sums = fusion.new_scratch(dtype, product_of(self.counts) * self.area)
+        sums = fusion.new_scratch(dtype, prod(self.counts) * self.area)
         self.sums = self.writer.scratch(sums)
-        self.packed = [self.writer.scratch_input(number) for number in packed]
+        self.packed = [self.writer.scratch_input(scratch) for scratch in packed]
         self.at: dict[ContractionAxis, Index] = {}
-        self.turn = self.first_row = self.first_column = Index()
+        self.task = self.first_row = self.first_column = Index()
 
     def write(self) -> None:
         k, plan = self.k, self.plan
-        with k.loop(product_of(self.counts), kind=LoopKind.THREADS) as turn:
-            self.turn = Index.of(turn)
-            *places, row, column = unravelled(k, self.turn, self.counts)
-            self.at = dict(zip(self.leading, places, strict=True))
+        with k.loop(prod(self.counts), kind=LoopKind.THREADS) as task:
+            self.task = Index.of(task)
+            *indices, row, column = unravelled(k, self.task, self.counts)
+            self.at = dict(zip(self.leading, indices, strict=True))
             self.first_row, self.first_column = row * plan.blocks[0], column * plan.blocks[1]
             if plan.chunks == 1:
                 with self.blocks() as (row, column):
@@ -245,7 +241,7 @@ class _Multiply:
 
     @contextmanager
     def blocks(self) -> Iterator[tuple[Index, Index]]:
-        """Loops over the blocks of a task; gives their numbers in it."""
+        """Loops over the blocks of a task; yields their indices in it."""
         k, (rows, columns) = self.k, self.plan.blocks
         ends = [
             Index(side) - first if side % block else None
@@ -257,7 +253,7 @@ class _Multiply:
     def corner(self, row: Index, column: Index) -> Index:
         """Where the sums of a block begin."""
         inside = row * (self.sizes[0] * self.stride) + column * self.sizes[1] if self.plan.chunks > 1 else Index()
-        return self.turn * self.area + inside
+        return self.task * self.area + inside
 
     def multiply(self, row: Index, column: Index, chunk: Index, accumulate: bool) -> None:
         """A block of tiles over a chunk of K."""
@@ -290,31 +286,31 @@ class _Multiply:
         width = min(self.writer.lanes, self.sizes[1])
         with k.loop(self.sizes[0], limit=ends[0]) as i:
             with k.loop(self.sizes[1], kind=LoopKind.LANES, width=width, limit=ends[1]) as j:
-                places = {**self.at, m.left.across: firsts[0] + i, m.right.across: firsts[1] + j}
+                indices = {**self.at, m.left.across: firsts[0] + i, m.right.across: firsts[1] + j}
                 total = k.load(self.sums, self.corner(row, column) + i * self.stride + j)
-                store_at(self.writer, m.products, m.products.place(places), total)
+                store_at(self.writer, m.contraction, m.contraction.result_index(indices), total)
 
 
 # ------------------------------------------------------------------------------------------------------------- packing
 
 
 def _pack(fusion: Fusion, m: Matrices, steps: int) -> list[int]:
-    """The kernel that packs both operands, each into `steps` tiles along K (those beyond it are zeros); gives the
-    scratch memory of each. One iteration of its loop over threads makes the tiles of 16 rows or columns."""
-    writer = fusion.writer("pack", final=True, copied=_only_moved(fusion.jaxpr, (m.left.atom, m.right.atom)))
+    """The kernel that packs both operands, each into `steps` tiles along K (those beyond it are zeros); returns the
+    scratch memory of each. One iteration of its loop over threads writes the tiles of 16 rows or columns."""
+    writer = fusion.writer("pack", final=True, copied=_only_copied(fusion.jaxpr, (m.left.atom, m.right.atom)))
     k = writer.k
     parts = [_Pack(fusion, writer, m, operand, steps) for operand in (m.left, m.right)]
-    with k.loop(sum(part.turns for part in parts), kind=LoopKind.THREADS) as turn:
-        is_left = k.compute("lt", k.position(turn), k.constant(parts[0].turns, "int64"))
+    with k.loop(sum(part.panels for part in parts), kind=LoopKind.THREADS) as task:
+        is_left = k.compute("lt", k.position(task), k.constant(parts[0].panels, "int64"))
         with k.when(is_left):
-            parts[0].write(Index.of(turn))
+            parts[0].write(Index.of(task))
         with k.when(k.compute("not", is_left)):
-            parts[1].write(turn - parts[0].turns)
-    return [part.number for part in parts]
+            parts[1].write(task - parts[0].panels)
+    return [part.scratch for part in parts]
 
 
-def _only_moved(jaxpr: Jaxpr, atoms: Sequence[Any]) -> dict[Any, Any]:
-    """Dtypes of values that are only moved, from arguments of the fusion to these values."""
+def _only_copied(jaxpr: Jaxpr, atoms: Sequence[Any]) -> dict[Any, Any]:
+    """Dtypes of values that are only copied, from arguments of the fusion to these values."""
     needed, chosen = set(atoms), []
     for equation in reversed(jaxpr.eqns):
         if any(v in needed for v in equation.outvars):
@@ -333,34 +329,34 @@ class _Pack:
         self.is_left = operand is m.left
         self.row, self.group, self.inner, self.across = m.row, m.group, m.inner, operand.across
         # Elements side by side in memory are along K, or along the operand's own axis.
-        self.along_depth = operand.access.stride(self.inner) == 1
+        self.along_k = operand.access.stride(self.inner) == 1
         self.writer, self.k = writer, writer.k
         self.dtype = np.dtype(np.uint16) if operand.dtype == dtypes.bfloat16 else operand.dtype
         self.tile_size = TILE_BYTES // self.dtype.itemsize
         self.counts = [*(a.size for a in operand.leading), m.panels(operand)]
-        self.turns = product_of(self.counts)
-        self.number = fusion.new_scratch(self.dtype, self.turns * steps * self.tile_size)
-        self.target = writer.scratch(self.number)
+        self.panels = prod(self.counts)
+        self.scratch = fusion.new_scratch(self.dtype, self.panels * steps * self.tile_size)
+        self.target = writer.scratch(self.scratch)
 
-    def write(self, turn: Index) -> None:
-        """Write what makes all tiles of a panel."""
+    def write(self, task: Index) -> None:
+        """Write what packs all tiles of a panel."""
         m, k = self.m, self.k
-        outer, inner_steps = m.depth[:-1], -(-self.inner.size // self.row)
+        outer, inner_steps = m.k_axes[:-1], -(-self.inner.size // self.row)
         whole = (self.across.size // TILE_ROWS, self.inner.size // self.row)
-        *places, panel = unravelled(k, turn, self.counts)
-        with k.loop(m.steps) as number:
-            *depths, step = unravelled(k, Index.of(number), [*(a.size for a in outer), inner_steps])
-            spot = dict(zip((*self.operand.leading, *outer), (*places, *depths), strict=True))
-            start = (turn * self.steps + number) * self.tile_size
-            self.tile(spot, panel, step, start, whole, (self.counts[-1], inner_steps))
+        *indices, panel = unravelled(k, task, self.counts)
+        with k.loop(m.steps) as i:
+            *outer_indices, step = unravelled(k, Index.of(i), [*(a.size for a in outer), inner_steps])
+            coords = dict(zip((*self.operand.leading, *outer), (*indices, *outer_indices), strict=True))
+            start = (task * self.steps + i) * self.tile_size
+            self.tile(coords, panel, step, start, whole, (self.counts[-1], inner_steps))
         if self.steps > m.steps:
             zero = k.constant(0, self.dtype)
             with k.loop((self.steps - m.steps) * self.tile_size, kind=LoopKind.LANES, width=self.row) as lane:
-                k.store(self.target, (turn * self.steps + m.steps) * self.tile_size + lane, zero)
+                k.store(self.target, (task * self.steps + m.steps) * self.tile_size + lane, zero)
 
     def tile(
         self,
-        spot: dict[ContractionAxis, Index],
+        coords: dict[ContractionAxis, Index],
         panel: Index,
         step: Index,
         start: Index,
@@ -370,26 +366,26 @@ class _Pack:
         """One tile: a whole one, or one at an edge."""
         k = self.k
         if whole == counts:
-            self.whole_tile(spot, panel, step, start)
+            self.whole_tile(coords, panel, step, start)
             return
         inside = None
-        for place, bound, count in zip((panel, step), whole, counts, strict=True):
+        for index, bound, count in zip((panel, step), whole, counts, strict=True):
             if bound < count:
-                below = k.compute("lt", k.position(place), k.constant(bound, "int64"))
+                below = k.compute("lt", k.position(index), k.constant(bound, "int64"))
                 inside = below if inside is None else k.compute("and", inside, below)
         assert inside is not None
         if all(whole):
             with k.when(inside):
-                self.whole_tile(spot, panel, step, start)
+                self.whole_tile(coords, panel, step, start)
         with k.when(k.compute("not", inside)):
-            self.edge_tile(spot, panel, step, start)
+            self.edge_tile(coords, panel, step, start)
 
-    def value(self, spot: dict[ContractionAxis, Index], across: Index, inner: Index) -> Value:
+    def value(self, coords: dict[ContractionAxis, Index], across: Index, inner: Index) -> Value:
         """An element, as it is stored."""
-        value = self.operand.factor(self.writer, Spot({**spot, self.across: across, self.inner: inner}))
+        value = self.operand.element(self.writer, Coordinates({**coords, self.across: across, self.inner: inner}))
         return value if value.dtype == self.dtype else bits_of(self.k, value)
 
-    def edge_tile(self, spot: dict[ContractionAxis, Index], panel: Index, step: Index, start: Index) -> None:
+    def edge_tile(self, coords: dict[ContractionAxis, Index], panel: Index, step: Index, start: Index) -> None:
         """Zeros, and then what there is, element by element."""
         k, group = self.k, self.group
         zero = k.constant(0, self.dtype)
@@ -401,28 +397,28 @@ class _Pack:
                 left = Index(self.inner.size) - begin - j * group if self.inner.size % group else None
                 with k.loop(group, limit=left) as e:
                     offset = i * self.row + j * group + e if self.is_left else j * self.row + i * group + e
-                    k.store(self.target, start + offset, self.value(spot, first + i, begin + j * group + e))
+                    k.store(self.target, start + offset, self.value(coords, first + i, begin + j * group + e))
 
     def groups_left(self, begin: Index) -> Index:
-        """How many groups there are from a place along K on, the last of which need not be whole."""
+        """How many groups there are from an index along K on, the last of which need not be whole."""
         k = self.k
         left = k.position(Index(self.inner.size + self.group - 1) - begin)
         return Index.of(k.compute("div", left, k.constant(self.group, "int64")))
 
-    def whole_tile(self, spot: dict[ContractionAxis, Index], panel: Index, step: Index, start: Index) -> None:
+    def whole_tile(self, coords: dict[ContractionAxis, Index], panel: Index, step: Index, start: Index) -> None:
         k, row = self.k, self.row
         first, begin = panel * TILE_ROWS, step * row
-        if self.along_depth and self.is_left:
+        if self.along_k and self.is_left:
             with k.loop(row, kind=LoopKind.LANES, width=row) as lane:
                 for n in range(TILE_ROWS):
-                    k.store(self.target, start + n * row + lane, self.value(spot, first + n, begin + lane))
+                    k.store(self.target, start + n * row + lane, self.value(coords, first + n, begin + lane))
             return
-        if self.along_depth:
-            rows = self.vectors(row, TILE_ROWS, lambda n, lane: self.value(spot, first + n, begin + lane))
+        if self.along_k:
+            rows = self.vectors(row, TILE_ROWS, lambda n, lane: self.value(coords, first + n, begin + lane))
         else:
-            short = self.vectors(TILE_ROWS, row, lambda n, lane: self.value(spot, first + lane, begin + n))
+            short = self.vectors(TILE_ROWS, row, lambda n, lane: self.value(coords, first + lane, begin + n))
             rows = [self.interleaved(short[n : n + self.group]) for n in range(0, row, self.group)]
-        if self.along_depth != self.is_left:
+        if self.along_k != self.is_left:
             rows = transposed_groups(k, rows, self.group)
         with k.loop(row, kind=LoopKind.LANES, width=row, carries=rows) as (lane, inside):
             for n, value in enumerate(inside):
@@ -451,8 +447,8 @@ class _Pack:
 
 
 def transposed_groups(k: KernelBuilder, rows: Sequence[Value], group: int) -> list[Value]:
-    """A square of vectors turned, where `group` lanes stay together: blocks are exchanged in rounds, each half as long
-    as those before."""
+    """A square of vectors transposed, where `group` lanes stay together: blocks are exchanged in rounds, each half as
+    long as those before."""
     vectors, side = list(rows), len(rows)
     distance = side // 2
     while distance:

@@ -1,32 +1,33 @@
-"""Which loops a sum of products gets: the axis of lanes, the tile that is kept in registers, what is copied before.
+"""Which loops a contraction has: the axis of lanes, the tile that stays in registers, what is copied before.
 
-A plan is chosen by a count of cycles from shapes and strides alone, so that equal programs have equal code:
+A plan is chosen by a count of cycles from shapes and strides alone, so that equal jaxprs have equal code:
 
-- lanes along a free axis: a tile of `height` places along a second free axis by `width` lanes is summed in registers;
-- lanes along a depth axis: a tile of places along up to two free axes, each sum folded from lanes in the end.
+- lanes along a free axis: a tile of `height` rows along a second free axis by `width` lanes is summed in registers;
+- lanes along an axis of K: a tile of rows along up to two free axes, each sum reduced from lanes in the end.
 
-A factor that would be gathered, or computed, again and again is first copied to scratch memory in the order in which
-it is read. Where few results have long sums, the depth is cut: into parts, which threads sum on their own, and into
-chunks of which the factors stay in the cache.
+An operand that would be gathered, or computed, again and again is first copied to scratch memory in the order in which
+it is read. Where few results have long sums, K is split: into parts, which threads sum on their own, and into chunks of
+which the operands stay in the cache.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.emit.contractions.products import Access, ContractionAxis, Products, product_of, sum_dtype
+from weft.compiler.emit.contractions.contraction_loops import Access, ContractionAxis, ContractionLoops, sum_dtype
 from weft.compiler.target.target import Target
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How the depth is cut. Parts are `length` long along the first depth axis; chunks run over the axes before
-    `axis` one by one, and over `axis` by `chunk` places."""
+    """How K is split. Parts are `length` long along the first axis of K; chunks run over the axes before `axis` one by
+    one, and over `axis` by `chunk` elements."""
 
     parts: int
     length: int
@@ -36,7 +37,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Blocks:
-    """What one turn of the loop over threads takes: `tiles` along the first tiled axis by `panels` of lanes."""
+    """What one iteration of the loop over threads takes: `tiles` along the first tiled axis by `panels` of lanes."""
 
     tiles: int
     panels: int
@@ -44,33 +45,34 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Plan:
-    """The loops of a sum of products. `lanes` is None for sums of scalars."""
+    """The loops of a contraction. `lanes` is None for sums of scalars; with `lanes_along_k`, lanes are reduced in the
+    end."""
 
     lanes: ContractionAxis | None
     width: int
     tiles: tuple[tuple[ContractionAxis, int], ...]
     packed: tuple[bool, bool]
-    depth: tuple[ContractionAxis, ...]
-    folded: bool = False
+    k_axes: tuple[ContractionAxis, ...]
+    lanes_along_k: bool = False
     cut: Cut | None = None
     blocks: Blocks | None = None
     cycles: float = 0.0
 
 
 def lanes_of(target: Target, dtype: np.dtype[Any]) -> int:
-    """How many numbers one register holds, as they are stored: short floats too, which `Target.lanes` counts as they
+    """How many elements one register holds, as they are stored: short floats too, which `Target.lanes` counts as they
     are computed. The parts of complex ones have registers of their own."""
     size = dtype.itemsize // (2 if dtypes.kind(dtype) == "c" else 1)
     return max(1, target.vector_bytes // size)
 
 
 def accumulators(target: Target, dtype: np.dtype[Any]) -> int:
-    """How many numbers or vectors can be summed in registers, with some left for factors."""
+    """How many scalars or vectors can be summed in registers, with some left for operands."""
     return target.accumulators // 2 if dtypes.kind(dtype) == "c" else target.accumulators
 
 
 def fits(target: Target, dtype: np.dtype[Any], height: int, vectors: int) -> bool:
-    """Whether a tile of sums is in registers, together with one row of a factor and a number of the other."""
+    """Whether a tile of sums is in registers, together with one row of an operand and a scalar of the other."""
     parts = 2 if dtypes.kind(dtype) == "c" else 1
     row = vectors if height > 1 else 2  # what only one sum reads needs no register of its own
     needed = (height * vectors + row + 1) * parts
@@ -82,133 +84,136 @@ def panels_of(needed: int, vectors: int) -> int:
     return -(-needed // vectors)
 
 
-def candidates(products: Products, left: Access, right: Access, target: Target, most: int = 8) -> list[Plan]:
+def candidates(contraction: ContractionLoops, left: Access, right: Access, target: Target, most: int = 8) -> list[Plan]:
     """Plans that may be the quickest, the default one first, for who can measure them.
 
-    Those of one `order_of_sums` give the same bits: an element is one chain of sums over the depth, from zero on, and
+    Those of one `order_of_sums` compute the same bits: an element is one chain of sums over K, from zero on, and
     goes on where the chunk before stopped; tiles, widths, blocks, chunks and copies only say when which is computed.
     """
-    chooser = _chooser(products, left, right, target)
+    chooser = _chooser(contraction, left, right, target)
     ordered = sorted(chooser.candidates(), key=lambda p: p.cycles)
     return [chooser.finished(p) for p in ordered[:most]]
 
 
 def order_of_sums(plan: Plan) -> tuple[Any, ...]:
-    """What the bits of a result depend on: the order of the depth, lanes along it that are folded in the end, and
-    parts of it that are summed on their own."""
-    folded = (plan.lanes, plan.width) if plan.folded else None
-    return plan.depth, folded, (plan.cut.parts, plan.cut.length) if plan.cut and plan.cut.parts > 1 else None
+    """What the bits of a result depend on: the order of the axes of K, lanes along them that are reduced in the end,
+    and parts of it that are summed on their own."""
+    along_k = (plan.lanes, plan.width) if plan.lanes_along_k else None
+    return plan.k_axes, along_k, (plan.cut.parts, plan.cut.length) if plan.cut and plan.cut.parts > 1 else None
 
 
 def same_bits(plans: Sequence[Plan]) -> list[Plan]:
-    """Those plans that give the same bits as the first."""
+    """Those plans that compute the same bits as the first."""
     return [p for p in plans if order_of_sums(p) == order_of_sums(plans[0])]
 
 
-def _chooser(products: Products, left: Access, right: Access, target: Target) -> _Chooser:
-    depth = tuple(sorted(products.depth, key=lambda a: -(left.stride(a) + right.stride(a))))
-    return _Chooser(products, (left, right), target, depth)
+def _chooser(contraction: ContractionLoops, left: Access, right: Access, target: Target) -> _Chooser:
+    k_axes = tuple(sorted(contraction.k_axes, key=lambda a: -(left.stride(a) + right.stride(a))))
+    return _Chooser(contraction, (left, right), target, k_axes)
 
 
 class _Chooser:
     """Counts the cycles of plans."""
 
     def __init__(
-        self, products: Products, factors: tuple[Access, Access], target: Target, depth: tuple[ContractionAxis, ...]
+        self,
+        contraction: ContractionLoops,
+        operands: tuple[Access, Access],
+        target: Target,
+        k_axes: tuple[ContractionAxis, ...],
     ) -> None:
-        self.products, self.factors, self.target, self.depth = products, factors, target, depth
+        self.contraction, self.operands, self.target, self.k_axes = contraction, operands, target, k_axes
         self.costs = target.matmul
-        self.dtype = sum_dtype(products.compute)
+        self.dtype = sum_dtype(contraction.compute)
         self.lanes = lanes_of(target, self.dtype)
-        self.result = products.result_strides()
-        self.terms = product_of(a.size for a in depth)
-        self.sums = product_of(a.size for a in products.free)
-        self.elements = [f.elements(products.axes) for f in factors]
-        # In how many sums each element of a factor is.
-        self.uses = [product_of(a.size for a in products.free if not f.stride(a)) for f in factors]
+        self.result = contraction.result_strides()
+        self.terms = prod(a.size for a in k_axes)
+        self.sums = prod(a.size for a in contraction.free)
+        self.elements = [f.elements(contraction.axes) for f in operands]
+        # In how many sums each element of an operand is.
+        self.uses = [prod(a.size for a in contraction.free if not f.stride(a)) for f in operands]
 
     def candidates(self) -> Iterator[Plan]:
         """Plans for every axis that lanes could run along."""
         yield self.scalar()
-        free = [a for a in self.products.free if a.size > 1]
+        free = [a for a in self.contraction.free if a.size > 1]
         if len(free) > 3:
             # Lanes want to read or write one after the other; only where none does, other axes are worth a look.
-            strides = {a: (self.result[a], *(f.stride(a) for f in self.factors)) for a in free}
+            strides = {a: (self.result[a], *(f.stride(a) for f in self.operands)) for a in free}
             free = [a for a in free if a.size >= self.lanes and 1 in strides[a]] or free
         for axis in free:
             yield from self.along_free(axis)
-        for axis in self.depth:
+        for axis in self.k_axes:
             if axis.size >= self.lanes:
-                yield from self.along_depth(axis)
+                yield from self.along_k(axis)
 
     def scalar(self) -> Plan:
-        """One number at a time: for what is too small for anything else."""
+        """One element at a time: for what is too small for anything else."""
         cycles = self.sums * (self.terms * 4.0 + 4.0)
-        return Plan(None, 1, (), (False, False), self.depth, cycles=cycles)
+        return Plan(None, 1, (), (False, False), self.k_axes, cycles=cycles)
 
-    # -- factors ---------------------------------------------------------------------------------------------------
+    # -- operands --------------------------------------------------------------------------------------------------
 
-    def copying(self, number: int, axis: ContractionAxis, repeats: float, beside: int) -> tuple[bool, float]:
-        """Whether to copy a factor first, and the cycles of that and of reading it otherwise than from a vector.
+    def copying(self, n: int, axis: ContractionAxis, repeats: float, beside: int) -> tuple[bool, float]:
+        """Whether to copy an operand first, and the cycles of that and of reading it otherwise than from a vector.
 
         `repeats` is how often each element is asked for in the loops, whose lanes are along `axis`; `beside` is how
-        many vectors or numbers of it one turn of the innermost loop reads.
+        many vectors or scalars of it one iteration of the innermost loop reads.
         """
         costs = self.costs
-        factor, elements, repeats = self.factors[number], self.elements[number], max(repeats, 1.0)
-        stride, size = factor.stride(axis), elements * self.dtype.itemsize
+        operand, elements, repeats = self.operands[n], self.elements[n], max(repeats, 1.0)
+        stride, size = operand.stride(axis), elements * self.dtype.itemsize
         vector, strided = stride != 0, stride > 1
         lanes = self.lanes if vector else 1
-        again = factor.work / lanes + (costs.gather_lane if strided else 0.0)
+        again = operand.work / lanes + (costs.gather_lane if strided else 0.0)
         if vector:
-            again += costs.unaligned / lanes if self.awkward(factor, axis) else 0.0
-        elif self.crowded(factor):
+            again += costs.unaligned / lanes if self.unaligned(operand, axis) else 0.0
+        elif self.set_conflicts(operand):
             again += costs.unaligned if size > 2 * costs.second_cache else costs.set_conflict
-        if self.paged(factor):
+        if self.misses_tlb(operand):
             page = (costs.tlb_miss_vector if vector else costs.tlb_miss_scalar) + (
                 costs.far_tlb_miss if size > costs.beyond_caches else 0.0
             )
             again += page / (beside * lanes)
         once = (
-            factor.work / self.lanes
+            operand.work / self.lanes
             + costs.copy
             + (costs.far_copy * self.dtype.itemsize if size > costs.beyond_caches else 0.0)
         )
-        last = axis if vector or not self.depth else self.depth[-1]
-        if factor.stride(last) > 1:
-            once += costs.transposed_lane if self.turns(factor, last) else costs.gather_lane
+        last = axis if vector or not self.k_axes else self.k_axes[-1]
+        if operand.stride(last) > 1:
+            once += costs.transposed_lane if self.transposes(operand, last) else costs.gather_lane
         direct, copied = again * elements * repeats, once * elements + costs.another_kernel
         return (True, copied) if copied < direct else (False, direct)
 
-    def turns(self, factor: Access, last: ContractionAxis) -> bool:
-        """Whether a copy with another last axis can be made of squares that are turned in registers."""
-        inner = next((a for a, stride in factor.strides.items() if stride == 1), None)
+    def transposes(self, operand: Access, last: ContractionAxis) -> bool:
+        """Whether a copy with another last axis can be built of squares that are transposed in registers."""
+        inner = next((a for a, stride in operand.strides.items() if stride == 1), None)
         simple = self.dtype.itemsize in (4, 8) and dtypes.kind(self.dtype) != "c"
         return simple and inner is not None and min(inner.size, last.size) >= self.lanes
 
-    def paged(self, factor: Access) -> bool:
-        """Whether what follows along the depth is in another page each time, and in more of them than the machine has
-        at hand."""
+    def misses_tlb(self, operand: Access) -> bool:
+        """Whether what follows along K is in another page each time, and in more of them than the TLB holds."""
         costs = self.costs
-        apart = factor.stride(self.depth[-1]) * self.dtype.itemsize if self.depth else 0
-        return apart >= costs.page_stride and self.depth[-1].size > costs.page_rows
+        apart = operand.stride(self.k_axes[-1]) * self.dtype.itemsize if self.k_axes else 0
+        return apart >= costs.page_stride and self.k_axes[-1].size > costs.page_rows
 
-    def awkward(self, factor: Access, axis: ContractionAxis) -> bool:
+    def unaligned(self, operand: Access, axis: ContractionAxis) -> bool:
         """Whether vectors lie across two lines of the cache, or do not stay in it."""
-        return self.crowded(factor) or any(s % self.lanes for a, s in factor.strides.items() if a is not axis)
+        return self.set_conflicts(operand) or any(s % self.lanes for a, s in operand.strides.items() if a is not axis)
 
-    def crowded(self, factor: Access) -> bool:
-        """Whether what follows along the depth falls into few places of the cache."""
+    def set_conflicts(self, operand: Access) -> bool:
+        """Whether what follows along K falls into few sets of the cache."""
         costs = self.costs
-        if not self.depth or not factor.stride(self.depth[-1]):
+        if not self.k_axes or not operand.stride(self.k_axes[-1]):
             return False
-        apart = factor.stride(self.depth[-1]) * self.dtype.itemsize
-        return apart % costs.conflict_stride == 0 and self.depth[-1].size > costs.conflict_rows
+        apart = operand.stride(self.k_axes[-1]) * self.dtype.itemsize
+        return apart % costs.conflict_stride == 0 and self.k_axes[-1].size > costs.conflict_rows
 
     # -- lanes along a free axis -------------------------------------------------------------------------------------
 
     def along_free(self, axis: ContractionAxis) -> Iterator[Plan]:
-        others: list[ContractionAxis | None] = [a for a in self.products.free if a is not axis and a.size > 1]
+        others: list[ContractionAxis | None] = [a for a in self.contraction.free if a is not axis and a.size > 1]
         for tile in others or [None]:
             yield from self.tiled(axis, tile)
 
@@ -240,10 +245,10 @@ class _Chooser:
         costs = self.costs
         needed = -(-axis.size // self.lanes)
         rest = self.sums // (axis.size * (tile.size if tile else 1))
-        wide = [f.stride(axis) != 0 for f in self.factors]
-        per_row = [tile is not None and f.stride(tile) != 0 for f in self.factors]
-        apart = 0 if tile is None else max(self.result[tile], *(f.stride(tile) for f in self.factors))
-        spread = 1.1 if apart > costs.far else 1.02 if apart > costs.near else 1.0
+        wide = [f.stride(axis) != 0 for f in self.operands]
+        per_row = [tile is not None and f.stride(tile) != 0 for f in self.operands]
+        apart = 0 if tile is None else max(self.result[tile], *(f.stride(tile) for f in self.operands))
+        penalty = 1.1 if apart > costs.far else 1.02 if apart > costs.near else 1.0
         store = 1.0
         if self.result[axis] != 1:
             store = self.lanes * (costs.far_scatter_lane if self.result[axis] > costs.near // 4 else costs.scatter_lane)
@@ -259,7 +264,7 @@ class _Chooser:
             cycles = rest * panels * (self.terms * one + (whole + bool(left_over)) * around)
             cycles += rest * panels * vectors * (tile.size if tile else 1) * (1.0 + store)
             # What is at the edge costs a second body, which matters less the more tiles there are.
-            cycles *= (1.0 + 0.06 / (1 + whole // 32) if left_over else 1.0) * spread
+            cycles *= (1.0 + 0.06 / (1 + whole // 32) if left_over else 1.0) * penalty
             cycles *= 1.1 if axis.size % (vectors * self.lanes) else 1.0
             packed = []
             for n in (0, 1):
@@ -271,44 +276,44 @@ class _Chooser:
             tiles = ((tile, height),) if tile is not None else ()
             width = vectors * self.lanes
             width = width if self.target.masks else min(width, axis.size)
-            yield Plan(axis, width, tiles, (packed[0], packed[1]), self.depth, cycles=cycles)
+            yield Plan(axis, width, tiles, (packed[0], packed[1]), self.k_axes, cycles=cycles)
 
     def step(self, height: int, vectors: int, wide: list[bool], per_row: list[bool]) -> float:
-        """Cycles of one turn of the innermost loop: fused sums, loads, or all instructions together."""
+        """Cycles of one iteration of the innermost loop: fused sums, loads, or all instructions together."""
         costs = self.costs
         loads, shown = 0, 0.0
         for w, r in zip(wide, per_row, strict=True):
-            number = (vectors if w else 1) * (height if r else 1)
-            loads, shown = loads + number, shown + number * (costs.load if w else costs.broadcast)
+            count = (vectors if w else 1) * (height if r else 1)
+            loads, shown = loads + count, shown + count * (costs.load if w else costs.broadcast)
         sums = height * vectors
         scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
         # Long sums wait for one another unless there are enough of them.
         waiting = 8 if self.terms > costs.short_sum else 2
         return max(scale * max(sums, waiting) / 2, loads / 2, (scale * sums + loads + 3) / 4.5) + shown
 
-    # -- lanes along the depth ---------------------------------------------------------------------------------------
+    # -- lanes along K -----------------------------------------------------------------------------------------------
 
-    def along_depth(self, axis: ContractionAxis) -> Iterator[Plan]:
-        """Sums of lanes, for a tile of places along an axis of the left factor and one of the right. A product with a
-        vector has rows of one factor only, and may take more of them: then even short rows keep the machine busy."""
+    def along_k(self, axis: ContractionAxis) -> Iterator[Plan]:
+        """Sums of lanes, for a tile of rows along an axis of the left operand and one of the right. A matrix-vector
+        product has rows of one operand only, and may take more of them: then even short rows keep the machine busy."""
         costs = self.costs
         tiles: list[tuple[ContractionAxis, int]] = []
         heights: list[int] = []
         budget = min(16, accumulators(self.target, self.dtype))
-        for mine, other in (self.factors, self.factors[::-1]):
-            own = [a for a in self.products.free if mine.stride(a) and not other.stride(a) and a.size > 1]
+        for mine, other in (self.operands, self.operands[::-1]):
+            own = [a for a in self.contraction.free if mine.stride(a) and not other.stride(a) and a.size > 1]
             best = max(own, key=lambda a: a.size, default=None)
-            most = budget // product_of(heights)
+            most = budget // prod(heights)
             height = next(h for h in (4, 3, 2, 1) if h <= most and best.size % h == 0) if best else 1
             heights.append(height)
             if best is not None and height > 1:
                 tiles.append((best, height))
-        sums = product_of(heights)
+        sums = prod(heights)
         registers = next(r for r in (4, 2, 1) if r == 1 or (sums * r <= budget and r * self.lanes <= axis.size))
         yield self.summed(axis, tiles, heights, registers)
-        single = [a for a in self.products.free if a.size > 1]
+        single = [a for a in self.contraction.free if a.size > 1]
         if len(single) == 1 and single[0].size >= 2 * costs.vector_rows <= 2 * budget:
-            of_left = self.factors[0].stride(single[0]) != 0
+            of_left = self.operands[0].stride(single[0]) != 0
             yield self.summed(
                 axis,
                 [(single[0], costs.vector_rows)],
@@ -319,40 +324,40 @@ class _Chooser:
     def summed(
         self, axis: ContractionAxis, tiles: list[tuple[ContractionAxis, int]], heights: list[int], registers: int
     ) -> Plan:
-        """The plan for a tile of sums along the depth, with so many registers for each."""
+        """The plan for a tile of sums along K, with so many registers for each."""
         costs = self.costs
-        sums = product_of(heights)
-        turns = -(-axis.size // (registers * self.lanes)) * (self.terms // axis.size)
+        sums = prod(heights)
+        iterations = -(-axis.size // (registers * self.lanes)) * (self.terms // axis.size)
         scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
         step = max(scale * max(sums * registers, 8) / 2, sum(heights) * registers / 2)
         size = self.dtype.itemsize
         for n, height in enumerate(heights):
-            # The first tile's factor goes by as a whole for every place of the other one.
-            passing = self.elements[n] if tiles and self.factors[n].stride(tiles[0][0]) else self.terms * height
+            # The first tile's operand is read as a whole for every row of the other one.
+            passing = self.elements[n] if tiles and self.operands[n].stride(tiles[0][0]) else self.terms * height
             step += (
                 height
                 * registers
                 * (costs.far_load if passing * size > costs.second_cache else costs.second_cache_load)
             )
-        fold = sums * (8.0 + 2.0 * np.log2(registers * self.lanes))
-        cycles = self.sums / sums * (turns * step + fold + 10.0)
+        reduction = sums * (8.0 + 2.0 * np.log2(registers * self.lanes))
+        cycles = self.sums / sums * (iterations * step + reduction + 10.0)
         packed = []
         for n, height in enumerate(reversed(heights)):
             copy, extra = self.copying(n, axis, self.uses[n] / height, max(1, heights[n] * registers))
             packed.append(copy)
             cycles += extra
         width = 1 << int(np.log2(registers * self.lanes))
-        depth = (*(a for a in self.depth if a is not axis), axis)
-        return Plan(axis, width, tuple(tiles), (packed[0], packed[1]), depth, folded=True, cycles=cycles)
+        k_axes = (*(a for a in self.k_axes if a is not axis), axis)
+        return Plan(axis, width, tuple(tiles), (packed[0], packed[1]), k_axes, lanes_along_k=True, cycles=cycles)
 
     def streams(self, best: Plan) -> bool:
         """Whether a vector is multiplied with rows from beyond the cache that are longer than a panel: then few rows at
         a time are read from end to end, as memory likes it, and sums wait in the cache."""
         costs = self.costs
-        if best.folded or best.lanes is None or len(best.depth) != 1 or product_of(h for _, h in best.tiles) != 1:
+        if best.lanes_along_k or best.lanes is None or len(best.k_axes) != 1 or prod(h for _, h in best.tiles) != 1:
             return False
         matrix = max(self.elements) * self.dtype.itemsize
-        rows = max(f.stride(best.lanes) for f in self.factors) == 1 and self.sums == best.lanes.size
+        rows = max(f.stride(best.lanes) for f in self.operands) == 1 and self.sums == best.lanes.size
         return (
             rows
             and best.lanes.size > best.width
@@ -360,10 +365,10 @@ class _Chooser:
             and self.terms >= 2 * costs.streamed_rows
         )
 
-    # -- blocks, and cutting the depth ------------------------------------------------------------------------------
+    # -- blocks, and splitting K ------------------------------------------------------------------------------------
 
     def finished(self, best: Plan) -> Plan:
-        """A plan with how its work is shared and its depth is cut."""
+        """A plan with how its work is shared and how K is split."""
         best = replace(best, cut=self.cut(best))
         return replace(best, blocks=self.blocks(best))
 
@@ -371,7 +376,7 @@ class _Chooser:
         """Blocks that are as large as the cache allows, but of which there are enough to share; None if something else
         is shared, or there is too little work."""
         costs = self.costs
-        if best.folded or best.lanes is None or not best.tiles or self.terms * self.sums < costs.shared_work:
+        if best.lanes_along_k or best.lanes is None or not best.tiles or self.terms * self.sums < costs.shared_work:
             return None
         if best.cut is not None and best.cut.parts > 1:
             return None
@@ -381,7 +386,7 @@ class _Chooser:
             return None
         wanted = min(costs.most_tasks, max(costs.tasks, self.terms * self.sums // costs.shared_work // 4))
         rows, panels = max(1, tile.size // height), -(-best.lanes.size // best.width)
-        cut, depth = best.cut, best.depth
+        cut, k_axes = best.cut, best.k_axes
         if (
             cut is None
             and self.result[best.lanes] == 1
@@ -390,7 +395,7 @@ class _Chooser:
             and self.terms * panels * best.width * self.dtype.itemsize <= costs.row_bytes
         ):
             return Blocks(max(1, min(costs.row_tiles, around * rows // wanted)), panels)
-        chunk = self.terms if cut is None else cut.chunk * product_of(a.size for a in depth[cut.axis + 1 :])
+        chunk = self.terms if cut is None else cut.chunk * prod(a.size for a in k_axes[cut.axis + 1 :])
         tiles = max(1, min(rows, costs.block_bytes // max(1, chunk * height * self.dtype.itemsize)))
         tiles, group = _even(rows, tiles), _even(panels, min(panels, costs.block_panels))
         while around * -(-rows // tiles) * -(-panels // group) < wanted and (tiles > costs.least_tiles or group > 1):
@@ -402,18 +407,20 @@ class _Chooser:
                 group = _even(panels, group // 2)
         return Blocks(tiles, group)
 
-    def reads_crowd(self, best: Plan) -> bool:
-        """Whether vectors are read where they are, from rows that fall into few places of the cache, or have pages of
+    def reads_conflict(self, best: Plan) -> bool:
+        """Whether vectors are read where they are, from rows that fall into few sets of the cache, or have pages of
         their own."""
         lanes = best.lanes
         assert lanes is not None
-        pairs = zip(self.factors, best.packed, strict=True)
-        return any(f.stride(lanes) and not copied and (self.crowded(f) or self.paged(f)) for f, copied in pairs)
+        pairs = zip(self.operands, best.packed, strict=True)
+        return any(
+            f.stride(lanes) and not copied and (self.set_conflicts(f) or self.misses_tlb(f)) for f, copied in pairs
+        )
 
     def cut(self, best: Plan) -> Cut | None:
-        """Cut the depth where threads would have too little to share, or where factors leave the cache."""
+        """Split K where threads would have too little to share, or where operands leave the cache."""
         costs = self.costs
-        if not best.depth or best.lanes is None or not self.products.whole:
+        if not best.k_axes or best.lanes is None or not self.contraction.whole:
             return None
         if self.streams(best):
             parts = min(costs.tasks, self.terms // costs.streamed_rows)
@@ -422,14 +429,14 @@ class _Chooser:
         if self.terms * self.sums < costs.shared_work:
             return None
         size = self.dtype.itemsize
-        turns = self.sums / product_of(h for _, h in best.tiles)
-        turns = turns if best.folded else turns / best.width
-        first = best.depth[0]
-        few = turns < costs.tasks and self.terms >= 4 * costs.tasks
-        rows = not best.folded and any(axis.size > height for axis, height in best.tiles)
+        iterations = self.sums / prod(h for _, h in best.tiles)
+        iterations = iterations if best.lanes_along_k else iterations / best.width
+        first = best.k_axes[0]
+        few = iterations < costs.tasks and self.terms >= 4 * costs.tasks
+        rows = not best.lanes_along_k and any(axis.size > height for axis, height in best.tiles)
         far = rows and self.terms * best.width * size > costs.panel_bytes
-        crowd = rows and len(best.depth) == 1 and self.reads_crowd(best)
-        if crowd and not few:
+        conflict = rows and len(best.k_axes) == 1 and self.reads_conflict(best)
+        if conflict and not few:
             return Cut(1, first.size, 0, costs.conflict_chunk)
         if not few and not far:
             return None
@@ -439,27 +446,27 @@ class _Chooser:
         return self.chunks_of(best, parts, length)
 
     def parts_of(self, best: Plan, several: bool) -> tuple[int, int]:
-        """Into how many parts the first axis of K is cut for threads, one unless there are to be `several`, and how
+        """Into how many parts the first axis of K is split for threads, one unless there are to be `several`, and how
         long each is."""
-        first, parts = best.depth[0], 1
+        first, parts = best.k_axes[0], 1
         if several:
-            least = best.width * 4 if best.folded and best.lanes is first else 1
+            least = best.width * 4 if best.lanes_along_k and best.lanes is first else 1
             parts = max(1, min(self.costs.tasks, first.size // least))
         length = -(-first.size // parts)
-        if best.folded and best.lanes is first:
+        if best.lanes_along_k and best.lanes is first:
             length = -(-length // best.width) * best.width
         return -(-first.size // length), length
 
     def chunks_of(self, best: Plan, parts: int, length: int) -> Cut:
         """Parts in chunks, of which a panel stays in the cache."""
         costs, size = self.costs, self.dtype.itemsize
-        inside, position = 1, len(best.depth) - 1
+        inside, position = 1, len(best.k_axes) - 1
         # Parts are summed by one thread each, all of it through one panel; else a panel meets a block at a time.
         room = costs.first_cache if parts > 1 else costs.panel_bytes
-        while position > 0 and inside * best.depth[position].size * best.width * size <= room:
-            inside *= best.depth[position].size
+        while position > 0 and inside * best.k_axes[position].size * best.width * size <= room:
+            inside *= best.k_axes[position].size
             position -= 1
-        whole = length if position == 0 else best.depth[position].size
+        whole = length if position == 0 else best.k_axes[position].size
         chunk = max(1, min(whole, room // (inside * best.width * size)))
         chunk = -(-whole // -(-whole // chunk))
         return Cut(parts, length, position, chunk)

@@ -1,17 +1,18 @@
-"""Sums of products: the one shape that contractions and convolutions have for the emitters.
+"""The loops of a contraction: the one form that contractions and convolutions have for the emitters.
 
-    result[free axes] = sum over depth axes of left[...] * right[...]
+    result[free axes] = sum over the axes of K of left[...] * right[...]
 
-Each factor is "its element at places along the axes". How a factor meets memory is found out by asking for one element
-in a kernel that is thrown away: which axes it depends on, how far apart its loads are along each, what it costs.
+Each operand is "its element at indices along the axes". How an operand is read from memory is found out by asking for
+one element in a kernel that is thrown away: which axes it depends on, how far apart its loads are along each, what it
+costs.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -34,24 +35,24 @@ class ContractionAxis:
 
 
 @dataclass(frozen=True)
-class Spot:
-    """Where an element is asked for. The place along the axis of lanes is also known as panel and lane in it."""
+class Coordinates:
+    """The indices of an element along the axes. That along the axis of lanes is also known as panel and lane in it."""
 
-    places: dict[ContractionAxis, Index]
+    indices: dict[ContractionAxis, Index]
     panel: Index = field(default_factory=Index)
     lane: Index = field(default_factory=Index)
 
-    def at(self, axis: ContractionAxis, index: Index) -> Spot:
-        """The same with another place along one axis."""
-        return Spot({**self.places, axis: index}, self.panel, self.lane)
+    def at(self, axis: ContractionAxis, index: Index) -> Coordinates:
+        """The same with another index along one axis."""
+        return Coordinates({**self.indices, axis: index}, self.panel, self.lane)
 
 
-Factor = Callable[[Writer, Spot], Value]
+OperandReader = Callable[[Writer, Coordinates], Value]
 
 
 @dataclass(frozen=True)
 class Access:
-    """How a factor meets memory: the axes it depends on, the greatest stride of its loads along each, operations."""
+    """How an operand is read: the axes it depends on, the greatest stride of its loads along each, operations."""
 
     strides: dict[ContractionAxis, int]
     work: int
@@ -62,25 +63,20 @@ class Access:
 
     def elements(self, axes: Sequence[ContractionAxis]) -> int:
         """How many different elements there are."""
-        return product_of(a.size for a in axes if a in self.strides)
-
-
-def product_of(sizes: Iterable[int]) -> int:
-    """The product of sizes."""
-    return math.prod(sizes)
+        return prod(a.size for a in axes if a in self.strides)
 
 
 @dataclass(frozen=True)
-class Products:
-    """A sum of products. `place` is the index of the hero's result from places along the free axes; `exact` is the
-    dtype that the sum has in the end, `compute` that of the factors and of the sum before it is rounded. `whole` says
-    that the free axes reach every element of the result."""
+class ContractionLoops:
+    """A contraction. `result_index` returns the index of the hero's result from indices along the free axes; `exact` is
+    the dtype that the sum has in the end, `compute` that of the operands and of the sum before it is rounded. `whole`
+    says that the free axes reach every element of the result."""
 
     free: tuple[ContractionAxis, ...]
-    depth: tuple[ContractionAxis, ...]
-    left: Factor
-    right: Factor
-    place: Callable[[dict[ContractionAxis, Index]], tuple[Index, ...]]
+    k_axes: tuple[ContractionAxis, ...]
+    left: OperandReader
+    right: OperandReader
+    result_index: Callable[[dict[ContractionAxis, Index]], tuple[Index, ...]]
     compute: np.dtype[Any]
     exact: np.dtype[Any]
     shape: tuple[int, ...]
@@ -88,20 +84,20 @@ class Products:
 
     @property
     def axes(self) -> tuple[ContractionAxis, ...]:
-        return (*self.free, *self.depth)
+        return (*self.free, *self.k_axes)
 
     @property
     def multiplications(self) -> int:
-        return product_of(a.size for a in self.axes)
+        return prod(a.size for a in self.axes)
 
-    def position(self, places: dict[ContractionAxis, Index]) -> Index:
-        """Where an element of the result stands in a flat array of its shape."""
-        return row_major(self.shape, self.place(places))
+    def result_offset(self, indices: dict[ContractionAxis, Index]) -> Index:
+        """The offset of an element of the result in a flat array of its shape."""
+        return row_major(self.shape, self.result_index(indices))
 
     def result_strides(self) -> dict[ContractionAxis, int]:
         """How far elements of the result are apart along each free axis."""
         variables = {axis: Variable(axis.name) for axis in self.free}
-        index = self.position({axis: Index.of(v) for axis, v in variables.items()})
+        index = self.result_offset({axis: Index.of(v) for axis, v in variables.items()})
         return {axis: index.coefficient(v) for axis, v in variables.items()}
 
 
@@ -109,7 +105,7 @@ class Products:
 
 
 def sum_dtype(compute: np.dtype[Any]) -> np.dtype[Any]:
-    """What sums are kept as: truth values as bytes, which the machine has vectors of."""
+    """The dtype in which sums are stored: bools as bytes, which the machine has vectors of."""
     return np.dtype(np.uint8) if compute == dtypes.bool_ else compute
 
 
@@ -120,13 +116,13 @@ def rounded(writer: Writer, value: Value, dtype: np.dtype[Any]) -> Value:
     return writer.k.scalars.convert(value, dtype)
 
 
-def as_factor(writer: Writer, value: Value, compute: np.dtype[Any]) -> Value:
+def operand_value(writer: Writer, value: Value, compute: np.dtype[Any]) -> Value:
     """An element of an operand as it is multiplied."""
     return rounded(writer, rounded(writer, value, compute), sum_dtype(compute))
 
 
 def multiply_add(writer: Writer, a: Value, b: Value, total: Value, compute: np.dtype[Any]) -> Value:
-    """total + a * b: fused for float32 and float64; of truth values `or` and `and`."""
+    """total + a * b: fused for float32 and float64; of bools `or` and `and`."""
     k = writer.k
     if compute == dtypes.bool_:
         return k.compute("or", total, k.compute("and", a, b))
@@ -135,49 +131,49 @@ def multiply_add(writer: Writer, a: Value, b: Value, total: Value, compute: np.d
     return k.compute("add", total, k.compute("mul", a, b))
 
 
-def joined(writer: Writer, a: Value, b: Value, compute: np.dtype[Any]) -> Value:
+def add_sums(writer: Writer, a: Value, b: Value, compute: np.dtype[Any]) -> Value:
     """The sum of two sums."""
-    return writer.k.compute(fold_of(compute), a, b)
+    return writer.k.compute(sum_operation(compute), a, b)
 
 
-def fold_of(compute: np.dtype[Any]) -> str:
-    """The operation by which sums are joined."""
+def sum_operation(compute: np.dtype[Any]) -> str:
+    """The operation by which two sums are added."""
     return "or" if compute == dtypes.bool_ else "add"
 
 
-def finish(writer: Writer, products: Products, places: dict[ContractionAxis, Index], total: Value) -> None:
+def finish(writer: Writer, contraction: ContractionLoops, indices: dict[ContractionAxis, Index], total: Value) -> None:
     """Write every result of the fusion where a sum is known."""
-    store_at(writer, products, products.place(places), total)
+    store_at(writer, contraction, contraction.result_index(indices), total)
 
 
-def store_at(writer: Writer, products: Products, index: tuple[Index, ...], total: Value) -> None:
+def store_at(writer: Writer, contraction: ContractionLoops, index: tuple[Index, ...], total: Value) -> None:
     """Write every result of the fusion at an index of the hero's result."""
     hero = writer.fusion.hero
     assert hero is not None
-    total = rounded(writer, total, products.compute) if total.dtype != products.compute else total
-    writer.values.overrides[hero.outvars[0]] = rounded(writer, total, products.exact)
-    writer.store_results(tuple(i for i, d in zip(index, products.shape, strict=True) if d != 1))
+    total = rounded(writer, total, contraction.compute) if total.dtype != contraction.compute else total
+    writer.values.overrides[hero.outvars[0]] = rounded(writer, total, contraction.exact)
+    writer.store_results(tuple(i for i, d in zip(index, contraction.shape, strict=True) if d != 1))
     del writer.values.overrides[hero.outvars[0]]
 
 
 # ---------------------------------------------------------------------------------------------------------- probing
 
 
-def access(fusion: Fusion, factor: Factor, axes: Sequence[ContractionAxis]) -> Access:
-    """Find out how a factor meets memory."""
+def access(fusion: Fusion, operand: OperandReader, axes: Sequence[ContractionAxis]) -> Access:
+    """Find out how an operand is read from memory."""
     writer = Writer(fusion, "probe")
-    places: dict[ContractionAxis, Index] = {}
+    indices: dict[ContractionAxis, Index] = {}
     variables: dict[Any, ContractionAxis] = {}
     with ExitStack() as stack:
         for axis in axes:
             variable = stack.enter_context(writer.k.loop(axis.size))
-            places[axis], variables[variable] = Index.of(variable), axis
-        factor(writer, Spot(places))
+            indices[axis], variables[variable] = Index.of(variable), axis
+        operand(writer, Coordinates(indices))
     return _Probe(variables).result(writer.k.finish().body)
 
 
 class _Probe:
-    """Reads the statements that make one element."""
+    """Reads the statements that compute one element."""
 
     def __init__(self, variables: dict[Any, ContractionAxis]) -> None:
         self.variables = variables
@@ -195,25 +191,25 @@ class _Probe:
                 case Loop(body=inner):
                     self.block(inner)
                 case Load(result=result, index=index, condition=condition):
-                    self.index(result, index, moves=True)
+                    self.index(result, index, loads=True)
                     if condition is not None:
                         self.depends[result] |= self.depends.get(condition, frozenset())
                         self.work += 1
                 case Position(result=result, index=index):
-                    self.index(result, index, moves=False)
+                    self.index(result, index, loads=False)
                     for axis in self.depends[result]:
                         self.strides.setdefault(axis, 1)
                 case Compute(result=result, operands=operands):
                     self.depends[result] = frozenset().union(*(self.depends.get(v, frozenset()) for v in operands))
                     self.work += bool(self.depends[result])
 
-    def index(self, result: Value, index: Index, moves: bool) -> None:
+    def index(self, result: Value, index: Index, loads: bool) -> None:
         found: set[ContractionAxis] = set()
         for term, coefficient in index.terms:
             if isinstance(term, Variable):
                 axis = self.variables[term]
                 found.add(axis)
-                if moves:
+                if loads:
                     self.strides[axis] = max(self.strides.get(axis, 0), abs(coefficient))
             else:
                 for axis in self.depends.get(term, frozenset()):
