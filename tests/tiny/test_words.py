@@ -19,24 +19,24 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 35
-name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 8
+name turn, turns, turning              | weft               | iteration                                   | 28
+name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 2
 name words                             | weft/compiler      | instructions, bytecode                      | 6
-name place, places                     | weft               | index, offset, address, position: say which | 51
-name number, numbers                   | weft               | index, i                                    | 88
-name made                              | weft               | result, out                                 | 92
-name given                             | weft               | args, operands                              | 33
-name program, programs                 | jaxprs             | jaxpr                                       | 7
-name product, products                 | weft/compiler      | matmul, contraction                         | 28
-name factor, factors                   | weft/compiler      | lhs, rhs                                    | 21
-name depth                             | weft/compiler/emit | K, the contracting dimension                | 7
-name move, moves, moved                | weft/compiler      | data movement, copy                         | 22
-name kept                              | weft               | cached, retained, stored: say which         | 28
-name spread                            | weft               | broadcast                                   | 10
-name joined                            | weft               | concatenated, merged                        | 4
+name place, places                     | weft               | index, offset, address, position: say which | 37
+name number, numbers                   | weft               | index, i                                    | 73
+name made                              | weft               | result, out                                 | 81
+name given                             | weft               | args, operands                              | 25
+name program, programs                 | jaxprs             | jaxpr                                       | 1
+name product, products                 | weft/compiler      | matmul, contraction                         | 20
+name factor, factors                   | weft/compiler      | lhs, rhs                                    | 12
+name depth                             | weft/compiler/emit | K, the contracting dimension                | 0
+name move, moves, moved                | weft/compiler      | data movement, copy                         | 14
+name kept                              | weft               | cached, retained, stored: say which         | 20
+name spread                            | weft               | broadcast                                   | 4
+name joined                            | weft               | concatenated, merged                        | 2
 name slope, slopes                     | weft               | derivative                                  | 3
 name bare                              | weft               | unfused                                     | 1
-name watched                           | weft               | checked                                     | 1
+name watched                           | weft               | checked                                     | 0
 name face, faces                       | weft               | API, frontend                               | 0
 name Making                            | weft               | CompileStats                                | 4
 name Point                             | weft/compiler      | the address computation that it is          | 0
@@ -44,19 +44,19 @@ name settled                           | weft               | final, fixed      
 name Register                          | weft               | slot, pointer slot                          | 9
 name Facts, facts                      | weft               | properties                                  | 0
 name closed                            | weft/compiler/fuse | materialized                                | 0
-name cipher, enciphered                | weft               | hash, bit generator                         | 4
+name cipher, enciphered                | weft               | hash, bit generator                         | 3
 name dear                              | weft               | expensive                                   | 0
 name stamp                             | weft               | timestamp                                   | 3
 name Where                             | weft               | ArgReduce                                   | 0
-name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 1
+name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 0
 name walk, walks                       | weft               | map, traverse, visit                        | 5
-text stands                            | text               | is                                          | 22
-text gives                             | text               | returns                                     | 40
+text stands                            | text               | is                                          | 18
+text gives                             | text               | returns                                     | 37
 text step machine                      | text               | bytecode interpreter                        | 4
-text whole number, whole numbers       | text               | integer                                     | 9
-text carried program, carried programs | text               | body, sub-jaxpr                             | 5
+text whole number, whole numbers       | text               | integer                                     | 7
+text carried program, carried programs | text               | body, sub-jaxpr                             | 3
 text settled                           | text               | final, fixed                                | 0
-text turn of, turns of                 | text               | iteration of                                | 11
+text turn of, turns of                 | text               | iteration of                                | 6
 text owed                              | text               | unreduced                                   | 1
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
