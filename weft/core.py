@@ -19,14 +19,14 @@ __all__ = ["OpaqueTraceState", "check_jaxpr", "get_opaque_trace_state", "jaxpr_t
 class OpaqueTraceState:
     """The traced function that operations go to; two states are equal when it is the same one.
 
-    A library that keeps values between calls compares the state from when it began with that of now: where they
-    differ, a value kept now would not be valid there.
+    A library that stores values between calls compares the state from when it began with that of now: where they
+    differ, a value stored now would not be valid there.
     """
 
     __slots__ = ("_reference",)
 
     def __init__(self, trace: Trace):
-        self._reference = weakref.ref(trace)  # whoever keeps the state does not keep what was traced
+        self._reference = weakref.ref(trace)  # holding the state does not keep what was traced alive
 
     @property
     def _trace(self) -> Trace | None:
@@ -49,7 +49,7 @@ class OpaqueTraceState:
         return "no traced function" if trace is None or trace is EVALUATION else trace.describe()
 
     def is_same_program(self, other: OpaqueTraceState) -> bool:
-        """Whether operations are run, or recorded into one program, in both states.
+        """Whether operations are run, or recorded into one jaxpr, in both states.
 
         `grad` and `vmap` change what an operation does, `jit`, loops and branches also where it goes.
         """
@@ -57,7 +57,7 @@ class OpaqueTraceState:
         return recorder is not None and recorder is _recorder(other._trace)
 
     def is_repeated_since(self, start: OpaqueTraceState) -> bool:
-        """Whether a loop was entered after `start`: what is one value here stands for that of each of its turns."""
+        """Whether a loop was entered after `start`: one value here is then a value of each iteration."""
         trace, first = self._trace, start._trace
         while trace is not None and trace is not first:
             if isinstance(trace, StagingTrace) and trace.repeats:
@@ -67,7 +67,7 @@ class OpaqueTraceState:
 
 
 def _around(trace: Trace) -> Trace | None:
-    """The trace that one was made in; None for the one that runs operations."""
+    """The trace around one; None for the one that runs operations."""
     return getattr(trace, "parent", None) or getattr(trace, "outer", None)
 
 
@@ -79,7 +79,7 @@ def _recorder(trace: Trace | None) -> Trace | None:
 
 
 def get_opaque_trace_state(convention: object = None) -> OpaqueTraceState:
-    """The traced function that operations go to now. `convention` is of no account; JAX's callers pass one."""
+    """The traced function that operations go to now. `convention` is ignored; JAX's callers pass one."""
     return OpaqueTraceState(context.trace)
 
 

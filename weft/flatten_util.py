@@ -19,7 +19,7 @@ __all__ = ["ravel_pytree"]
 
 
 def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """All leaves as one vector of their common dtype, and the function that makes the tree again from such a vector."""
+    """All leaves as one vector of their common dtype, and the function from such a vector back to the tree."""
     leaves, treedef = tree.flatten(pytree)
     avals: list[Any] = [type_of(leaf) for leaf in leaves]
     if not leaves:
@@ -35,13 +35,12 @@ def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
     sizes = [math.prod(a.shape) for a in avals]
 
     def unravel(vector: Any) -> Any:
-        given = type_of(vector)
-        if given.shape != (sum(sizes),):  # type: ignore[attr-defined]
-            raise ArgumentError(f"unravel takes a vector of shape ({sum(sizes)},), got {given.short()}.")
-        if given.dtype != common:  # type: ignore[attr-defined]
-            raise ArgumentTypeError(
-                f"unravel takes a vector of dtype {dtypes.name(common)}, got {given.short()}; convert it with .astype."
-            )
+        vector_type = type_of(vector)
+        if vector_type.shape != (sum(sizes),):  # type: ignore[attr-defined]
+            raise ArgumentError(f"unravel takes a vector of shape ({sum(sizes)},), got {vector_type.short()}.")
+        if vector_type.dtype != common:  # type: ignore[attr-defined]
+            what = f"unravel takes a vector of dtype {dtypes.name(common)}, got {vector_type.short()}"
+            raise ArgumentTypeError(f"{what}; convert it with .astype.")
         parts, start = [], 0
         for aval, size in zip(avals, sizes, strict=True):
             part = reshape(slice_in_dim(vector, start, start + size), aval.shape)

@@ -1,9 +1,9 @@
 """Converters of parameters and state: between the linen and the Haiku frontend, and to and from plain NumPy trees.
 
-`weft.linen` keeps variables as Flax does ({collection: {module: {name: array}}}, nested) and `weft.haiku` as Haiku does
-({module path: {name: array}}), so that a tree of either library is a tree of ours but for the arrays: `from_plain` and
-`to_plain`. From one frontend to the other a list of `Pair`s says which module is which; what differs between equal
-layers (names, the order of axes, how averages are kept) is written here once for each kind of layer.
+`weft.linen` stores variables as Flax does ({collection: {module: {name: array}}}, nested) and `weft.haiku` as Haiku
+does ({module path: {name: array}}), so that a tree of either library is a tree of ours but for the arrays: `from_plain`
+and `to_plain`. From one frontend to the other a list of `Pair`s says which module is which; what differs between equal
+layers (names, the order of axes, how averages are stored) is written here once for each kind of layer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.errors import ArgumentError, ParameterNotFoundError, user_line
 
 Tree = Mapping[str, Any]
 
-# The averages of linen have no counter: they are as if the number of steps were without end.
+# The averages of linen have no counter: they are as if the number of steps were infinite.
 _ENDLESS = np.int32(2**30)
 
 
@@ -116,13 +116,13 @@ def _batch_norm_to_haiku(module: _Linen, pair: Pair) -> _Haiku:
     if pair.rank is None:
         raise ArgumentError(f"The pair of {pair.linen!r} needs `rank`, the number of dimensions of its input.")
 
-    def spread(value: Any) -> Any:
+    def expanded(value: Any) -> Any:
         return np.reshape(value, (1,) * (pair.rank - 1) + np.shape(value))  # type: ignore[operator]
 
     names = {"scale": "scale", "bias": "offset"}
-    params = {_name(names, key, pair): spread(value) for key, value in module.params.items()}
+    params = {_name(names, key, pair): expanded(value) for key, value in module.params.items()}
     state = {
-        f"~/{average}": {"counter": np.asarray(_ENDLESS), "hidden": spread(value), "average": spread(value)}
+        f"~/{average}": {"counter": np.asarray(_ENDLESS), "hidden": expanded(value), "average": expanded(value)}
         for average, value in (("mean_ema", module.stats["mean"]), ("var_ema", module.stats["var"]))
     }
     return _Haiku({"": params} if params else {}, state)
@@ -142,13 +142,13 @@ _ATTENTION = (("query", "query"), ("key", "key"), ("value", "value"), ("out", "l
 
 
 def _attention_to_haiku(module: _Linen, pair: Pair) -> _Haiku:
-    """Linen keeps heads on an axis of their own, Haiku joined with their size."""
+    """Linen has heads on an axis of their own, Haiku merged with their size."""
     params: dict[str, dict[str, Any]] = {}
     for ours, theirs in _ATTENTION:
         part = module.params[ours]
         kernel = part["kernel"]
-        joined = (-1, kernel.shape[-1]) if ours == "out" else (kernel.shape[0], -1)
-        params[theirs] = {"w": np.reshape(kernel, joined)}
+        merged = (-1, kernel.shape[-1]) if ours == "out" else (kernel.shape[0], -1)
+        params[theirs] = {"w": np.reshape(kernel, merged)}
         if "bias" in part:
             params[theirs]["b"] = np.reshape(part["bias"], (-1,))
     return _Haiku(params, {})
@@ -168,7 +168,7 @@ def _attention_to_linen(module: _Haiku, pair: Pair) -> _Linen:
     return _Linen(params, {})
 
 
-_GATES = "igfo"  # the order in which Haiku keeps them
+_GATES = "igfo"  # the order in which Haiku stores them
 
 
 def _lstm_to_haiku(module: _Linen, pair: Pair) -> _Haiku:
@@ -183,8 +183,8 @@ def _lstm_to_linen(module: _Haiku, pair: Pair) -> _Linen:
     w, b = module.params["linear"]["w"], module.params["linear"]["b"]
     size = b.shape[0] // 4
     params: dict[str, Any] = {}
-    for number, gate in enumerate(_GATES):
-        columns = slice(number * size, (number + 1) * size)
+    for i, gate in enumerate(_GATES):
+        columns = slice(i * size, (i + 1) * size)
         params[f"i{gate}"] = {"kernel": w[:-size, columns]}
         params[f"h{gate}"] = {"kernel": w[-size:, columns], "bias": b[columns] + (1 if gate == "f" else 0)}
     return _Linen(params, {})
@@ -229,7 +229,7 @@ def _missing(path: str, frontend: str, paths: Sequence[str]) -> ParameterNotFoun
         f"There is no {frontend} module {path!r} to convert.",
         at=user_line(),
         received=f"modules: {', '.join(map(repr, paths)) or 'none'}",
-        fix="the path as it stands in the tree",
+        fix="the path as it is in the tree",
     )
 
 
@@ -241,8 +241,8 @@ def linen_to_haiku(variables: Tree, pairs: Sequence[Pair | tuple[Any, ...]]) -> 
     params: dict[str, Any] = {}
     state: dict[str, Any] = {}
     used: set[str] = set()
-    for given in pairs:
-        pair = Pair(*given)
+    for fields in pairs:
+        pair = Pair(*fields)
         module = _Linen(
             _below(variables.get("params", {}), pair.linen), _below(variables.get("batch_stats", {}), pair.linen)
         )
@@ -250,8 +250,8 @@ def linen_to_haiku(variables: Tree, pairs: Sequence[Pair | tuple[Any, ...]]) -> 
             raise _missing(pair.linen, "linen", _linen_paths(variables))
         used.add(pair.linen)
         pair, kind = _kind(pair, {*module.params, *module.stats}, _LINEN_SIGNS, pair.linen)
-        made = kind.to_haiku(module, pair)
-        for outer, inner in ((params, made.params), (state, made.state)):
+        converted = kind.to_haiku(module, pair)
+        for outer, inner in ((params, converted.params), (state, converted.state)):
             for part, values in inner.items():
                 outer[f"{pair.haiku}/{part}" if part else pair.haiku] = from_plain(values)
     left = [path for path in _linen_paths(variables) if not any(_is_below(path, one) for one in used)]
@@ -268,16 +268,16 @@ def haiku_to_linen(params: Tree, state: Tree | None, pairs: Sequence[Pair | tupl
     variables: dict[str, Any] = {"params": {}}
     used: set[str] = set()
     paths = list(dict.fromkeys([*params, *state]))
-    for given in pairs:
-        pair = Pair(*given)
+    for fields in pairs:
+        pair = Pair(*fields)
         module = _Haiku(_parts(params, pair.haiku), _parts(state, pair.haiku))
         if not module.params and not module.state:
             raise _missing(pair.haiku, "Haiku", paths)
         used.add(pair.haiku)
         there = {*module.params, *module.state, *module.params.get("", {})}
         pair, kind = _kind(pair, there, _HAIKU_SIGNS, pair.haiku)
-        made = kind.to_linen(module, pair)
-        for collection, values in (("params", made.params), ("batch_stats", made.stats)):
+        converted = kind.to_linen(module, pair)
+        for collection, values in (("params", converted.params), ("batch_stats", converted.stats)):
             if values:
                 node = variables.setdefault(collection, {})
                 for part in filter(None, pair.linen.split("/")):
@@ -304,15 +304,15 @@ def _linen_paths(variables: Tree) -> list[str]:
     """The paths of all modules that have a variable."""
     found: dict[str, None] = {}
 
-    def walk(tree: Any, path: str) -> None:
+    def visit(tree: Any, path: str) -> None:
         for name, value in tree.items():
             if isinstance(value, Mapping):
-                walk(value, f"{path}/{name}" if path else name)
+                visit(value, f"{path}/{name}" if path else name)
             else:
                 found[path] = None
 
     for collection in variables.values():
-        walk(collection, "")
+        visit(collection, "")
     return list(found)
 
 

@@ -87,8 +87,8 @@ def group(values: Mapping[str, Value], wanted: Sequence[Filter]) -> tuple[dict[s
     """The items of a dict by the first filter that means their name; those that none means are left out."""
     groups: tuple[dict[str, Value], ...] = tuple({} for _ in wanted)
     for name, value in values.items():
-        for place, one in zip(groups, wanted, strict=True):
+        for members, one in zip(groups, wanted, strict=True):
             if matches(one, name):
-                place[name] = value
+                members[name] = value
                 break
     return groups

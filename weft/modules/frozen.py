@@ -21,8 +21,8 @@ class FrozenDict(Mapping[Key, Value]):
     __slots__ = ("_dict", "_hash")
 
     def __init__(self, *args: Any, __unsafe_skip_copy__: bool = False, **kwargs: Any):
-        given: dict[Any, Any] = dict(*args, **kwargs)
-        self._dict = given if __unsafe_skip_copy__ else _plain(given)
+        items: dict[Any, Any] = dict(*args, **kwargs)
+        self._dict = items if __unsafe_skip_copy__ else _plain(items)
         self._hash: int | None = None
 
     def __getitem__(self, key: Key) -> Any:
@@ -114,17 +114,17 @@ def copy(x: Any, add_or_replace: Mapping[Any, Any] | None = None) -> Any:
     """A copy of a dict, frozen or not, with items added or replaced."""
     if isinstance(x, FrozenDict):
         return x.copy(add_or_replace)
-    made = {key: value for key, value in x.items()}
-    made.update(add_or_replace or {})
-    return made
+    result = {key: value for key, value in x.items()}
+    result.update(add_or_replace or {})
+    return result
 
 
 def pop(x: Any, key: Any) -> tuple[Any, Any]:
     """A dict, frozen or not, without a key, and the value of the key."""
     if isinstance(x, FrozenDict):
         return x.pop(key)
-    made = dict(x)
-    return made, made.pop(key)
+    rest = dict(x)
+    return rest, rest.pop(key)
 
 
 def pretty_repr(x: Any, num_spaces: int = 4) -> str:
@@ -140,5 +140,5 @@ def pretty_repr(x: Any, num_spaces: int = 4) -> str:
         )
         return "{\n" + inner + " " * indent + "}"
 
-    made = lines(x, 0)
-    return f"FrozenDict({made})" if isinstance(x, FrozenDict) else made
+    text = lines(x, 0)
+    return f"FrozenDict({text})" if isinstance(x, FrozenDict) else text

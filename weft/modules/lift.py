@@ -59,8 +59,8 @@ class Lift:
 
     def fork_keys(self) -> None:
         """Draw the keys of all streams from the first scope; paths inside begin at the scopes that are lifted."""
-        made = {stream: self.scopes[0].make_rng(stream) for stream in self.call.rngs}
-        self.rngs = tuple({stream: made[stream] for stream in some} for some in self.rngs)
+        drawn = {stream: self.scopes[0].make_rng(stream) for stream in self.call.rngs}
+        self.rngs = tuple({stream: drawn[stream] for stream in some} for some in self.rngs)
         self.origins = tuple(self.roots)
 
     def inside(self, variables: Sequence[Group], rngs: Sequence[Mapping[str, Any]], mutable: Filter = True) -> Call:
@@ -70,7 +70,7 @@ class Lift:
             for name, parts in one.items():
                 tree = collections.setdefault(name, {})
                 for root, part in zip(self.roots, parts, strict=True):
-                    place(tree, root, part)
+                    insert(tree, root, part)
         keys = {stream: key for some in rngs for stream, key in some.items()}
         call = Call(collections, keys, intersect(self.call.mutable, mutable), self.call.flags, self.call.frontend)
         call.flags = self.call.flags  # shared: what a frontend notes inside belongs to the whole call
@@ -120,8 +120,8 @@ def below(tree: Any, path: Path) -> Any:
     return tree if isinstance(tree, Mapping) else {}
 
 
-def place(tree: dict[str, Any], path: Path, part: Any) -> None:
-    """Put a part into a tree at a path."""
+def insert(tree: dict[str, Any], path: Path, part: Any) -> None:
+    """Insert a part into a tree at a path."""
     if not path:
         tree.update(part)
         return

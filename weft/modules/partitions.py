@@ -45,9 +45,9 @@ class Partitioned(AxisMetadata):
     def add_axis(self, index: int, params: dict[Any, Any]) -> Any:
         name = self._axis_name(params)
         names = list(self.names)
-        place = index if index >= 0 else len(names) + 1 + index
-        names += [None] * (place - len(names))
-        names.insert(place, name)
+        position = index if index >= 0 else len(names) + 1 + index
+        names += [None] * (position - len(names))
+        names.insert(position, name)
         return replace(self, names=tuple(names))
 
     def remove_axis(self, index: int, params: dict[Any, Any]) -> Any:

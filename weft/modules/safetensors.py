@@ -87,10 +87,10 @@ def _add(found: dict[str, Any], name: str, leaf: Any) -> None:
 
 def nested(arrays: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
     """The nested dict of arrays that have dotted names."""
-    made: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for name, value in arrays.items():
         *outer, last = name.split(separator)
-        node = made
+        node = tree
         for part in outer:
             node = node.setdefault(part, {})
             if not isinstance(node, dict):
@@ -102,7 +102,7 @@ def nested(arrays: Mapping[str, Any], separator: str = ".") -> dict[str, Any]:
                 fix='separator="/", or another one that is not in the names: they are the keys of one dict then',
             )
         node[last] = value
-    return made
+    return tree
 
 
 def _related(name: str, other: str, separator: str) -> bool:
@@ -214,8 +214,8 @@ def _arrays(data: bytes, file: str) -> dict[str, Any]:
             raise _wrong(file, f"{described}; {expected}")
         end = high
         try:
-            numbers = np.frombuffer(memoryview(data)[start + low : start + high], kind) if size else np.empty(0, kind)
-            arrays[name] = wnp.asarray(numbers.reshape(shape))
+            elements = np.frombuffer(memoryview(data)[start + low : start + high], kind) if size else np.empty(0, kind)
+            arrays[name] = wnp.asarray(elements.reshape(shape))
         except NarrowingOverflowError as error:
             raise NarrowingOverflowError(f"{file}: {name!r}: {error.what}", fix=error.fix) from None
         except ValueError as error:  # more dimensions than NumPy has
@@ -252,11 +252,11 @@ def _header(data: bytes, file: str) -> tuple[dict[str, Any], int]:
         raise _wrong(file, f"a header of {length} bytes does not fit into a file of {len(data)}")
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
             names = [name for name, _ in pairs]
             raise _wrong(file, f"the header has {next(n for n in names if names.count(n) > 1)!r} twice")
-        return made
+        return entries
 
     try:
         header = json.loads(data[8 : 8 + length].decode("utf-8"), object_pairs_hook=unique)

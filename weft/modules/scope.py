@@ -78,7 +78,7 @@ def copied(tree: Any) -> Any:
 
 
 class Scope:
-    """The place of one module within a call: its path, and the names given out there.
+    """One module within a call: its path, and the names in use there.
 
     Reading and writing variables, drawing keys and giving names all go through here, so that errors know the path.
     """
@@ -117,15 +117,15 @@ class Scope:
         return Scope(self.call)
 
     def child(self, name: str) -> Scope:
-        """The scope of a submodule. Two children of one name are the same place; `reserve` guards against accidents."""
+        """The scope of a submodule. Two children of one name are the same scope; `reserve` guards against accidents."""
         return Scope(self.call, (*self.path, name))
 
     def rewound(self) -> Scope:
-        """The same place with no names given out."""
+        """The same path with no names in use."""
         return Scope(self.call, self.path)
 
     def on(self, call: Call) -> Scope:
-        """The same place, names too, in another call."""
+        """The same path and names in another call."""
         scope = Scope(call, self.path)
         scope.names = {name: set(kinds) for name, kinds in self.names.items()}
         return scope
@@ -155,10 +155,10 @@ class Scope:
 
     def default_name(self, prefix: str) -> str:
         """`Dense_0`, `Dense_1`, ...: the first that is free. It is not reserved."""
-        number = 0
-        while self.taken(f"{prefix}_{number}"):
-            number += 1
-        return f"{prefix}_{number}"
+        i = 0
+        while self.taken(f"{prefix}_{i}"):
+            i += 1
+        return f"{prefix}_{i}"
 
     # ------------------------------------------------------------------------------------------------------ variables
 
@@ -281,14 +281,14 @@ class Scope:
         return _unbox(value) if unbox else value
 
     def _check_shape(self, name: str, value: Any, init_fn: Any, init_args: Any, init_kwargs: Any) -> None:
-        """A stored parameter has the shape that its initializer would give it."""
+        """A stored parameter must have the shape that its initializer returns."""
         stored = unbox(value)
         # Nearly every initializer takes the shape first; where it fits, there is no need to trace the initializer.
         if init_args and isinstance(init_args[0], (tuple, list)) and hasattr(stored, "shape"):
             if tuple(stored.shape) == tuple(init_args[0]):
                 return
-        made = weft.eval_shape(lambda: unbox(init_fn(weft.random.key(0), *init_args, **init_kwargs)))
-        expected, tree = weft.tree.flatten(made)
+        wanted = weft.eval_shape(lambda: unbox(init_fn(weft.random.key(0), *init_args, **init_kwargs)))
+        expected, tree = weft.tree.flatten(wanted)
         received, stored_tree = weft.tree.flatten(stored)
         shapes = [tuple(leaf.shape) if hasattr(leaf, "shape") else () for leaf in received]
         if tree == stored_tree and shapes == [tuple(leaf.shape) for leaf in expected]:
@@ -319,11 +319,11 @@ class Scope:
     # --------------------------------------------------------------------------------------------------- random keys
 
     def has_rng(self, stream: str) -> bool:
-        """Whether a key was given for a stream."""
+        """Whether there is a key for a stream."""
         return stream in self.call.rngs
 
     def make_rng(self, stream: str = "params") -> Any:
-        """A new key of a stream: the stream's own, with path and counter folded in. 'params' stands in for others."""
+        """A new key of a stream: path and counter folded into the stream's own, or that of 'params' if it has none."""
         self.check_usable(change=True)
         call = self.call
         source = stream if stream in call.rngs or "params" not in call.rngs else "params"
@@ -350,7 +350,7 @@ class Scope:
     # --------------------------------------------------------------------------------------------------------- flags
 
     def flag(self, name: str, default: Any = False) -> Any:
-        """Something a frontend keeps for the time of the call."""
+        """Something a frontend stores for the time of the call."""
         return self.call.flags.get(name, default)
 
     @property
@@ -396,7 +396,7 @@ class Variable(Generic[Value]):
 
 def stable_hash(path: Path, count: int) -> int:
     """32 bits that depend on a path and the key drawn there, the first being 1, only. They are Flax's, so that a seed
-    gives the same weights there: paths as ("ab", "c") and ("a", "bc") therefore share their keys."""
+    yields the same weights there: paths as ("ab", "c") and ("a", "bc") therefore share their keys."""
     text = "".join(path).encode() + count.to_bytes((count.bit_length() + 7) // 8, "big")
     return int.from_bytes(hashlib.sha1(text, usedforsecurity=False).digest()[:4], "big")
 

@@ -27,7 +27,7 @@ def _text(key: Any) -> str:
 
 
 def to_state_dict(target: Any) -> Any:
-    """A tree as nested dicts: fields and keys by name, elements of sequences by number."""
+    """A tree as nested dicts: fields and keys by name, elements of sequences by index."""
     children = children_of(target)
     return target if children is None else {key: to_state_dict(child) for key, child in children}
 
@@ -41,15 +41,15 @@ def from_state_dict(target: Any, state: Any, name: str = ".") -> Any:
         raise ArgumentError(f"The state at {name} must be a dict with {[key for key, _ in children]}, got {state!r}.")
     wanted, there = {key for key, _ in children}, {str(key) for key in state}
     # Children without leaves, such as None, need not be there: files have no names for them.
-    bare = {key for key, child in children if not weft.tree.leaves(child)}
-    if not wanted - bare <= there <= wanted:
+    empty = {key for key, child in children if not weft.tree.leaves(child)}
+    if not wanted - empty <= there <= wanted:
         raise ArgumentError(
             f"The state at {name} does not fit the target: missing {sorted(wanted - there)}, too many "
             f"{sorted(there - wanted)}."
         )
     by_text = {str(key): value for key, value in state.items()}
-    made = [from_state_dict(child, by_text.get(key, {}), f"{name}/{key}") for key, child in children]
+    restored = [from_state_dict(child, by_text.get(key, {}), f"{name}/{key}") for key, child in children]
     if target is None:
         return None
     _, structure = weft.tree_util.tree_flatten(target, is_leaf=lambda node: node is not target)
-    return weft.tree_util.tree_unflatten(structure, made)
+    return weft.tree_util.tree_unflatten(structure, restored)

@@ -20,14 +20,14 @@ def dataclass(cls: type[Class] | None = None, **options: Any) -> Any:
     """Make a class a frozen dataclass and a pytree, with a method `replace`."""
     if cls is None:
         return lambda found: dataclass(found, **options)
-    made: Any = dataclasses.dataclass(**{"frozen": True, **options})(cls)
-    fields = [one for one in dataclasses.fields(made) if one.init]
+    result: Any = dataclasses.dataclass(**{"frozen": True, **options})(cls)
+    fields = [one for one in dataclasses.fields(result) if one.init]
     data = [one.name for one in fields if one.metadata.get("pytree_node", True)]
     meta = [one.name for one in fields if not one.metadata.get("pytree_node", True)]
-    if "replace" not in vars(made):
-        made.replace = lambda self, **changes: dataclasses.replace(self, **changes)
-    weft.tree_util.register_dataclass(made, data_fields=data, meta_fields=meta)
-    return made
+    if "replace" not in vars(result):
+        result.replace = lambda self, **changes: dataclasses.replace(self, **changes)
+    weft.tree_util.register_dataclass(result, data_fields=data, meta_fields=meta)
+    return result
 
 
 @dataclass_transform(field_specifiers=(field,), frozen_default=True)

@@ -1,4 +1,4 @@
-"""Random numbers from explicit keys: the same key gives the same numbers, so split a key for every new draw.
+"""Random numbers from explicit keys: the same key yields the same numbers, so split a key for every new draw.
 
 key = weft.random.key(0)
 key, subkey = weft.random.split(key)

@@ -46,11 +46,11 @@ def _poisson_product(key: Array, lam: Array, dtype: np.dtype[Any]) -> Array:
     most = int(dtypes.iinfo(dtype).max)
 
     def step(state: Any) -> Any:
-        number, count, key, log_product = state
+        i, count, key, log_product = state
         key, subkey = split_keys(key, 2)
         count = wnp.where(log_product > -lam, count + np.array(1, dtype), count)
         u = draw_uniform(subkey, lam.shape, dtypes.float32)
-        return number + 1, count, key, log_product + wnp.log(u)
+        return i + 1, count, key, log_product + wnp.log(u)
 
     def more(state: Any) -> Any:
         return wnp.any(state[3] > -lam) & (state[0] < min(most, 2**31 - 1))
@@ -69,7 +69,7 @@ def _poisson_rejection(key: Array, lam: Array, dtype: np.dtype[Any]) -> Array:
     v_r = 0.9277 - 3.6224 / (b - 2)
 
     def step(state: Any) -> Any:
-        number, drawn, accepted, key = state
+        i, drawn, accepted, key = state
         key, first, second = split_keys(key, 3)
         u = draw_uniform(first, lam.shape, dtypes.float32) - 0.5
         v = draw_uniform(second, lam.shape, dtypes.float32)
@@ -80,7 +80,7 @@ def _poisson_rejection(key: Array, lam: Array, dtype: np.dtype[Any]) -> Array:
         accept = (u_shifted >= 0.07) & (v <= v_r)
         reject = (k < 0) | ((u_shifted < 0.013) & (v > u_shifted))
         accept = accept | (~reject & (s <= t))
-        return number + 1, wnp.where(accept, k, drawn), accepted | accept, key
+        return i + 1, wnp.where(accept, k, drawn), accepted | accept, key
 
     def more(state: Any) -> Any:
         return wnp.any(~state[2]) & (state[0] < min(most, 2**31 - 1))
@@ -108,24 +108,24 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
 @sampler
 def _binomial(key: Array, n: Any, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:
     n, p = wnp.broadcast_to(n, shape), wnp.broadcast_to(p, shape)
-    number = functools.partial(np.array, dtype=dtype)
+    const = functools.partial(np.array, dtype=dtype)
     # The rarer outcome is counted; at the end the successes follow.
-    rare = p < number(0.5)
-    q = wnp.where(rare, p, number(1) - p)
-    bad_count = wnp.isnan(n) | (n < number(0))
-    bad_q = wnp.isnan(q) | (q < number(0))
+    rare = p < const(0.5)
+    q = wnp.where(rare, p, const(1) - p)
+    bad_count = wnp.isnan(n) | (n < const(0))
+    bad_q = wnp.isnan(q) | (q < const(0))
     infinite = wnp.isinf(n)
     unknown = wnp.isnan(q)
-    q = wnp.where(bad_q, number(0.01), q)
-    small = bad_count | (n * q <= number(10))
+    q = wnp.where(bad_q, const(0.01), q)
+    small = bad_count | (n * q <= const(10))
     whole = wnp.floor(n)
-    few = _binomial_inversion(key, wnp.where(small, whole, number(0)), q, dtype)
+    few = _binomial_inversion(key, wnp.where(small, whole, const(0)), q, dtype)
     many = _binomial_rejection(
-        random_clone(key), wnp.where(small, number(1e4), whole), wnp.where(small, number(0.5), q), dtype
+        random_clone(key), wnp.where(small, const(1e4), whole), wnp.where(small, const(0.5), q), dtype
     )
     bad = bad_q | bad_count
-    drawn = wnp.where(bad, number(np.nan), wnp.where(small, few, many))
-    drawn = wnp.where(infinite & ~bad, number(np.inf), drawn)
+    drawn = wnp.where(bad, const(np.nan), wnp.where(small, few, many))
+    drawn = wnp.where(infinite & ~bad, const(np.inf), drawn)
     return wnp.where(rare | bad_count | unknown | infinite, drawn, whole - drawn)
 
 
@@ -157,15 +157,15 @@ def _stirling_tail(k: Array, dtype: np.dtype[Any]) -> Array:
 
 def _binomial_rejection(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) -> Array:
     """Transformed rejection (Hörmann 1993, algorithm BTRS)."""
-    number = functools.partial(np.array, dtype=dtype)
-    half, one = number(0.5), number(1)
+    const = functools.partial(np.array, dtype=dtype)
+    half, one = const(0.5), const(1)
     deviation = wnp.sqrt(n * p * (one - p))
-    b = number(1.15) + number(2.53) * deviation
-    a = number(-0.0873) + number(0.0248) * b + number(0.01) * p
+    b = const(1.15) + const(2.53) * deviation
+    a = const(-0.0873) + const(0.0248) * b + const(0.01) * p
     c = n * p + half
-    v_r = number(0.92) - number(4.2) / b
+    v_r = const(0.92) - const(4.2) / b
     odds = p / (one - p)
-    alpha = (number(2.83) + number(5.1) / b) * deviation
+    alpha = (const(2.83) + const(5.1) / b) * deviation
     m = wnp.floor((n + one) * p)
     tail = functools.partial(_stirling_tail, dtype=dtype)
     fixed = (m + half) * wnp.log((m + one) / (odds * (n - m + one)))
@@ -176,9 +176,9 @@ def _binomial_rejection(key: Array, n: Array, p: Array, dtype: np.dtype[Any]) ->
         key, first, second = split_keys(key, 3)
         u, v = draw_uniform(first, n.shape, dtype) - half, draw_uniform(second, n.shape, dtype)
         us = half - wnp.abs(u)
-        accept = (us >= number(0.07)) & (v <= v_r)
-        k = wnp.floor((number(2) * a / us + b) * u + c)
-        reject = (k < number(0)) | (k > n)
+        accept = (us >= const(0.07)) & (v <= v_r)
+        k = wnp.floor((const(2) * a / us + b) * u + c)
+        reject = (k < const(0)) | (k > n)
         v = wnp.log(v * alpha / (a / (us * us) + b))
         with nans_allowed():  # k may be out of range, and is refused then
             bound = fixed + (n + one) * wnp.log((n - m + one) / (n - k + one))

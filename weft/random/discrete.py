@@ -38,7 +38,7 @@ from weft.trace.array import Array
 
 
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
-    """Integers spread evenly over minval <= x < maxval."""
+    """Integers uniformly distributed over minval <= x < maxval."""
     typed, _ = one_key("randint", key)
     found = dtypes.requested_dtype(int if dtype is None else dtype, "randint")
     if dtypes.kind(found) not in "iu":
@@ -55,8 +55,8 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     if found.itemsize < 4:
         # Bounds of narrow types are held in 32 bits, so that the one after the greatest integer can be named.
         low, high = (_bound(b, dtypes.int32, limits.min, limits.max + past) for past, b in enumerate((minval, maxval)))
-        made = _randint(typed, low, high, np.array(False), shape=sizes, dtype=dtypes.int32)
-        return lax.convert_element_type(made, found)
+        drawn = _randint(typed, low, high, np.array(False), shape=sizes, dtype=dtypes.int32)
+        return lax.convert_element_type(drawn, found)
     low, high = (_bound(b, found, limits.min, limits.max) for b in (minval, maxval))
     return _randint(typed, low, high, _beyond(maxval, limits.max), shape=sizes, dtype=found)
 
@@ -110,7 +110,7 @@ def _randint(
 
 
 def _remainder(x: Any, divisor: Any) -> Any:
-    """x modulo the divisor, of which 0 stands for all integers: it leaves x as it is."""
+    """x modulo the divisor; x itself where the divisor is 0, which means the range of all integers."""
     shape = broadcast_shape("randint", shape_of(x), shape_of(divisor))
     whole = wnp.broadcast_to(divisor, shape)
     return wnp.where(
@@ -275,9 +275,9 @@ def categorical(
     shape = draw_shape("categorical", shape, batch)
     leading = shape[: len(shape) - len(batch)]
     if replace:
-        place = len(leading) + axis
-        noise = gumbel(typed, (*shape[:place], logits.shape[axis], *shape[place:]), logits.dtype, mode=mode)
-        return wnp.argmax(noise + lax.expand_dims(logits, tuple(range(len(leading)))), axis=place)
+        position = len(leading) + axis
+        noise = gumbel(typed, (*shape[:position], logits.shape[axis], *shape[position:]), logits.dtype, mode=mode)
+        return wnp.argmax(noise + lax.expand_dims(logits, tuple(range(len(leading)))), axis=position)
     count = math.prod(leading)
     if count > logits.shape[axis]:
         raise ArgumentError(

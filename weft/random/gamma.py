@@ -49,23 +49,23 @@ def _gamma(key: Array, a: Any, *, shape: tuple[Any, ...], log_space: bool) -> Ar
 def _random_gamma(log_space: bool, key: Array, alpha: Array) -> Array:
     """One draw for each alpha, from a key of its own, by the method of Marsaglia and Tsang (2000)."""
     dtype = alpha.dtype
-    number = functools.partial(np.array, dtype=dtype)
+    const = functools.partial(np.array, dtype=dtype)
     # The method needs alpha >= 1; a smaller one is drawn at alpha + 1 and scaled by a uniform number's power 1 / alpha.
-    large = alpha >= number(1)
-    d = wnp.where(large, alpha, alpha + number(1)) - number(1 / 3)
-    c = number(1 / 3) / wnp.sqrt(d)
+    large = alpha >= const(1)
+    d = wnp.where(large, alpha, alpha + const(1)) - const(1 / 3)
+    c = const(1 / 3) / wnp.sqrt(d)
     keys, scale_keys = split_keys(random_split(key, shape=alpha.shape), 2)
 
     def rejected(square: Array, cube: Array, u: Array) -> Array:
-        squeeze = u >= number(1) - number(0.0331) * (square * square)
-        return squeeze & (wnp.log(u) >= square * number(0.5) + d * ((number(1) - cube) + wnp.log(cube)))
+        squeeze = u >= const(1) - const(0.0331) * (square * square)
+        return squeeze & (wnp.log(u) >= square * const(0.5) + d * ((const(1) - cube) + wnp.log(cube)))
 
     def positive(state: Any) -> Any:
         keys, x, v = state
         keys, subkeys = split_keys(keys, 2)
         todo = v <= 0
         drawn = draw_normal(subkeys, (), dtype)
-        return keys, wnp.where(todo, drawn, x), wnp.where(todo, number(1) + drawn * c, v)
+        return keys, wnp.where(todo, drawn, x), wnp.where(todo, const(1) + drawn * c, v)
 
     def attempt(state: Any) -> Any:
         keys, square, cube, u = state
@@ -80,15 +80,15 @@ def _random_gamma(log_space: bool, key: Array, alpha: Array) -> Array:
     _, _, cube, _ = lax.while_loop(lambda state: wnp.any(rejected(*state[1:])), attempt, start)
     if log_space:
         power = wnp.log1p(-draw_uniform(scale_keys, (), dtype))
-        boost = wnp.where(large | (power == 0), number(0), power * (number(1) / alpha))
+        boost = wnp.where(large | (power == 0), const(0), power * (const(1) / alpha))
         return wnp.log(d) + wnp.log(cube) + boost
-    power = wnp.power(number(1) - draw_uniform(scale_keys, (), dtype), number(1) / alpha)
-    return d * cube * wnp.where(large, number(1), power)
+    power = wnp.power(const(1) - draw_uniform(scale_keys, (), dtype), const(1) / alpha)
+    return d * cube * wnp.where(large, const(1), power)
 
 
 @_random_gamma.defjvp
 def _random_gamma_jvp(log_space: bool, primals: Any, tangents: Any) -> tuple[Array, Array]:
-    """Implicit differentiation: the draw moves with alpha so that the distribution function at it stays the same."""
+    """Implicit differentiation: the draw changes with alpha so that the distribution function at it stays the same."""
     key, alpha = primals
     drawn = _random_gamma(log_space, key, alpha)
     if not log_space:

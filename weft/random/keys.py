@@ -1,7 +1,7 @@
-"""Random keys: making them from seeds, splitting them, folding numbers into them, and their raw words.
+"""Random keys: making them from seeds, splitting them, `fold_in`, and their raw words.
 
 A typed key (`key`) is an array of dtype `key<fry>`; a raw one (`PRNGKey`) is a uint32 array whose last dimension holds
-the key's two words. Every function takes both and gives back the kind that it got.
+the key's two words. Every function takes both and returns the kind that it got.
 """
 
 from __future__ import annotations
@@ -94,12 +94,12 @@ def key(seed: int | Any, *, impl: Any = None, dtype: Any = None) -> Array:
 
 def PRNGKey(seed: int | Any, *, impl: Any = None) -> Array:
     """A raw random key from an integer: a uint32 array of two words (a typed key when `enable_custom_prng` is on)."""
-    made = _make("PRNGKey", seed, key_dtype(impl))
-    return made if config.enable_custom_prng else random_unwrap(made)
+    typed = _make("PRNGKey", seed, key_dtype(impl))
+    return typed if config.enable_custom_prng else random_unwrap(typed)
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """Typed keys whose words stand along the last dimension of a uint32 array."""
+    """Typed keys whose words are along the last dimension of a uint32 array."""
     words = key_bits_array
     return random_wrap(words if isinstance(words, Array) else np.asarray(words), impl=_resolve(impl, dtype))
 
@@ -167,12 +167,12 @@ def one_key(name: str, key: Any) -> tuple[Array, bool]:
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
     """`num` new keys (or a shape of them); the old one should not be used again."""
     typed, raw = one_key("split", key)
-    made = random_split(typed, shape=as_shape(num, "num"))
-    return random_unwrap(made) if raw else made
+    keys = random_split(typed, shape=as_shape(num, "num"))
+    return random_unwrap(keys) if raw else keys
 
 
 def fold_in(key: Any, data: Any) -> Array:
-    """A new key from a key and an integer, such as a step number: other integers give other keys."""
+    """A new key from a key and an integer, such as the index of a step: other integers yield other keys."""
     typed, raw = one_key("fold_in", key)
     shape = data.shape if isinstance(data, Array) else np.shape(data)
     if shape:
@@ -182,15 +182,15 @@ def fold_in(key: Any, data: Any) -> Array:
         )
     if dtypes.kind(dtypes.dtype(data, canonicalize=True)) not in "biu":
         raise ArgumentTypeError(f"fold_in takes an integer, got {data!r}.")
-    made = random_fold_in(typed, cast(data, dtypes.uint32))
-    return random_unwrap(made) if raw else made
+    new_key = random_fold_in(typed, cast(data, dtypes.uint32))
+    return random_unwrap(new_key) if raw else new_key
 
 
 def clone(key: Any) -> Array:
     """The same key, to be used once more on purpose when `debug_key_reuse` is on."""
     typed, raw = as_keys("clone", key)
-    made = random_clone(typed)
-    return random_unwrap(made) if raw else made
+    copy = random_clone(typed)
+    return random_unwrap(copy) if raw else copy
 
 
 def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
@@ -205,8 +205,8 @@ def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 def split_keys(keys: Array, count: int) -> list[Array]:
     """`count` keys for each typed key of an array, as that many arrays."""
-    made = random_split(keys, shape=(count,))
-    return [lax.index_in_dim(made, number, axis=-1, keepdims=False) for number in range(count)]
+    parts = random_split(keys, shape=(count,))
+    return [lax.index_in_dim(parts, i, axis=-1, keepdims=False) for i in range(count)]
 
 
 def draw_bits(key: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Array:

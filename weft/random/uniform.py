@@ -177,7 +177,7 @@ def _gumbel(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any], mode: s
     if mode == "highest" and dtype == np.float32:
         return _finest_gumbel(key, shape)
     pair = draw_uniform(key, (2, *shape), dtype)
-    high, low = (lax.index_in_dim(pair, number, keepdims=False) for number in range(2))
+    high, low = (lax.index_in_dim(pair, i, keepdims=False) for i in range(2))
     refined = high + np.array(limits.eps, dtype) * low + np.array(limits.tiny, dtype)
     # Below one half the spacing of floats is finer than the step of `high`: `low` fills it in.
     x = wnp.where(high >= np.array(0.5, dtype), high, refined)
@@ -187,7 +187,7 @@ def _gumbel(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any], mode: s
 def _finest_gumbel(key: Array, shape: tuple[Any, ...]) -> Array:
     """Gumbel numbers from a fraction u of 64 bits; of one above a half its distance from 1 is converted."""
     pair = draw_bits(key, (2, *shape), dtypes.uint32)
-    high, low = (lax.index_in_dim(pair, number, keepdims=False) for number in range(2))
+    high, low = (lax.index_in_dim(pair, i, keepdims=False) for i in range(2))
     one, half = np.uint32(1), np.uint32(2**31)
     small = high < half
     borrowed = lax.convert_element_type(low == np.uint32(0), dtypes.uint32)

@@ -1,8 +1,8 @@
 """Axis factors: how the dimensions of an operation's operands and results correspond.
 
-`i j, j k -> i k; j sum` says that a matrix product may be split over i and k freely, and over j if the pieces are
+`i j, j k -> i k; j sum` says that a matmul may be split over i and k freely, and over j if the pieces are
 summed. From this one piece of data follow sharding propagation in both directions, partitioning, and the collectives
-that are owed.
+that are needed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ Names = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class AxisFactors:
-    """A factor name per dimension of each operand and result (None: must be whole), and how owed factors are
-    combined."""
+    """A factor name per dimension of each operand and result (None: must be whole), and how the
+    partial results of factors that results do not have are combined."""
 
     operands: tuple[Names, ...]
     results: tuple[Names, ...]
@@ -25,8 +25,8 @@ class AxisFactors:
         def side(groups: tuple[Names, ...]) -> str:
             return ", ".join(" ".join(name or "." for name in group) for group in groups)
 
-        owed = "".join(f"; {name} {how}" for name, how in self.combine.items())
-        return f"{side(self.operands)} -> {side(self.results)}{owed}"
+        combined = "".join(f"; {name} {how}" for name, how in self.combine.items())
+        return f"{side(self.operands)} -> {side(self.results)}{combined}"
 
     def names(self) -> list[str]:
         """All factors, in order of appearance."""
@@ -39,8 +39,8 @@ class AxisFactors:
 
 
 def parse(text: str) -> AxisFactors:
-    """Read `i j, j k -> i k; j sum`; a dot stands for a dimension that must be whole."""
-    body, *owed = text.split(";")
+    """Read `i j, j k -> i k; j sum`; a dot is a dimension that must be whole."""
+    body, *combined = text.split(";")
     left, right = body.split("->")
 
     def side(part: str) -> tuple[Names, ...]:
@@ -50,7 +50,7 @@ def parse(text: str) -> AxisFactors:
             else ((),)
         )
 
-    combine = dict(item.split() for item in owed)
+    combine = dict(item.split() for item in combined)
     return AxisFactors(side(left), side(right), {name: how for name, how in combine.items()})
 
 

@@ -1,7 +1,7 @@
-"""How results are split, from how operands are: one strict visit of an operation's axis factors.
+"""How results are split, from how operands are: one pass over an operation's axis factors.
 
-Nothing here moves data. Where operands do not say how the result is split without communication that the user did not
-ask for, a `ShardingTypeError` names them and what to write.
+Nothing here is communicated. Where operands do not say how the result is split without communication that the user did
+not ask for, a `ShardingTypeError` names them and what to write.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def result_specs(
             if split_axes(spec.partitions):
                 operation.fail(
                     f"`{operation.name}` needs whole operands: {reason}.",
-                    f"{made_whole(spec)} for operand {i}",
+                    f"{unsplit(spec)} for operand {i}",
                 )
         factors = AxisFactors(tuple((None,) * len(s) for s in specs), tuple((None,) * rank for rank in ranks))
     chosen = split_factors(operation, factors)
@@ -80,7 +80,7 @@ def result_specs(
 def split_factors(operation: Operation, factors: AxisFactors) -> dict[str, Any]:
     """The entry of each factor along which results are split. Operands are split alike along a factor, or whole."""
     chosen: dict[str, tuple[Any, int]] = {}
-    carriers: dict[str, list[int]] = {}
+    holders: dict[str, list[int]] = {}
     for i, (operand, names) in enumerate(zip(operation.operands, factors.operands, strict=True)):
         for dim, (entry, name) in enumerate(zip(operand.spec.partitions, names, strict=True)):
             if entry is None:
@@ -88,9 +88,9 @@ def split_factors(operation: Operation, factors: AxisFactors) -> dict[str, Any]:
             if name is None:
                 operation.fail(
                     f"`{operation.name}` needs dimension {dim} of operand {i} whole; it is split over {entry!r}.",
-                    f"{made_whole(operand.spec, dim)} for operand {i}",
+                    f"{unsplit(operand.spec, dim)} for operand {i}",
                 )
-            carriers.setdefault(name, []).append(i)
+            holders.setdefault(name, []).append(i)
             first, where = chosen.setdefault(name, (entry, i))
             if first != entry:
                 other = operation.operands[where].spec
@@ -100,7 +100,7 @@ def split_factors(operation: Operation, factors: AxisFactors) -> dict[str, Any]:
                     f"{respelled(operand.spec, dim, first)} for operand {i}",
                     f"{respelled(other, factors.operands[where].index(name), entry)} for operand {where}",
                 )
-    for name, where_all in carriers.items():
+    for name, where_all in holders.items():
         if name in factors.combine and len(where_all) > 1:
             dims = [factors.operands[i].index(name) for i in where_all]
             pairs = " and ".join(f"dimension {d} of operand {i}" for d, i in zip(dims, where_all, strict=True))
@@ -108,7 +108,7 @@ def split_factors(operation: Operation, factors: AxisFactors) -> dict[str, Any]:
                 f"`{operation.name}` sums over {pairs}, which are split over {chosen[name][0]!r}: whether the result"
                 " is unreduced, split or summed on every device is not said.",
                 *(
-                    f"{made_whole(operation.operands[i].spec, d)} for operand {i}"
+                    f"{unsplit(operation.operands[i].spec, d)} for operand {i}"
                     for d, i in zip(dims, where_all, strict=True)
                 ),
             )
@@ -161,11 +161,11 @@ def reduced_axes(operation: Operation, factors: AxisFactors) -> frozenset[Any]:
     for axis in sorted(axes, key=str):
         holders = [i for i, o in enumerate(operands) if axis in o.spec.reduced]
         shared = {name for i in holders for name in factors.operands[i] if name is not None}
-        kept = True
+        all_reduced = True
         for i, operand in enumerate(operands):
             if i in holders or operand.constant:
                 continue
-            kept = False
+            all_reduced = False
             names = split_along(operand.spec, factors.operands[i], axis)
             if axis in operand.spec.unreduced or (names and not shared & set(names)):
                 continue
@@ -175,7 +175,7 @@ def reduced_axes(operation: Operation, factors: AxisFactors) -> frozenset[Any]:
                 f"reduced={{{axis!r}}} in the spec of operand {i}",
                 f"leave {axis!r} out of reduced for operand {holders[0]}",
             )
-        if kept:
+        if all_reduced:
             found.add(axis)
     return frozenset(found)
 
@@ -207,6 +207,6 @@ def respelled(spec: PartitionSpec, dim: int, entry: Any) -> PartitionSpec:
     return spec.update(partitions=[entry if i == dim else e for i, e in enumerate(entries)])
 
 
-def made_whole(spec: PartitionSpec, dim: int | None = None) -> PartitionSpec:
-    """The spec with a dimension, or all of them, whole."""
+def unsplit(spec: PartitionSpec, dim: int | None = None) -> PartitionSpec:
+    """The spec with a dimension, or all of them, not split."""
     return spec.update(partitions=[None if dim in (None, i) else e for i, e in enumerate(spec.partitions)])

@@ -42,10 +42,10 @@ class ManualAxisType:
                     received=f"{words[i]}={set(key[i])} and {words[j]}={set(key[j])}",
                     fix="name each axis once",
                 )
-        made = super().__new__(cls)
-        made.varying, made.unreduced, made.reduced = key
-        made._hash = hash(key)
-        return _interned.setdefault(key, made)
+        self = super().__new__(cls)
+        self.varying, self.unreduced, self.reduced = key
+        self._hash = hash(key)
+        return _interned.setdefault(key, self)
 
     @property
     def empty(self) -> bool:
@@ -66,7 +66,7 @@ class ManualAxisType:
         return ManualAxisType(**{**known, **changes})
 
     def to_ct_mat(self) -> ManualAxisType:
-        """That of the cotangent: unreduced and reduced change places."""
+        """That of the cotangent: unreduced and reduced are swapped."""
         return ManualAxisType(varying=self.varying, unreduced=self.reduced, reduced=self.unreduced)
 
     def __bool__(self) -> bool:

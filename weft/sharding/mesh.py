@@ -115,11 +115,11 @@ class AbstractMesh(BaseMesh):
         known = _abstract_meshes.get(key)
         if known is not None:
             return known
-        made = super().__new__(cls)
-        made.axis_sizes, made.axis_names, made.axis_types = sizes, names, types
-        made.abstract_device = abstract_device
-        made._key, made._hash = key, hash(key)
-        return _abstract_meshes.setdefault(key, made)
+        self = super().__new__(cls)
+        self.axis_sizes, self.axis_names, self.axis_types = sizes, names, types
+        self.abstract_device = abstract_device
+        self._key, self._hash = key, hash(key)
+        return _abstract_meshes.setdefault(key, self)
 
     abstract_device: AbstractDevice | None
     _key: tuple[Any, ...]
@@ -228,12 +228,12 @@ class Mesh(BaseMesh):
         known = _meshes.get(key)
         if known is not None:
             return known
-        made = super().__new__(cls)
+        self = super().__new__(cls)
         grid.flags.writeable = False
-        made.devices, made.axis_names, made.axis_types = grid, names, types
-        made.axis_sizes = grid.shape
-        made._key, made._hash = key, hash(key)
-        return _meshes.setdefault(key, made)
+        self.devices, self.axis_names, self.axis_types = grid, names, types
+        self.axis_sizes = grid.shape
+        self._key, self._hash = key, hash(key)
+        return _meshes.setdefault(key, self)
 
     def __hash__(self) -> int:
         return self._hash

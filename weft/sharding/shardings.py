@@ -160,10 +160,10 @@ class NamedSharding(Sharding):
         if known is not None:
             return known
         _check_spec(mesh, spec)
-        made = super().__new__(cls)
-        made.mesh, made.spec, made._kind = mesh, spec, kind
-        made._key, made._hash = key, hash(key)
-        return _named.setdefault(key, made)
+        self = super().__new__(cls)
+        self.mesh, self.spec, self._kind = mesh, spec, kind
+        self._key, self._hash = key, hash(key)
+        return _named.setdefault(key, self)
 
     def __hash__(self) -> int:
         return self._hash

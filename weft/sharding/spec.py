@@ -122,7 +122,7 @@ class PartitionSpec:
         return self
 
     def to_ct_spec(self) -> PartitionSpec:
-        """The spec of a cotangent: unreduced and reduced change places."""
+        """The spec of a cotangent: unreduced and reduced are swapped."""
         return self.update(unreduced=self.reduced, reduced=self.unreduced)
 
     def __reduce__(self) -> Any:
