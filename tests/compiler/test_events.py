@@ -32,11 +32,11 @@ from weft.compiler.program.ir import (
     Count,
     Event,
     Fill,
+    FrameRegister,
     Kind,
     Launch,
     Loop,
     Program,
-    Register,
     SetAddress,
     Slot,
     Start,
@@ -266,7 +266,7 @@ MISTAKES: dict[str, tuple[Callable[[Example], list[Step]], str]] = {
     "wait in another block": (
         lambda m: [
             Start(copied(m.x, m.a), m.e),
-            Loop(Register("counter"), Register("bound"), 1, False, [Wait(m.e), copied(m.y, m.b)], object()),
+            Loop(FrameRegister("counter"), FrameRegister("bound"), 1, False, [Wait(m.e), copied(m.y, m.b)], object()),
         ],
         "`wait e0` is in another block than `start e0",
     ),
@@ -277,7 +277,7 @@ MISTAKES: dict[str, tuple[Callable[[Example], list[Step]], str]] = {
     "a loop that reads too early": (
         lambda m: [
             Start(copied(m.t, m.a), m.e),
-            Loop(Register("counter"), Register("bound"), 1, False, [copied(m.x, m.t)], object()),
+            Loop(FrameRegister("counter"), FrameRegister("bound"), 1, False, [copied(m.x, m.t)], object()),
             Wait(m.e),
             copied(m.y, m.t),
         ],
@@ -287,7 +287,7 @@ MISTAKES: dict[str, tuple[Callable[[Example], list[Step]], str]] = {
         lambda m: [
             copied(m.t, m.a),
             Start(copied(m.t, m.b), m.e),
-            While([], m.t, Register("test"), [copied(m.x, m.a)], object()),
+            While([], m.t, FrameRegister("test"), [copied(m.x, m.a)], object()),
             Wait(m.e),
             copied(m.y, m.b),
         ],
@@ -323,16 +323,16 @@ def python(target: Slot, source: Slot) -> Call:
 
 def sliced(m: Example, body: Callable[[Slot], list[Step]]) -> list[Step]:
     """A loop over slices of `t`."""
-    counter = Register("counter")
-    part = Slot(Kind.POINTED, 16, register=Register("pointer"))
+    counter = FrameRegister("counter")
+    part = Slot(Kind.POINTED, 16, register=FrameRegister("pointer"))
     steps: list[Step] = [SetAddress(part, m.t, counter, 16), *body(part)]
-    return [Loop(counter, Register("bound"), 4, False, steps, object())]
+    return [Loop(counter, FrameRegister("bound"), 4, False, steps, object())]
 
 
 def moved_while_read(m: Example, part: Slot) -> list[Step]:
-    counter = Register("counter")
+    counter = FrameRegister("counter")
     again = SetAddress(part, m.t, counter, 16)
-    inner = Loop(counter, Register("bound"), 1, False, [again], object())
+    inner = Loop(counter, FrameRegister("bound"), 1, False, [again], object())
     return [Start(Copy(m.x, part, 16), m.e), inner, Wait(m.e)]
 
 
@@ -459,7 +459,7 @@ WRONG_SPACES: dict[str, tuple[Callable[[Example, Slot], list[Step]], str]] = {
     ),
     "a counter": (
         lambda m, s: [
-            Loop(counter := Register("counter"), Register("bound"), 1, False, [Count(s, counter)], object()),
+            Loop(counter := FrameRegister("counter"), FrameRegister("bound"), 1, False, [Count(s, counter)], object()),
             copied(m.x, m.a),
             copied(m.y, m.a),
         ],
@@ -469,7 +469,7 @@ WRONG_SPACES: dict[str, tuple[Callable[[Example, Slot], list[Step]], str]] = {
         lambda m, s: [
             copied(s, m.a),
             copied(m.t, m.a),
-            *sliced(m, lambda part: [SetAddress(part, s, Register("counter", 3), 16), Copy(m.x, part, 16)]),
+            *sliced(m, lambda part: [SetAddress(part, s, FrameRegister("counter", 3), 16), Copy(m.x, part, 16)]),
             copied(m.y, m.a),
         ],
         r"is in another memory space than temporary\[64 host\]",

@@ -17,7 +17,7 @@ from weft.api.inspect import make_jaxpr
 from weft.base.settings import enable_x64
 from weft.compiler import pipeline
 from weft.compiler.passes.accumulate import accumulate
-from weft.compiler.program.ir import Copy, Launch, Loop, SetAddress, Step, While, walk
+from weft.compiler.program.ir import Copy, Launch, Loop, SetAddress, Step, While, nested_steps
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.runtime.execute import executable_of
 
@@ -142,7 +142,7 @@ def test_bits_stay(change: Any, monkeypatch: Any) -> None:
 
 def loops_of(function: Any, *arrays: np.ndarray) -> Iterator[list[Step]]:
     """The bodies of all loops of a compiled program."""
-    for step in walk(compile_program(make_jaxpr(function)(*arrays)).program.steps):
+    for step in nested_steps(compile_program(make_jaxpr(function)(*arrays)).program.steps):
         if isinstance(step, Loop | While):
             yield step.body
 
@@ -230,6 +230,6 @@ def test_matrix_and_vector(size: tuple[int, int], dtype: Any) -> None:
 def test_dear_work_after_rows_of_sums_is_done_in_lanes() -> None:
     """It was done number by number, where each sum was folded from lanes."""
     x, w = normal(200, 100), normal(100)
-    kernels = [s.kernel for s in walk(compile_program(make_jaxpr(lambda x, w: wnp.exp(x @ w))(x, w)).program.steps)
-               if isinstance(s, Launch)]  # fmt: skip
+    program = compile_program(make_jaxpr(lambda x, w: wnp.exp(x @ w))(x, w)).program
+    kernels = [s.kernel for s in program.all_steps() if isinstance(s, Launch)]
     assert [kernel.name for kernel in kernels] == ["products", "join"]

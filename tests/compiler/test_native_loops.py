@@ -19,7 +19,7 @@ from weft.compiler import cache
 from weft.compiler.compilation import Compilation
 from weft.compiler.load import stored_compilation
 from weft.compiler.program import stored
-from weft.compiler.program.ir import Launch, Loop, While, walk
+from weft.compiler.program.ir import Launch, Loop, While, nested_steps
 from weft.compiler.target.cpu import kernels, loops, pool
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.jaxpr import constants_to_arguments
@@ -168,7 +168,7 @@ def test_the_outermost_loop_is_one_function() -> None:
     executable._link(Tier.LIGHT)
     (step,) = executable.loops
     assert step in executable.program.steps
-    assert sum(isinstance(inner, Loop) for inner in walk([step])) == 2
+    assert sum(isinstance(inner, Loop) for inner in nested_steps([step])) == 2
 
 
 def test_a_loop_around_what_only_the_machine_can_do_has_its_inner_loops_native() -> None:

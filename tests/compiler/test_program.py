@@ -14,7 +14,7 @@ from tests.compiler.here import compile_program, interpret
 from tests.compiler.running import assert_same
 from weft import lax
 from weft.compiler.compile import Compilation
-from weft.compiler.program.ir import Copy, Launch, Loop, walk
+from weft.compiler.program.ir import Copy, Launch, Loop, nested_steps
 from weft.compiler.program.verifier import verify
 from weft.compiler.target.cpu.link import Tier
 from weft.ir.interpreter import run, storage_of
@@ -196,19 +196,19 @@ def test_donated_arguments_change_no_result(name: str) -> None:
 
 
 def steps_of(function: Callable[..., Any], *args: Any, donated: tuple[bool, ...] = ()) -> list[Any]:
-    return list(walk(verify(compilation_of(function, *args, donated=donated).program).steps))
+    return list(nested_steps(verify(compilation_of(function, *args, donated=donated).program).steps))
 
 
 def test_a_scan_is_one_kernel_that_works_in_place() -> None:
     steps = steps_of(lambda c, xs: lax.scan(lambda c, x: (wnp.tanh(c + x), c * 2.0), c, xs), whole(16), whole(9, 16))
     (loop,) = [s for s in steps if isinstance(s, Loop)]
-    assert [type(s) for s in walk(loop.body)].count(Launch) == 1
-    assert not any(isinstance(s, Copy) for s in walk(loop.body))
+    assert [type(s) for s in nested_steps(loop.body)].count(Launch) == 1
+    assert not any(isinstance(s, Copy) for s in nested_steps(loop.body))
 
 
 def test_an_update_in_a_loop_copies_nothing_in_it() -> None:
     (loop,) = [s for s in steps_of(in_place_updates, whole(1000)) if isinstance(s, Loop | object) and s.bodies]
-    assert not any(isinstance(s, Copy) and s.size >= 4000 for body in loop.bodies for s in walk(body))
+    assert not any(isinstance(s, Copy) and s.size >= 4000 for body in loop.bodies for s in nested_steps(body))
 
 
 def test_a_donated_argument_is_overwritten() -> None:

@@ -51,7 +51,7 @@ def _of_any_length(program: Program, grain: int) -> Program:
     launch = program.steps[0]
     count = Slot(SlotKind.ARGUMENT, dtypes.int64.itemsize, 0)
     for slot in program.arguments:
-        slot.number += 1
+        slot.index += 1
     step = Launch(_with_length(launch.full), (count, *launch.slots), grain, launch.label)
     step.line, step.origin = launch.line, launch.origin
     return replace(program, steps=[step], arguments=[count, *program.arguments], nanoseconds=0.0)

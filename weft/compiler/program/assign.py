@@ -15,10 +15,10 @@ from weft.compiler.program.ir import (
     ALIGNMENT,
     DEFAULT_SPACE,
     Branch,
+    FrameRegister,
     Kind,
     Loop,
     Program,
-    Register,
     SetAddress,
     Slot,
     Step,
@@ -43,7 +43,7 @@ def assign(program: Program) -> Program:
     program.constant_bytes = offset
     number = first_own(program)
     for register in dict.fromkeys(registers(program)):
-        register.number = number
+        register.index = number
         number += 1
     program.registers = number
     return program
@@ -53,9 +53,9 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def registers(program: Program) -> list[Register]:
+def registers(program: Program) -> list[FrameRegister]:
     """Every register that steps use."""
-    found: list[Register] = []
+    found: list[FrameRegister] = []
     for step in program.all_steps():
         match step:
             case Loop():
@@ -179,7 +179,7 @@ def _release(holes: list[tuple[int, int]], offset: int, size: int) -> None:
     holes.insert(bisect.bisect(holes, (offset, 0)), (offset, size))
 
 
-def place_of(slot: Slot, program: Program) -> tuple[int, int]:
+def address_of(slot: Slot, program: Program) -> tuple[int, int]:
     """A slot as the machine addresses it: a register and an offset in bytes."""
     match slot.kind:
         case Kind.TEMPORARY if slot.space != DEFAULT_SPACE:
@@ -189,9 +189,9 @@ def place_of(slot: Slot, program: Program) -> tuple[int, int]:
         case Kind.CONSTANT:
             return CONSTANTS, slot.offset
         case Kind.ARGUMENT:
-            return FIRST_ARGUMENT + slot.number, 0
+            return FIRST_ARGUMENT + slot.index, 0
         case Kind.RESULT:
-            return first_result(program) + slot.number, 0
+            return first_result(program) + slot.index, 0
         case Kind.POINTED:
             assert slot.register is not None
-            return slot.register.number, 0
+            return slot.register.index, 0

@@ -23,8 +23,19 @@ from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_of
 from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
-from weft.compiler.program.checks import Turning, build_trap
-from weft.compiler.program.ir import Call, Copy, Kind, Launch, Program, Register, Slot, Step, bytes_of, walk
+from weft.compiler.program.checks import EnclosingLoop, build_trap
+from weft.compiler.program.ir import (
+    Call,
+    Copy,
+    FrameRegister,
+    Kind,
+    Launch,
+    Program,
+    Slot,
+    Step,
+    bytes_of,
+    nested_steps,
+)
 from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone, has_either
 from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.tables import tables_of
@@ -61,7 +72,7 @@ class Builder:
         self.constant_slots: list[Slot] = []
         self._constants: dict[Any, Slot] = {}
         self.loop: Any = None  # the loop whose body is being built
-        self.turns: list[Turning] = []  # the loops around, outermost first, for what wants to know the turn
+        self.enclosing_loops: list[EnclosingLoop] = []  # outermost first, for those who read counters
         self.steps: list[Step] = []
 
     def program(self, jaxpr: Jaxpr, donated: Sequence[bool]) -> Program:
@@ -79,12 +90,12 @@ class Builder:
         taken: set[int] = set()
         for made, slot in zip(jaxpr.outvars, results, strict=True):
             found = block.slots.get(made)
-            given = found is not None and found.kind is Kind.ARGUMENT and found.donated and found.number not in taken
+            given = found is not None and found.kind is Kind.ARGUMENT and found.donated and found.index not in taken
             if found is not None and given:
-                taken.add(found.number)
+                taken.add(found.index)
             elif found is not slot:
                 self.copy(slot, self.atom(block, made))
-            aliases.append(found.number if found is not None and given else None)
+            aliases.append(found.index if found is not None and given else None)
         program = Program(jaxpr.name, self.steps, arguments, results, aliases, self.constants, self.constant_slots)
         program.schedules = {} if self.schedules is None else self.schedules.chosen
         return program
@@ -143,7 +154,7 @@ class Builder:
         return Slot(Kind.TEMPORARY, size, owner=self.loop)
 
     def pointed(self, size: int) -> Slot:
-        return Slot(Kind.POINTED, size, register=Register("pointer"))
+        return Slot(Kind.POINTED, size, register=FrameRegister("pointer"))
 
     def constant(self, value: Any) -> Slot:
         """A slot in the block of constants; equal small ones share it."""
@@ -201,7 +212,7 @@ class Builder:
         else:
             self.library(block, position, equation)
         # Steps inside of loops and branches have theirs already, but for those that only move values.
-        for step in walk(self.steps[before:]):
+        for step in nested_steps(self.steps[before:]):
             if step.line is None:
                 step.line = equation.source
             if step.origin is None:

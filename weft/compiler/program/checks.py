@@ -11,7 +11,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.source import Location
 from weft.compiler.program.block import Block
-from weft.compiler.program.ir import Branch, Call, Register
+from weft.compiler.program.ir import Branch, Call, FrameRegister
 from weft.ir.jaxpr import Equation
 from weft.primitives.control.check import reason
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from weft.compiler.program.build import Builder
 
 
-class Turning(NamedTuple):
+class EnclosingLoop(NamedTuple):
     """A loop whose body is being built, and the register that counts its turns."""
 
     name: str
-    counter: Register
+    counter: FrameRegister
     line: Location | None
 
     def describe(self) -> str:
@@ -32,24 +32,24 @@ class Turning(NamedTuple):
 
 
 @contextmanager
-def turning(builder: Builder, name: str, counter: Register | None, equation: Equation) -> Iterator[None]:
+def enclosing_loop(builder: Builder, name: str, counter: FrameRegister | None, equation: Equation) -> Iterator[None]:
     """Steps built here are in a loop; one that nobody asks for its turn has no counter."""
     if counter is None:
         yield
         return
-    builder.turns.append(Turning(name, counter, equation.source))
+    builder.enclosing_loops.append(EnclosingLoop(name, counter, equation.source))
     yield
-    builder.turns.pop()
+    builder.enclosing_loops.pop()
 
 
 def build_trap(builder: Builder, block: Block, equation: Equation) -> None:
     """The steps of a trap: nothing where the flag is 0, else a call that raises."""
     flag, *operands = (builder.atom(block, a) for a in equation.invars)
-    params, loops = equation.params, tuple(builder.turns)
+    params, loops = equation.params, tuple(builder.enclosing_loops)
 
-    def call(*arrays: np.ndarray, out: Sequence[np.ndarray], turns: Sequence[int]) -> None:
-        named = [(loop.describe(), turn) for loop, turn in zip(loops, turns, strict=True)]
-        error = reason(*arrays, turns=named, **params)
+    def call(*arrays: np.ndarray, out: Sequence[np.ndarray], iterations: Sequence[int]) -> None:
+        named = [(loop.describe(), turn) for loop, turn in zip(loops, iterations, strict=True)]
+        error = reason(*arrays, iterations=named, **params)
         if error is not None:
             raise error
 
@@ -64,4 +64,4 @@ def build_trap(builder: Builder, block: Block, equation: Equation) -> None:
         label="check",
     )
     fail.line = equation.source
-    builder.steps.append(Branch(flag, np.dtype(types[0][1]), Register("choice"), [[], [fail]], label="check"))
+    builder.steps.append(Branch(flag, np.dtype(types[0][1]), FrameRegister("choice"), [[], [fail]], label="check"))

@@ -16,8 +16,8 @@ import numpy as np
 from weft.base import dtypes
 from weft.compiler.program import tapes
 from weft.compiler.program.block import Block
-from weft.compiler.program.checks import turning
-from weft.compiler.program.ir import Branch, Count, Fill, Loop, Register, SetAddress, Slot, Step, While
+from weft.compiler.program.checks import enclosing_loop
+from weft.compiler.program.ir import Branch, Count, Fill, FrameRegister, Loop, SetAddress, Slot, Step, While
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.types import TapeType
 from weft.primitives.control.check import CHECK
@@ -105,8 +105,8 @@ def build_scan(builder: Builder, block: Block, position: int, equation: Equation
             builder.steps.append(Fill(slot))
     finish(builder, block, equation.outvars[:count], carried)
     token = object()
-    counter = Register("counter")
-    with steps_of(builder, token) as body, turning(builder, "scan", counter, equation):
+    counter = FrameRegister("counter")
+    with steps_of(builder, token) as body, enclosing_loop(builder, "scan", counter, equation):
         slices = [
             _slice(builder, v, slot, counter)
             for v, slot in zip(jaxpr.invars[len(held) + count :], scanned, strict=True)
@@ -117,17 +117,17 @@ def build_scan(builder: Builder, block: Block, position: int, equation: Equation
         for v, slot, target in zip(outs, stacked, targets, strict=True):
             if isinstance(v.aval, TapeType):
                 tapes.write_at(builder, v.aval, slot, counter, target)
-    builder.steps.append(Loop(counter, Register("bound"), length, params["reverse"], body, token, label="scan"))
+    builder.steps.append(Loop(counter, FrameRegister("bound"), length, params["reverse"], body, token, label="scan"))
 
 
-def _slice(builder: Builder, v: Any, base: Slot, counter: Register) -> Slot:
+def _slice(builder: Builder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
     """What a scanned operand is in this turn."""
     if isinstance(v.aval, TapeType):
         return tapes.read_at(builder, v.aval, base, counter)
     return _target(builder, v, base, counter)
 
 
-def _target(builder: Builder, v: Any, base: Slot, counter: Register) -> Slot:
+def _target(builder: Builder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
     """Where the slice of this turn is."""
     size = builder.size(v.aval)
     if isinstance(v.aval, TapeType):
@@ -146,12 +146,12 @@ def build_repeat(builder: Builder, block: Block, position: int, equation: Equati
     carried = carries(builder, block, position, rest[constants:], equation.outvars, [number, *held])
     finish(builder, block, equation.outvars, carried)
     token = object()
-    counter = Register("counter")
-    with steps_of(builder, token) as body, turning(builder, "a loop", counter, equation):
+    counter = FrameRegister("counter")
+    with steps_of(builder, token) as body, enclosing_loop(builder, "a loop", counter, equation):
         step = builder.temporary(4)
         builder.steps.append(Count(step, counter))
         build_body(builder, jaxpr, [step, *held, *carried], carried)
-    builder.steps.append(Loop(counter, Register("bound"), number, params["reverse"], body, token, label="repeat"))
+    builder.steps.append(Loop(counter, FrameRegister("bound"), number, params["reverse"], body, token, label="repeat"))
 
 
 def build_while(builder: Builder, block: Block, position: int, equation: Equation) -> None:
@@ -164,16 +164,16 @@ def build_while(builder: Builder, block: Block, position: int, equation: Equatio
     carried = carries(builder, block, position, operands, equation.outvars, [*held_condition, *held])
     finish(builder, block, equation.outvars, carried)
     token = object()
-    counter = Register("counter") if CHECK in equation.effects else None
-    with steps_of(builder, token) as test, turning(builder, "while", counter, equation):
+    counter = FrameRegister("counter") if CHECK in equation.effects else None
+    with steps_of(builder, token) as test, enclosing_loop(builder, "while", counter, equation):
         inner = Block(condition)
         for v, slot in zip(condition.invars, [*held_condition, *carried], strict=True):
             inner.put(v, slot)
         builder.fill(inner)
         predicate = builder.atom(inner, condition.outvars[0])
-    with steps_of(builder, token) as turns, turning(builder, "while", counter, equation):
+    with steps_of(builder, token) as turns, enclosing_loop(builder, "while", counter, equation):
         build_body(builder, body, [*held, *carried], carried)
-    builder.steps.append(While(test, predicate, Register("test"), turns, token, counter))
+    builder.steps.append(While(test, predicate, FrameRegister("test"), turns, token, counter))
 
 
 def build_cond(builder: Builder, block: Block, position: int, equation: Equation) -> None:
@@ -191,7 +191,7 @@ def build_cond(builder: Builder, block: Block, position: int, equation: Equation
             builder.settle(inner, results)
         branches.append(steps)
     dtype = np.dtype(dtypes.storage(index.aval.dtype))  # type: ignore[attr-defined]
-    builder.steps.append(Branch(which, dtype, Register("choice"), branches))
+    builder.steps.append(Branch(which, dtype, FrameRegister("choice"), branches))
 
 
 # How each primitive that runs sub-jaxprs becomes steps.

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.compiler.kernel.cost import work
-from weft.compiler.program.ir import SOME_TURNS, Branch, Call, Copy, Launch, Loop, Program, Start, Step, Wait, While
+from weft.compiler.program.ir import (
+    ESTIMATED_ITERATIONS,
+    Branch,
+    Call,
+    Copy,
+    Launch,
+    Loop,
+    Program,
+    Start,
+    Step,
+    Wait,
+    While,
+)
 from weft.compiler.target.target import KernelCosts
 
 
@@ -25,9 +37,10 @@ def _steps(steps: Sequence[Step], costs: KernelCosts) -> float:
             case Copy():
                 total += step.size * costs.copied_byte
             case Loop():
-                total += (step.count if isinstance(step.count, int) else SOME_TURNS) * _steps(step.body, costs)
+                count = step.count if isinstance(step.count, int) else ESTIMATED_ITERATIONS
+                total += count * _steps(step.body, costs)
             case While():
-                total += SOME_TURNS * (_steps(step.condition, costs) + _steps(step.body, costs))
+                total += ESTIMATED_ITERATIONS * (_steps(step.condition, costs) + _steps(step.body, costs))
             case Branch(label="check"):  # the other way out is taken at most once
                 total += costs.launch
             case Branch():

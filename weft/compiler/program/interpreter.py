@@ -17,7 +17,7 @@ import numpy as np
 
 from weft.base.errors import InternalError
 from weft.compiler.kernel import interpreter as kernel_interpreter
-from weft.compiler.program.assign import place_of
+from weft.compiler.program.assign import address_of
 from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import (
     Branch,
@@ -123,7 +123,7 @@ class _Runner:
                 mask[:] = False
 
     def address(self, slot: Slot) -> int:
-        register, offset = place_of(slot, self.program)
+        register, offset = address_of(slot, self.program)
         return int(self.registers[register]) + offset
 
     def view(self, slot: Slot, dtype: Any = np.uint8, size: int | None = None) -> np.ndarray:
@@ -167,12 +167,12 @@ class _Runner:
                 self.set_written(target)
             case SetAddress(target, base, counter, stride):
                 assert target.register is not None
-                moved = int(self.registers[counter.number]) * stride
-                self.registers[target.register.number] = self.address(base) + moved
+                moved = int(self.registers[counter.index]) * stride
+                self.registers[target.register.index] = self.address(base) + moved
                 root, offset = self.pointed.get(base, (base, 0))
                 self.pointed[target] = (root, offset + moved)
             case Count(target, counter):
-                self.view(target, np.int32)[0] = self.registers[counter.number]
+                self.view(target, np.int32)[0] = self.registers[counter.index]
                 self.set_written(target)
             case Loop():
                 if isinstance(step.count, Slot):
@@ -180,15 +180,15 @@ class _Runner:
                 count = int(self.view(step.count, np.int32)[0]) if isinstance(step.count, Slot) else step.count
                 for turn in reversed(range(count)) if step.reverse else range(count):
                     self.forget(step.token)
-                    self.registers[step.counter.number] = turn
+                    self.registers[step.counter.index] = turn
                     self.steps(step.body)
             case While():
                 if step.counter is not None:
-                    self.registers[step.counter.number] = 0
+                    self.registers[step.counter.index] = 0
                 while self.holds(step):
                     self.steps(step.body)
                     if step.counter is not None:
-                        self.registers[step.counter.number] += 1
+                        self.registers[step.counter.index] += 1
             case Branch():
                 self.check_written(step.index, "a branch is chosen by it")
                 index = int(self.view(step.index, step.dtype)[0])
@@ -235,8 +235,8 @@ class _Runner:
             count = len(arrays) - step.results
             assert step.host is not None
             if step.counters is not None:
-                turns = [int(self.registers[c.number]) for c in step.counters]
-                step.host(*arrays[:count], out=arrays[count:], turns=turns)
+                iterations = [int(self.registers[c.index]) for c in step.counters]
+                step.host(*arrays[:count], out=arrays[count:], iterations=iterations)
             else:
                 step.host(*arrays[:count], out=arrays[count:])
             return

@@ -31,7 +31,7 @@ TAPE_ROUTINES = ("weft_tape_read", "weft_tape_write", "weft_tape_length")
 # The memory space in which kernels and routines find their operands.
 DEFAULT_SPACE = "device"
 # Turns of a loop whose number is not known before it runs, where costs are estimated.
-SOME_TURNS = 100
+ESTIMATED_ITERATIONS = 100
 
 
 def bytes_of(aval: Any) -> int:
@@ -52,37 +52,37 @@ class Kind(Enum):
 
 
 @dataclass(eq=False)
-class Register:
+class FrameRegister:
     """A number that steps keep: it gets its position in the register file when memory is planned."""
 
     name: str
-    number: int = -1
+    index: int = -1
 
 
 class Slot:
-    """A piece of memory of `size` bytes. `number` says which argument, result or constant; `offset` is where in its
+    """A piece of memory of `size` bytes. `index` says which argument, result or constant; `offset` is where in its
     block a temporary or a constant is, once memory is planned; `owner` is the loop in whose body it lives; `space` is
     one of the target's memory spaces."""
 
-    __slots__ = ("donated", "kind", "number", "offset", "owner", "register", "size", "space")
+    __slots__ = ("donated", "index", "kind", "offset", "owner", "register", "size", "space")
 
     def __init__(
         self,
         kind: Kind,
         size: int,
-        number: int = -1,
+        index: int = -1,
         owner: Any = None,
-        register: Register | None = None,
+        register: FrameRegister | None = None,
         donated: bool = False,
         space: str = DEFAULT_SPACE,
     ) -> None:
-        self.kind, self.size, self.number, self.owner, self.register = kind, size, number, owner, register
+        self.kind, self.size, self.index, self.owner, self.register = kind, size, index, owner, register
         self.donated, self.space = donated, space
         self.offset = 0
 
     def __repr__(self) -> str:
         space = "" if self.space == DEFAULT_SPACE else f" {self.space}"
-        return f"{self.kind.value}{'' if self.number < 0 else self.number}[{self.size}{space}]"
+        return f"{self.kind.value}{'' if self.index < 0 else self.index}[{self.size}{space}]"
 
 
 class Step:
@@ -142,13 +142,13 @@ class Call(Step):
     routine: str
     slots: tuple[Slot, ...]
     written: tuple[Slot, ...]
-    numbers: tuple[int, ...] = ()
+    parameters: tuple[int, ...] = ()
     tiles: int = 0
     host: Callable[..., Any] | None = None
     types: tuple[tuple[Any, ...], ...] = ()  # for the host: (shape, dtype) of each slot
     results: int = 0  # for the host: how many of the last slots are results
     # For the host, if it wants them: the counters of the loops around, whose numbers it gets as `turns`.
-    counters: tuple[Register, ...] | None = None
+    counters: tuple[FrameRegister, ...] | None = None
     label: str = ""
 
     @property
@@ -203,7 +203,7 @@ class SetAddress(Step):
 
     target: Slot
     base: Slot
-    counter: Register
+    counter: FrameRegister
     stride: int
     label: str = "point"
 
@@ -221,7 +221,7 @@ class Count(Step):
     """Write a counter to memory, as an int32."""
 
     target: Slot
-    counter: Register
+    counter: FrameRegister
     label: str = "count"
 
     @property
@@ -233,8 +233,8 @@ class Count(Step):
 class Loop(Step):
     """The body for `counter` from 0 to `count` (a number, or a slot with an int32), or backwards."""
 
-    counter: Register
-    bound: Register
+    counter: FrameRegister
+    bound: FrameRegister
     count: int | Slot
     reverse: bool
     body: list[Step]
@@ -257,10 +257,10 @@ class While(Step):
 
     condition: list[Step]
     predicate: Slot
-    test: Register
+    test: FrameRegister
     body: list[Step]
     token: object
-    counter: Register | None = None
+    counter: FrameRegister | None = None
     label: str = "while"
 
     @property
@@ -274,7 +274,7 @@ class Branch(Step):
 
     index: Slot
     dtype: np.dtype[Any]
-    choice: Register
+    choice: FrameRegister
     branches: list[list[Step]]
     label: str = "branch"
 
@@ -369,12 +369,12 @@ class Program:
 
     def all_steps(self) -> Iterator[Step]:
         """Every step, also those in loops and branches."""
-        yield from walk(self.steps)
+        yield from nested_steps(self.steps)
 
 
-def walk(steps: Sequence[Step]) -> Iterator[Step]:
+def nested_steps(steps: Sequence[Step]) -> Iterator[Step]:
     """Steps in order, each before those that it contains; what is started is contained in its `Start`."""
     for step in steps:
         yield step
         for body in step.bodies:
-            yield from walk(body)
+            yield from nested_steps(body)

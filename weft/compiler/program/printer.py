@@ -14,11 +14,11 @@ from weft.compiler.program.ir import (
     Count,
     Event,
     Fill,
+    FrameRegister,
     Kind,
     Launch,
     Loop,
     Program,
-    Register,
     SetAddress,
     Slot,
     Start,
@@ -58,15 +58,15 @@ class _Printer:
         self.kernels: dict[Kernel, int] = {}
         self.texts: dict[Step, str] = {}
 
-    def name(self, thing: Slot | Register | Event) -> str:
+    def name(self, thing: Slot | FrameRegister | Event) -> str:
         if thing not in self.names:
             if isinstance(thing, Event):
                 name = f"e{sum(isinstance(t, Event) for t in self.names)}"
-            elif isinstance(thing, Register):
-                name = f"{thing.name}{sum(isinstance(t, Register) for t in self.names)}"
+            elif isinstance(thing, FrameRegister):
+                name = f"{thing.name}{sum(isinstance(t, FrameRegister) for t in self.names)}"
             elif thing.kind in _LETTERS:
                 space = "" if thing.space == DEFAULT_SPACE else f"[{thing.space}]"
-                name = f"{_LETTERS[thing.kind]}{thing.number}{space}"
+                name = f"{_LETTERS[thing.kind]}{thing.index}{space}"
             else:
                 letter = "t" if thing.kind is Kind.TEMPORARY else "p"
                 name = f"{letter}{sum(isinstance(t, Slot) and t.kind is thing.kind for t in self.names)}"
@@ -99,7 +99,7 @@ class _Printer:
                 self.line(f"{self.all(writes)} = kernel {number} ({kernel.name}){threads} {self.all(reads)}", depth)
             case Call():
                 reads = [s for s in step.slots if not any(s is w for w in step.written)]
-                numbers = f" {list(step.numbers)}" if step.numbers else ""
+                numbers = f" {list(step.parameters)}" if step.parameters else ""
                 what = f"host {step.label}" if step.routine == "host" else step.routine
                 self.line(f"{self.all(step.written)} = {what}{numbers} {self.all(reads)}", depth)
             case Copy(target, source, size):

@@ -23,11 +23,11 @@ from weft.compiler.program.ir import (
     Count,
     Event,
     Fill,
+    FrameRegister,
     Kind,
     Launch,
     Loop,
     Program,
-    Register,
     SetAddress,
     Slot,
     Start,
@@ -112,8 +112,8 @@ class _Writer:
         number = self._slots.get(slot)
         if number is None:
             number = self._slots[slot] = len(self.table)
-            register = -1 if slot.register is None else slot.register.number
-            row = [slot.kind.value, slot.size, slot.number, slot.offset, register, int(slot.donated), slot.space]
+            register = -1 if slot.register is None else slot.register.index
+            row = [slot.kind.value, slot.size, slot.index, slot.offset, register, int(slot.donated), slot.space]
             self.table.append(row)
         return number
 
@@ -140,26 +140,26 @@ class _Writer:
                 return ["launch", step.label, self.kernel(step.kernel), self.slots(step.slots), step.grain]
             case Call():
                 written = self.slots(step.written)
-                return ["call", step.label, step.routine, self.slots(step.slots), written, step.numbers, step.tiles]
+                return ["call", step.label, step.routine, self.slots(step.slots), written, step.parameters, step.tiles]
             case Copy():
                 return ["copy", step.label, self.slot(step.target), self.slot(step.source), step.size]
             case Fill():
                 return ["fill", step.label, self.slot(step.target)]
             case SetAddress():
-                return ["point", step.label, *self.slots((step.target, step.base)), step.counter.number, step.stride]
+                return ["point", step.label, *self.slots((step.target, step.base)), step.counter.index, step.stride]
             case Count():
-                return ["count", step.label, self.slot(step.target), step.counter.number]
+                return ["count", step.label, self.slot(step.target), step.counter.index]
             case Loop():
                 count = ["slot", self.slot(step.count)] if isinstance(step.count, Slot) else ["number", step.count]
-                registers = (step.counter.number, step.bound.number)
+                registers = (step.counter.index, step.bound.index)
                 return ["loop", step.label, *registers, count, int(step.reverse), self.steps(step.body)]
             case While():
-                counter = -1 if step.counter is None else step.counter.number
-                parts = (self.steps(step.condition), self.slot(step.predicate), step.test.number)
+                counter = -1 if step.counter is None else step.counter.index
+                parts = (self.steps(step.condition), self.slot(step.predicate), step.test.index)
                 return ["repeat", step.label, *parts, self.steps(step.body), counter]
             case Branch():
                 branches = [self.steps(branch) for branch in step.branches]
-                return ["branch", step.label, self.slot(step.index), step.dtype.str, step.choice.number, branches]
+                return ["branch", step.label, self.slot(step.index), step.dtype.str, step.choice.index, branches]
             case Start():
                 return ["start", step.label, self.event(step.event), self.step(step.step)]
             case Wait():
@@ -172,7 +172,7 @@ class _Reader:
     """Makes slots, registers and kernels once each."""
 
     def __init__(self, head: dict[str, Any]) -> None:
-        self._registers: dict[int, Register] = {}
+        self._registers: dict[int, FrameRegister] = {}
         self._events: dict[int, Event] = {}
         self.table = [self._slot(*row) for row in head["slots"]]
         self.kernels = [NamedKernel(symbol, count) for symbol, count in head["kernels"]]
@@ -188,7 +188,7 @@ class _Reader:
             return None
         found = self._registers.get(number)
         if found is None:
-            found = self._registers[number] = Register("stored", number)
+            found = self._registers[number] = FrameRegister("stored", number)
         return found
 
     def slots(self, numbers: Sequence[int]) -> list[Slot]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import InternalError
-from weft.compiler.program.ir import Call, Count, Fill, Register, Slot
+from weft.compiler.program.ir import Call, Count, Fill, FrameRegister, Slot
 from weft.ir.types import TapeType
 from weft.primitives.control.tape import tape_length, tape_new, tape_read, tape_write
 
@@ -71,7 +71,7 @@ def write(builder: Builder, tape: Slot, place: Slot, value: Slot, made: Slot, si
     builder.steps.append(Call("weft_tape_write", slots, (made,), (size,), label="tape_write"))
 
 
-def read_at(builder: Builder, element: TapeType, tape: Slot, counter: Register) -> Slot:
+def read_at(builder: Builder, element: TapeType, tape: Slot, counter: FrameRegister) -> Slot:
     """The entry of a tape at a loop's counter."""
     place, made = builder.temporary(4), builder.temporary(builder.size(element))
     builder.steps.append(Count(place, counter))
@@ -79,7 +79,7 @@ def read_at(builder: Builder, element: TapeType, tape: Slot, counter: Register) 
     return made
 
 
-def write_at(builder: Builder, element: Any, tape: Slot, counter: Register, value: Slot) -> None:
+def write_at(builder: Builder, element: Any, tape: Slot, counter: FrameRegister, value: Slot) -> None:
     """Write the entry of a tape at a loop's counter, in place."""
     place = builder.temporary(4)
     builder.steps.append(Count(place, counter))

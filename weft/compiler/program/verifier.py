@@ -57,13 +57,13 @@ class _Checker:
         self.steps(self.program.steps, written)
         for slot, alias in zip(self.program.results, self.program.aliases, strict=True):
             if alias is None and slot.size and slot not in written:
-                self.fail(f"Result {slot.number} is never written.")
+                self.fail(f"Result {slot.index} is never written.")
             if alias is not None and not self.program.arguments[alias].donated:
-                self.fail(f"Result {slot.number} has the memory of an argument that is not donated.")
+                self.fail(f"Result {slot.index} has the memory of an argument that is not donated.")
             if alias is not None and self.program.arguments[alias].space != slot.space:
-                self.fail(f"Result {slot.number} has the memory of an argument in another memory space.")
+                self.fail(f"Result {slot.index} has the memory of an argument in another memory space.")
             if alias is not None and slot.size and slot in written:
-                self.fail(f"Result {slot.number} is written, but it has the memory of an argument.")
+                self.fail(f"Result {slot.index} is written, but it has the memory of an argument.")
         self.overlaps()
 
     def steps(self, steps: Sequence[Step], written: set[Slot]) -> None:

@@ -26,7 +26,7 @@ CHECK = "Check"
 """The effect of checks."""
 _EFFECTS: frozenset[Any] = frozenset({CHECK})
 # A turn of a loop around a check: what the loop is, and which turn.
-Turn = tuple[str, int]
+Iteration = tuple[str, int]
 
 
 class Made(NamedTuple):
@@ -213,7 +213,7 @@ class trap(Check):
         return []
 
     def eval(self, flag: Any, *operands: Any, **params: Any) -> list[Any]:
-        error = reason(flag, *operands, turns=(), **params)
+        error = reason(flag, *operands, iterations=(), **params)
         if error is not None:
             raise error
         return []
@@ -222,26 +222,26 @@ class trap(Check):
 # ---------------------------------------------------------------------------------------------------------- the errors
 
 
-def reason(flag: Any, *operands: Any, turns: Sequence[Turn], **params: Any) -> Exception | None:
+def reason(flag: Any, *operands: Any, iterations: Sequence[Iteration], **params: Any) -> Exception | None:
     """Why a trap ends the program, or None if it does not."""
     if not flag:
         return None
     if params["kind"] == "any":
         return Found()
     if params["kind"] == "number":
-        return not_finite(int(flag), params["shape"], params["flags"], params["made"], turns)
+        return not_finite(int(flag), params["shape"], params["flags"], params["made"], iterations)
     values = params.pop("recipe")(*operands)
-    return failure(*(np.asarray(a) for a in values), turns=turns, **params)
+    return failure(*(np.asarray(a) for a in values), iterations=iterations, **params)
 
 
-def failure(value: np.ndarray, *active: Any, turns: Sequence[Turn] = (), **params: Any) -> WeftError | None:
+def failure(value: np.ndarray, *active: Any, iterations: Sequence[Iteration] = (), **params: Any) -> WeftError | None:
     """What a check finds in an array, or None."""
     wrong = bad(value, *active, **params)
     if not wrong.any():
         return None
     place = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), value.shape))
     lanes, inner = place[: len(params["lanes"])], place[len(params["lanes"]) :]
-    context_lines = around(list(zip(params["lanes"], lanes, strict=True)), turns)
+    context_lines = around(list(zip(params["lanes"], lanes, strict=True)), iterations)
     own = value.shape[len(lanes) :]
     many = f" at {list(inner)} of {dtypes.name(value.dtype)}{list(own)}" if own else ""
     if params["kind"] == "divisor":
@@ -268,13 +268,13 @@ def failure(value: np.ndarray, *active: Any, turns: Sequence[Turn] = (), **param
 
 
 def not_finite(
-    flag: int, shape: tuple[int, ...], flags: Flags, values: Sequence[Made], turns: Sequence[Turn]
+    flag: int, shape: tuple[int, ...], flags: Flags, values: Sequence[Made], iterations: Sequence[Iteration]
 ) -> WeftError:
     """The error of a nan or an infinity that a flag tells of."""
     number, element = flags.read(flag) if shape else (len(values) - flag, 0)
     value = values[number]
     place = tuple(int(i) for i in np.unravel_index(element, shape)) if shape else ()
-    lines = around(list(zip(value.lanes, place, strict=False)), turns)
+    lines = around(list(zip(value.lanes, place, strict=False)), iterations)
     made = f"in result {value.number} of " + (f"`{value.operation}`" if value.operation else "the program")
     first = f", the first at index {place} of shape {shape}" if shape else ""
     source = value.source or current_source()
@@ -285,9 +285,9 @@ def not_finite(
     )
 
 
-def around(lanes: Sequence[tuple[str | None, int]], turns: Sequence[Turn]) -> list[str]:
-    """Lines that say in which turn of which loop, and for which element of which batch."""
-    lines = [f"in iteration {turn} of {loop}" for loop, turn in turns]
+def around(lanes: Sequence[tuple[str | None, int]], iterations: Sequence[Iteration]) -> list[str]:
+    """Lines that say in which iteration of which loop, and for which element of which batch."""
+    lines = [f"in iteration {iteration} of {loop}" for loop, iteration in iterations]
     for name, lane in lanes:
         mapped = "vmap" if name is None else name if name.startswith("vmap") else f"vmap over {name!r}"
         lines.append(f"in lane {lane} of {mapped}")

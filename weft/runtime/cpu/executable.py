@@ -64,8 +64,8 @@ def _call_host(table: int, numbers: int, registers: int) -> None:
             if step.counters is None:
                 step.host(*arrays[:count], out=arrays[count:])
             else:
-                turns = [ctypes.c_int64.from_address(registers + 8 * c.number).value for c in step.counters]
-                step.host(*arrays[:count], out=arrays[count:], turns=turns)
+                iterations = [ctypes.c_int64.from_address(registers + 8 * c.index).value for c in step.counters]
+                step.host(*arrays[:count], out=arrays[count:], iterations=iterations)
     finally:
         context.trace, context.source = trace, source
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Kernel, NamedKernel
-from weft.compiler.program.assign import place_of
+from weft.compiler.program.assign import address_of
 from weft.compiler.program.ir import (
     TAPE_ROUTINES,
     Branch,
@@ -63,7 +63,7 @@ class Assembly:
         return self.machine.finish()
 
     def place(self, slot: Slot) -> Place:
-        return Place(*place_of(slot, self.program))
+        return Place(*address_of(slot, self.program))
 
     def places(self, slots: Sequence[Slot]) -> list[Place]:
         return [self.place(s) for s in slots]
@@ -92,9 +92,9 @@ class Assembly:
                 m.fill(self.place(target), target.size)
             case SetAddress(target, base, counter, stride):
                 assert target.register is not None
-                m.point(target.register.number, self.place(base), counter.number, stride)
+                m.point(target.register.index, self.place(base), counter.index, stride)
             case Count(target, counter):
-                m.write(self.place(target), counter.number, 4)
+                m.write(self.place(target), counter.index, 4)
             case Loop():
                 self.loop(step)
             case While():
@@ -114,19 +114,19 @@ class Assembly:
             m.call(self.host, places, [self.next_host])
             self.next_host += 1
         elif step.tiles:
-            block = np.array(step.numbers, np.int64)
+            block = np.array(step.parameters, np.int64)
             self.blocks.append(block)
             # The block of numbers is at an address of its own, which a register has from the start.
             register = self.program.registers + len(self.pointers)
             self.pointers.append((register, block))
             m.parallel(_routine(step.routine), step.tiles, 1, [*places, Place(register)])
         elif step.routine in TAPE_ROUTINES:
-            m.call(tape.address(step.routine), places, step.numbers)
+            m.call(tape.address(step.routine), places, step.parameters)
         else:
-            m.call(_routine(step.routine), places, step.numbers)
+            m.call(_routine(step.routine), places, step.parameters)
 
     def loop(self, step: Loop) -> None:
-        m, counter, bound = self.machine, step.counter.number, step.bound.number
+        m, counter, bound = self.machine, step.counter.index, step.bound.index
         top, body, end = m.label(), m.label(), m.label()
         start = counter if step.reverse else bound
         if isinstance(step.count, Slot):
@@ -148,21 +148,21 @@ class Assembly:
         m.here(end)
 
     def while_loop(self, step: While) -> None:
-        m, test = self.machine, step.test.number
+        m, test = self.machine, step.test.index
         if step.counter is not None:
-            m.set(step.counter.number, 0)
+            m.set(step.counter.index, 0)
         top, end = m.here(), m.label()
         self.steps(step.condition)
         m.read(test, self.place(step.predicate), 1)
         m.jump_zero(test, end)
         self.steps(step.body)
         if step.counter is not None:
-            m.add(step.counter.number, 1)
+            m.add(step.counter.index, 1)
         m.jump(top)
         m.here(end)
 
     def branch(self, step: Branch) -> None:
-        m, choice = self.machine, step.choice.number
+        m, choice = self.machine, step.choice.index
         size = step.dtype.itemsize
         m.read(choice, self.place(step.index), -size if step.dtype.kind == "i" else size)
         end = m.label()

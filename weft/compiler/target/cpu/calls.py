@@ -20,7 +20,7 @@ class NativeRoutines:
 
     def call(self, step: Call, addresses: Sequence[int], registers: np.ndarray) -> int:
         """Call the routine of a step on the memory at these addresses; returns its status."""
-        parameters = np.array([*step.numbers, 0], np.int64)
+        parameters = np.array([*step.parameters, 0], np.int64)
         if step.tiles:
             table = np.array([*addresses, parameters.ctypes.data], np.int64)
             _TILES(address(step.routine))(table.ctypes.data, 0, step.tiles)

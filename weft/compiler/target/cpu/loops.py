@@ -20,26 +20,26 @@ from typing import Any, TypeAlias
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
-from weft.compiler.program.assign import place_of
+from weft.compiler.program.assign import address_of
 from weft.compiler.program.frame import CONSTANTS, FIRST_ARGUMENT, first_own
 from weft.compiler.program.ir import (
-    SOME_TURNS,
+    ESTIMATED_ITERATIONS,
     Branch,
     Copy,
     Count,
     Fill,
+    FrameRegister,
     Kind,
     Launch,
     Loop,
     Program,
-    Register,
     SetAddress,
     Slot,
     Start,
     Step,
     Wait,
     While,
-    walk,
+    nested_steps,
 )
 from weft.compiler.target.cpu import kernels, pool
 from weft.compiler.target.cpu.link import Tier
@@ -78,7 +78,7 @@ class Outline:
         self._fixed: set[Place] = set()
         self._registers = 0
         # Registers that the loop itself sets: where they can be read, their operands, else None.
-        self._own: dict[Register, Operand | None] = {}
+        self._own: dict[FrameRegister, Operand | None] = {}
         self.rows = self._steps([step])
         self.locals = self._locals()
 
@@ -151,7 +151,7 @@ class Outline:
             case _:
                 raise _StaysWords
 
-    def _set(self, register: Register, kind: str) -> Operand:
+    def _set(self, register: FrameRegister, kind: str) -> Operand:
         made = self._own[register] = kind, self._registers
         self._registers += 1
         return made
@@ -164,14 +164,14 @@ class Outline:
         return self._outside(place, self.places, place)
 
     def _place(self, slot: Slot) -> Place:
-        return Place(*place_of(slot, self.program))
+        return Place(*address_of(slot, self.program))
 
-    def _counter(self, register: Register) -> Operand:
+    def _counter(self, register: FrameRegister) -> Operand:
         if register in self._own:
             return self._read(register)
-        return self._outside(register, self.counters, register.number)
+        return self._outside(register, self.counters, register.index)
 
-    def _read(self, register: Register) -> Operand:
+    def _read(self, register: FrameRegister) -> Operand:
         operand = self._own[register]
         if operand is None:  # set by a block that is over
             raise _StaysWords
@@ -248,7 +248,7 @@ def worth(step: Step, outline: Outline, target: Target) -> bool:
     if not all(isinstance(kernel, Kernel) for kernel in outline.kernels.values()):
         return False
     sizes = {symbol: _statements(kernel) for symbol, kernel in full(outline.kernels)}
-    launches = [inner for inner in walk([step]) if isinstance(inner, Launch)]
+    launches = [inner for inner in nested_steps([step]) if isinstance(inner, Launch)]
     if sum(sizes[symbol_of(launch.kernel)] for launch in launches) > MOST_STATEMENTS:
         return False
     # Costs of kernels are asked for here only, where programs are compiled.
@@ -273,12 +273,12 @@ def times(rows: Sequence[Row], works: Mapping[str, float]) -> tuple[float, float
                 spent, saved = spent + works[symbol], saved + LAUNCH_COST
             case "loop", _, turns, _, body:
                 within = times(body, works)
-                count = turns if isinstance(turns, int) else SOME_TURNS
+                count = turns if isinstance(turns, int) else ESTIMATED_ITERATIONS
                 spent, saved = spent + count * within[0], saved + count * (within[1] + 3 * STEP_COST)
             case "while", _, condition, _, body:
                 first, second = times(condition, works), times(body, works)
-                spent += SOME_TURNS * (first[0] + second[0])
-                saved += SOME_TURNS * (first[1] + second[1] + 3 * STEP_COST)
+                spent += ESTIMATED_ITERATIONS * (first[0] + second[0])
+                saved += ESTIMATED_ITERATIONS * (first[1] + second[1] + 3 * STEP_COST)
             case "branch", _, _, branches:
                 # As if each were taken as often as the others.
                 parts = [times(branch, works) for branch in branches]
