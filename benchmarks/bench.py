@@ -1,4 +1,4 @@
-"""Making lines: one text jitted by Weft and by JAX, and what NumPy and PyTorch have for the same work."""
+"""Construction of benchmarks: the same source jitted by Weft and by JAX, and equivalents in NumPy and PyTorch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from faces import PEERS, Faces, installed, load
+from libraries import PEERS, Library, installed, load
 from measure import Line
 
 from weft.runtime.cpu import tiers
@@ -16,12 +16,12 @@ Function = Callable[..., Any]
 
 
 class Disagreement(AssertionError):
-    """Two sides of a line do not compute the same."""
+    """Two libraries compute different results."""
 
 
-def finished(f: Faces, call: Callable[[], Any]) -> Callable[[], Any]:
-    """`call` until its result is there, with as little around it as the library needs. Weft's calls are synchronous;
-    JAX works on behind the call's back, and blocking on one array is cheaper than on a tree."""
+def finished(f: Library, call: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that runs `call` and waits for its result, with the least overhead. Weft's calls are
+    synchronous; JAX's are not, and blocking on one array is cheaper than on a tree."""
     if f.top.__name__ == "weft":
         return call
     if hasattr(call(), "block_until_ready"):
@@ -30,13 +30,13 @@ def finished(f: Faces, call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 class Bench:
-    """The libraries of a run. `small` is for tests: tiny arrays, whose times mean nothing."""
+    """The libraries of a run. `small` is for tests: tiny arrays, whose times are meaningless."""
 
     def __init__(self, peers: Sequence[str] = PEERS, small: bool = False) -> None:
         self.peers = tuple(peer for peer in peers if installed(peer))
         self.small = small
         self.weft = load("weft")
-        self.jax: Faces | None = load("jax") if "jax" in self.peers else None
+        self.jax: Library | None = load("jax") if "jax" in self.peers else None
         self.torch: Any = importlib.import_module("torch") if "torch" in self.peers else None
         self.rng = np.random.default_rng(0)
         self.differences: dict[str, tuple[str, ...]] = {}
@@ -50,7 +50,7 @@ class Bench:
     def line(
         self,
         name: str,
-        write: Callable[[Faces], Function],
+        write: Callable[[Library], Function],
         *args: Any,
         at_most: float | None = None,
         repeats: int = 20,
@@ -58,8 +58,9 @@ class Bench:
         torch: Callable[[Any], Function] | None = None,
         differs: tuple[str, ...] = (),
     ) -> Line:
-        """A line of compiled, warm functions. `write` gives Weft's and JAX's; `numpy` takes the arguments as they are,
-        `torch` is a function of the module. Sides in `differs` compute other numbers (random ones, for example)."""
+        """A benchmark of compiled, warm functions. `write` returns the function of Weft and of JAX, `numpy` takes NumPy
+        arrays, `torch` takes the module and returns a function. The results of libraries in `differs` are not compared
+        (random numbers, for example)."""
         sides: dict[str, Callable[[], Any]] = {"weft": self._ours(write, args)}
         if self.jax is not None:
             sides["jax"] = self._theirs(self.jax, write, args)
@@ -70,26 +71,26 @@ class Bench:
         self.differences[name] = differs
         return Line(name, sides, at_most, repeats)
 
-    def _ours(self, write: Callable[[Faces], Function], args: Any) -> Callable[[], Any]:
+    def _ours(self, write: Callable[[Library], Function], args: Any) -> Callable[[], Any]:
         f = self.weft
         function, own = f.top.jit(write(f)), f.top.tree.map(f.np.asarray, args)
-        for _ in range(3):  # Weft replaces its first code by better one when a function is called again
+        for _ in range(3):  # Weft recompiles with optimization when a function is called again
             function(*own)
         tiers.wait()
         return finished(f, lambda: function(*own))
 
-    def _theirs(self, f: Faces, write: Callable[[Faces], Function], args: Any) -> Callable[[], Any]:
+    def _theirs(self, f: Library, write: Callable[[Library], Function], args: Any) -> Callable[[], Any]:
         function, own = f.top.jit(write(f)), f.top.tree.map(f.np.asarray, args)
         return finished(f, lambda: function(*own))
 
     def _by_torch(self, write: Callable[[Any], Function], args: Any) -> Callable[[], Any]:
         own = [self.torch.from_numpy(np.asarray(x)) for x in args]
-        own = [x.long() if x.dtype == self.torch.int32 else x for x in own]  # it indexes by int64
+        own = [x.long() if x.dtype == self.torch.int32 else x for x in own]  # PyTorch indexes by int64
         function = write(self.torch)
         return lambda: function(*own)
 
     def check(self, line: Line) -> None:
-        """All sides give the values that Weft gives, or there is a `Disagreement`."""
+        """Raise `Disagreement` unless all libraries return the values that Weft returns."""
         flat = self.weft.top.tree.leaves
         ours = [np.asarray(leaf) for leaf in flat(line.sides["weft"]())]
         for side, function in line.sides.items():

@@ -1,7 +1,6 @@
-"""What `checks` costs: programs that look things up, compiled without and with checks, in turns in one process.
+"""The overhead of `checks`: programs that gather and scatter, with and without checks, timed alternately.
 
-The aim is 5 % on programs that gather. "Control" is a second program without checks over the first: what the figures
-are worth.
+The goal is 5 % on programs that gather. "Control" is the ratio of two programs without checks, which shows the noise.
 
 python benchmarks/checks.py [--quick] [--nans] [--threads N] [--only WORD ...]
 """
@@ -27,7 +26,7 @@ LARGE, SMALL = 1_000_000, 1000
 
 
 class Program(NamedTuple):
-    """A function to be compiled, and what it is called with."""
+    """A function to compile, and its arguments."""
 
     name: str
     function: Callable[..., Any]
@@ -37,35 +36,35 @@ class Program(NamedTuple):
 def lookups(count: int) -> Iterator[Program]:
     rng = np.random.default_rng(0)
     x = wnp.asarray(rng.normal(size=count).astype(np.float32))
-    places = wnp.asarray(rng.integers(0, count, count).astype(np.int32))
+    indices = wnp.asarray(rng.integers(0, count, count).astype(np.int32))
     rows = wnp.asarray(rng.normal(size=(count // 64, 64)).astype(np.float32))
     some = wnp.asarray(rng.integers(0, rows.shape[0], rows.shape[0]).astype(np.int32))
     columns = wnp.asarray(rng.integers(0, 64, rows.shape).astype(np.int32))
     yield Program("gather rows of 64", lambda x, i: x[i], (rows, some))
-    yield Program("gather scalars", lambda x, i: x[i], (x, places))
-    yield Program("gather scalars, and use them", lambda x, i: wnp.tanh(x[i]) * 2.0, (x, places))
-    yield Program("gather at (i * 7 + 3) % n", lambda x, i: x[(i * 7 + 3) % x.shape[0]], (x, places))
-    yield Program("gather at i + 1, wrapped by where", lambda x, i: x[wnp.where(i + 1 < count, i + 1, 0)], (x, places))
+    yield Program("gather scalars", lambda x, i: x[i], (x, indices))
+    yield Program("gather scalars, and use them", lambda x, i: wnp.tanh(x[i]) * 2.0, (x, indices))
+    yield Program("gather at (i * 7 + 3) % n", lambda x, i: x[(i * 7 + 3) % x.shape[0]], (x, indices))
+    yield Program("gather at i + 1, wrapped by where", lambda x, i: x[wnp.where(i + 1 < count, i + 1, 0)], (x, indices))
     yield Program("gather pairs", lambda x, i, j: x[i, j], (rows, some[:, None], columns))
     yield Program("take_along_axis", lambda x, i: wnp.take_along_axis(x, i, axis=1), (rows, columns))
     yield Program("vmap of gathers", weft.vmap(lambda x, i: x[i]), (rows, columns))
     yield Program("sum of gathered rows", lambda x, i: x[i].sum(), (rows, some))
     hops = 16
-    yield Program("16 gathers after each other", lambda i: lax.fori_loop(0, hops, lambda _, j: i[j], i), (places,))
+    yield Program("16 gathers after each other", lambda i: lax.fori_loop(0, hops, lambda _, j: i[j], i), (indices,))
 
 
 def writes(count: int) -> Iterator[Program]:
     rng = np.random.default_rng(1)
     x = wnp.asarray(rng.normal(size=count).astype(np.float32))
-    places = wnp.asarray(rng.integers(0, count, count).astype(np.int32))
+    indices = wnp.asarray(rng.integers(0, count, count).astype(np.int32))
     rows = wnp.asarray(rng.normal(size=(count // 64, 64)).astype(np.float32))
     some = wnp.asarray(rng.integers(0, rows.shape[0], rows.shape[0]).astype(np.int32))
     groups = wnp.asarray(rng.integers(0, 1000, count).astype(np.int32))
     yield Program("scatter-add of rows of 64", lambda x, i, u: x.at[i].add(u), (rows, some, rows))
-    yield Program("scatter-add of scalars", lambda x, i, u: x.at[i].add(u), (x, places, x))
-    yield Program("scatter-set of scalars", lambda x, i, u: x.at[i].set(u), (x, places, x))
+    yield Program("scatter-add of scalars", lambda x, i, u: x.at[i].add(u), (x, indices, x))
+    yield Program("scatter-set of scalars", lambda x, i, u: x.at[i].set(u), (x, indices, x))
     yield Program(
-        "histogram: 1 added at (i * 7) % 1000", lambda i: wnp.zeros(1000).at[(i * 7) % 1000].add(1.0), (places,)
+        "histogram: 1 added at (i * 7) % 1000", lambda i: wnp.zeros(1000).at[(i * 7) % 1000].add(1.0), (indices,)
     )
     yield Program("segment_sum", lambda x, i: wnp.zeros(1000).at[i].add(x), (x, groups))
     yield Program("gradient of gathered rows", weft.grad(lambda x, i: (x[i] ** 2).sum()), (rows, some))
@@ -80,11 +79,11 @@ def loops(count: int) -> Iterator[Program]:
     starts = wnp.asarray(rng.integers(0, count - 64, count // 100).astype(np.int32))
 
     def recurrent(table: Any, weights: Any, tokens: Any) -> Any:
-        def turn(h: Any, token: Any) -> tuple[Any, Any]:
+        def step(h: Any, token: Any) -> tuple[Any, Any]:
             h = wnp.tanh(h @ weights + table[token])
             return h, h.sum()
 
-        return lax.scan(turn, wnp.zeros((8, 64), "float32"), tokens)
+        return lax.scan(step, wnp.zeros((8, 64), "float32"), tokens)
 
     def windows(x: Any, starts: Any) -> Any:
         return lax.scan(lambda s, i: (s + lax.dynamic_slice(x, (i,), (64,)), None), wnp.zeros(64), starts)[0]
@@ -132,7 +131,7 @@ def models(count: int) -> Iterator[Program]:
     yield Program("train step of a small transformer", step, (params, tokens))
 
 
-def numbers(count: int) -> Iterator[Program]:
+def nan_checks(count: int) -> Iterator[Program]:
     rng = np.random.default_rng(4)
     x = wnp.asarray(rng.normal(size=count).astype(np.float32))
     rows = wnp.asarray(rng.normal(size=(count // 1000, 1000)).astype(np.float32))
@@ -144,7 +143,7 @@ def numbers(count: int) -> Iterator[Program]:
 
 
 def caller(program: Program, checks: bool, nans: bool) -> Callable[[int], float]:
-    """A function that calls the compiled program, which is warm, so many times, and gives the seconds of a call."""
+    """Return a function of a count that calls the warm, compiled program so often and returns the seconds per call."""
     compiled, arguments = weft.jit(lambda *args: program.function(*args)), program.arguments
 
     def seconds(count: int) -> float:
@@ -154,44 +153,44 @@ def caller(program: Program, checks: bool, nans: bool) -> Callable[[int], float]
                 compiled(*arguments)
             return (time.perf_counter() - start) / count
 
-    seconds(3)  # better code replaces the first when a function is called again
+    seconds(3)  # Weft recompiles with optimization when a function is called again
     tiers.wait()
     return seconds
 
 
 def measure(program: Program, budget: float, nans: bool) -> tuple[float, float, float]:
-    """The median time without checks, and the medians of the ratios with checks and of the control to it."""
+    """The median time without checks, and the ratios of the time with checks and of the control to it."""
     setting = (False, True) if nans else (True, False)
     sides = [caller(program, False, False), caller(program, *setting), caller(program, False, False)]
     once = min(sides[0](1) for _ in range(3))
     count = max(1, int(5e-4 / once))
     rounds = max(5, int(budget / (3 * count * once)))
     taken: list[list[float]] = [[], [], []]
-    for turn in range(rounds):
-        for side in ((0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1))[turn % 4]:
+    for i in range(rounds):
+        for side in ((0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1))[i % 4]:
             taken[side].append(sides[side](count))
     plain, checked, control = (statistics.median(t) for t in taken)
     return plain, checked / plain, control / plain
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--quick", action="store_true", help="few repeats")
-    ask.add_argument("--check", action="store_true", help="tiny arrays: does everything run? Times mean nothing")
-    ask.add_argument("--nans", action="store_true", help="debug_nans instead of checks")
-    ask.add_argument("--threads", type=int, help="how many threads work (default: the setting)")
-    ask.add_argument("--only", nargs="+", help="programs with one of these words in their names")
-    given = ask.parse_args()
-    if given.threads:
-        weft.config.update("num_threads", given.threads)
-    count, budget = (SMALL, 0.0) if given.check else (LARGE, QUICK_SECONDS if given.quick else SECONDS)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few repeats")
+    parser.add_argument("--check", action="store_true", help="tiny arrays, to test that everything runs")
+    parser.add_argument("--nans", action="store_true", help="debug_nans instead of checks")
+    parser.add_argument("--threads", type=int, help="number of threads (default: the setting)")
+    parser.add_argument("--only", nargs="+", help="only programs with one of these words in their names")
+    args = parser.parse_args()
+    if args.threads:
+        weft.config.update("num_threads", args.threads)
+    count, budget = (SMALL, 0.0) if args.check else (LARGE, QUICK_SECONDS if args.quick else SECONDS)
     print(f"{'':44s}{'plain':>12s}{'checked':>12s}{'ratio':>8s}{'control':>9s}")
-    for make in (lookups, writes, loops, models, numbers):
+    for make in (lookups, writes, loops, models, nan_checks):
         for program in make(count):
-            if given.only and not any(word in program.name for word in given.only):
+            if args.only and not any(word in program.name for word in args.only):
                 continue
-            plain, ratio, control = measure(program, budget, given.nans)
-            mark = "" if ratio <= AT_MOST or given.check else "  <- above 1.05"
+            plain, ratio, control = measure(program, budget, args.nans)
+            mark = "" if ratio <= AT_MOST or args.check else "  <- above 1.05"
             times = f"{plain * 1e6:>9.1f} us{plain * ratio * 1e6:>9.1f} us"
             print(f"{program.name:44s}{times}{ratio:>8.2f}{control:>9.2f}{mark}", flush=True)
 

@@ -1,10 +1,9 @@
-"""The first call of a function in a fresh process: `python first_call.py LIBRARY CASE LAYERS` prints the seconds,
-and the seconds that processors worked, all threads together.
+"""The first call of a function in a new process: `python first_call.py LIBRARY CASE LAYERS` prints the wall-clock
+seconds and the CPU seconds of all threads.
 
-Before the clock starts the library is imported, the arguments are its arrays, and one unrelated function was compiled,
-so that what a process pays once (devices, LLVM, threads) is not counted. The case "start" does not compile that
-function: its time is the first call of all. The clock runs from the call of a freshly jitted function to its finished
-result.
+Before timing starts the library is imported, the arguments are its arrays, and an unrelated function has been compiled,
+so that one-time costs of a process (devices, LLVM, threads) are not included. The case "start" does not compile that
+function: it measures the first call of the process. The time is from calling a newly jitted function to its result.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Any
 
 import models
 import numpy as np
-from faces import Faces, load
+from libraries import Library, load
 
-CASES: dict[str, Callable[[Faces, int], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
+CASES: dict[str, Callable[[Library, int], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "start": lambda f, layers: (models.fused(f), (np.ones(1000, np.float32),)),
     "fused": lambda f, layers: (models.fused(f), (np.ones(1000, np.float32),)),
     "mlp": lambda f, layers: (f.top.value_and_grad(models.mlp(f)), models.mlp_arguments(layers)),
@@ -29,7 +28,7 @@ CASES: dict[str, Callable[[Faces, int], tuple[Callable[..., Any], tuple[Any, ...
 }
 
 
-def first_call(f: Faces, case: str, layers: int) -> tuple[float, float]:
+def first_call(f: Library, case: str, layers: int) -> tuple[float, float]:
     function, arguments = CASES[case](f, layers)
     arguments = f.top.block_until_ready(f.top.tree.map(f.np.asarray, arguments))
     if case != "start":
@@ -40,12 +39,12 @@ def first_call(f: Faces, case: str, layers: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("library", choices=("weft", "jax"))
-    ask.add_argument("case", choices=CASES)
-    ask.add_argument("layers", type=int, nargs="?", default=1)
-    given = ask.parse_args()
-    print(*first_call(load(given.library), given.case, given.layers))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library", choices=("weft", "jax"))
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("layers", type=int, nargs="?", default=1)
+    args = parser.parse_args()
+    print(*first_call(load(args.library), args.case, args.layers))
 
 
 if __name__ == "__main__":

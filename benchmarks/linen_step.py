@@ -1,6 +1,6 @@
-"""A train step of a small MLP and of a small CNN: Weft's linen and optim beside Flax and Optax on JAX, in one run.
+"""A train step of a small MLP and of a small CNN: Weft's linen and optim against Flax and Optax on JAX, in one run.
 
-For each: tracing the step, its first call, and the calls after.
+For each: tracing the step, its first call, and later calls.
 
 python benchmarks/linen_step.py [--quick]
 """
@@ -38,7 +38,7 @@ SIDES = {"weft": (weft, wnp, weft.optim, weft.linen), "jax": (jax, jnp, optax, f
 
 
 def models(nn: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
-    """The modules and the shapes of their inputs, the same text for both libraries."""
+    """The modules and the shapes of their inputs, the same source for both libraries."""
 
     class MLP(nn.Module):
         @nn.compact
@@ -61,7 +61,7 @@ def models(nn: Any) -> dict[str, tuple[Any, tuple[int, ...]]]:
 
 
 def step_of(lib: Any, xnp: Any, optim: Any, module: Any) -> tuple[Any, Callable[..., Any]]:
-    """Adam, and one step of it on the cross entropy as a function of variables, state and a batch."""
+    """An Adam optimizer, and a training step as a function of variables, state, inputs and labels."""
     optimizer = optim.adam(1e-3)
 
     def step(variables: Any, state: Any, x: Any, labels: Any) -> Any:
@@ -91,16 +91,16 @@ def results_of(name: str, repeats: int) -> list[Result]:
         variables = module.init(lib.random.key(0), x)
         optimizer, step = step_of(lib, xnp, optim, module)
         arguments = (variables, optimizer.init(variables["params"]), x, labels)
-        # A new function each time, so that no cache of traces answers.
-        traces[side] = lambda lib=lib, step=step, given=arguments: lib.make_jaxpr(lambda *a: step(*a))(*given)
+        # A new function each time, so that the trace is not cached.
+        traces[side] = lambda lib=lib, step=step, args=arguments: lib.make_jaxpr(lambda *a: step(*a))(*args)
         run = lib.jit(step)
         start = time.perf_counter()
         lib.block_until_ready(run(*arguments))
         first[side] = Times.of([time.perf_counter() - start])
-        for _ in range(2):  # Weft replaces its first code by better one when a function is called again
+        for _ in range(2):  # Weft recompiles with optimization when a function is called again
             lib.block_until_ready(run(*arguments))
         tiers.wait()
-        calls[side] = lambda lib=lib, run=run, given=arguments: lib.block_until_ready(run(*given))
+        calls[side] = lambda lib=lib, run=run, args=arguments: lib.block_until_ready(run(*args))
     return [
         compare(Line(f"trace, step of {name}", traces, 1.0, max(3, repeats // 5))),
         Result(f"first call, step of {name}", first, 1.0),
@@ -114,11 +114,11 @@ def results(quick: bool) -> Iterator[Result]:
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--quick", action="store_true", help="few repeats")
-    measured = list(results(ask.parse_args().quick))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few repeats")
+    measured = list(results(parser.parse_args().quick))
     print(
-        f"Weft {weft.__version__} beside Flax {flax.__version__} and Optax {optax.__version__} on JAX "
+        f"Weft {weft.__version__} against Flax {flax.__version__} and Optax {optax.__version__} on JAX "
         f"{jax.__version__}, Python {platform.python_version()}, {platform.machine()}\n"
     )
     print(text_table(measured))

@@ -1,4 +1,4 @@
-"""Lines of single operations: maps, folds, moves of data, products and convolutions."""
+"""Benchmarks of single operations: elementwise, reductions, sorting, data movement, matmuls and convolutions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from bench import Bench, Function
-from faces import Faces
+from libraries import Library
 from measure import Line
 from models import DIMENSION_NUMBERS, fused, normalised
 
@@ -65,7 +65,7 @@ def numpy_layer_norm(x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.
     return (x - mean) / np.sqrt(variance + np.float32(1e-5)) * scale + shift
 
 
-def folds(bench: Bench) -> Iterator[Line]:
+def reductions(bench: Bench) -> Iterator[Line]:
     side = bench.size(1024, 32)
     x, square = bench.normal(bench.size(4_000_000, 1000)), bench.normal(side, side)
     yield bench.line("sum, 4M", lambda f: f.np.sum, x, at_most=0.9, numpy=np.sum, torch=lambda t: t.sum)
@@ -157,11 +157,11 @@ def orders(bench: Bench) -> Iterator[Line]:
     )
 
 
-def moves(bench: Bench) -> Iterator[Line]:
+def data_movement(bench: Bench) -> Iterator[Line]:
     height, count, million = bench.size(50_000, 100), bench.size(16_384, 64), bench.size(1_000_000, 1000)
     table, updates = bench.normal(height, 64), bench.normal(count, 64)
     rows = bench.rng.integers(0, height, count).astype(np.int32)
-    flat, places = bench.normal(million), bench.rng.integers(0, million, million).astype(np.int32)
+    flat, indices = bench.normal(million), bench.rng.integers(0, million, million).astype(np.int32)
     yield bench.line(
         "gather rows, 16k x 64",
         lambda f: lambda t, i: t[i],
@@ -175,7 +175,7 @@ def moves(bench: Bench) -> Iterator[Line]:
         "gather scalars, 1M",
         lambda f: lambda t, i: t[i],
         flat,
-        places,
+        indices,
         at_most=1.0,
         numpy=lambda t, i: t[i],
         torch=lambda torch: lambda t, i: t[i],
@@ -201,19 +201,19 @@ def moves(bench: Bench) -> Iterator[Line]:
         "scatter-add scalars, 1M",
         lambda f: lambda t, i: t.at[i].add(t),
         flat,
-        places,
+        indices,
         at_most=1.0,
         repeats=10,
         numpy=lambda t, i: numpy_scatter(t, i, t),
         torch=lambda torch: lambda t, i: t.index_add(0, i, t),
     )
     segments = bench.size(1000, 10)
-    # What jax.ops.segment_sum is.
+    # As in jax.ops.segment_sum.
     yield bench.line(
         "segment sum, 1M into 1000",
         lambda f: lambda x, i: f.np.zeros(segments, f.np.float32).at[i].add(x),
         flat,
-        (places % segments).astype(np.int32),
+        (indices % segments).astype(np.int32),
         at_most=1.0,
         repeats=10,
         numpy=lambda x, i: np.bincount(i, x, segments),
@@ -221,7 +221,7 @@ def moves(bench: Bench) -> Iterator[Line]:
     )
 
 
-def products(bench: Bench) -> Iterator[Line]:
+def matmuls(bench: Bench) -> Iterator[Line]:
     sizes = (
         (16, 0.25, 20),
         (32, 0.25, 20),
@@ -248,10 +248,10 @@ def products(bench: Bench) -> Iterator[Line]:
     )
     side = bench.size(1024, 32)
 
-    def short(f: Faces) -> Function:
+    def short(f: Library) -> Function:
         return lambda a, b: f.np.matmul(a.astype(f.np.bfloat16), b.astype(f.np.bfloat16))
 
-    # Operands are rounded inside, which is a thousandth of the work: NumPy has no bfloat16 to start from.
+    # Operands are converted inside, a thousandth of the work, since NumPy has no bfloat16.
     yield bench.line(
         "matmul, 1024, bfloat16", short, bench.normal(side, side), bench.normal(side, side), at_most=1.1, repeats=6
     )
@@ -260,16 +260,16 @@ def products(bench: Bench) -> Iterator[Line]:
 def convolutions(bench: Bench) -> Iterator[Line]:
     batch, side, channels = bench.size(32, 2), bench.size(32, 8), bench.size(64, 4)
     image, kernel = bench.normal(batch, side, side, channels), bench.normal(3, 3, channels, channels)
-    cotangent, depth_kernel = bench.normal(batch, side, side, channels), bench.normal(3, 3, 1, channels)
+    cotangent, depthwise_kernel = bench.normal(batch, side, side, channels), bench.normal(3, 3, 1, channels)
 
-    def convolve(f: Faces, groups: int = 1) -> Function:
+    def convolve(f: Library, groups: int = 1) -> Function:
         return lambda x, w: f.lax.conv_general_dilated(
             x, w, (1, 1), "SAME", dimension_numbers=DIMENSION_NUMBERS, feature_group_count=groups
         )
 
-    def gradient(f: Faces, number: int) -> Function:
-        # The convolution is linear in each operand, so that its own value is not needed and not computed.
-        return lambda x, w, c: f.top.grad(lambda x, w: (convolve(f)(x, w) * c).sum(), number)(x, w)
+    def gradient(f: Library, argnum: int) -> Function:
+        # The convolution is linear in each operand, so its value is not needed and not computed.
+        return lambda x, w, c: f.top.grad(lambda x, w: (convolve(f)(x, w) * c).sum(), argnum)(x, w)
 
     def by_torch(t: Any, groups: int = 1) -> Function:
         def run(x: Any, w: Any) -> Any:
@@ -278,32 +278,32 @@ def convolutions(bench: Bench) -> Iterator[Line]:
 
         return run
 
-    def torch_gradient(t: Any, number: int) -> Function:
+    def torch_gradient(t: Any, argnum: int) -> Function:
         def run(x: Any, w: Any, c: Any) -> Any:
             x, w, c = x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), c.permute(0, 3, 1, 2)
-            if number:
+            if argnum:
                 return t.nn.grad.conv2d_weight(x, w.shape, c, padding=1).permute(2, 3, 1, 0)
             return t.nn.grad.conv2d_input(x.shape, w, c, padding=1).permute(0, 2, 3, 1)
 
         return run
 
     yield bench.line("convolution", convolve, image, kernel, at_most=0.8, repeats=6, torch=by_torch)
-    for name, number, bound in (("input", 0, 0.8), ("weights", 1, 0.3)):
+    for name, argnum, bound in (("input", 0, 0.8), ("weights", 1, 0.3)):
         yield bench.line(
             f"convolution, gradient of {name}",
-            lambda f, number=number: gradient(f, number),
+            lambda f, argnum=argnum: gradient(f, argnum),
             image,
             kernel,
             cotangent,
             at_most=bound,
             repeats=6,
-            torch=lambda t, number=number: torch_gradient(t, number),
+            torch=lambda t, argnum=argnum: torch_gradient(t, argnum),
         )
     yield bench.line(
         "convolution, depthwise",
         lambda f: convolve(f, channels),
         image,
-        depth_kernel,
+        depthwise_kernel,
         at_most=0.1,
         repeats=6,
         torch=lambda t: by_torch(t, channels),

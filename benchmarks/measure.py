@@ -1,4 +1,4 @@
-"""Timing libraries beside each other in one process, interleaved, so that noise of the machine hits all of them."""
+"""Interleaved timing of several libraries in one process, so that noise of the machine affects all of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# A line may be this much slower than NumPy before it is marked, whatever its bound against JAX is.
+# A benchmark that takes longer than this times NumPy's time is marked, whatever its bound against JAX is.
 NUMPY_BOUND = 1.2
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table: the same work by each library, and the ratio to JAX we aim for (None: shown only)."""
+    """One line of the table: the same work in each library, and an upper bound of the ratio to JAX (or None)."""
 
     name: str
     sides: Mapping[str, Callable[[], object]]
@@ -24,9 +24,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one side of a line: the median, which ratios are made of, the best, and the least time that processors
-    worked for it, all threads together. The last says on a busy machine what the others cannot; it was not measured
-    where it is None."""
+    """Seconds of one library: the median, which ratios use, the best, and the least CPU time of all threads, which is
+    meaningful on a busy machine too (None: not measured)."""
 
     median: float
     best: float
@@ -45,13 +44,13 @@ class Result:
     group: str = field(default="", kw_only=True)
 
     def ratio(self, peer: str = "jax") -> float | None:
-        """Weft's time over a peer's, or None where one of the two was not measured."""
+        """Weft's time over a peer's, or None if one of the two was not measured."""
         if peer not in self.times or "weft" not in self.times:
             return None
         return self.times["weft"].median / self.times[peer].median
 
     def work_ratio(self, peer: str = "jax") -> float | None:
-        """The same of the time that processors worked."""
+        """The same ratio of CPU times."""
         ours, theirs = (self.times[side].work if side in self.times else None for side in ("weft", peer))
         return None if ours is None or not theirs else ours / theirs
 
@@ -62,7 +61,7 @@ class Result:
 
     @property
     def marks(self) -> list[str]:
-        """What is not as it should be with this line, in words."""
+        """What is wrong with this result, as text."""
         found = ["falls short"] if self.falls_short else []
         numpy = self.ratio("numpy")
         if numpy is not None and numpy > NUMPY_BOUND:
@@ -83,7 +82,7 @@ class Result:
 
 
 def seconds(function: Callable[[], object]) -> tuple[float, float]:
-    """Time and work of one call, repeated within the clock's resolution when it is very short."""
+    """Wall-clock and CPU time of one call; a very short one is repeated and averaged."""
     start, worked = time.perf_counter(), time.process_time()
     function()
     once, work = time.perf_counter() - start, time.process_time() - worked
@@ -96,13 +95,13 @@ def seconds(function: Callable[[], object]) -> tuple[float, float]:
     return (time.perf_counter() - start) / count, (time.process_time() - worked) / count
 
 
-# How long a rest is at a time, which part of it may be work, and how many there are at most.
+# The length of one pause, the fraction of it that may be CPU time, and the largest number of pauses.
 REST, AT_WORK, MOST_RESTS = 2e-3, 0.2, 50
 
 
 def rest() -> None:
-    """Wait until no thread of this process is at work. Threads of a side that has just run look for more of it, those
-    of NumPy's library for tens of milliseconds, and would take a core from the side that runs next."""
+    """Wait until all threads of this process are idle. Threads of a library that has just run spin, those of NumPy's
+    BLAS for tens of milliseconds, and would take a core from the library that runs next."""
     for _ in range(MOST_RESTS):
         worked = time.process_time()
         time.sleep(REST)
@@ -111,8 +110,8 @@ def rest() -> None:
 
 
 def compare(line: Line, repeats: int | None = None) -> Result:
-    """Times over interleaved repeats, after one warm-up of each side. Before each sample all threads come to rest, and
-    then those of the side are woken by a call that is not counted. Each turn starts with another side."""
+    """Times over interleaved repeats, after a warm-up of each library. Before each sample all threads are idle, and an
+    untimed call wakes those of the library. Each round starts with another library."""
     for side in line.sides.values():
         side()
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in line.sides}

@@ -1,7 +1,7 @@
-"""Models that lines and measurements of first calls share: a loss over Weft's or JAX's faces, and NumPy parameters.
+"""Models used by several benchmarks: a loss written for Weft and JAX, and NumPy parameters.
 
-Each model has a function of the faces that gives the loss, and one that makes its arguments; the first of these are the
-parameters, a tree of float32 arrays.
+Each model has a function that takes a library and returns the loss, and one that returns its arguments; the first
+argument is the parameters, a tree of float32 arrays.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from faces import Faces
+from libraries import Library
 
 Function = Callable[..., Any]
 CONVOLUTIONS = ((3, 96, 1), (3, 96, 1), (3, 96, 2), (3, 192, 1), (3, 192, 1), (3, 192, 2), (3, 192, 1), (1, 192, 1))
@@ -25,12 +25,12 @@ def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> np.ndar
     return (rng.normal(size=shape) * scale).astype(np.float32)
 
 
-def fused(f: Faces) -> Function:
-    """A small function that becomes one kernel."""
+def fused(f: Library) -> Function:
+    """A small function that is compiled to one kernel."""
     return lambda x: f.np.tanh(x) * f.np.exp(-x * x) + f.np.sin(x)
 
 
-def mlp(f: Faces) -> Function:
+def mlp(f: Library) -> Function:
     def loss(params: Any, x: Any, y: Any) -> Any:
         for weights, bias in params:
             x = f.np.tanh(x @ weights + bias)
@@ -45,19 +45,19 @@ def mlp_arguments(layers: int = 12, width: int = 64, batch: int = 32) -> tuple[A
     return params, normal(rng, batch, width), normal(rng, batch, width)
 
 
-def normalised(f: Faces, x: Any, scale: Any, shift: Any) -> Any:
+def normalised(f: Library, x: Any, scale: Any, shift: Any) -> Any:
     mean = x.mean(-1, keepdims=True)
     variance = ((x - mean) ** 2).mean(-1, keepdims=True)
     return (x - mean) * f.lax.rsqrt(variance + 1e-5) * scale + shift
 
 
-def cross_entropy(f: Faces, logits: Any, labels: Any) -> Any:
+def cross_entropy(f: Library, logits: Any, labels: Any) -> Any:
     chosen = f.np.take_along_axis(f.nn.log_softmax(logits), labels[..., None], -1)
     return -chosen.mean()
 
 
-def transformer(f: Faces, heads: int = 4) -> Function:
-    """A causal transformer whose layers are a plain Python loop, so that a compiler sees all of them."""
+def transformer(f: Library, heads: int = 4) -> Function:
+    """A causal transformer whose layers are unrolled in a Python loop."""
 
     def attention(p: Any, x: Any) -> Any:
         batch, length, width = x.shape
@@ -80,7 +80,7 @@ def transformer(f: Faces, heads: int = 4) -> Function:
 
 
 def transformer_arguments(
-    layers: int, width: int = 64, batch: int = 2, length: int = 32, words: int = 128
+    layers: int, width: int = 64, batch: int = 2, length: int = 32, vocabulary: int = 128
 ) -> tuple[Any, ...]:
     rng = generator()
     scale = width**-0.5
@@ -96,18 +96,18 @@ def transformer_arguments(
             **{name: normal(rng, width, scale=0.1) for name in ("shift1", "shift2")},
         }
 
-    params = {"embedding": normal(rng, words, width, scale=scale), "layers": [layer() for _ in range(layers)]}
-    tokens = rng.integers(0, words, (batch, length + 1)).astype(np.int32)
+    params = {"embedding": normal(rng, vocabulary, width, scale=scale), "layers": [layer() for _ in range(layers)]}
+    tokens = rng.integers(0, vocabulary, (batch, length + 1)).astype(np.int32)
     return params, tokens[:, :-1], tokens[:, 1:]
 
 
-def all_convolutions(f: Faces) -> Function:
+def all_convolutions(f: Library) -> Function:
     """The net of "Striving for Simplicity" for CIFAR-10: only convolutions, and a mean over space at the end."""
 
     def loss(params: Any, x: Any, labels: Any) -> Any:
         strides = [stride for _, _, stride in CONVOLUTIONS] + [1]
-        for number, ((weights, bias), stride) in enumerate(zip(params, strides, strict=True)):
-            x = f.nn.relu(x) if number else x
+        for i, ((weights, bias), stride) in enumerate(zip(params, strides, strict=True)):
+            x = f.nn.relu(x) if i else x
             x = f.lax.conv_general_dilated(x, weights, (stride, stride), "SAME", dimension_numbers=DIMENSION_NUMBERS)
             x = x + bias
         return cross_entropy(f, x.mean((1, 2)), labels)
@@ -126,7 +126,7 @@ def all_convolutions_arguments(batch: int = 32, size: int = 32, narrower: int = 
     return params, normal(rng, batch, size, size, 3), rng.integers(0, 10, batch).astype(np.int32)
 
 
-def lstm(f: Faces) -> Function:
+def lstm(f: Library) -> Function:
     """One LSTM over a sequence by scan, and the squared error of its last output."""
 
     def loss(params: Any, xs: Any, y: Any) -> Any:
@@ -154,7 +154,7 @@ def lstm_arguments(length: int = 50, batch: int = 16, inputs: int = 32, units: i
     return params, normal(rng, length, batch, inputs), normal(rng, batch, inputs)
 
 
-def train_step(f: Faces, loss: Function) -> Function:
+def train_step(f: Library, loss: Function) -> Function:
     """One step of gradient descent: the loss and the new parameters."""
 
     def step(params: Any, *batch: Any) -> Any:

@@ -1,12 +1,12 @@
-"""Truncated Newton-CG on one thread: Weft and JAX with one text, beside the same algorithm in Python over NumPy.
+"""Truncated Newton-CG on one thread: Weft and JAX with the same source, and the same algorithm in NumPy.
 
 python benchmarks/newton_cg.py
 
-A fit is one jitted program: Newton's steps are a `while_loop`, conjugate gradients a `while_loop` inside, the product
-of the Hessian with a vector is a `jvp` of a `grad`, and the line search halves. Python's side is the same
-algorithm with derivatives written by hand. Numbers are float64. Each side runs in processes of its own, pinned to one
-core; rounds of processes are interleaved. Seconds are those that the processor worked: on one core they are the time of
-a quiet machine, also when it is not quiet. All sides must find the same minimum, or there is an error.
+A fit is one jitted function: Newton's method is a `while_loop`, conjugate gradients a `while_loop` inside, a
+Hessian-vector product is a `jvp` of a `grad`, and the line search halves the step. The NumPy version is the same
+algorithm with hand-written derivatives. All use float64. Each library runs in separate processes, pinned to one
+core; rounds of processes are interleaved. Seconds are CPU time: on one core that is the wall-clock time of an idle
+machine. It is an error if the libraries do not find the same minimum.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from faces import PEERS, Faces, installed, load
+from libraries import PEERS, Library, installed, load
 from newton_problems import Problem, problems
 from report import newton_table
 
 Function = Callable[..., Any]
-STEPS, TURNS, HALVINGS = 50, 200, 30
+MAX_STEPS, MAX_ITERATIONS, MAX_HALVINGS = 50, 200, 30
 TOLERANCE = 1e-7
 DECREASE = 1e-4
 ONE_THREAD = {
@@ -41,8 +41,9 @@ ONE_THREAD = {
 }
 
 
-def minimise(f: Faces, loss: Function) -> Function:
-    """The fit as a function of (start, *data) that can be jitted; gives x, the value, and steps and turns taken."""
+def minimise(f: Library, loss: Function) -> Function:
+    """The fit as a function of (start, *data) that can be jitted. It returns x, the loss, and the numbers of Newton
+    steps and CG iterations."""
     xnp, lax = f.np, f.lax
 
     def fit(start: Any, *data: Any) -> Any:
@@ -51,81 +52,84 @@ def minimise(f: Faces, loss: Function) -> Function:
 
         gradient = f.top.grad(value)
 
-        def direction(x: Any, slope: Any) -> Any:
-            """Newton's equation by conjugate gradients, the more exactly the nearer the minimum is."""
-            size = xnp.sqrt(xnp.dot(slope, slope))
-            enough = xnp.minimum(0.5, xnp.sqrt(size)) * size
+        def newton_direction(x: Any, g: Any) -> Any:
+            """Solve Newton's equation by conjugate gradients, more accurately near the minimum."""
+            size = xnp.sqrt(xnp.dot(g, g))
+            tolerance = xnp.minimum(0.5, xnp.sqrt(size)) * size
 
-            def going(state: Any) -> Any:
-                _, rest, _, turns, bent = state
-                return (xnp.dot(rest, rest) > enough * enough) & (turns < TURNS) & ~bent
+            def not_converged(state: Any) -> Any:
+                _, residual, _, iterations, concave = state
+                inexact = xnp.dot(residual, residual) > tolerance * tolerance
+                return inexact & (iterations < MAX_ITERATIONS) & ~concave
 
-            def turn(state: Any) -> Any:
-                found, rest, way, turns, _ = state
-                curved = f.top.jvp(gradient, (x,), (way,))[1]
-                curvature, squares = xnp.dot(way, curved), xnp.dot(rest, rest)
-                bent = curvature <= 0  # not convex here: keep what there is, and at first the steepest descent
-                length = xnp.where(bent, xnp.where(turns == 0, 1.0, 0.0), squares / curvature)
-                found, rest = found + length * way, rest + length * curved
-                return found, rest, -rest + xnp.dot(rest, rest) / squares * way, turns + 1, bent
+            def iterate(state: Any) -> Any:
+                solution, residual, direction, iterations, _ = state
+                hessian_vector = f.top.jvp(gradient, (x,), (direction,))[1]
+                curvature, squares = xnp.dot(direction, hessian_vector), xnp.dot(residual, residual)
+                concave = curvature <= 0  # not convex: stop; in the first iteration use steepest descent
+                length = xnp.where(concave, xnp.where(iterations == 0, 1.0, 0.0), squares / curvature)
+                solution, residual = solution + length * direction, residual + length * hessian_vector
+                direction = -residual + xnp.dot(residual, residual) / squares * direction
+                return solution, residual, direction, iterations + 1, concave
 
-            return lax.while_loop(going, turn, (xnp.zeros_like(x), slope, -slope, 0, False))
+            return lax.while_loop(not_converged, iterate, (xnp.zeros_like(x), g, -g, 0, False))
 
-        def searched(x: Any, now: Any, way: Any, descent: Any) -> Any:
+        def line_search(x: Any, current: Any, direction: Any, descent: Any) -> Any:
             def worse(state: Any) -> Any:
-                length, then, halvings = state
-                return (then > now + DECREASE * length * descent) & (halvings < HALVINGS)
+                length, candidate, halvings = state
+                return (candidate > current + DECREASE * length * descent) & (halvings < MAX_HALVINGS)
 
             def halve(state: Any) -> Any:
                 length, _, halvings = state
-                return length / 2, value(x + length / 2 * way), halvings + 1
+                return length / 2, value(x + length / 2 * direction), halvings + 1
 
-            length, then, _ = lax.while_loop(worse, halve, (xnp.asarray(1.0), value(x + way), 0))
-            return x + length * way, then
+            length, candidate, _ = lax.while_loop(worse, halve, (xnp.asarray(1.0), value(x + direction), 0))
+            return x + length * direction, candidate
 
-        def going(state: Any) -> Any:
-            _, _, slope, steps, _ = state
-            return (xnp.dot(slope, slope) > TOLERANCE**2) & (steps < STEPS)
+        def not_converged(state: Any) -> Any:
+            _, _, g, steps, _ = state
+            return (xnp.dot(g, g) > TOLERANCE**2) & (steps < MAX_STEPS)
 
         def step(state: Any) -> Any:
-            x, now, slope, steps, turns = state
-            way, _, _, more, _ = direction(x, slope)
-            x, now = searched(x, now, way, xnp.dot(slope, way))
-            return x, now, gradient(x), steps + 1, turns + more
+            x, current, g, steps, iterations = state
+            direction, _, _, more, _ = newton_direction(x, g)
+            x, current = line_search(x, current, direction, xnp.dot(g, direction))
+            return x, current, gradient(x), steps + 1, iterations + more
 
-        x, now, _, steps, turns = lax.while_loop(going, step, (start, value(start), gradient(start), 0, 0))
-        return x, now, steps, turns
+        initial = (start, value(start), gradient(start), 0, 0)
+        x, current, _, steps, iterations = lax.while_loop(not_converged, step, initial)
+        return x, current, steps, iterations
 
     return fit
 
 
 def minimise_in_python(problem: Problem) -> tuple[np.ndarray, float, int, int]:
-    """The same, line by line, in Python over NumPy."""
+    """The same algorithm in NumPy."""
     x, data = problem.start, problem.data
-    now, slope = problem.value(x, *data), problem.gradient(x, *data)
+    current, g = problem.value(x, *data), problem.gradient(x, *data)
     steps = total = 0
-    while np.dot(slope, slope) > TOLERANCE**2 and steps < STEPS:
-        size = np.sqrt(np.dot(slope, slope))
-        enough = min(0.5, np.sqrt(size)) * size
-        found, rest, way, turns, bent = np.zeros_like(x), slope, -slope, 0, False
-        while np.dot(rest, rest) > enough * enough and turns < TURNS and not bent:
-            curved = problem.product(x, way, *data)
-            curvature, squares = np.dot(way, curved), np.dot(rest, rest)
-            bent = curvature <= 0
-            length = (1.0 if turns == 0 else 0.0) if bent else squares / curvature
-            found, rest = found + length * way, rest + length * curved
-            way = -rest + np.dot(rest, rest) / squares * way
-            turns += 1
-        descent = np.dot(slope, found)
+    while np.dot(g, g) > TOLERANCE**2 and steps < MAX_STEPS:
+        size = np.sqrt(np.dot(g, g))
+        tolerance = min(0.5, np.sqrt(size)) * size
+        solution, residual, direction, iterations, concave = np.zeros_like(x), g, -g, 0, False
+        while np.dot(residual, residual) > tolerance * tolerance and iterations < MAX_ITERATIONS and not concave:
+            hessian_vector = problem.hessian_vector_product(x, direction, *data)
+            curvature, squares = np.dot(direction, hessian_vector), np.dot(residual, residual)
+            concave = curvature <= 0
+            length = (1.0 if iterations == 0 else 0.0) if concave else squares / curvature
+            solution, residual = solution + length * direction, residual + length * hessian_vector
+            direction = -residual + np.dot(residual, residual) / squares * direction
+            iterations += 1
+        descent = np.dot(g, solution)
         length, halvings = 1.0, 0
-        then = problem.value(x + found, *data)
-        while then > now + DECREASE * length * descent and halvings < HALVINGS:
+        candidate = problem.value(x + solution, *data)
+        while candidate > current + DECREASE * length * descent and halvings < MAX_HALVINGS:
             length, halvings = length / 2, halvings + 1
-            then = problem.value(x + length * found, *data)
-        x, now = x + length * found, then
-        slope = problem.gradient(x, *data)
-        steps, total = steps + 1, total + turns
-    return x, now, steps, total
+            candidate = problem.value(x + length * solution, *data)
+        x, current = x + length * solution, candidate
+        g = problem.gradient(x, *data)
+        steps, total = steps + 1, total + iterations
+    return x, current, steps, total
 
 
 def prepared(side: str, problem: Problem) -> Callable[[], Any]:
@@ -143,10 +147,10 @@ def prepared(side: str, problem: Problem) -> Callable[[], Any]:
     return lambda: f.top.block_until_ready(fit(*own))
 
 
-def timed(side: str, number: int, small: bool, seconds: float) -> dict[str, Any]:
-    """One side of one fit, run again and again for about `seconds`."""
-    run = prepared(side, problems(small)[number])
-    x, value, steps, turns = run()
+def timed(side: str, index: int, small: bool, seconds: float) -> dict[str, Any]:
+    """Run one fit in one library repeatedly for about `seconds`."""
+    run = prepared(side, problems(small)[index])
+    x, value, steps, iterations = run()
     samples: list[float] = []
     while not samples or sum(samples) < seconds:
         start = time.process_time()
@@ -157,61 +161,61 @@ def timed(side: str, number: int, small: bool, seconds: float) -> dict[str, Any]
         "x": np.asarray(x).tolist(),
         "value": float(value),
         "steps": int(steps),
-        "turns": int(turns),
+        "iterations": int(iterations),
     }
 
 
 def fits(peers: Sequence[str], quick: bool, small: bool) -> list[dict[str, Any]]:
-    """A row for each fit: seconds of each side, and what it found."""
+    """A row for each fit: the seconds of each library and its results."""
     core = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     sides = [side for side in ("numpy", "jax", "weft") if side == "weft" or side in peers]
     rows = []
-    for number, problem in enumerate(problems(small)):
+    for index, problem in enumerate(problems(small)):
         rounds: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
         for _ in range(1 if quick else 3):
             for side in sides:
-                command = [sys.executable, str(pathlib.Path(__file__).resolve()), "--side", side, "--fit", str(number)]
+                command = [sys.executable, str(pathlib.Path(__file__).resolve()), "--side", side, "--fit", str(index)]
                 command += ["--core", str(core)] if core is not None else []
                 command += ["--small"] if small else []
                 done = subprocess.run(command, env=os.environ | ONE_THREAD, capture_output=True, text=True, check=False)
                 if done.returncode:
                     raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
                 rounds[side].append(json.loads(done.stdout))
-        found = {side: taken[-1] for side, taken in rounds.items()}
+        results = {side: taken[-1] for side, taken in rounds.items()}
         for side in sides:
-            if not np.allclose(found[side]["x"], found["weft"]["x"], 1e-4, 1e-4):
-                raise AssertionError(f"{problem.name}: {side} and weft do not find the same minimum: {found}")
+            if not np.allclose(results[side]["x"], results["weft"]["x"], 1e-4, 1e-4):
+                raise AssertionError(f"{problem.name}: {side} and weft do not find the same minimum: {results}")
         rows.append(
             {
                 "name": problem.name,
-                "paper": problem.paper,
+                "paper": problem.paper_speedup,
                 "seconds": {side: statistics.median(t["seconds"] for t in taken) for side, taken in rounds.items()},
-                **{key: {side: found[side][key] for side in sides} for key in ("value", "steps", "turns")},
+                **{key: {side: results[side][key] for side in sides} for key in ("value", "steps", "iterations")},
             }
         )
     return rows
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--quick", action="store_true", help="one round of processes")
-    ask.add_argument("--small", action="store_true", help="tiny problems, whose times mean nothing")
-    ask.add_argument("--json", type=pathlib.Path, help="write the rows to this file")
-    ask.add_argument("--side", choices=("numpy", "jax", "weft"), help="time one side of one fit in this process")
-    ask.add_argument("--fit", type=int, default=0)
-    ask.add_argument("--core", type=int)
-    given = ask.parse_args()
-    if given.side:
-        if given.core is not None:
-            os.sched_setaffinity(0, {given.core})
-        print(json.dumps(timed(given.side, given.fit, given.small, 0.0 if given.small else 1.0)))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round of processes")
+    parser.add_argument("--small", action="store_true", help="tiny problems, for tests")
+    parser.add_argument("--json", type=pathlib.Path, help="write the rows to this file")
+    parser.add_argument("--side", choices=("numpy", "jax", "weft"), help="time one fit in one library in this process")
+    parser.add_argument("--fit", type=int, default=0)
+    parser.add_argument("--core", type=int)
+    args = parser.parse_args()
+    if args.side:
+        if args.core is not None:
+            os.sched_setaffinity(0, {args.core})
+        print(json.dumps(timed(args.side, args.fit, args.small, 0.0 if args.small else 1.0)))
         return
-    rows = fits([peer for peer in PEERS if installed(peer)], given.quick or given.small, given.small)
+    rows = fits([peer for peer in PEERS if installed(peer)], args.quick or args.small, args.small)
     print(newton_table(rows, page=False))
     for row in rows:
-        print(f"{row['name']}: steps {row['steps']}, turns {row['turns']}, value {row['value']}")
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+        print(f"{row['name']}: steps {row['steps']}, iterations {row['iterations']}, value {row['value']}")
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The three fits of newton_cg.py: each loss over Weft's or JAX's faces, and by hand in NumPy with its derivatives.
+"""The three fits of newton_cg.py: each loss for Weft and JAX, and in NumPy with hand-written derivatives.
 
-A problem is a start, its data, the loss as a function of (faces) -> (x, *data), and what a Python program that knows
-its own derivatives has: value, gradient, and the product of the Hessian with a vector.
+A problem has a start, its data, a function that takes a library and returns the loss, a function of (x, *data), and for
+NumPy the loss, its gradient and its Hessian-vector product.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from faces import Faces
+from libraries import Library
 
 Function = Callable[..., Any]
 
 
 class Problem(NamedTuple):
     name: str
-    paper: int  # how many times quicker than Python the paper found its compiled fit
+    paper_speedup: int  # speedup of the compiled fit over Python in the paper on JAX
     start: np.ndarray
     data: tuple[np.ndarray, ...]
-    loss: Callable[[Faces], Function]
+    loss: Callable[[Library], Function]
     value: Function
     gradient: Function
-    product: Function
+    hessian_vector_product: Function
 
 
 def quadratic(size: int) -> Problem:
-    """x A x / 2 - b x with a condition of 1000."""
+    """x A x / 2 - b x with condition number 1000."""
     rng = np.random.default_rng(0)
     basis, _ = np.linalg.qr(rng.normal(size=(size, size)))
     matrix, vector = basis * np.logspace(-1, 2, size) @ basis.T, rng.normal(size=size)
@@ -50,14 +50,14 @@ def logistic(rows: int, columns: int) -> Problem:
     labels = np.where(rng.uniform(size=rows) < 1 / (1 + np.exp(-inputs @ rng.normal(size=columns))), 1.0, -1.0)
     penalty = 1e-4
 
-    def loss(f: Faces) -> Function:
+    def loss(f: Library) -> Function:
         return lambda w, x, y: f.np.mean(f.np.logaddexp(0.0, -y * (x @ w))) + 0.5 * penalty * f.np.dot(w, w)
 
-    def slope(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def sigmoid(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(y * (x @ w)))
 
-    def product(w: np.ndarray, v: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        s = slope(w, x, y)
+    def hessian_vector_product(w: np.ndarray, v: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        s = sigmoid(w, x, y)
         return x.T @ (s * (1 - s) * (x @ v)) / rows + penalty * v
 
     return Problem(
@@ -67,82 +67,83 @@ def logistic(rows: int, columns: int) -> Problem:
         (inputs, labels),
         loss,
         lambda w, x, y: np.mean(np.logaddexp(0.0, -y * (x @ w))) + 0.5 * penalty * np.dot(w, w),
-        lambda w, x, y: x.T @ (-y * slope(w, x, y)) / rows + penalty * w,
-        product,
+        lambda w, x, y: x.T @ (-y * sigmoid(w, x, y)) / rows + penalty * w,
+        hessian_vector_product,
     )
 
 
 def hidden_markov(states: int, symbols: int, length: int) -> Problem:
-    """Minus the log likelihood of a sequence for each of its symbols, with a penalty on the logits."""
+    """The negative log likelihood of a sequence, per symbol, with a penalty on the logits."""
     rng = np.random.default_rng(2)
     penalty = 1e-2
     ends = (states, states + states * states)
     unknowns = ends[1] + states * symbols
 
     def split(x: Any) -> tuple[Any, Any, Any]:
-        first, moves, shown = x[: ends[0]], x[ends[0] : ends[1]], x[ends[1] :]
-        return first, moves.reshape(states, states), shown.reshape(states, symbols)
+        initial, transitions, emissions = x[: ends[0]], x[ends[0] : ends[1]], x[ends[1] :]
+        return initial, transitions.reshape(states, states), emissions.reshape(states, symbols)
 
     truth = split(rng.normal(size=unknowns) * 2)
-    chances = [np.exp(t - t.max(-1, keepdims=True)) for t in truth]
-    chances = [c / c.sum(-1, keepdims=True) for c in chances]
-    state, seen = rng.choice(states, p=chances[0]), []
+    probabilities = [np.exp(t - t.max(-1, keepdims=True)) for t in truth]
+    probabilities = [c / c.sum(-1, keepdims=True) for c in probabilities]
+    state, symbols_seen = rng.choice(states, p=probabilities[0]), []
     for _ in range(length):
-        seen.append(rng.choice(symbols, p=chances[2][state]))
-        state = rng.choice(states, p=chances[1][state])
-    observed = np.array(seen, np.int32)
+        symbols_seen.append(rng.choice(symbols, p=probabilities[2][state]))
+        state = rng.choice(states, p=probabilities[1][state])
+    observed = np.array(symbols_seen, np.int32)
 
-    def loss(f: Faces) -> Function:
+    def loss(f: Library) -> Function:
         def minus_likelihood(x: Any, observed: Any) -> Any:
-            first, moves, shown = (f.nn.log_softmax(part) for part in split(x))
+            initial, transitions, emissions = (f.nn.log_softmax(part) for part in split(x))
 
             def forward(alpha: Any, symbol: Any) -> Any:
-                return f.nn.logsumexp(alpha[:, None] + moves, axis=0) + shown[:, symbol], None
+                return f.nn.logsumexp(alpha[:, None] + transitions, axis=0) + emissions[:, symbol], None
 
-            alpha, _ = f.lax.scan(forward, first + shown[:, observed[0]], observed[1:])
+            alpha, _ = f.lax.scan(forward, initial + emissions[:, observed[0]], observed[1:])
             return -f.nn.logsumexp(alpha) / length + 0.5 * penalty * f.np.dot(x, x)
 
         return minus_likelihood
 
     def log_sum(x: np.ndarray, axis: int | None = None) -> Any:
-        most = x.max(axis, keepdims=True)
-        return np.log(np.exp(x - most).sum(axis)) + (most.squeeze(axis) if axis is not None else most.item())
+        largest = x.max(axis, keepdims=True)
+        return np.log(np.exp(x - largest).sum(axis)) + (largest.squeeze(axis) if axis is not None else largest.item())
 
     def log_softmax(x: np.ndarray) -> np.ndarray:
         shifted = x - x.max(-1, keepdims=True)
         return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
     def alphas(x: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        first, moves, shown = logs = [log_softmax(part) for part in split(x)]
-        found = np.empty((length, states))
-        found[0] = first + shown[:, observed[0]]
+        initial, transitions, emissions = logs = [log_softmax(part) for part in split(x)]
+        result = np.empty((length, states))
+        result[0] = initial + emissions[:, observed[0]]
         for t in range(1, length):
-            found[t] = log_sum(found[t - 1][:, None] + moves, 0) + shown[:, observed[t]]
-        return found, logs
+            result[t] = log_sum(result[t - 1][:, None] + transitions, 0) + emissions[:, observed[t]]
+        return result, logs
 
     def value(x: np.ndarray, observed: np.ndarray) -> float:
         return -log_sum(alphas(x, observed)[0][-1]) / length + 0.5 * penalty * np.dot(x, x)
 
     def gradient(x: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """Expected counts by the backward recursion, less what the normalisation takes away."""
-        alpha, (first, moves, shown) = alphas(x, observed)
+        """Expected counts by the backward recursion, minus the gradient of the normalization."""
+        alpha, (initial, transitions, emissions) = alphas(x, observed)
         total = log_sum(alpha[-1])
         beta = np.zeros(states)
-        counts = [np.zeros_like(first), np.zeros_like(moves), np.zeros_like(shown)]
+        counts = [np.zeros_like(initial), np.zeros_like(transitions), np.zeros_like(emissions)]
         for t in range(length - 1, -1, -1):
             weights = np.exp(alpha[t] + beta - total)
             counts[2][:, observed[t]] += weights
             if t == 0:
                 counts[0] += weights
                 break
-            after = shown[:, observed[t]] + beta
-            counts[1] += np.exp(alpha[t - 1][:, None] + moves + after - total)
-            beta = log_sum(moves + after, 1)
-        slopes = [c - np.exp(p) * c.sum(-1, keepdims=True) for c, p in zip(counts, (first, moves, shown), strict=True)]
-        return -np.concatenate([s.ravel() for s in slopes]) / length + penalty * x
+            after = emissions[:, observed[t]] + beta
+            counts[1] += np.exp(alpha[t - 1][:, None] + transitions + after - total)
+            beta = log_sum(transitions + after, 1)
+        logs = (initial, transitions, emissions)
+        gradients = [c - np.exp(p) * c.sum(-1, keepdims=True) for c, p in zip(counts, logs, strict=True)]
+        return -np.concatenate([s.ravel() for s in gradients]) / length + penalty * x
 
-    def product(x: np.ndarray, v: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """A central difference of gradients: second derivatives of the recursion are not written by hand."""
+    def hessian_vector_product(x: np.ndarray, v: np.ndarray, observed: np.ndarray) -> np.ndarray:
+        """A central difference of gradients, instead of second derivatives of the recursion."""
         step = 1e-5 / max(float(np.linalg.norm(v)), 1e-300)
         return (gradient(x + step * v, observed) - gradient(x - step * v, observed)) / (2 * step)
 
@@ -155,7 +156,7 @@ def hidden_markov(states: int, symbols: int, length: int) -> Problem:
         loss,
         value,
         gradient,
-        product,
+        hessian_vector_product,
     )
 
 

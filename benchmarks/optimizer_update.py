@@ -1,4 +1,4 @@
-"""An Adam update over 200 leaves, Weft beside Optax on JAX in one run: tracing, the first call, and the calls after.
+"""An Adam update over 200 leaves, Weft against Optax on JAX in one run: tracing, the first call, and later calls.
 
 python benchmarks/optimizer_update.py [--quick]
 """
@@ -32,12 +32,12 @@ LEAVES = 200
 
 
 def parameters(xnp: Any, size: int) -> dict[str, Any]:
-    """So many square matrices with their vectors, 200 leaves in all."""
+    """Square matrices and their bias vectors, 200 leaves in total."""
     rng = np.random.default_rng(0)
     tree = {}
-    for number in range(LEAVES // 2):
+    for i in range(LEAVES // 2):
         matrix = rng.normal(size=(size, size)).astype(np.float32)
-        tree[f"layer{number}"] = {"kernel": xnp.asarray(matrix), "bias": xnp.zeros(size, xnp.float32)}
+        tree[f"layer{i}"] = {"kernel": xnp.asarray(matrix), "bias": xnp.zeros(size, xnp.float32)}
     return tree
 
 
@@ -70,12 +70,12 @@ def lines(size: int, repeats: int) -> list[Line]:
     our_state, their_state = our_optimizer.init(ours), their_optimizer.init(theirs)
     our_jit, their_jit = weft.jit(our_update), jax.jit(their_update)
 
-    for _ in range(3):  # Weft replaces its first code by better one when a function is called again
+    for _ in range(3):  # Weft recompiles with optimization when a function is called again
         our_jit(ours, our_state, ours)
     tiers.wait()
 
     def traced(lib: Any, update: Any, params: Any, state: Any) -> Any:
-        # A new function each time, so that no cache of traces answers.
+        # A new function each time, so that the trace is not cached.
         return lambda: lib.make_jaxpr(lambda *a: update(*a))(params, state, params)
 
     return [
@@ -119,12 +119,12 @@ def results(quick: bool) -> Iterator[Result]:
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--quick", action="store_true", help="few repeats")
-    given = ask.parse_args()
-    measured = list(results(given.quick))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="few repeats")
+    args = parser.parse_args()
+    measured = list(results(args.quick))
     print(
-        f"Weft {weft.__version__} beside Optax {optax.__version__} on JAX {jax.__version__}, "
+        f"Weft {weft.__version__} against Optax {optax.__version__} on JAX {jax.__version__}, "
         f"Python {platform.python_version()}, {platform.machine()}\n"
     )
     print(text_table(measured))

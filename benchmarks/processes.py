@@ -1,4 +1,4 @@
-"""Lines that need fresh processes: imports, first calls with no cache, and a second process with the cache on disk."""
+"""Benchmarks in new processes: imports, first calls without a cache, and a second process with the disk cache."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
-from faces import TITLES
+from libraries import TITLES
 from measure import Result, Times
 
 Sample = tuple[float, float]
 HERE = pathlib.Path(__file__).resolve().parent
-# Nothing is read from disk or kept there, so that each process compiles everything.
+# Disable the disk caches, so that each process compiles everything.
 NO_CACHES = {"WEFT_COMPILATION_CACHE": "0", "JAX_ENABLE_COMPILATION_CACHE": "0"}
 
 
 def on_disk(folder: str) -> dict[str, str]:
-    """Both libraries keep everything they compile in a folder. JAX leaves out what was quickly made if not told."""
+    """Settings with which both libraries cache everything in a folder. By default JAX skips what compiles quickly."""
     return {
         "WEFT_COMPILATION_CACHE": "1",
         "WEFT_COMPILATION_CACHE_DIR": f"{folder}/weft",
@@ -31,7 +31,7 @@ def on_disk(folder: str) -> dict[str, str]:
 
 
 def run(command: Sequence[str], settings: dict[str, str]) -> Sample:
-    """The time and the work that a Python process prints. Bytecode is kept, as it is for users."""
+    """The wall-clock and CPU time that a Python process prints. Python bytecode is cached, as it is for users."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, *command], env=environment | settings, capture_output=True, text=True, check=False
@@ -57,7 +57,7 @@ def imports(sides: Sequence[str], repeats: int) -> Result:
         return run(["-c", code], {})
 
     for side in sides:
-        measure(side)  # writes the bytecode
+        measure(side)  # writes the Python bytecode
     return Result("import", interleaved(sides, repeats, measure), 0.4)
 
 
@@ -66,42 +66,41 @@ def first(side: str, case: str, layers: int, settings: dict[str, str]) -> Sample
 
 
 def first_calls(sides: Sequence[str], repeats: int, layers: Sequence[int]) -> Iterator[Result]:
-    """`layers` are the depths of the transformer; the cost of one more layer is between the last two."""
+    """`layers` are the numbers of layers of the transformer; the last two determine the cost of one more layer."""
 
-    def measured(case: str, depth: int, count: int) -> dict[str, Times]:
-        return interleaved(sides, count, lambda side: first(side, case, depth, NO_CACHES))
+    def measured(case: str, num_layers: int, count: int) -> dict[str, Times]:
+        return interleaved(sides, count, lambda side: first(side, case, num_layers, NO_CACHES))
 
     yield Result("first call of a process, small fused function", measured("start", 1, repeats))
     yield Result("first call, small fused function", measured("fused", 1, repeats), 0.35)
     yield Result("first call, value_and_grad of 12-layer MLP", measured("mlp", 12, repeats), 0.4)
-    deep = {depth: measured("transformer", depth, 1 if depth > 4 else min(repeats, 3)) for depth in layers}
-    for depth, times in deep.items():
-        bound = 0.15 if depth == layers[-1] else None
-        yield Result(f"first call, value_and_grad of transformer, {depth} layers", times, bound)
+    transformers = {n: measured("transformer", n, 1 if n > 4 else min(repeats, 3)) for n in layers}
+    for num_layers, times in transformers.items():
+        bound = 0.15 if num_layers == layers[-1] else None
+        yield Result(f"first call, value_and_grad of transformer, {num_layers} layers", times, bound)
     if len(layers) > 1:
         low, high = layers[-2:]
-        yield Result(
-            "first call, one more layer of it", {s: slope(deep[low][s], deep[high][s], high - low) for s in sides}, 0.1
-        )
+        times = {s: per_layer(transformers[low][s], transformers[high][s], high - low) for s in sides}
+        yield Result("first call, one more layer of it", times, 0.1)
 
 
-def slope(low: Times, high: Times, steps: int) -> Times:
-    """What one step costs between two measurements."""
+def per_layer(low: Times, high: Times, steps: int) -> Times:
+    """The difference of two measurements per layer."""
     work = None if low.work is None or high.work is None else (high.work - low.work) / steps
     return Times((high.median - low.median) / steps, (high.best - low.best) / steps, work)
 
 
 def second_processes(sides: Sequence[str], repeats: int) -> Iterator[Result]:
-    for case, depth, title in (("mlp", 12, "12-layer MLP"), ("transformer", 4, "transformer, 4 layers")):
+    for case, num_layers, title in (("mlp", 12, "12-layer MLP"), ("transformer", 4, "transformer, 4 layers")):
         with tempfile.TemporaryDirectory() as folder:
             settings = on_disk(folder)
             for side in sides:
-                first(side, case, depth, settings)
+                first(side, case, num_layers, settings)
                 if not any(pathlib.Path(folder, side).rglob("*")):
                     raise RuntimeError(f"{TITLES[side]} wrote nothing to its cache on disk")
             times = interleaved(
                 sides,
                 repeats,
-                lambda side, *at: first(side, case, depth, settings),  # noqa: B023 (called at once)
+                lambda side, *at: first(side, case, num_layers, settings),  # noqa: B023 (called at once)
             )
             yield Result(f"second process, value_and_grad of {title}", times, 0.25)

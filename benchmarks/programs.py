@@ -1,4 +1,4 @@
-"""Lines of programs: tracing, calling, loops, numerical routines and train steps."""
+"""Benchmarks of programs: tracing, calling, loops, numerical routines and training steps."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import models
 import numpy as np
 from bench import Bench, Function, finished
-from faces import Faces
+from libraries import Library
 from measure import Line
 
 from weft.runtime.cpu import tiers
 
 
-def libraries(bench: Bench) -> dict[str, Faces]:
+def libraries(bench: Bench) -> dict[str, Library]:
     return {"weft": bench.weft} | ({} if bench.jax is None else {"jax": bench.jax})
 
 
-def own(f: Faces, tree: Any) -> Any:
+def own(f: Library, tree: Any) -> Any:
     return f.top.tree.map(f.np.asarray, tree)
 
 
@@ -26,16 +26,16 @@ def tracing(bench: Bench) -> Iterator[Line]:
     arguments = models.mlp_arguments(bench.size(12, 2))
     examples = (bench.normal(8, 32, 64), bench.normal(8, 32, 64))
 
-    # A new function in each call, so that no cache of traces answers.
-    def forward(f: Faces) -> Callable[[], Any]:
+    # A new function in each call, so that the trace is not cached.
+    def forward(f: Library) -> Callable[[], Any]:
         loss, args = models.mlp(f), own(f, arguments)
         return lambda: f.top.make_jaxpr(lambda *a: loss(*a))(*args)
 
-    def backward(f: Faces) -> Callable[[], Any]:
+    def backward(f: Library) -> Callable[[], Any]:
         loss, args = models.mlp(f), own(f, arguments)
         return lambda: f.top.make_jaxpr(f.top.value_and_grad(lambda *a: loss(*a)))(*args)
 
-    def batched(f: Faces) -> Callable[[], Any]:
+    def batched(f: Library) -> Callable[[], Any]:
         loss, params, batch = models.mlp(f), own(f, arguments[0]), own(f, examples)
         return lambda: f.top.make_jaxpr(f.top.vmap(f.top.grad(lambda *a: loss(*a)), (None, 0, 0)))(params, *batch)
 
@@ -50,31 +50,31 @@ def tracing(bench: Bench) -> Iterator[Line]:
 def calling(bench: Bench) -> Iterator[Line]:
     leaves = {f"block{i}": {f"w{j}": np.ones(4, np.float32) for j in range(4)} for i in range(10)}
 
-    def flatten(f: Faces) -> Callable[[], Any]:
+    def flatten(f: Library) -> Callable[[], Any]:
         tree = own(f, leaves)
         return lambda: f.top.tree.flatten(tree)
 
-    def eager(f: Faces) -> Callable[[], Any]:
+    def eager(f: Library) -> Callable[[], Any]:
         x = f.np.ones(8)
         return finished(f, lambda: x + 1)
 
-    def call(f: Faces, function: Function, argument: Any) -> Callable[[], Any]:
-        jitted, given = f.top.jit(function), own(f, argument)
+    def call(f: Library, function: Function, argument: Any) -> Callable[[], Any]:
+        jitted, args = f.top.jit(function), own(f, argument)
         for _ in range(3):
-            jitted(given)
-        tiers.wait()  # Weft replaces its first code by better one when a function is called again
-        return finished(f, lambda: jitted(given))
+            jitted(args)
+        tiers.wait()  # Weft recompiles with optimization when a function is called again
+        return finished(f, lambda: jitted(args))
 
-    def array(f: Faces) -> Callable[[], Any]:
+    def array(f: Library) -> Callable[[], Any]:
         return finished(f, lambda: f.np.array([1.0, 2.0, 3.0]))
 
-    def one(f: Faces) -> Callable[[], Any]:
+    def one(f: Library) -> Callable[[], Any]:
         return call(f, lambda x: x + 1, np.ones(8, np.float32))
 
-    def many(f: Faces) -> Callable[[], Any]:
+    def many(f: Library) -> Callable[[], Any]:
         return call(f, lambda tree: f.top.tree.map(lambda x: x, tree), leaves)
 
-    lines: tuple[tuple[str, Callable[[Faces], Callable[[], Any]], float | None], ...] = (
+    lines: tuple[tuple[str, Callable[[Library], Callable[[], Any]], float | None], ...] = (
         ("jit call, one array", one, 0.4),
         ("jit call, tree of 40 leaves in and out", many, 0.3),
         ("flatten a tree of 40 leaves", flatten, None),
@@ -86,7 +86,7 @@ def calling(bench: Bench) -> Iterator[Line]:
 
 
 def loops(bench: Bench) -> Iterator[Line]:
-    def rnn(f: Faces) -> Function:
+    def rnn(f: Library) -> Function:
         def step(weights: Any, h: Any, x: Any) -> Any:
             h = f.np.tanh(h @ weights + x)
             return h, h.sum()
@@ -104,11 +104,11 @@ def loops(bench: Bench) -> Iterator[Line]:
     yield bench.line("scan, 1000 steps of an RNN of 32", rnn, weights, inputs, at_most=0.4, numpy=numpy_rnn)
     yield bench.line("its gradient", lambda f: f.top.grad(rnn(f)), weights, inputs, at_most=0.5)
 
-    turns = bench.size(10_000, 10)
+    count = bench.size(10_000, 10)
 
-    def sines(f: Faces) -> Function:
+    def sines(f: Library) -> Function:
         start = lambda x: (x, np.int32(0))
-        return lambda x: f.lax.while_loop(lambda c: c[1] < turns, lambda c: (f.np.sin(c[0]), c[1] + 1), start(x))[0]
+        return lambda x: f.lax.while_loop(lambda c: c[1] < count, lambda c: (f.np.sin(c[0]), c[1] + 1), start(x))[0]
 
     yield bench.line("while, 10,000 iterations of sin on 16 floats", sines, bench.normal(16), at_most=0.7)
 
@@ -159,7 +159,7 @@ def routines(bench: Bench) -> Iterator[Line]:
 
 
 def steps(bench: Bench) -> Iterator[Line]:
-    def step(loss: Callable[[Faces], Function]) -> Callable[[Faces], Function]:
+    def step(loss: Callable[[Library], Function]) -> Callable[[Library], Function]:
         return lambda f: models.train_step(f, loss(f))
 
     yield bench.line(

@@ -1,4 +1,4 @@
-"""What a run shows: the table as text, as a page with a plot, and what was lost since the last release.
+"""Reports of a run: a table as text, a page with a plot, and a comparison with the last release.
 
 python benchmarks/report.py FILE.json      the table as text
 python benchmarks/report.py FILE.json --page docs/benchmarks.md      rewrite the tables of the page and its plot
@@ -13,11 +13,11 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from faces import TITLES
+from libraries import TITLES
 from measure import Result
 
 HISTORY = pathlib.Path(__file__).resolve().parent / "history"
-# A ratio that grew by this much since the last release is shown as a loss; less is noise of a shared machine.
+# A ratio that grew by this factor since the last release is reported as a loss; less is noise of a shared machine.
 LOSS = 1.25
 START, END = "<!-- measured: {} -->", "<!-- end: {} -->"
 
@@ -45,7 +45,7 @@ def measured_sides(results: Sequence[Result]) -> list[str]:
 
 
 def text_table(results: Sequence[Result]) -> str:
-    """The table for a terminal; lines that are not as they should be have a mark at the end."""
+    """The table for a terminal; lines with a problem have a mark at the end."""
     sides = measured_sides(results)
     head = f"{'':52s}" + "".join(f"{TITLES[side]:>12s}" for side in sides) + f"{'work':>7s}{'ratio':>8s}{'at most':>9s}"
     rows = [head]
@@ -65,12 +65,12 @@ def page_table(results: Sequence[Result]) -> str:
 
 
 def plot(results: Sequence[Result]) -> str:
-    """Weft's time over JAX's as bars on a logarithmic scale, with a tick where the bound is: an SVG picture."""
+    """An SVG plot of Weft's time over JAX's: bars on a logarithmic scale, with a tick at the bound."""
     drawn = [(result, ratio) for result in results if (ratio := result.ratio()) is not None and ratio > 0]
     row, left, width, top = 18, 350, 420, 34
     low, high = math.log10(0.01), math.log10(4)
 
-    def place(ratio: float) -> float:
+    def x_of(ratio: float) -> float:
         return left + (min(max(math.log10(ratio), low), high) - low) / (high - low) * width
 
     height = top + row * len(drawn) + 12
@@ -83,20 +83,20 @@ def plot(results: Sequence[Result]) -> str:
     for grid in (0.01, 0.03, 0.1, 0.3, 1, 3):
         colour = "#888" if grid == 1 else "#ddd"
         parts.append(
-            f'<line x1="{place(grid):.1f}" y1="{top - 4}" x2="{place(grid):.1f}" y2="{height - 8}" stroke="{colour}"/>'
-            f'<text x="{place(grid):.1f}" y="{top - 7}" text-anchor="middle" fill="#666" font-size="10">{grid:g}</text>'
+            f'<line x1="{x_of(grid):.1f}" y1="{top - 4}" x2="{x_of(grid):.1f}" y2="{height - 8}" stroke="{colour}"/>'
+            f'<text x="{x_of(grid):.1f}" y="{top - 7}" text-anchor="middle" fill="#666" font-size="10">{grid:g}</text>'
         )
-    for number, (result, ratio) in enumerate(drawn):
-        y = top + row * number
+    for i, (result, ratio) in enumerate(drawn):
+        y = top + row * i
         colour = "#c0504d" if result.falls_short else "#4f81bd"
         name = result.name.replace("&", "&amp;").replace("<", "&lt;")
         parts.append(
             f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{name}</text>'
-            f'<rect x="{left}" y="{y + 4}" width="{place(ratio) - left:.1f}" height="{row - 6}" fill="{colour}"/>'
-            f'<text x="{place(ratio) + 4:.1f}" y="{y + 13}" font-size="10" fill="#333">{ratio:.2f}</text>'
+            f'<rect x="{left}" y="{y + 4}" width="{x_of(ratio) - left:.1f}" height="{row - 6}" fill="{colour}"/>'
+            f'<text x="{x_of(ratio) + 4:.1f}" y="{y + 13}" font-size="10" fill="#333">{ratio:.2f}</text>'
         )
         if result.at_most is not None:
-            at = place(result.at_most)
+            at = x_of(result.at_most)
             parts.append(
                 f'<line x1="{at:.1f}" y1="{y + 2}" x2="{at:.1f}" y2="{y + row}" stroke="black" stroke-width="2"/>'
             )
@@ -104,7 +104,7 @@ def plot(results: Sequence[Result]) -> str:
 
 
 def gain(seconds: Mapping[str, float], side: str) -> str:
-    """How many times quicker than Python a side is, in two digits."""
+    """The speedup of a library over NumPy, with two digits."""
     if side not in seconds or "numpy" not in seconds:
         return ""
     times = seconds["numpy"] / seconds[side]
@@ -112,7 +112,7 @@ def gain(seconds: Mapping[str, float], side: str) -> str:
 
 
 def newton_table(rows: Sequence[Mapping[str, Any]], page: bool) -> str:
-    """The fits of newton_cg.py: seconds of each side, and how much quicker than Python Weft and JAX are."""
+    """The fits of newton_cg.py: seconds of each library, and the speedups of Weft and JAX over Python."""
     lines = [] if not page else ["| | NumPy | JAX | Weft | JAX over Python | Weft over Python | the paper |"]
     lines += ["|---|---:|---:|---:|---:|---:|---:|"] if page else []
     for row in rows:
@@ -132,26 +132,26 @@ def newton_table(rows: Sequence[Mapping[str, Any]], page: bool) -> str:
 def last_release() -> dict[str, Any] | None:
     """The JSON of the newest release in the history."""
 
-    def number(path: pathlib.Path) -> tuple[int, ...]:
+    def version(path: pathlib.Path) -> tuple[int, ...]:
         return tuple(int(part) for part in path.stem.split("."))
 
-    kept = sorted(HISTORY.glob("*.json"), key=number)
-    return json.loads(kept[-1].read_text()) if kept else None
+    files = sorted(HISTORY.glob("*.json"), key=version)
+    return json.loads(files[-1].read_text()) if files else None
 
 
 def losses(results: Sequence[Result], before: Mapping[str, Any]) -> list[str]:
-    """Lines whose ratio to JAX grew since an earlier run, in words, the greatest loss first."""
+    """Descriptions of the lines whose ratio to JAX grew since an earlier run, the greatest loss first."""
     old = {row["name"]: Result.from_json(row).ratio() for row in before["lines"]}
     found = []
     for result in results:
         now, then = result.ratio(), old.get(result.name)
         if now is not None and then is not None and now > LOSS * then:
             found.append((now / then, f"{result.name}: {then:.2f} of JAX's time became {now:.2f}"))
-    return [words for _, words in sorted(found, reverse=True)]
+    return [text for _, text in sorted(found, reverse=True)]
 
 
 def replaced(page: str, part: str, content: str) -> str:
-    """The page with what stands between the marks of `part` replaced."""
+    """The page with the text between the marks of `part` replaced."""
     start, end = START.format(part), END.format(part)
     before, _, rest = page.partition(start)
     _, found, after = rest.partition(end)
@@ -175,13 +175,13 @@ def write_page(run: Mapping[str, Any], path: pathlib.Path) -> None:
 
 
 def main() -> None:
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("file", type=pathlib.Path)
-    ask.add_argument("--page", type=pathlib.Path)
-    given = ask.parse_args()
-    run = json.loads(given.file.read_text())
-    if given.page:
-        write_page(run, given.page)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=pathlib.Path)
+    parser.add_argument("--page", type=pathlib.Path)
+    args = parser.parse_args()
+    run = json.loads(args.file.read_text())
+    if args.page:
+        write_page(run, args.page)
     else:
         print(text_table([Result.from_json(row) for row in run["lines"]]))
         print(newton_table(run.get("newton_cg", []), page=False))

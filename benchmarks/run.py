@@ -1,7 +1,7 @@
-"""`make bench`: Weft beside JAX, NumPy and, where it is installed, PyTorch, in one run.
+"""`make bench`: Weft against JAX, NumPy and, if it is installed, PyTorch, in one run.
 
-Prints a table, marks what falls short of its bound or behind NumPy, says what was lost since the last release, and
-writes the numbers as JSON.
+Prints a table, marks benchmarks that exceed their bound or are slower than NumPy, compares with the last release, and
+writes the results as JSON.
 
 python benchmarks/run.py [--json FILE] [--quick] [--check] [--only GROUP ...]
 """
@@ -27,7 +27,7 @@ import newton_cg
 import processes
 import programs
 from bench import Bench
-from faces import PEERS, TITLES, installed, versions
+from libraries import PEERS, TITLES, installed, versions
 from measure import Line, Result, compare
 from report import last_release, losses, newton_table, text_table
 
@@ -35,18 +35,18 @@ GROUPS: dict[str, Callable[[Bench], Iterator[Line]]] = {
     "tracing": programs.tracing,
     "calling": programs.calling,
     "maps": lines.maps,
-    "folds": lines.folds,
+    "reductions": lines.reductions,
     "orders": lines.orders,
-    "moves": lines.moves,
-    "products": lines.products,
+    "data_movement": lines.data_movement,
+    "matmuls": lines.matmuls,
     "convolutions": lines.convolutions,
     "loops": programs.loops,
     "routines": programs.routines,
     "steps": programs.steps,
 }
-# Groups that are compared with what builds on JAX.
+# Groups that compare with libraries built on JAX.
 WITH_PEERS = {"optimizer_update": ("optax",), "linen_step": ("optax", "flax")}
-# Groups measured in processes of their own, and those.
+# Groups measured in separate processes, and the above.
 FRESH = ("imports", "first_calls", "second_processes", *WITH_PEERS, "newton_cg")
 
 
@@ -66,7 +66,7 @@ def fresh_results(group: str, peers: tuple[str, ...], quick: bool, small: bool) 
 
 
 def budgets(bench: Bench) -> list[str]:
-    """What tracing costs, measured on Weft alone, beside what the design allows."""
+    """The cost of tracing in Weft, and its budget."""
     f = bench.weft
     loss, arguments = models.mlp(f), programs.own(f, models.mlp_arguments())
 
@@ -83,13 +83,13 @@ def budgets(bench: Bench) -> list[str]:
     equations = len(f.top.make_jaxpr(loss)(*arguments).eqns)
     both = median_of(lambda: f.top.make_jaxpr(f.top.value_and_grad(lambda *a: loss(*a)))(*arguments))
     return [
-        f"trace: {forward / equations * 1e6:.1f} us an equation (budget 30)",
+        f"trace: {forward / equations * 1e6:.1f} us per equation (budget 30)",
         f"jvp and transpose: {(both - forward) / forward:.1f} x trace (budget 3)",
     ]
 
 
 def processor() -> str:
-    """The name of the processor, where the system tells it."""
+    """The name of the processor, if the system has it."""
     try:
         rows = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -99,30 +99,28 @@ def processor() -> str:
 
 
 def load() -> float | None:
-    """How many processes wanted to run in the last minute, for each core, or None where the system does not tell."""
+    """The load average of the last minute per core, or None if the system does not have it."""
     return os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
 
 
 def main() -> None:
-    # Threads of PyTorch that wait for work must not take the cores of the side that runs next.
+    # Idle threads of PyTorch must not spin on the cores of the library that runs next.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--json", type=pathlib.Path, help="write the numbers to this file")
-    ask.add_argument("--quick", action="store_true", help="few repeats, fewer layers")
-    ask.add_argument(
-        "--check", action="store_true", help="tiny arrays: do all sides compute the same? Times mean nothing"
-    )
-    ask.add_argument("--only", nargs="+", choices=(*FRESH, *GROUPS), help="time nothing else")
-    ask.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS, help="leave out the others")
-    given = ask.parse_args()
-    bench = Bench(given.peers, given.check)
-    missing = [TITLES[peer] for peer in given.peers if peer not in bench.peers]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=pathlib.Path, help="write the results to this file")
+    parser.add_argument("--quick", action="store_true", help="few repeats, fewer layers")
+    parser.add_argument("--check", action="store_true", help="tiny arrays: check that all libraries compute the same")
+    parser.add_argument("--only", nargs="+", choices=(*FRESH, *GROUPS), help="time nothing else")
+    parser.add_argument("--peers", nargs="*", default=PEERS, choices=PEERS, help="leave out the others")
+    args = parser.parse_args()
+    bench = Bench(args.peers, args.check)
+    missing = [TITLES[peer] for peer in args.peers if peer not in bench.peers]
     if missing:
-        print(f"Not installed here, and so not in the table: {', '.join(missing)}.", file=sys.stderr)
+        print(f"Not installed, and skipped: {', '.join(missing)}.", file=sys.stderr)
     busy = load()
     if busy is not None and busy > 0.5:
-        print(f"This machine is busy ({busy:.1f} processes a core): look at work rather than at time.", file=sys.stderr)
-    wanted = given.only or (*FRESH, *GROUPS)
+        print(f"This machine is busy ({busy:.1f} processes per core): compare work instead of time.", file=sys.stderr)
+    wanted = args.only or (*FRESH, *GROUPS)
     results: list[Result] = []
 
     def keep(result: Result, group: str) -> None:
@@ -131,31 +129,31 @@ def main() -> None:
 
     for group in FRESH:
         if group in wanted:
-            for result in fresh_results(group, bench.peers, given.quick, given.check):
+            for result in fresh_results(group, bench.peers, args.quick, args.check):
                 keep(result, group)
     for group, make in GROUPS.items():
         if group in wanted:
-            for line in make(bench):  # made one after the other, so that memory of one is free for the next
-                if given.check and group not in ("tracing", "calling"):
+            for line in make(bench):  # lazily, so that the memory of one is free for the next
+                if args.check and group not in ("tracing", "calling"):
                     bench.check(line)
-                keep(compare(line, 1 if given.check else 5 if given.quick else None), group)
-    fits = newton_cg.fits(bench.peers, given.quick or given.check, given.check) if "newton_cg" in wanted else []
+                keep(compare(line, 1 if args.check else 5 if args.quick else None), group)
+    fits = newton_cg.fits(bench.peers, args.quick or args.check, args.check) if "newton_cg" in wanted else []
     print(f"\n{', '.join(f'{TITLES[k]} {v}' for k, v in versions(('weft', *bench.peers)).items())}\n")
     print(text_table(results))
     if fits:
         print("\nTruncated Newton-CG on one thread:")
         print(newton_table(fits, page=False))
     print()
-    for words in budgets(bench) if "tracing" in wanted else []:
-        print(words)
+    for text in budgets(bench) if "tracing" in wanted else []:
+        print(text)
     short = sum(result.falls_short for result in results)
     bounded = sum(result.at_most is not None and result.ratio() is not None for result in results)
-    print(f"{short} of {bounded} lines with a bound fall short of it.")
+    print(f"{short} of {bounded} lines exceed their bound.")
     before = last_release()
-    for words in losses(results, before) if before and not given.check else []:
-        print(f"lost since {before['versions']['weft']}: {words}")
-    if given.json:
-        given.json.parent.mkdir(parents=True, exist_ok=True)
+    for text in losses(results, before) if before and not args.check else []:
+        print(f"slower than in {before['versions']['weft']}: {text}")
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
         machine = {
             "python": platform.python_version(),
             "processor": processor(),
@@ -168,7 +166,7 @@ def main() -> None:
             "lines": [result.as_json() for result in results],
             "newton_cg": fits,
         }
-        given.json.write_text(json.dumps(written, indent=1) + "\n")
+        args.json.write_text(json.dumps(written, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Handwritten digits, 8 by 8 pixels: those that come with scikit-learn, an optional extra of Weft."""
+"""The 8 by 8 pixel handwritten digits of scikit-learn, an optional dependency of the examples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class DigitsMissingError(Exception):
 
 
 def load(seed: int = 0, unseen: int = 360) -> tuple:
-    """Images (count, 8, 8, 1) of numbers from 0 to 1 and labels 0 to 9: for training, and `unseen` for testing."""
+    """Images (count, 8, 8, 1) with values from 0 to 1 and labels 0 to 9: a training set and a test set of `unseen`."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -27,7 +27,7 @@ def load(seed: int = 0, unseen: int = 360) -> tuple:
 
 
 def run(main, short: bool) -> None:
-    """Run an example; without the digits say what is missing, and that is not a failure."""
+    """Run an example, or print what is missing if the digits are not installed."""
     try:
         main(short)
     except DigitsMissingError as error:

@@ -1,7 +1,7 @@
-"""A convolutional network in linen on real digits, with batch normalisation: a model that has state besides parameters.
+"""A convolutional network in linen on real digits, with batch normalization: a model with state and parameters.
 
-The running statistics are a collection of their own, `batch_stats`; a training step returns the new ones, and a test
-uses the last.
+The running statistics are a separate collection, `batch_stats`. A training step returns their new values, and
+evaluation uses the last ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BATCH = 64
 
 
 class Network(nn.Module):
-    """Two convolutions, each normalised and pooled, and a layer that decides."""
+    """Two convolutions with batch normalization and pooling, and a dense layer."""
 
     @nn.compact
     def __call__(self, x: weft.Array, train: bool = False) -> weft.Array:
@@ -45,8 +45,8 @@ def step(state: TrainState, x: weft.Array, y: weft.Array) -> tuple[TrainState, w
         targets = optim.smooth_labels(nn.one_hot(y, 10), 0.05)
         return wnp.mean(optim.softmax_cross_entropy(logits, targets)), updated["batch_stats"]
 
-    (value, batch_stats), slopes = weft.value_and_grad(loss, has_aux=True)(state.params)
-    return state.apply_gradients(grads=slopes, batch_stats=batch_stats), value
+    (value, batch_stats), gradients = weft.value_and_grad(loss, has_aux=True)(state.params)
+    return state.apply_gradients(grads=gradients, batch_stats=batch_stats), value
 
 
 @weft.jit
@@ -75,8 +75,8 @@ def main(short: bool = False) -> None:
             rows = order[batch * BATCH : (batch + 1) * BATCH]
             state, value = step(state, x[rows], y[rows])
         unseen = float(accuracy(state, test_x, test_y))
-        print(f"epoch {epoch + 1:2d}  loss {float(value):.4f}  right on unseen digits {unseen:.1%}")
-    print(f"{epochs * batches} steps in {time.perf_counter() - start:.1f} s; staged {step.cache_size()} time(s)")
+        print(f"epoch {epoch + 1:2d}  loss {float(value):.4f}  accuracy on unseen digits {unseen:.1%}")
+    print(f"{epochs * batches} steps in {time.perf_counter() - start:.1f} s; traced {step.cache_size()} time(s)")
     final = float(accuracy(state, test_x, test_y))
     print(f"final accuracy {final:.1%} on {len(test_y)} unseen digits")
     assert final > (0.93 if short else 0.97)

@@ -1,7 +1,6 @@
-"""A perceptron in linen on real digits: a module, a `TrainState`, and one compiled step.
+"""A multilayer perceptron in linen on real digits: a module, a `TrainState`, and one compiled step.
 
-The step size can change between steps at no cost: `inject_hyperparams` makes it an argument of the program, so nothing
-is compiled again.
+The learning rate can change between steps without recompilation: `inject_hyperparams` stores it in the optimizer state.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ BATCH = 64
 
 
 class Perceptron(nn.Module):
-    """Layers of `sizes` units, with dropout between them."""
+    """Dense layers of `sizes` units, with dropout between them."""
 
     sizes: tuple[int, ...] = (128, 64)
     dropout: float = 0.1
@@ -41,8 +40,8 @@ def step(state: TrainState, x: weft.Array, y: weft.Array, key: weft.Array) -> tu
         logits = state.apply_fn({"params": params}, x, train=True, rngs={"dropout": key})
         return wnp.mean(optim.softmax_cross_entropy_with_integer_labels(logits, y))
 
-    value, slopes = weft.value_and_grad(loss)(state.params)
-    return state.apply_gradients(grads=slopes), value
+    value, gradients = weft.value_and_grad(loss)(state.params)
+    return state.apply_gradients(grads=gradients), value
 
 
 @weft.jit
@@ -58,18 +57,18 @@ def main(short: bool = False) -> None:
     optimizer = optim.inject_hyperparams(optim.adamw)(learning_rate=2e-3, weight_decay=1e-3)
     state = TrainState.create(apply_fn=model.apply, params=params, tx=optimizer)
 
-    start, number = time.perf_counter(), 0
+    start, i = time.perf_counter(), 0
     for epoch in range(8 if short else 40):
         order = random.permutation(random.fold_in(random.key(1), epoch), len(x))
         for first in range(0, len(x) - BATCH + 1, BATCH):
             rows = order[first : first + BATCH]
-            state, value = step(state, x[rows], y[rows], random.fold_in(random.key(2), number))
-            number += 1
+            state, value = step(state, x[rows], y[rows], random.fold_in(random.key(2), i))
+            i += 1
         if epoch % 4 == 3:
             unseen = float(accuracy(state, test_x, test_y))
-            print(f"epoch {epoch + 1:2d}  loss {float(value):.4f}  right on unseen digits {unseen:.1%}")
+            print(f"epoch {epoch + 1:2d}  loss {float(value):.4f}  accuracy on unseen digits {unseen:.1%}")
             state.opt_state.hyperparams["learning_rate"] *= 0.8
-    print(f"{number} steps in {time.perf_counter() - start:.1f} s; staged {step.cache_size()} time(s)")
+    print(f"{i} steps in {time.perf_counter() - start:.1f} s; traced {step.cache_size()} time(s)")
     final = float(accuracy(state, test_x, test_y))
     print(f"final accuracy {final:.1%} on {len(test_y)} unseen digits")
     assert final > (0.92 if short else 0.96)

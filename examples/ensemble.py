@@ -1,7 +1,7 @@
-"""An ensemble by `vmap`: twenty networks are made, trained and asked as one program.
+"""An ensemble by `vmap`: twenty networks are initialized, trained and evaluated by one compiled function.
 
-Where there were data the networks agree; between and beyond them each guesses differently, and the spread says how
-little is known. The function that trains is written for one network: `vmap` adds the axis.
+The networks agree where there are data; elsewhere they differ, and the standard deviation of their predictions
+estimates the uncertainty. The training function is written for one network; `vmap` adds the batch dimension.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def curve(x: weft.Array) -> weft.Array:
 
 
 def make_data(key: weft.Array) -> tuple[weft.Array, weft.Array]:
-    """Two clouds of points on the curve, with nothing between -0.5 and 0.7."""
+    """Points on the curve in two intervals, with none between -0.5 and 0.7."""
     for_x, for_noise = random.split(key)
     left, right = random.uniform(for_x, (2, 40))
     x = wnp.concatenate([-2.0 + 1.5 * left, 0.7 + 1.0 * right])
@@ -45,7 +45,7 @@ def predict(params: dict, x: weft.Array) -> weft.Array:
 
 
 def train(key: weft.Array, x: weft.Array, y: weft.Array, steps: int) -> tuple[dict, weft.Array]:
-    """One network from its own start and on its own sample of the data; `scan` makes the whole training a program."""
+    """Train one network from its own initialization on its own sample of the data, in one `scan`."""
     for_start, for_sample = random.split(key)
     chosen = random.choice(for_sample, len(x), (len(x),))
     x, y = x[chosen], y[chosen]
@@ -54,8 +54,8 @@ def train(key: weft.Array, x: weft.Array, y: weft.Array, steps: int) -> tuple[di
 
     def step(carry: tuple, _: None) -> tuple:
         params, state = carry
-        value, slopes = weft.value_and_grad(lambda p: wnp.mean((predict(p, x) - y) ** 2))(params)
-        updates, state = optimizer.update(slopes, state)
+        value, gradients = weft.value_and_grad(lambda p: wnp.mean((predict(p, x) - y) ** 2))(params)
+        updates, state = optimizer.update(gradients, state)
         return (optim.apply_updates(params, updates), state), value
 
     (params, _), losses = lax.scan(step, (params, optimizer.init(params)), length=steps)
@@ -73,17 +73,17 @@ def main(short: bool = False) -> picture.Panel:
 
     at = wnp.linspace(-2.5, 2.2, 95)
     said = weft.vmap(predict, in_axes=(0, None))(members, at)
-    mean, spread = said.mean(0), said.std(0)
+    mean, deviation = said.mean(0), said.std(0)
     known = ((at > -1.9) & (at < -0.6)) | ((at > 0.8) & (at < 1.6))
     between = (at > -0.2) & (at < 0.4)
     error = float(wnp.abs(mean - curve(at))[known].mean())
-    inside, outside = float(spread[known].mean()), float(spread[between].mean())
-    print(f"final error where there are data {error:.3f}; spread there {inside:.3f}, between them {outside:.3f}")
+    inside, outside = float(deviation[known].mean()), float(deviation[between].mean())
+    print(f"final error where there are data {error:.3f}; deviation there {inside:.3f}, elsewhere {outside:.3f}")
     assert error < 0.15
     assert outside > 2 * inside
 
-    panel = picture.Panel("An ensemble knows where it knows", (-2.5, 2.2), (-2.5, 2.5))
-    panel.band(at, mean - 2 * spread, mean + 2 * spread)
+    panel = picture.Panel("Ensemble: mean and deviation of the predictions", (-2.5, 2.2), (-2.5, 2.5))
+    panel.band(at, mean - 2 * deviation, mean + 2 * deviation)
     for member in np.asarray(said[:8]):
         panel.line(at, member, width=0.7, opacity=0.5)
     return panel.line(at, curve(at), picture.GREEN).dots(x, y, picture.RED, 2)

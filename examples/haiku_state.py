@@ -1,8 +1,7 @@
-"""Haiku with state: a function that makes modules as it runs becomes a pair of pure functions, and so does its memory.
+"""Haiku with state: `hk.transform_with_state` turns a function that creates modules into a pair of pure functions.
 
-`transform_with_state` gives `init` and `apply`, which take and return parameters and state. A module of our own keeps
-running statistics with `get_state` and `set_state`, so raw measurements of any size can go in; `hk.BatchNorm` keeps
-its own. Nothing is hidden: the state is a dict that can be looked at.
+`init` and `apply` take and return parameters and state. A custom module stores running statistics with `get_state` and
+`set_state`, so that inputs of any scale can be used; `hk.BatchNorm` stores its own. The state is a plain dict.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ BATCH = 30
 
 
 class Standardize(hk.Module):
-    """Each feature minus its mean and over its deviation, as estimated from all rows seen in training."""
+    """Subtract the mean of each feature and divide by its deviation, estimated from all rows seen in training."""
 
     def __call__(self, x: weft.Array, training: bool) -> weft.Array:
         count = hk.get_state("count", (), init=wnp.zeros)
         mean = hk.get_state("mean", x.shape[1:], init=wnp.zeros)
         squares = hk.get_state("squares", x.shape[1:], init=wnp.zeros)
         if training:
-            # Means and sums of squares of two groups of rows, put together (Chan, Golub and LeVeque, 1979).
+            # Combine the means and sums of squares of two groups of rows (Chan, Golub and LeVeque, 1979).
             total, shift = count + len(x), x.mean(0) - mean
             squares = squares + x.var(0) * len(x) + shift**2 * count * len(x) / total
             mean, count = mean + shift * len(x) / total, total
@@ -52,7 +51,7 @@ def classify(x: weft.Array, training: bool) -> weft.Array:
 def main(short: bool = False) -> None:
     x, y, test_x, test_y = load(seed=0)
     scale, offset = wnp.array([1.0, 10.0, 100.0, 1000.0]), wnp.array([0.0, -50.0, 300.0, 2000.0])
-    x, test_x = x * scale + offset, test_x * scale + offset  # as if every measurement had a unit of its own
+    x, test_x = x * scale + offset, test_x * scale + offset  # as if every feature had a different unit
     model = hk.transform_with_state(classify)
     params, state = model.init(random.key(0), x[:BATCH], training=True)
     for name, values in params.items():
@@ -65,8 +64,8 @@ def main(short: bool = False) -> None:
             logits, new_state = model.apply(params, state, key, x[rows], training=True)
             return wnp.mean(optim.softmax_cross_entropy_with_integer_labels(logits, y[rows])), new_state
 
-        (value, new_state), slopes = weft.value_and_grad(loss, has_aux=True)(params)
-        updates, memory = optimizer.update(slopes, memory)
+        (value, new_state), gradients = weft.value_and_grad(loss, has_aux=True)(params)
+        updates, memory = optimizer.update(gradients, memory)
         return value, optim.apply_updates(params, updates), new_state, memory
 
     memory = optimizer.init(params)
@@ -79,15 +78,15 @@ def main(short: bool = False) -> None:
             value, params, state, memory = step(params, state, memory, for_dropout, rows)
         if epoch % (epochs // 5) == 0:
             print(f"epoch {epoch:3d}  loss {float(value):.4f}  rows seen {int(state['standardize']['count'])}")
-    print(f"{epochs} epochs in {time.perf_counter() - start:.1f} s; staged {step.cache_size()} time(s)")
+    print(f"{epochs} epochs in {time.perf_counter() - start:.1f} s; traced {step.cache_size()} time(s)")
 
     seen = state["standardize"]
     deviation = np.sqrt(np.asarray(seen["squares"] / seen["count"]))
-    print(f"it has found the means {seen['mean']} and deviations {deviation}")
+    print(f"estimated means {seen['mean']} and deviations {deviation}")
     np.testing.assert_allclose(seen["mean"], np.asarray(x).mean(0), rtol=1e-2, atol=0.1)
     np.testing.assert_allclose(deviation, np.asarray(x).std(0), rtol=1e-2)
     logits, after = model.apply(params, state, None, test_x, training=False)
-    assert weft.tree.all(weft.tree.map(wnp.array_equal, state, after)), "testing must not change the state"
+    assert weft.tree.all(weft.tree.map(wnp.array_equal, state, after)), "evaluation must not change the state"
     accuracy = float(wnp.mean(wnp.argmax(logits, axis=-1) == test_y))
     print(f"final accuracy {accuracy:.0%} on {len(test_y)} unseen flowers")
     assert accuracy >= 0.85

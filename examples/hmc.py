@@ -1,8 +1,8 @@
-"""Bayesian logistic regression with Hamiltonian Monte Carlo: samples of the weights, not one best guess.
+"""Bayesian logistic regression with Hamiltonian Monte Carlo: samples from the posterior of the weights.
 
-Which of two kinds is an iris, from two measurements? A sampler needs the gradient of the log density and nothing else
-about the model. Leapfrog steps are a `fori_loop`, the chain is a `scan`, and `vmap` runs several chains, whose
-agreement (R-hat) says whether to believe them.
+The model classifies two species of iris from two measurements. The sampler needs only the gradient of the log density.
+Leapfrog steps are a `fori_loop`, the chain is a `scan`, and `vmap` runs several chains; R-hat measures whether they
+have converged.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ CHAINS, LEAPS, SIZE = 4, 10, 0.25
 
 
 def log_density(weights: weft.Array, x: weft.Array, y: weft.Array) -> weft.Array:
-    """Up to a constant: a normal prior of deviation 3 and the likelihood of the labels."""
+    """The log of a normal prior with deviation 3 plus the log likelihood of the labels, up to a constant."""
     logits = x @ weights[:-1] + weights[-1]
     return -0.5 * wnp.sum((weights / 3) ** 2) + wnp.sum(nn.log_sigmoid((2 * y - 1) * logits))
 
 
 def leapfrog(density, weights: weft.Array, momentum: weft.Array) -> tuple[weft.Array, weft.Array]:
-    """A path of nearly constant energy: half a kick, moves and kicks in turn, half a kick."""
-    slope = weft.grad(density)
+    """Leapfrog integration: half a momentum step, alternating position and momentum steps, half a momentum step."""
+    gradient = weft.grad(density)
 
     def leap(_: int, carry: tuple[weft.Array, weft.Array]) -> tuple[weft.Array, weft.Array]:
         weights, momentum = carry
-        momentum = momentum + 0.5 * SIZE * slope(weights)
+        momentum = momentum + 0.5 * SIZE * gradient(weights)
         weights = weights + SIZE * momentum
-        return weights, momentum + 0.5 * SIZE * slope(weights)
+        return weights, momentum + 0.5 * SIZE * gradient(weights)
 
     return lax.fori_loop(0, LEAPS, leap, (weights, momentum))
 
 
 def sample(density, start: weft.Array, key: weft.Array, count: int) -> tuple[weft.Array, weft.Array]:
-    """A chain of `count` samples, and how often a proposal was accepted."""
+    """A chain of `count` samples, and the acceptance rate."""
 
     def step(weights: weft.Array, key: weft.Array) -> tuple:
         for_momentum, for_choice = random.split(key)
@@ -57,7 +57,7 @@ def sample(density, start: weft.Array, key: weft.Array, count: int) -> tuple[wef
 
 
 def r_hat(samples: weft.Array) -> weft.Array:
-    """Near 1 where the chains (first axis) look like samples of one distribution: Gelman and Rubin, 1992."""
+    """R-hat of the chains (first axis): near 1 if they have converged (Gelman and Rubin, 1992)."""
     count = samples.shape[1]
     within = samples.var(axis=1, ddof=1).mean(0)
     between = samples.mean(axis=1).var(axis=0, ddof=1)
@@ -82,20 +82,20 @@ def main(short: bool = False) -> picture.Panel:
     print(f"weights {weights.mean(0)} +- {weights.std(0)}; R-hat {agreement}")
 
     def probability(points: weft.Array) -> weft.Array:
-        """The mean of the prediction over all samples."""
+        """The prediction averaged over all samples."""
         return nn.sigmoid(points @ weights[:, :2].T + weights[:, 2]).mean(-1)
 
     accuracy = float(wnp.mean((probability(x) > 0.5) == (y > 0.5)))
     print(f"final accuracy of the averaged prediction {accuracy:.0%}, largest R-hat {float(agreement.max()):.3f}")
     assert float(accepted.min()) > 0.6 and float(agreement.max()) < (1.2 if short else 1.05)
     assert accuracy > 0.9
-    # For weights from the posterior the expected slope of its logarithm is zero.
-    slopes = weft.vmap(weft.grad(log_density), (0, None, None))(weights, x, y)
-    assert float(wnp.abs(slopes.mean(0) / slopes.std(0)).max()) < (0.3 if short else 0.1)
+    # The expected gradient of the log posterior under the posterior is zero.
+    gradients = weft.vmap(weft.grad(log_density), (0, None, None))(weights, x, y)
+    assert float(wnp.abs(gradients.mean(0) / gradients.std(0)).max()) < (0.3 if short else 0.1)
 
     across, up = wnp.linspace(-0.6, 2.0, 60), wnp.linspace(-0.8, 2.0, 60)
     points = wnp.stack(wnp.meshgrid(across, up[::-1]), axis=-1)
-    panel = picture.Panel("HMC: chance of virginica, light is sure", (-0.6, 2.0), (-0.8, 2.0))
+    panel = picture.Panel("HMC: probability of virginica (light: 1)", (-0.6, 2.0), (-0.8, 2.0))
     panel.image(0.25 + 0.75 * probability(points))
     for label, colour in ((0, picture.RED), (1, picture.BLUE)):
         panel.dots(*np.asarray(x)[np.asarray(y) == label].T, colour)

@@ -1,5 +1,5 @@
 """Fisher's iris measurements (R. A. Fisher, 1936, public domain): sepal and petal length and width of 150 flowers of
-three kinds."""
+three species."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 
 import weft.numpy as wnp
 
-# Four numbers a flower, in tenths of a centimetre, fifty flowers a kind.
+# Four measurements per flower, in millimetres, fifty flowers per species.
 SETOSA = """
     51351402 49301402 47321302 46311502 50361402 54391704 46341403 50341502 44291402 49311501
     54371502 48341602 48301401 43301101 58401202 57441504 54391304 51351403 57381703 51381503
@@ -32,7 +32,7 @@ VIRGINICA = """
 
 
 def load(seed: int = 0, unseen: int = 30) -> tuple:
-    """Measurements scaled to mean 0 and deviation 1, and kinds 0 to 2: for training, and `unseen` flowers for
+    """Measurements scaled to mean 0 and deviation 1, and labels 0 to 2: a training set, and `unseen` flowers for
     testing."""
     flowers = [(text, kind) for kind, block in enumerate((SETOSA, VERSICOLOR, VIRGINICA)) for text in block.split()]
     x = np.array([[int(text[i : i + 2]) / 10 for i in range(0, 8, 2)] for text, _ in flowers], np.float32)

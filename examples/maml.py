@@ -1,8 +1,8 @@
-"""Learning to learn (MAML, Finn et al. 2017): a gradient through gradient descent.
+"""Meta-learning (MAML, Finn et al. 2017): a gradient through gradient descent.
 
-A task is to fit a sine of unknown height and phase from ten points. `adapt` takes a few steps of gradient descent on
-them; the outer loss is what is left afterwards, and its gradient with respect to the starting point goes through those
-steps. `vmap` does it for many tasks at once.
+A task is to fit a sine of unknown amplitude and phase from ten points. `adapt` takes a few steps of gradient descent on
+them. The outer loss is the loss after these steps, and its gradient with respect to the initial parameters
+differentiates through them. `vmap` runs many tasks at once.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def adapt(params: list[dict], x: weft.Array, y: weft.Array, steps: int) -> list[
     """`steps` steps of gradient descent on one task."""
 
     def step(params: list[dict], _: None) -> tuple[list[dict], None]:
-        slopes = weft.grad(loss)(params, x, y)
-        return weft.tree.map(lambda p, s: p - RATE * s, params, slopes), None
+        gradients = weft.grad(loss)(params, x, y)
+        return weft.tree.map(lambda p, s: p - RATE * s, params, gradients), None
 
     return lax.scan(step, params, length=steps)[0]
 
 
 def make_task(key: weft.Array) -> tuple[weft.Array, weft.Array, weft.Array, weft.Array]:
-    """Points to learn from, and other points of the same sine to be judged on."""
+    """Training points, and test points of the same sine."""
     for_height, for_phase, for_x = random.split(key, 3)
     height = random.uniform(for_height, minval=0.5, maxval=3.0)
     phase = random.uniform(for_phase, maxval=wnp.pi)
@@ -57,7 +57,7 @@ def make_task(key: weft.Array) -> tuple[weft.Array, weft.Array, weft.Array, weft
 
 
 def after_learning(params: list[dict], key: weft.Array, steps: int) -> weft.Array:
-    """How wrong the network still is on a task after it has learnt from a few of its points."""
+    """The test loss on a task after adaptation to its training points."""
     x, y, new_x, new_y = make_task(key)
     return loss(adapt(params, x, y, steps), new_x, new_y)
 
@@ -70,24 +70,24 @@ def main(short: bool = False) -> picture.Panel:
         def outer(params: list[dict]) -> weft.Array:
             return wnp.mean(weft.vmap(lambda k: after_learning(params, k, 5))(random.split(key, TASKS)))
 
-        value, slopes = weft.value_and_grad(outer)(params)
-        updates, state = optimizer.update(slopes, state)
+        value, gradients = weft.value_and_grad(outer)(params)
+        updates, state = optimizer.update(gradients, state)
         return value, optim.apply_updates(params, updates), state
 
     params = untrained = init(random.key(0))
     state = optimizer.init(params)
     steps = 150 if short else 3000
     start = time.perf_counter()
-    for number in range(steps):
-        value, params, state = step(params, state, random.fold_in(random.key(1), number))
-        if number % (steps // 5) == 0:
-            print(f"step {number:4d}  loss after five steps on a new task {float(value):.3f}")
+    for i in range(steps):
+        value, params, state = step(params, state, random.fold_in(random.key(1), i))
+        if i % (steps // 5) == 0:
+            print(f"step {i:4d}  loss after five steps on a new task {float(value):.3f}")
     print(f"{steps} steps in {time.perf_counter() - start:.1f} s")
 
     tasks = random.split(random.key(2), 200)
     judge = weft.jit(lambda params: wnp.mean(weft.vmap(lambda k: after_learning(params, k, 10))(tasks)))
     before, after = float(judge(untrained)), float(judge(params))
-    print(f"final: left after ten steps on 200 new tasks: {after:.3f}, from an ordinary start {before:.3f}")
+    print(f"final loss after ten steps on 200 new tasks: {after:.3f}, from a random initialization {before:.3f}")
     assert after < 0.3 * before
 
     x, y, _, _ = make_task(random.key(17))

@@ -1,7 +1,7 @@
-"""A neural differential equation: a network is the velocity, a solver moves the state, `grad` goes through the solver.
+"""A neural ODE: the right-hand side is a network, and `grad` differentiates through an adaptive solver.
 
-The solver picks its own step size in a `while_loop`, so how many steps it takes depends on the network. Reverse mode
-goes through it as it is: no adjoint equation and no bound on the number of steps.
+The solver chooses its step size in a `while_loop`, so the number of steps depends on the network. Reverse mode
+works through it without an adjoint equation and without a bound on the number of steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ UNITS, TOLERANCE = 32, 1e-3
 
 
 def solve(velocity, state: weft.Array, duration: float) -> tuple[weft.Array, weft.Array]:
-    """The state after `duration`, and how many steps it took: the pair of Bogacki and Shampine, of order 3 and 2."""
+    """The state after `duration`, and the number of steps, by the Bogacki-Shampine method of order 3(2)."""
 
     def unfinished(carry: tuple) -> weft.Array:
         return carry[1] < duration
@@ -32,7 +32,7 @@ def solve(velocity, state: weft.Array, duration: float) -> tuple[weft.Array, wef
         third = velocity(state + 0.75 * size * second)
         proposal = state + size * (2 * first + 3 * second + 4 * third) / 9
         fourth = velocity(proposal)
-        # What the formula of order 2 says otherwise is the error; the step that keeps it in bounds is a constant.
+        # The difference from the formula of order 2 estimates the error; the step size is not differentiated.
         difference = size * (-5 * first + 6 * second + 8 * third - 9 * fourth) / 72
         error = lax.stop_gradient(wnp.max(wnp.abs(difference)) / TOLERANCE)
         good = error <= 1
@@ -44,7 +44,7 @@ def solve(velocity, state: weft.Array, duration: float) -> tuple[weft.Array, wef
 
 
 def true_velocity(state: weft.Array) -> weft.Array:
-    """Van der Pol's oscillator: whatever the start, a limit cycle."""
+    """The Van der Pol oscillator, which has a limit cycle."""
     x, v = state[..., 0], state[..., 1]
     return wnp.stack([v, (1 - x**2) * v - x], axis=-1)
 
@@ -62,7 +62,7 @@ def network(params: list[dict], state: weft.Array) -> weft.Array:
 
 
 def path(velocity, start: weft.Array, points: int, every: float) -> weft.Array:
-    """States at equal times along a trajectory."""
+    """States at equally spaced times along a trajectory."""
 
     def forward(state: weft.Array, _: None) -> tuple[weft.Array, weft.Array]:
         state = solve(velocity, state, every)[0]
@@ -74,7 +74,7 @@ def path(velocity, start: weft.Array, points: int, every: float) -> weft.Array:
 def main(short: bool = False, steps: int | None = None) -> picture.Panel:
     optimizer = optim.adam(3e-3)
     starts = random.uniform(random.key(0), (128, 2), minval=-3.0, maxval=3.0)
-    ends = solve(true_velocity, starts, 0.5)[0]  # all that is seen: where each start is half a second later
+    ends = solve(true_velocity, starts, 0.5)[0]  # the training data: the state half a second after each start
 
     @weft.jit
     def step(params: list[dict], state: optim.OptState) -> tuple:
@@ -82,33 +82,33 @@ def main(short: bool = False, steps: int | None = None) -> picture.Panel:
             reached, count = solve(lambda s: network(params, s), starts, 0.5)
             return wnp.mean((reached - ends) ** 2), count
 
-        (value, count), slopes = weft.value_and_grad(loss, has_aux=True)(params)
-        updates, state = optimizer.update(slopes, state)
+        (value, count), gradients = weft.value_and_grad(loss, has_aux=True)(params)
+        updates, state = optimizer.update(gradients, state)
         return value, count, optim.apply_updates(params, updates), state
 
     params = init(random.key(1))
     state = optimizer.init(params)
     steps = steps or (200 if short else 3000)
     start = time.perf_counter()
-    for number in range(steps):
+    for i in range(steps):
         value, count, params, state = step(params, state)
-        if number % (steps // 8) == 0:
-            print(f"step {number:4d}  loss {float(value):.5f}  the solver took {int(count)} steps")
-    print(f"{steps} steps in {time.perf_counter() - start:.1f} s; staged {step.cache_size()} time(s)")
+        if i % (steps // 8) == 0:
+            print(f"step {i:4d}  loss {float(value):.5f}  the solver took {int(count)} steps")
+    print(f"{steps} steps in {time.perf_counter() - start:.1f} s; traced {step.cache_size()} time(s)")
 
     fresh = random.uniform(random.key(2), (64, 2), minval=-2.5, maxval=2.5)
     miss = solve(lambda s: network(params, s), fresh, 0.5)[0] - solve(true_velocity, fresh, 0.5)[0]
     still = fresh - solve(true_velocity, fresh, 0.5)[0]
     error, unmoved = float(wnp.mean(miss**2)), float(wnp.mean(still**2))
-    print(f"final error on new starts {error:.4f}; that of standing still is {unmoved:.3f}")
+    print(f"final error on new starts {error:.4f}; of predicting no change {unmoved:.3f}")
     assert error < (0.02 if steps >= 3000 else 0.2) * unmoved
 
-    panel = picture.Panel("Neural ODE: learnt flow (blue) and the true one (green)", (-3.2, 3.2), (-4, 4))
+    panel = picture.Panel("Neural ODE: learned (blue) and true flow (green)", (-3.2, 3.2), (-4, 4))
     origins = wnp.array([[0.2, 0.0], [-2.8, 2.8], [2.8, -2.8], [0.0, 2.8]])
     for colour, velocity in ((picture.GREEN, true_velocity), (picture.BLUE, lambda s: network(params, s))):
         lines = weft.jit(lambda o, v=velocity: path(v, o, 120, 0.1))(origins)
-        for number in range(len(origins)):
-            panel.line(lines[:, number, 0], lines[:, number, 1], colour, 1.5, 0.8)
+        for i in range(len(origins)):
+            panel.line(lines[:, i, 0], lines[:, i, 1], colour, 1.5, 0.8)
     return panel
 
 

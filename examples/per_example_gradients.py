@@ -1,8 +1,8 @@
-"""Per-example gradients: `vmap` of `grad` gives one gradient for each example, not their mean.
+"""Per-example gradients: `vmap` of `grad` computes the gradient of each example instead of their mean.
 
-With them a model tells which of its training examples it disagrees with. Twelve flowers get a wrong label; after a
-short training those with the longest gradients are the ones to look at. Gradients clipped one by one also keep any
-single example from pulling far, which is how private training begins.
+They show which training examples the model disagrees with. Twelve flowers get a wrong label; after a short training
+most of them are among those with the largest gradients. Clipping per-example gradients bounds the influence of each
+example, as differentially private training does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def init(key: weft.Array) -> dict:
 
 
 def loss(params: dict, x: weft.Array, y: weft.Array) -> weft.Array:
-    """The loss of one flower: no batch axis anywhere."""
+    """The loss of one flower, without a batch dimension."""
     hidden = wnp.tanh(x @ params["hidden"]["w"] + params["hidden"]["b"])
     logits = hidden @ params["output"]["w"] + params["output"]["b"]
     return optim.softmax_cross_entropy_with_integer_labels(logits, y)
@@ -48,26 +48,26 @@ def main(short: bool = False) -> None:
     for one, mean in zip(weft.tree.leaves(each), weft.tree.leaves(whole), strict=True):
         assert one.shape == (len(y), *mean.shape)
         assert wnp.allclose(one.mean(0), mean, atol=1e-5)
-    print(f"{len(y)} gradients of {sum(leaf.size for leaf in weft.tree.leaves(params))} numbers; their mean is grad's")
+    print(f"{len(y)} gradients of {sum(leaf.size for leaf in weft.tree.leaves(params))} elements")
 
     @weft.jit
     def step(params: dict, bound: float, rate: float) -> tuple[dict, weft.Array]:
-        """A step along the mean of gradients none of which is longer than `bound`."""
+        """One step along the mean of the gradients, each clipped to the norm `bound`."""
         each = gradients(params, x, labels)
         lengths = weft.vmap(optim.global_norm)(each)
         shrink = wnp.minimum(1.0, bound / wnp.maximum(lengths, 1e-12))
         mean = weft.tree.map(lambda g: wnp.tensordot(shrink, g, axes=1) / len(shrink), each)
         return weft.tree.map(lambda p, m: p - rate * m, params, mean), lengths
 
-    for number in range(150 if short else 400):
+    for i in range(150 if short else 400):
         params, lengths = step(params, 1.0, 0.5)
-        if number % 50 == 0:
+        if i % 50 == 0:
             clipped = float(wnp.mean(lengths > 1.0))
-            print(f"step {number:3d}  mean length {float(lengths.mean()):.3f}  clipped {clipped:.0%}")
+            print(f"step {i:3d}  mean norm {float(lengths.mean()):.3f}  clipped {clipped:.0%}")
 
     suspects = np.asarray(wnp.argsort(-lengths))[:WRONG]
     found = len(set(suspects.tolist()) & set(np.asarray(mistaken).tolist()))
-    print(f"final: of the {WRONG} flowers with the longest gradients, {found} were given a wrong label")
+    print(f"final: of the {WRONG} flowers with the largest gradients, {found} have a wrong label")
     assert found >= WRONG * 2 // 3
 
 

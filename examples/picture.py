@@ -1,4 +1,4 @@
-"""Pictures of what was learnt: panels of lines, dots and images, written as one SVG file with nothing but NumPy."""
+"""Plots of lines, dots and images in panels, written as one SVG file with NumPy only."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from html import escape
 import numpy as np
 
 OUT = pathlib.Path(__file__).parent / "out"
-SIZE = 300  # of a panel's plot, in pixels
+SIZE = 300  # of a panel, in pixels
 MARGIN = 40
 BLUE, RED, GREY, GREEN = "#2b6cb0", "#c53030", "#a0aec0", "#2f855a"
 
 
 def png(grey: np.ndarray) -> bytes:
-    """A PNG file of a matrix of numbers from 0 (black) to 1 (white)."""
+    """A matrix with values from 0 (black) to 1 (white) as a PNG file."""
     pixels = np.round(255 * np.clip(grey, 0, 1)).astype(np.uint8)
-    # Every row begins with a byte that says how it is filtered: not at all.
+    # Every row begins with a byte for its filter type: 0, none.
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -30,39 +30,39 @@ def png(grey: np.ndarray) -> bytes:
 
 
 class Panel:
-    """A plot over the ranges `x` and `y`; what is drawn first lies below."""
+    """A plot over the ranges `x` and `y`; later items are drawn on top of earlier ones."""
 
     def __init__(self, title: str, x: tuple[float, float] = (0, 1), y: tuple[float, float] = (0, 1)):
         self.title, self.x_range, self.y_range = title, x, y
         self.items: list[str] = []
 
-    def _places(self, x, y) -> list[tuple[float, float]]:
-        """Pixels of points; y points down in a picture."""
+    def _pixels(self, x, y) -> list[tuple[float, float]]:
+        """Pixel coordinates of points; the y axis of SVG points down."""
         (left, right), (bottom, top) = self.x_range, self.y_range
         across = (np.asarray(x, float) - left) / (right - left) * SIZE
         down = (top - np.asarray(y, float)) / (top - bottom) * SIZE
         return list(zip(across, down, strict=True))
 
     def line(self, x, y, colour: str = BLUE, width: float = 2, opacity: float = 1) -> Panel:
-        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in self._places(x, y))
+        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in self._pixels(x, y))
         style = f'fill="none" stroke="{colour}" stroke-width="{width}" opacity="{opacity}"'
         self.items.append(f'<polyline points="{points}" {style}/>')
         return self
 
     def band(self, x, low, high, colour: str = BLUE) -> Panel:
         """The area between two curves."""
-        outline = self._places(x, low) + self._places(x, high)[::-1]
+        outline = self._pixels(x, low) + self._pixels(x, high)[::-1]
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in outline)
         self.items.append(f'<polygon points="{points}" fill="{colour}" opacity="0.2"/>')
         return self
 
     def dots(self, x, y, colour: str = BLUE, radius: float = 3) -> Panel:
-        for a, b in self._places(x, y):
+        for a, b in self._pixels(x, y):
             self.items.append(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{radius}" fill="{colour}"/>')
         return self
 
     def image(self, grey) -> Panel:
-        """A matrix of numbers from 0 to 1 over the whole panel, its first row at the top."""
+        """Draw a matrix with values from 0 to 1 over the whole panel, its first row at the top."""
         data = base64.b64encode(png(np.asarray(grey))).decode()
         style = 'preserveAspectRatio="none" style="image-rendering:pixelated"'
         link = f'href="data:image/png;base64,{data}"'
@@ -71,7 +71,7 @@ class Panel:
 
 
 def grid(images, columns: int) -> np.ndarray:
-    """Images of one size, side by side in rows of `columns`, with a line between them."""
+    """Images of one size in a grid with `columns` columns, separated by lines."""
     framed = np.pad(np.asarray(images), ((0, 0), (0, 1), (0, 1)), constant_values=0.5)
     count, height, width = framed.shape
     rows = framed.reshape(count // columns, columns, height, width).swapaxes(1, 2)
@@ -79,14 +79,14 @@ def grid(images, columns: int) -> np.ndarray:
 
 
 def save(name: str, *panels: Panel, columns: int = 3) -> pathlib.Path:
-    """Write the panels to examples/out/NAME.svg, and say where."""
+    """Write the panels to examples/out/NAME.svg and print the path."""
     step = SIZE + 2 * MARGIN
     width, height = step * min(columns, len(panels)), step * -(-len(panels) // columns)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">']
     parts.append('<rect width="100%" height="100%" fill="white"/>')
-    for number, panel in enumerate(panels):
-        row, column = divmod(number, columns)
-        # An inner <svg> cuts off what leaves the panel.
+    for i, panel in enumerate(panels):
+        row, column = divmod(i, columns)
+        # An inner <svg> clips to the panel.
         parts.append(f'<g transform="translate({column * step + MARGIN},{row * step + MARGIN})">')
         parts.append(f'<text y="-10" font-size="14">{escape(panel.title)}</text>')
         parts.append(f'<svg width="{SIZE}" height="{SIZE}">{"".join(panel.items)}</svg>')

@@ -1,6 +1,6 @@
-"""A recurrent network with `lax.scan`: a gated unit that reads bits and says whether the ones so far are odd.
+"""A recurrent network with `lax.scan`: a gated recurrent unit that computes the parity of a sequence of bits.
 
-It is trained on sequences of 16 bits and then follows sequences of 400: the rule was learnt, not the examples.
+It is trained on sequences of 16 bits and tested on sequences of 400.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def init(key: weft.Array) -> dict:
         "gates": scale(keys[0], (UNITS + 1, 2 * UNITS)),
         "gate_bias": wnp.zeros(2 * UNITS),
         "candidate": scale(keys[1], (UNITS + 1, UNITS)),
-        # Without it a state of zero that reads a zero stays zero, and has nothing to say.
+        # Without a bias a zero state that reads a zero bit stays zero.
         "candidate_bias": 0.1 * wnp.ones(UNITS),
         "output": scale(keys[2], (UNITS, 1)),
     }
 
 
 def unit(params: dict, state: weft.Array, bit: weft.Array) -> tuple[weft.Array, weft.Array]:
-    """One step: `reset` says what of the state the candidate sees, `keep` how much of the state stays."""
+    """One step: `reset` gates the state that the candidate reads, `keep` how much of the state is retained."""
     seen = wnp.concatenate([state, bit[:, None]], axis=-1)
     reset, keep = wnp.split(nn.sigmoid(seen @ params["gates"] + params["gate_bias"]), 2, axis=-1)
     recalled = wnp.concatenate([reset * state, bit[:, None]], axis=-1)
@@ -40,7 +40,7 @@ def unit(params: dict, state: weft.Array, bit: weft.Array) -> tuple[weft.Array, 
 
 
 def logits(params: dict, bits: weft.Array) -> weft.Array:
-    """What is said after each bit; `bits` is (length, batch), since scan goes along the first axis."""
+    """The output after each bit; `bits` is (length, batch), since scan iterates over the first axis."""
     start = wnp.zeros((bits.shape[1], UNITS))
     return lax.scan(lambda state, bit: unit(params, state, bit), start, bits)[1]
 
@@ -62,12 +62,12 @@ def main(short: bool = False) -> None:
 
     @weft.jit
     def step(params: dict, state: optim.OptState, key: weft.Array) -> tuple:
-        # Some sequences have few ones and some many, so that long runs of the same bit are seen, too.
+        # Some sequences have few ones and some many, so that long runs of the same bit occur.
         for_share, for_bits = random.split(key)
         share = random.uniform(for_share, (1, BATCH))
         bits = random.bernoulli(for_bits, share, (LENGTH, BATCH)).astype(wnp.float32)
-        value, slopes = weft.value_and_grad(loss)(params, bits)
-        updates, state = optimizer.update(slopes, state)
+        value, gradients = weft.value_and_grad(loss)(params, bits)
+        updates, state = optimizer.update(gradients, state)
         return value, optim.apply_updates(params, updates), state
 
     key = random.key(0)
@@ -75,15 +75,15 @@ def main(short: bool = False) -> None:
     state = optimizer.init(params)
     start = time.perf_counter()
     steps = 500 if short else 1500
-    for number in range(steps):
-        value, params, state = step(params, state, random.fold_in(key, number))
-        if number % (steps // 10) == 0:
-            print(f"step {number:4d}  loss {float(value):.4f}")
+    for i in range(steps):
+        value, params, state = step(params, state, random.fold_in(key, i))
+        if i % (steps // 10) == 0:
+            print(f"step {i:4d}  loss {float(value):.4f}")
     print(f"{steps} steps in {time.perf_counter() - start:.1f} s")
 
     bits = random.bernoulli(random.key(1), 0.5, (400, 32)).astype(wnp.float32)
     right = float(weft.jit(accuracy)(params, bits))
-    print(f"final: right after {right:.1%} of the bits of sequences 25 times longer than those it has seen")
+    print(f"final accuracy {right:.1%} on sequences 25 times longer than those of the training")
     assert right > (0.9 if short else 0.99)
 
 

@@ -1,7 +1,7 @@
-"""A tour of Weft: programs, derivatives, batches, a loop differentiated, a model trained on real data, and then the
-best of the other examples, with a picture of what each of them learnt.
+"""A tour of Weft: jaxprs, derivatives, batching, the derivative of a loop, a model trained on real data, and then some
+of the other examples, with a plot of their results.
 
-Run it with `make demo`; the picture is examples/out/tour.svg. Nothing is read from the network.
+Run it with `make demo`; the plot is examples/out/tour.svg. It runs offline.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ def heading(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m" if sys.stdout.isatty() else f"\n== {text}")
 
 
-def programs() -> None:
-    heading("1. A function of arrays is a program")
+def jaxprs() -> None:
+    heading("1. A function of arrays is traced to a jaxpr")
 
     def energy(first: weft.Array, second: weft.Array) -> weft.Array:
         return wnp.sum(first + wnp.sin(second) * 3.0)
 
     print(make_jaxpr(energy)(wnp.zeros(8), wnp.ones(8)))
 
-    heading("2. Programs are differentiated and vectorised, in any order")
-    slope = grad(lambda x: wnp.sin(x) * x**2)
+    heading("2. Transformations compose: grad and vmap")
+    gradient = grad(lambda x: wnp.sin(x) * x**2)
     points = wnp.linspace(0.0, 3.0, 4)
-    print("slope at", points, "is", vmap(slope)(points))
-    print("and of the slope:", jit(vmap(grad(slope)))(points))
+    print("derivative at", points, "is", vmap(gradient)(points))
+    print("second derivative:", jit(vmap(grad(gradient)))(points))
 
-    heading("3. Reverse mode through a loop whose length the data decide")
+    heading("3. Reverse mode through a loop with a data-dependent number of iterations")
 
     def square_root(x: weft.Array) -> weft.Array:
-        """Newton's iteration until it settles; how many steps depends on x."""
+        """Newton's method. The number of iterations depends on x."""
 
         def unsettled(state: tuple[weft.Array, weft.Array]) -> weft.Array:
             guess, before = state
@@ -59,7 +59,7 @@ def programs() -> None:
 
 
 def flowers() -> picture.Panel:
-    heading("4. A model, trained: three kinds of iris from four measurements")
+    heading("4. Training a model: three species of iris from four measurements")
     train_x, train_y, test_x, test_y = load(seed=0)
     first, second = random.split(random.key(0))
     params = {
@@ -77,45 +77,45 @@ def flowers() -> picture.Panel:
 
     @jit
     def step(params: dict, x: weft.Array, y: weft.Array) -> tuple[weft.Array, dict]:
-        value, slopes = value_and_grad(loss)(params, x, y)
-        return value, weft.tree.map(lambda p, s: p - 0.5 * s, params, slopes)
+        value, gradients = value_and_grad(loss)(params, x, y)
+        return value, weft.tree.map(lambda p, s: p - 0.5 * s, params, gradients)
 
     start = time.perf_counter()
     losses = []
-    for number in range(301):
+    for i in range(301):
         value, params = step(params, train_x, train_y)
         losses.append(float(value))
-        if number % 100 == 0:
+        if i % 100 == 0:
             right = float(wnp.mean(wnp.argmax(logits(params, test_x), axis=-1) == test_y))
-            print(f"step {number:3d}  loss {losses[-1]:.4f}  right on {len(test_y)} unseen flowers {right:.0%}")
-    print(f"301 steps in {time.perf_counter() - start:.2f} s; staged {step.cache_size()} time(s)")
-    print(f"final loss {losses[-1]:.4f}, right on {right:.0%}")
+            print(f"step {i:3d}  loss {losses[-1]:.4f}  accuracy on {len(test_y)} unseen flowers {right:.0%}")
+    print(f"301 steps in {time.perf_counter() - start:.2f} s; traced {step.cache_size()} time(s)")
+    print(f"final loss {losses[-1]:.4f}, accuracy {right:.0%}")
     assert losses[-1] < 0.1 and right > 0.8
 
-    heading("5. What the model pays attention to: per-flower gradients by vmap of grad")
+    heading("5. Which measurements matter: per-example gradients by vmap of grad")
     per_flower = vmap(grad(lambda x, y: loss(params, x[None], y[None])))(test_x, test_y)
     names = ("sepal length", "sepal width", "petal length", "petal width")
     weights = wnp.abs(per_flower).mean(0)
     for name, share in zip(names, np.asarray(weights / weights.max()), strict=True):
         print(f"{name:13s} {'#' * round(40 * float(share))}")
-    return picture.Panel("Iris: the loss, step by step", (0, 300), (0, 1)).line(range(301), losses)
+    return picture.Panel("Iris: loss by step", (0, 300), (0, 1)).line(range(301), losses)
 
 
 def main(short: bool = False) -> None:
-    programs()
+    jaxprs()
     panels = [flowers()]
-    heading("6. Twenty networks trained as one program: vmap of a whole training")
+    heading("6. An ensemble: vmap of the training of twenty networks")
     panels.append(ensemble.main(short))
     if not short:
-        heading("7. Learning to learn: a gradient through gradient descent")
+        heading("7. Meta-learning: a gradient through gradient descent")
         panels.append(maml.main(short=True))
-        heading("8. A network as the velocity of a differential equation, and a solver that picks its own steps")
+        heading("8. A neural ODE with an adaptive solver")
         panels.append(neural_ode.main(steps=800))
-        heading("9. Samples instead of one best guess: Hamiltonian Monte Carlo")
+        heading("9. Bayesian inference: Hamiltonian Monte Carlo")
         panels.append(hmc.main())
-        heading("10. A linen module that draws: a variational autoencoder")
+        heading("10. A variational autoencoder in linen")
         panels.append(vae.main(short=True))
-        heading("11. A transformer of linen modules reads Weft's documents")
+        heading("11. A transformer in linen, trained on Weft's documentation")
         transformer.main(steps=500)
     heading("What was learnt")
     picture.save("tour", *panels)

@@ -1,7 +1,7 @@
-"""A character-level transformer in linen that reads Weft's own documents and writes more of the kind.
+"""A character-level transformer in linen, trained on Weft's own documentation.
 
-The layers are one module under `nn.scan`: their parameters are stacked along a leading axis, and however many there
-are, one is traced and compiled. The loss is compared with what counting letters, and pairs of letters, achieves.
+The layers are one module under `nn.scan`: their parameters are stacked along a leading axis, and only one layer is
+traced and compiled. The loss is compared with that of unigram and bigram models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAYERS, WIDTH, HEADS, LENGTH, BATCH = 3, 64, 4, 64, 16
 
 
 def read() -> tuple[np.ndarray, np.ndarray, str]:
-    """The documents as numbers, one piece in ten apart for testing, and the alphabet."""
+    """The documents as integers, split into training and test text (one piece in ten), and the alphabet."""
     pages = sorted((pathlib.Path(__file__).parents[1] / "docs").glob("*/*.md"))
     text = "".join(page.read_text() for page in pages)
     alphabet = "".join(sorted(set(text)))
@@ -32,7 +32,7 @@ def read() -> tuple[np.ndarray, np.ndarray, str]:
 
 
 class Block(nn.Module):
-    """Attention to what came before, then a perceptron, each added to what flows through."""
+    """Causal self-attention and an MLP, each with a residual connection."""
 
     @nn.compact
     def __call__(self, x: weft.Array, mask: weft.Array) -> tuple[weft.Array, None]:
@@ -47,8 +47,8 @@ class Transformer(nn.Module):
 
     @nn.compact
     def __call__(self, codes: weft.Array) -> weft.Array:
-        place = self.param("place", nn.initializers.normal(0.02), (LENGTH, WIDTH))
-        x = nn.Embed(self.letters, WIDTH)(codes) + place[: codes.shape[-1]]
+        position = self.param("position", nn.initializers.normal(0.02), (LENGTH, WIDTH))
+        x = nn.Embed(self.letters, WIDTH)(codes) + position[: codes.shape[-1]]
         layers = nn.scan(
             Block, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=nn.broadcast, length=LAYERS
         )
@@ -57,7 +57,7 @@ class Transformer(nn.Module):
 
 
 def counting(codes: np.ndarray, test: np.ndarray, letters: int) -> tuple[float, float]:
-    """Losses of two models without learning: how often is a letter, and how often after the letter before it?"""
+    """The losses of a unigram and a bigram model."""
     single = np.bincount(codes, minlength=letters) + 0.1
     pairs = np.full((letters, letters), 0.1)
     np.add.at(pairs, (codes[:-1], codes[1:]), 1)
@@ -70,7 +70,7 @@ def main(short: bool = False, steps: int | None = None) -> None:
     codes, test, alphabet = read()
     model = Transformer(len(alphabet))
     params = model.init(random.key(0), wnp.zeros((1, LENGTH), wnp.int32))["params"]
-    print(f"{sum(leaf.size for leaf in weft.tree.leaves(params))} parameters, {len(codes)} letters to learn from")
+    print(f"{sum(leaf.size for leaf in weft.tree.leaves(params))} parameters, {len(codes)} characters of training text")
     steps = steps or (50 if short else 1000)
     schedule = optim.warmup_cosine_decay_schedule(0.0, 4e-3, steps // 10, steps)
     optimizer = optim.chain(optim.clip_by_global_norm(1.0), optim.adamw(schedule, weight_decay=0.01))
@@ -81,13 +81,13 @@ def main(short: bool = False, steps: int | None = None) -> None:
 
     @weft.jit
     def step(params: dict, state: optim.OptState, rows: weft.Array) -> tuple:
-        value, slopes = weft.value_and_grad(loss)(params, rows)
-        updates, state = optimizer.update(slopes, state, params)
+        value, gradients = weft.value_and_grad(loss)(params, rows)
+        updates, state = optimizer.update(gradients, state, params)
         return value, optim.apply_updates(params, updates), state
 
     @weft.jit
     def write(params: dict, start: weft.Array, keys: weft.Array) -> weft.Array:
-        """Letter after letter, each drawn given the last LENGTH."""
+        """Generate text one character at a time, each sampled given the last LENGTH."""
 
         def one(window: weft.Array, key: weft.Array) -> tuple[weft.Array, weft.Array]:
             logits = model.apply({"params": params}, window[None])[0, -1]
@@ -99,17 +99,17 @@ def main(short: bool = False, steps: int | None = None) -> None:
     rng = np.random.default_rng(0)
     state = optimizer.init(params)
     start = time.perf_counter()
-    for number in range(steps):
+    for i in range(steps):
         rows = codes[rng.integers(len(codes) - LENGTH, size=(BATCH, 1)) + np.arange(LENGTH + 1)]
         value, params, state = step(params, state, rows)
-        if number % (steps // 10) == 0:
-            print(f"step {number:4d}  loss {float(value):.3f}")
-    print(f"{steps} steps in {time.perf_counter() - start:.1f} s; staged {step.cache_size()} time(s)")
+        if i % (steps // 10) == 0:
+            print(f"step {i:4d}  loss {float(value):.3f}")
+    print(f"{steps} steps in {time.perf_counter() - start:.1f} s; traced {step.cache_size()} time(s)")
 
     rows = test[: len(test) // (LENGTH + 1) * (LENGTH + 1)].reshape(-1, LENGTH + 1)
     final = float(weft.jit(loss)(params, rows))
     one, two = counting(codes, test, len(alphabet))
-    print(f"final loss {final:.3f} on unseen text; counting letters has {one:.3f}, counting pairs {two:.3f}")
+    print(f"final loss {final:.3f} on unseen text; unigram model {one:.3f}, bigram model {two:.3f}")
     assert final < (two if steps >= 1000 else one)
     text = write(params, test[:LENGTH], random.split(random.key(1), 80 if short else 400))
     print("it writes:", "".join(alphabet[int(letter)] for letter in np.asarray(text)))

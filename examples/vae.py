@@ -1,7 +1,7 @@
-"""A variational autoencoder in linen: pictures of bars are put into two numbers each, and new bars come out.
+"""A variational autoencoder in linen: images of bars with a two-dimensional latent code.
 
-Encoder and decoder are submodules; the noise of the middle comes from a random stream of its own, `self.make_rng`. The
-picture shows what the decoder draws over a grid of the two numbers: angle and length, which nobody told it about.
+Encoder and decoder are submodules; the noise of the latent code comes from a separate rng stream, `self.make_rng`. The
+plot shows the output of the decoder over a grid of codes, which represent angle and length.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SIDE, LATENT, BATCH = 12, 2, 128
 
 
 def bars(key: weft.Array, count: int) -> weft.Array:
-    """Pictures (count, SIDE * SIDE) of a bar through the middle, of random angle and length."""
+    """Images (count, SIDE * SIDE) of a bar through the centre, of random angle and length."""
     for_angle, for_length = random.split(key)
     angle = random.uniform(for_angle, (count, 1, 1), maxval=wnp.pi)
     length = random.uniform(for_length, (count, 1, 1), minval=0.35, maxval=0.95)
@@ -47,7 +47,7 @@ class Autoencoder(nn.Module):
 
 
 def negative_bound(model: Autoencoder, params: dict, x: weft.Array, key: weft.Array) -> tuple[weft.Array, weft.Array]:
-    """What the pixels cost given the code, and what the code costs against a normal prior, in nats a picture."""
+    """The reconstruction loss and the KL divergence of the code from a normal prior, in nats per image."""
     logits, mean, log_variance = model.apply({"params": params}, x, rngs={"noise": key})
     pixels = wnp.sum(optim.sigmoid_binary_cross_entropy(logits, x), axis=-1)
     code = 0.5 * wnp.sum(wnp.exp(log_variance) + mean**2 - 1 - log_variance, axis=-1)
@@ -66,34 +66,32 @@ def main(short: bool = False) -> picture.Panel:
         def loss(params: dict) -> weft.Array:
             return sum(negative_bound(model, params, bars(for_bars, BATCH), for_noise))
 
-        value, slopes = weft.value_and_grad(loss)(state.params)
-        return state.apply_gradients(grads=slopes), value
+        value, gradients = weft.value_and_grad(loss)(state.params)
+        return state.apply_gradients(grads=gradients), value
 
     steps = 300 if short else 3000
     start = time.perf_counter()
-    for number in range(steps):
-        state, value = step(state, random.fold_in(random.key(2), number))
-        if number % (steps // 8) == 0:
-            print(f"step {number:4d}  loss {float(value):.2f}")
-    print(f"{steps} steps in {time.perf_counter() - start:.1f} s; staged {step.cache_size()} time(s)")
+    for i in range(steps):
+        state, value = step(state, random.fold_in(random.key(2), i))
+        if i % (steps // 8) == 0:
+            print(f"step {i:4d}  loss {float(value):.2f}")
+    print(f"{steps} steps in {time.perf_counter() - start:.1f} s; traced {step.cache_size()} time(s)")
 
     fresh = bars(random.key(3), 512)
     pixels, code = negative_bound(model, state.params, fresh, random.key(4))
-    # Without a code the best is the mean picture, and no decoder does better than the pictures' own greys.
+    # Without a code the best prediction is the mean image; the entropy of the pixels is a lower bound.
     blind, floor = (
         float(wnp.mean(wnp.sum(-fresh * wnp.log(p) - (1 - fresh) * wnp.log1p(-p), axis=-1)))
         for p in (fresh.mean(0), wnp.clip(fresh, 1e-6, 1 - 1e-6))
     )
-    print(
-        f"final pixels {float(pixels):.2f} nats + code {float(code):.2f}; {blind:.2f} without a code, least {floor:.2f}"
-    )
+    print(f"final loss {float(pixels):.2f} nats + KL {float(code):.2f}; mean image {blind:.2f}, least {floor:.2f}")
     assert float(pixels + code) < blind
     assert float(pixels) - floor < (0.7 if short else 0.4) * (blind - floor)
 
     steps_across = wnp.linspace(-1.8, 1.8, 9)
     codes = wnp.stack(wnp.meshgrid(steps_across, steps_across), axis=-1).reshape(-1, 2)
     drawn = model.apply({"params": state.params}, codes, method="decode").reshape(-1, SIDE, SIDE)
-    return picture.Panel("VAE: bars over the two numbers that describe them").image(picture.grid(drawn, 9))
+    return picture.Panel("VAE: decoder output over the latent code").image(picture.grid(drawn, 9))
 
 
 if __name__ == "__main__":

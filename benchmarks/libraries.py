@@ -1,4 +1,4 @@
-"""The libraries that are compared, found by name: a peer that is not installed is left out of the table."""
+"""The libraries that are compared. Those that are not installed are skipped."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ PEERS = ("jax", "numpy", "torch")
 TITLES = {"weft": "Weft", "jax": "JAX", "numpy": "NumPy", "torch": "PyTorch"}
 
 
-class Faces(NamedTuple):
-    """The parts of Weft or JAX that lines are written over, so that both run the same text."""
+class Library(NamedTuple):
+    """The modules of Weft or JAX that benchmarks use, so that both run the same source."""
 
     np: Any
     lax: Any
@@ -24,10 +24,10 @@ def installed(library: str) -> bool:
     return importlib.util.find_spec(library) is not None
 
 
-def load(library: str) -> Faces:
-    """The faces of "weft" or "jax". Only this library is imported, which measurements of fresh processes rely on."""
+def load(library: str) -> Library:
+    """The modules of "weft" or "jax". Imports only this library, as measurements of import and first calls require."""
     parts = (importlib.import_module(f"{library}.{part}") for part in ("numpy", "lax", "nn", "random"))
-    return Faces(*parts, importlib.import_module(library))
+    return Library(*parts, importlib.import_module(library))
 
 
 def versions(libraries: tuple[str, ...]) -> dict[str, str]:

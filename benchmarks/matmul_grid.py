@@ -1,10 +1,10 @@
-"""Products of many shapes: Weft's own kernels, the library behind Weft, and NumPy beside each other.
+"""Matrix multiplications of many shapes: Weft's own kernels, Weft with BLAS, and NumPy.
 
-Prints a line for each shape with the best and the median of each side in microseconds, and how many times as long as
-NumPy's those of our own kernels are; then geometric means and the worst of the best, which noise touches least. Layouts
-say which operands are transposed: nt is `a @ b.T`. Schedules are the default ones: nothing is measured and pinned.
+Prints for each shape the best and median time of each in microseconds, and the ratios of our own kernels to NumPy; then
+the geometric means of the ratios and the worst ratios of best times, which are least affected by noise. Layouts say
+which operands are transposed: nt is `a @ b.T`. Schedules are the default ones, without autotuning.
 
-python benchmarks/product_grid.py [--repeats N] [--only TEXT]
+python benchmarks/matmul_grid.py [--repeats N] [--only TEXT]
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from weft.runtime.cpu.executable import Executable
 Case = tuple[str, str, tuple[int, int, int]]
 
 SQUARES = (32, 64, 100, 128, 192, 256, 300, 384, 512, 768, 1000, 1024)
-# Rows, columns, terms.
+# Rows, columns, K.
 SKEWED = (
     (16, 3000, 512),
     (3000, 16, 512),
@@ -53,7 +53,7 @@ SKEWED = (
     (3000, 64, 64),
     (3000, 1000, 64),
 )
-TURNED = ((100, 100, 100), (256, 256, 256), (512, 512, 512), (1000, 100, 256), (100, 1000, 512), (64, 64, 3000))
+TRANSPOSED = ((100, 100, 100), (256, 256, 256), (512, 512, 512), (1000, 100, 256), (100, 1000, 512), (64, 64, 3000))
 
 
 def cases() -> Iterator[Case]:
@@ -64,7 +64,7 @@ def cases() -> Iterator[Case]:
         for shape in SKEWED:
             yield dtype, "nn", shape
         for layout in ("nt", "tn", "tt"):
-            for shape in TURNED:
+            for shape in TRANSPOSED:
                 yield dtype, layout, shape
 
 
@@ -74,31 +74,31 @@ def name_of(case: Case) -> str:
 
 
 def line(case: Case, repeats: int) -> Line:
-    """The three sides of a product, compiled and warm."""
+    """The benchmark of one multiplication, compiled and warm."""
     dtype, layout, (m, n, k) = case
     rng = np.random.default_rng(0)
     a = rng.normal(size=(k, m) if layout[0] == "t" else (m, k)).astype(dtype)
     b = rng.normal(size=(n, k) if layout[1] == "t" else (k, n)).astype(dtype)
 
-    def product(a: Any, b: Any) -> Any:
+    def matmul(a: Any, b: Any) -> Any:
         return (a.T if layout[0] == "t" else a) @ (b.T if layout[1] == "t" else b)
 
-    ours, left, right = weft.jit(product), weft.numpy.asarray(a), weft.numpy.asarray(b)
-    for _ in range(3):  # the first code is replaced by better one
+    ours, left, right = weft.jit(matmul), weft.numpy.asarray(a), weft.numpy.asarray(b)
+    for _ in range(3):  # Weft recompiles with optimization when a function is called again
         ours(left, right)
     tiers.wait()
-    sides: dict[str, Callable[[], object]] = {"weft": lambda: ours(left, right), "numpy": lambda: product(a, b)}
-    library = by_library(product, a, b)
+    sides: dict[str, Callable[[], object]] = {"weft": lambda: ours(left, right), "numpy": lambda: matmul(a, b)}
+    library = by_library(matmul, a, b)
     if library is not None:
         sides["library"] = lambda: library([a, b])
-    difference = np.abs(np.asarray(ours(left, right)) - product(a, b)).max()
+    difference = np.abs(np.asarray(ours(left, right)) - matmul(a, b)).max()
     assert difference < (1e-3 if dtype == "float32" else 1e-10) * math.sqrt(k), name_of(case)
     return Line(name_of(case), sides, repeats=repeats)
 
 
-def by_library(product: Callable[..., Any], a: np.ndarray, b: np.ndarray) -> Executable | None:
-    """The program with a library's product. It is called past the dispatcher, so small ones are a bit late."""
-    traced = weft.make_jaxpr(product)(a, b)
+def by_library(matmul: Callable[..., Any], a: np.ndarray, b: np.ndarray) -> Executable | None:
+    """The program that calls BLAS. It is called without a dispatcher, which adds overhead to small ones."""
+    traced = weft.make_jaxpr(matmul)(a, b)
     keys = compile_program(traced, (), host()).program.schedules
     if len(keys) != 1:
         return None
@@ -127,18 +127,18 @@ def summary(results: list[Result]) -> str:
     best, median = mean(map(of_best, results)), mean(r.ratio("numpy") or 1.0 for r in results)
     worst = sorted(results, key=of_best, reverse=True)[:10]
     rows = "\n".join(f"  {r.name}  {of_best(r):.2f}" for r in worst)
-    return f"{len(results)} products, times over NumPy's: best {best:.2f}, median {median:.2f}; the worst:\n{rows}"
+    return f"{len(results)} multiplications, ratios to NumPy: best {best:.2f}, median {median:.2f}; the worst:\n{rows}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", default="", help="lines whose name has this in it")
+    parser.add_argument("--only", default="", help="only lines whose name contains this")
     options = parser.parse_args()
     start = time.perf_counter()
-    print(f"{'rows x columns x terms':>29}{'own: best, median':>19}{'library':>21}{'NumPy':>21}{'own / NumPy':>15}")
+    print(f"{'rows x columns x K':>29}{'own: best, median':>19}{'library':>21}{'NumPy':>21}{'own / NumPy':>15}")
     results = []
-    # For the process, not for a block: what blocks set is looked up in every call.
+    # For the whole process, since settings of a `with` block are looked up in every call.
     config.update("autotune_milliseconds", 0)
     config.update("enable_x64", True)
     with tempfile.TemporaryDirectory() as folder:

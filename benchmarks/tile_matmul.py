@@ -1,6 +1,6 @@
-"""Products of bfloat16 and of bytes beside PyTorch and JAX, for machines with tile registers (AMX).
+"""Matrix multiplications of bfloat16 and int8 against PyTorch and JAX, for machines with tile registers (AMX).
 
-python benchmarks/tile_products.py
+python benchmarks/tile_matmul.py
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from faces import load
+from libraries import load
 from measure import Line, compare
 
 import weft
@@ -27,18 +27,18 @@ def main() -> None:
     jax = load("jax")
     print(f"tile registers: {'yes' if host().tiles else 'no'}; milliseconds, medians")
     rng = np.random.default_rng(0)
-    product = weft.jit(lambda a, b: a @ b)
+    matmul = weft.jit(lambda a, b: a @ b)
     of_bytes = weft.jit(lambda a, b: lax.dot(a, b, preferred_element_type=np.int32))
     theirs = jax.top.jit(lambda a, b: a @ b)
     for m, k, n in SHAPES:
         floats = [rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((m, k), (k, n))]
-        numbers = [rng.integers(-128, 128, shape).astype(np.int8) for shape in ((m, k), (k, n))]
+        integers = [rng.integers(-128, 128, shape).astype(np.int8) for shape in ((m, k), (k, n))]
         tensors = [torch.tensor(x.astype(np.float32)).bfloat16() for x in floats]
         lines = [
             Line(
                 "bfloat16",
                 {
-                    "weft": called(lambda *x: product(*x).block_until_ready(), [wnp.asarray(x) for x in floats]),
+                    "weft": called(lambda *x: matmul(*x).block_until_ready(), [wnp.asarray(x) for x in floats]),
                     "torch": called(torch.matmul, tensors),
                     "jax": called(lambda *x: theirs(*x).block_until_ready(), [jax.np.asarray(x) for x in floats]),
                 },
@@ -46,8 +46,8 @@ def main() -> None:
             Line(
                 "int8",
                 {
-                    "weft": called(lambda *x: of_bytes(*x).block_until_ready(), [wnp.asarray(x) for x in numbers]),
-                    "torch": called(torch._int_mm, [torch.tensor(x) for x in numbers]),
+                    "weft": called(lambda *x: of_bytes(*x).block_until_ready(), [wnp.asarray(x) for x in integers]),
+                    "torch": called(torch._int_mm, [torch.tensor(x) for x in integers]),
                 },
             ),
         ]
