@@ -22,20 +22,20 @@ TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 28
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 2
 name words                             | weft/compiler      | instructions, bytecode                      | 6
-name place, places                     | weft               | index, offset, address, position: say which | 37
-name number, numbers                   | weft               | index, i                                    | 73
-name made                              | weft               | result, out                                 | 81
-name given                             | weft               | args, operands                              | 25
+name place, places                     | weft               | index, offset, address, position: say which | 33
+name number, numbers                   | weft               | index, i                                    | 66
+name made                              | weft               | result, out                                 | 68
+name given                             | weft               | args, operands                              | 22
 name program, programs                 | jaxprs             | jaxpr                                       | 1
 name product, products                 | weft/compiler      | matmul, contraction                         | 20
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 12
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 0
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 14
-name kept                              | weft               | cached, retained, stored: say which         | 20
-name spread                            | weft               | broadcast                                   | 4
-name joined                            | weft               | concatenated, merged                        | 2
+name kept                              | weft               | cached, retained, stored: say which         | 19
+name spread                            | weft               | broadcast                                   | 3
+name joined                            | weft               | concatenated, merged                        | 1
 name slope, slopes                     | weft               | derivative                                  | 3
-name bare                              | weft               | unfused                                     | 1
+name bare                              | weft               | unfused                                     | 0
 name watched                           | weft               | checked                                     | 0
 name face, faces                       | weft               | API, frontend                               | 0
 name Making                            | weft               | CompileStats                                | 4
@@ -49,15 +49,15 @@ name dear                              | weft               | expensive         
 name stamp                             | weft               | timestamp                                   | 3
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 0
-name walk, walks                       | weft               | map, traverse, visit                        | 5
-text stands                            | text               | is                                          | 18
-text gives                             | text               | returns                                     | 37
+name walk, walks                       | weft               | map, traverse, visit                        | 4
+text stands                            | text               | is                                          | 13
+text gives                             | text               | returns                                     | 34
 text step machine                      | text               | bytecode interpreter                        | 4
 text whole number, whole numbers       | text               | integer                                     | 7
 text carried program, carried programs | text               | body, sub-jaxpr                             | 3
 text settled                           | text               | final, fixed                                | 0
 text turn of, turns of                 | text               | iteration of                                | 6
-text owed                              | text               | unreduced                                   | 1
+text owed                              | text               | unreduced                                   | 0
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
 """
