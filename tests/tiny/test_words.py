@@ -19,11 +19,11 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 28
+name turn, turns, turning              | weft               | iteration                                   | 25
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 2
 name words                             | weft/compiler      | instructions, bytecode                      | 6
-name place, places                     | weft               | index, offset, address, position: say which | 33
-name number, numbers                   | weft               | index, i                                    | 66
+name place, places                     | weft               | index, offset, address, position: say which | 31
+name number, numbers                   | weft               | index, i                                    | 62
 name made                              | weft               | result, out                                 | 68
 name given                             | weft               | args, operands                              | 22
 name program, programs                 | jaxprs             | jaxpr                                       | 1
@@ -41,7 +41,7 @@ name face, faces                       | weft               | API, frontend     
 name Making                            | weft               | CompileStats                                | 4
 name Point                             | weft/compiler      | the address computation that it is          | 0
 name settled                           | weft               | final, fixed                                | 0
-name Register                          | weft               | slot, pointer slot                          | 9
+name Register                          | weft               | slot, pointer slot                          | 0
 name Facts, facts                      | weft               | properties                                  | 0
 name closed                            | weft/compiler/fuse | materialized                                | 0
 name cipher, enciphered                | weft               | hash, bit generator                         | 3
@@ -49,7 +49,7 @@ name dear                              | weft               | expensive         
 name stamp                             | weft               | timestamp                                   | 3
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 0
-name walk, walks                       | weft               | map, traverse, visit                        | 4
+name walk, walks                       | weft               | map, traverse, visit                        | 1
 text stands                            | text               | is                                          | 13
 text gives                             | text               | returns                                     | 34
 text step machine                      | text               | bytecode interpreter                        | 4

@@ -82,8 +82,8 @@ def cond(
         operands = (operand,)
     if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(true_fun):
         # An operand before each function: cond(pred, true_operand, true_fun, false_operand, false_fun).
-        first, second, taken, other = true_fun, operands[0], false_fun, operands[1]
-        return cond(pred, lambda pair: taken(pair[0]), lambda pair: other(pair[1]), (first, second))
+        first, second, true_branch, false_branch = true_fun, operands[0], false_fun, operands[1]
+        return cond(pred, lambda pair: true_branch(pair[0]), lambda pair: false_branch(pair[1]), (first, second))
     if not (callable(true_fun) and callable(false_fun)):
         received = f"{type(true_fun).__name__} and {type(false_fun).__name__}"
         fix = "lax.cond(pred, lambda: a, lambda: b), or where(pred, a, b) for two values"
@@ -135,7 +135,7 @@ def branch(
     order = range(len(functions)) if caller != "lax.cond" else (1, 0)  # in the order of the arguments
     bodies = {i: staged(functions[i], in_tree, types, f"a branch of {caller},") for i in order}
     jaxprs, constants, trees, _ = ([*parts] for parts in zip(*(bodies[i] for i in range(len(functions))), strict=True))
-    jaxprs = agreed(jaxprs, trees, caller, words)
+    jaxprs = with_equal_results(jaxprs, trees, caller, words)
     joint = jaxprs[0].cached(("branches", *jaxprs[1:]), lambda: with_all_constants(jaxprs, constants))
     flat_constants = [c for consts in constants for c in consts]
     results = cond_primitive(index, *flat_constants, *leaves, branches=joint)
@@ -144,17 +144,17 @@ def branch(
 
 def with_all_constants(jaxprs: Sequence[Jaxpr], constants: Sequence[Sequence[Any]]) -> tuple[Jaxpr, ...]:
     """Branches that take the constants of all of them."""
-    joint = []
+    out = []
     for i, jaxpr in enumerate(jaxprs):
         own = len(constants[i])
         arguments: list[Var] = []
         for other, consts in enumerate(constants):
             arguments.extend(jaxpr.invars[:own] if other == i else [Var(type_of(c)) for c in consts])
-        joint.append(jaxpr.replace(invars=[*arguments, *jaxpr.invars[own:]]))
-    return tuple(joint)
+        out.append(jaxpr.replace(invars=[*arguments, *jaxpr.invars[own:]]))
+    return tuple(out)
 
 
-def agreed(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: str, words: Sequence[str]) -> list[Jaxpr]:
+def with_equal_results(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: str, words: Sequence[str]) -> list[Jaxpr]:
     """Branches with results of one structure and of equal types; results that differ in weakness only are made
     strong."""
     for index in range(1, len(jaxprs)):
@@ -182,18 +182,18 @@ def agreed(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: str, words: Se
 
 def with_strong_results(jaxpr: Jaxpr, strong: Sequence[bool]) -> Jaxpr:
     """The jaxpr with some results converted to strong types."""
-    wanted = [v.aval.strong() if s else v.aval for v, s in zip(jaxpr.outvars, strong, strict=True)]
-    return with_result_types(jaxpr, wanted)
+    result_types = [v.aval.strong() if s else v.aval for v, s in zip(jaxpr.outvars, strong, strict=True)]
+    return with_result_types(jaxpr, result_types)
 
 
-def with_result_types(jaxpr: Jaxpr, wanted: Sequence[Any]) -> Jaxpr:
-    if all(v.aval == w for v, w in zip(jaxpr.outvars, wanted, strict=True)):
+def with_result_types(jaxpr: Jaxpr, result_types: Sequence[Any]) -> Jaxpr:
+    if all(v.aval == w for v, w in zip(jaxpr.outvars, result_types, strict=True)):
         return jaxpr
 
     def converted(*args: Any) -> list[Any]:
-        return [retyped(r, w) for r, w in zip(replay(jaxpr, *args), wanted, strict=True)]
+        return [retyped(r, w) for r, w in zip(replay(jaxpr, *args), result_types, strict=True)]
 
-    key = ("result types", tuple(wanted))
+    key = ("result types", tuple(result_types))
     return jaxpr.cached(key, lambda: stage_closed(converted, jaxpr.in_avals, name=jaxpr.name))
 
 
@@ -229,8 +229,8 @@ def fix_carry_types(
             else:
                 report(body, types, outs)
         if all(type_of(x) == a for x, a in zip(new, types, strict=True)):
-            wanted = [*types, *(v.aval for v in body[0].outvars[count:])]
-            return (with_result_types(body[0], wanted), *body[1:]), new
+            result_types = [*types, *(v.aval for v in body[0].outvars[count:])]
+            return (with_result_types(body[0], result_types), *body[1:]), new
         init = new
     return body, init
 

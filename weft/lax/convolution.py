@@ -125,8 +125,12 @@ def _checked_dtypes(x: ArrayType, kernel: ArrayType, preferred_element_type: Any
     if dtype is None:
         return None
     ranks = {"b": 0, "i": 0, "u": 0, "f": 1, "c": 2}
-    asked, held = ranks.get(dtypes.kind(dtype), -1), ranks.get(dtypes.kind(x.dtype), 3)
-    if asked < held or (held == 2) != (asked == 2) or dtypes.itemsize_bits(dtype) < dtypes.itemsize_bits(x.dtype):
+    out_kind, in_kind = ranks.get(dtypes.kind(dtype), -1), ranks.get(dtypes.kind(x.dtype), 3)
+    if (
+        out_kind < in_kind
+        or (in_kind == 2) != (out_kind == 2)
+        or dtypes.itemsize_bits(dtype) < dtypes.itemsize_bits(x.dtype)
+    ):
         raise DtypeMismatchError(
             f"conv_general_dilated got preferred_element_type={dtypes.name(dtype)} for the operand {x.short()}.",
             fix="convert the result with lax.convert_element_type",

@@ -106,10 +106,10 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
 
 
 def _as_factor(x: Any, dtype: Any) -> Any:
-    held: Any = type_of(x)
-    if dtypes.kind(held.dtype) not in "iufc":
-        raise ArgumentTypeError(f"mul does not accept dtype {dtypes.name(held.dtype)}.")
-    return convert.convert_element_type(x, new_dtype=dtypes.requested_dtype(dtype, "mul"), weak_type=held.weak_type)
+    aval: Any = type_of(x)
+    if dtypes.kind(aval.dtype) not in "iufc":
+        raise ArgumentTypeError(f"mul does not accept dtype {dtypes.name(aval.dtype)}.")
+    return convert.convert_element_type(x, new_dtype=dtypes.requested_dtype(dtype, "mul"), weak_type=aval.weak_type)
 
 
 def div(x: Any, y: Any) -> Any:

@@ -88,8 +88,8 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     wrapped = i + size if i < 0 else i
     if not isinstance(size, Expression) and not 0 <= wrapped < size:
         raise InvalidIndexError(f"Index {i} is out of bounds for axis {axis} of size {size}.")
-    taken = slice_in_dim(operand, wrapped, wrapped + 1, 1, axis)
-    return taken if keepdims else squeeze(taken, (axis,))
+    out = slice_in_dim(operand, wrapped, wrapped + 1, 1, axis)
+    return out if keepdims else squeeze(out, (axis,))
 
 
 # ------------------------------------------------------------------------------------------------------ dynamic slices
@@ -206,8 +206,8 @@ def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
     """The elements at one index, known when running, of an axis."""
-    taken = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
-    return taken if keepdims else squeeze(taken, (axis,))
+    out = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
+    return out if keepdims else squeeze(out, (axis,))
 
 
 def dynamic_update_slice_in_dim(

@@ -62,14 +62,14 @@ def custom_linear_solve(
     transposed_constants: list[Any] = []
     transposed_solver_constants: list[Any] = []
     if transpose_solve is not None:
-        wanted = transpose_solve
+        solve_transposed = transpose_solve
 
         def vecmat(right: Any) -> Any:
             return matvec(right) if symmetric else linear_transpose(matvec, b)(right)[0]
 
         transposed, transposed_constants, _ = staged_jaxpr(vecmat, "transposed matvec")
         transposed_solver, transposed_solver_constants, _ = staged_jaxpr(
-            lambda right: wanted(vecmat, right), "transpose_solve", has_aux
+            lambda right: solve_transposed(vecmat, right), "transpose_solve", has_aux
         )
     results = solve_primitive(
         *operator_constants,
@@ -115,7 +115,7 @@ def custom_root(
 
     fixed = stop_gradient(constants)
     # The solver may close over what is differentiated: its result is a constant, and the rule defines its derivative.
-    solved = found_by(lambda guess: solve(lambda x: residual(fixed, x), guess), stop_gradient(initial_guess))
+    solved = _run_solver(lambda guess: solve(lambda x: residual(fixed, x), guess), stop_gradient(initial_guess))
 
     @custom_jvp
     def root(parameters: list[Any], solved: Any) -> Any:
@@ -140,7 +140,7 @@ def custom_root(
     return root(constants, solved)
 
 
-def found_by(solver: Callable[[Any], Any], guess: Any) -> Any:
+def _run_solver(solver: Callable[[Any], Any], guess: Any) -> Any:
     """What a solver finds, constant for differentiation. On known values it runs as plain Python; else it is staged, so
     that no transformation looks inside."""
     if running(context.trace):

@@ -67,10 +67,10 @@ def _mesh_axes(names: Sequence[Any], rules: Rules, fallback: RulesFallback) -> P
     for name, mesh in rules:
         if name not in present or name in found:
             continue
-        wanted = set(mesh) if isinstance(mesh, (tuple, list)) else {mesh} - {None}
-        if wanted & used:
+        axes = set(mesh) if isinstance(mesh, (tuple, list)) else {mesh} - {None}
+        if axes & used:
             continue
-        used |= wanted
+        used |= axes
         found[name] = mesh
     missing = [name for name in present if name not in found]
     if missing and fallback is RulesFallback.RAISE_ERROR:

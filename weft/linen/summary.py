@@ -125,7 +125,7 @@ def table_of(
                 row.vjp_flops = _flops(call, rngs, mutable, gradient=True)
             rows.append(row)
             seen.add(call.path)
-        counts = [name for name, asked in (("flops", compute_flops), ("vjp_flops", compute_vjp_flops)) if asked]
+        counts = [name for name, enabled in (("flops", compute_flops), ("vjp_flops", compute_vjp_flops)) if enabled]
         return Table(module, sorted(variables), rows, counts)
 
     return table

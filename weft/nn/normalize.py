@@ -44,8 +44,8 @@ def _exponentials(name: str, x: Any, axis: Any, where: Any) -> tuple[Array, Arra
     x = inexact(name, x)
     axes = canonicalize_axes(axis, x.ndim, name)
     largest = wnp.max(x, axis=axes, where=where, initial=-np.inf, keepdims=True)
-    held = x if where is None else wnp.where(where, x, np.array(-np.inf, x.dtype))
-    shifted = held - lax.stop_gradient(largest)
+    masked = x if where is None else wnp.where(where, x, np.array(-np.inf, x.dtype))
+    shifted = masked - lax.stop_gradient(largest)
     exponentials = wnp.exp(shifted)
     return shifted, exponentials, wnp.sum(exponentials, axis=axes, where=where, keepdims=True)
 

@@ -125,8 +125,8 @@ def _round_blocks(blocks: Array, config: BlockScaleConfig) -> Array:
         top = float(dtypes.finfo(config.scale_type).max)
         scale = wnp.minimum(scale / config.global_scale, top).astype(config.scale_type).astype(dtypes.float32)
         scale = scale * config.global_scale
-    held = wnp.clip(blocks / wnp.where(scale == 0, 1.0, scale), -largest, largest)
-    return held.astype(config.data_type).astype(dtypes.float32) * scale
+    scaled = wnp.clip(blocks / wnp.where(scale == 0, 1.0, scale), -largest, largest)
+    return scaled.astype(config.data_type).astype(dtypes.float32) * scale
 
 
 def _next_power_of_two(x: Array) -> Array:

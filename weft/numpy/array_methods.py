@@ -264,8 +264,8 @@ def _as_bits(x: Array) -> Array:
     kind = dtypes.kind(x.dtype)
     if kind == "b":
         return lax.convert_element_type(x, np.dtype(np.uint8))
-    wanted = _bits(x.dtype)
-    return x if x.dtype == wanted else lax.bitcast_convert_type(x, wanted)
+    bits_dtype = _bits(x.dtype)
+    return x if x.dtype == bits_dtype else lax.bitcast_convert_type(x, bits_dtype)
 
 
 def _from_bits(x: Array, dtype: Any) -> Array:
@@ -280,11 +280,11 @@ def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
         raise ArgumentError("view takes a dtype, not a class of arrays.")
     if dtype is None:
         return self
-    wanted = dtypes.requested_dtype(dtype, "view")
-    if self.dtype == wanted:
+    out_dtype = dtypes.requested_dtype(dtype, "view")
+    if self.dtype == out_dtype:
         return self
     x = _complex_parts(self)
-    target = np.dtype(dtypes.to_real_dtype(wanted))
+    target = np.dtype(dtypes.to_real_dtype(out_dtype))
     old, new = dtypes.itemsize_bits(x.dtype), dtypes.itemsize_bits(target)
     if old != new and not x.ndim:
         raise ArgumentError("view: the last axis must exist to change the width of elements.")
@@ -295,10 +295,10 @@ def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
     elif old < new:
         ratio = new // old
         if x.shape[-1] % ratio:
-            raise ArgumentError(f"view: the last axis of {x.shape} must be divisible by {ratio} for {wanted}.")
+            raise ArgumentError(f"view: the last axis of {x.shape} must be divisible by {ratio} for {out_dtype}.")
         bits = lax.bitcast_convert_type(lax.reshape(bits, (*x.shape[:-1], x.shape[-1] // ratio, ratio)), _UNSIGNED[new])
     out = _from_bits(bits, target)
-    if dtypes.kind(wanted) != "c":
+    if dtypes.kind(out_dtype) != "c":
         return out
     if not out.ndim or out.shape[-1] % 2:
         raise ArgumentError(f"view: the last axis of {out.shape} must be even for complex numbers.")

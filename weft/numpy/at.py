@@ -318,13 +318,13 @@ def as_update(values: Any, aval: ArrayType) -> Any:
 
 def broadcast_values(values: Any, shape: tuple[Any, ...], aval: ArrayType) -> Any:
     """Values broadcast to the shape of what they replace."""
-    held = values.shape
-    if held == shape:
+    own_shape = values.shape
+    if own_shape == shape:
         return values
-    offset = len(shape) - len(held)
-    if offset < 0 or any(size != 1 and size != want for size, want in zip(held, shape[offset:], strict=True)):
+    offset = len(shape) - len(own_shape)
+    if offset < 0 or any(size != 1 and size != want for size, want in zip(own_shape, shape[offset:], strict=True)):
         raise ShapeMismatchError(
-            f"Values of shape {tuple(held)} do not broadcast to the indexed part, which has shape {tuple(shape)}.",
+            f"Values of shape {tuple(own_shape)} do not broadcast to the indexed part, which has shape {tuple(shape)}.",
             received=f"an array {aval.short()}",
             fix="x.at[index].set(values)   where values have the shape of x[index], or broadcast to it",
             at=user_line(),

@@ -16,7 +16,7 @@ from weft.numpy.elementwise import clip, conjugate, multiply, remainder, subtrac
 from weft.numpy.logic import not_equal
 from weft.numpy.manipulation import broadcast_arrays, broadcast_to, concatenate, moveaxis, ravel
 from weft.numpy.reductions import sum as reduce_sum
-from weft.numpy.selection import taken, where
+from weft.numpy.selection import take_in_bounds, where
 from weft.numpy.sorting import argsort, searchsorted
 from weft.numpy.util import (
     canonicalize_axes,
@@ -188,8 +188,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     if count == 1:
         return broadcast_to(fp[0], x.shape)
     upper = clip(searchsorted(xp, x, side="right"), 1, count - 1)
-    low_x, high_x = taken(xp, upper - 1, 0), taken(xp, upper, 0)
-    low_f, high_f = taken(fp, upper - 1, 0), taken(fp, upper, 0)
+    low_x, high_x = take_in_bounds(xp, upper - 1, 0), take_in_bounds(xp, upper, 0)
+    low_f, high_f = take_in_bounds(fp, upper - 1, 0), take_in_bounds(fp, upper, 0)
     width = high_x - low_x
     flat = lax.lt(lax.abs(width), cast(np.spacing(dtypes.finfo(xp.dtype).eps), xp.dtype))
     ratio = (x - low_x) / where(flat, 1, width)

@@ -216,15 +216,15 @@ def _product_plan(
     batch = (tuple(a_axes.index(p) for p in shared), tuple(b_axes.index(p) for p in shared))
     rows, columns = [rank] * (a_core - 1), [rank + 1] * (b_core - 1)
     order = shared + [p for p in a_axes if p not in shared] + rows + [p for p in b_axes if p not in shared] + columns
-    wanted = sorted(order)
+    ordered = sorted(order)
     core = len(rows) + len(columns)
-    squeezed = len(wanted) != rank + core  # axes of size 1 that both operands had come back at the end
+    squeezed = len(ordered) != rank + core  # axes of size 1 that both operands had come back at the end
     return ProductPlan(
         tuple(i for i in range(len(a_lead)) if i + a_missing not in a_axes),
         tuple(i for i in range(len(b_lead)) if i + b_missing not in b_axes),
         (((len(a_axes) + a_core - 1,), (len(b_axes),)), batch),
-        tuple(order.index(p) for p in wanted) if order != wanted else None,
-        (*(p for p in wanted if p < rank), *range(rank, rank + core)) if squeezed else None,
+        tuple(order.index(p) for p in ordered) if order != ordered else None,
+        (*(p for p in ordered if p < rank), *range(rank, rank + core)) if squeezed else None,
         lead,
         core,
     )

@@ -21,7 +21,6 @@ from weft.indexing.expression import Expression
 from weft.ir.types import array_type
 from weft.numpy.util import (
     as_shape,
-    beside,
     broadcast_all,
     broadcast_shape,
     canonicalize_axis,
@@ -35,6 +34,7 @@ from weft.numpy.util import (
     is_concrete,
     is_eager,
     kind_of,
+    on_device_of,
     promote_dtypes,
     promote_dtypes_inexact,
     requested,
@@ -102,10 +102,10 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     x = ensure_array(x) if is_arraylike(x) else _array(x, None, "astype")
     if dtype is None:
         dtype = dtypes.default_float_dtype()
-    wanted = requested(dtype, "astype")
-    if dtypes.kind(wanted) == "b" and kind_of(x) in "iufc":
+    out_dtype = requested(dtype, "astype")
+    if dtypes.kind(out_dtype) == "b" and kind_of(x) in "iufc":
         return placed(lax.ne(x, np.zeros((), x.dtype)), device)
-    return placed(converted(x, wanted), device)
+    return placed(converted(x, out_dtype), device)
 
 
 def converted(x: Array, dtype: Any) -> Array:
@@ -146,56 +146,58 @@ def placed(x: Array, device: Any, out_sharding: Any = None) -> Array:
 
 def _array(value: Any, dtype: Any, name: str) -> Array:
     """The conversion behind `array` and `asarray`; an array of the right type comes back unchanged."""
-    wanted = None if dtype is None else requested(dtype, name)
+    out_dtype = None if dtype is None else requested(dtype, name)
     if isinstance(value, Array):
-        return value if wanted is None else converted(value, wanted)
+        return value if out_dtype is None else converted(value, out_dtype)
     if hasattr(type(value), "__jax_array__"):
         return _array(value.__jax_array__(), dtype, name)
     if isinstance(value, (list, tuple)):
-        return _from_sequence(value, wanted)
+        return _from_sequence(value, out_dtype)
     if value is None:
         raise ArgumentError(f"None is not a valid value for weft.numpy.{name}.")
     if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
-        if wanted is None:
+        if out_dtype is None:
             return from_numpy(value, weak_type=type(value) is not bool)
-        return from_numpy(dtypes.coerce_value(value, wanted))
+        return from_numpy(dtypes.coerce_value(value, out_dtype))
     if not isinstance(value, (np.ndarray, np.generic)):
         value = np.asarray(value)  # buffers, data frames and the like
         if value.dtype == object:
             raise ArgumentTypeError(f"{name} got a value of type {type(value[()])} that is no array.")
-    return _from_numpy(value, wanted)
+    return _from_numpy(value, out_dtype)
 
 
-def _from_numpy(value: Any, wanted: Any) -> Array:
-    if wanted is None:
+def _from_numpy(value: Any, out_dtype: Any) -> Array:
+    if out_dtype is None:
         return from_numpy(value)
-    out = dtypes.coerce_value(value, wanted)
+    out = dtypes.coerce_value(value, out_dtype)
     return from_numpy(out, copy=out is value or np.may_share_memory(out, value))
 
 
 _PLAIN = frozenset({bool, int, float, complex})
 
 
-def _from_sequence(value: Sequence[Any], wanted: Any) -> Array:
+def _from_sequence(value: Sequence[Any], out_dtype: Any) -> Array:
     """An array from nested lists: of numbers at once, of arrays by stacking."""
     leaves: list[Any] = []
     _collect(value, leaves)
     kinds = set(map(type, leaves))
     if kinds <= _PLAIN:
-        if not leaves and wanted is None:
-            wanted = dtypes.default_float_dtype()
-        return from_numpy(_canonical_array(value) if wanted is None else dtypes.coerce_value(value, wanted), copy=False)
+        if not leaves and out_dtype is None:
+            out_dtype = dtypes.default_float_dtype()
+        return from_numpy(
+            _canonical_array(value) if out_dtype is None else dtypes.coerce_value(value, out_dtype), copy=False
+        )
     for kind in kinds:
         if kind is type(None):
             raise ArgumentError("None is not a valid value for weft.numpy.array.")
     leaves = [x.__jax_array__() if hasattr(type(x), "__jax_array__") else x for x in leaves]
-    if wanted is None and all(is_arraylike(x) for x in leaves):
-        wanted = dtypes.result_type(*leaves)
-    if all(is_concrete(x) for x in leaves) and not isinstance(wanted, dtypes.ExtendedDtype):
+    if out_dtype is None and all(is_arraylike(x) for x in leaves):
+        out_dtype = dtypes.result_type(*leaves)
+    if all(is_concrete(x) for x in leaves) and not isinstance(out_dtype, dtypes.ExtendedDtype):
         value = _to_numpy(value)
-        out = _from_numpy(np.asarray(value) if wanted is None else np.array(value, _wide(wanted)), wanted)
-        return beside(out, *leaves)
-    return lax.concatenate([lax.broadcast(x, (1,)) for x in _rows(value, wanted)], 0)
+        out = _from_numpy(np.asarray(value) if out_dtype is None else np.array(value, _wide(out_dtype)), out_dtype)
+        return on_device_of(out, *leaves)
+    return lax.concatenate([lax.broadcast(x, (1,)) for x in _rows(value, out_dtype)], 0)
 
 
 def _canonical_array(value: Sequence[Any]) -> np.ndarray:
@@ -207,8 +209,8 @@ def _wide(dtype: Any) -> Any:
     return {"i": np.int64, "f": np.float64}.get(dtypes.kind(dtype), dtype)
 
 
-def _rows(value: Sequence[Any], wanted: Any) -> list[Array]:
-    rows = [_array(x, wanted, "array") for x in value]
+def _rows(value: Sequence[Any], out_dtype: Any) -> list[Array]:
+    rows = [_array(x, out_dtype, "array") for x in value]
     shapes = {x.shape for x in rows}
     if len(shapes) > 1:
         raise ArgumentTypeError(f"array got nested lists or arrays of different shapes: {sorted(shapes)}.")
@@ -302,10 +304,10 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
 
 def _full(shape: tuple[Any, ...], value: Any, dtype: Any, name: str, device: Any) -> Array:
     weak = dtype is None and dtypes.is_weakly_typed(value)
-    wanted = dtypes.dtype(value, canonicalize=True) if dtype is None else requested(dtype, name)
+    out_dtype = dtypes.dtype(value, canonicalize=True) if dtype is None else requested(dtype, name)
     if np.ndim(value) == 0:
-        return filled(shape, value, wanted, weak, device)
-    return expand_to(converted(ensure_array(value), wanted), broadcast_shape(name, shape, np.shape(value)))
+        return filled(shape, value, out_dtype, weak, device)
+    return expand_to(converted(ensure_array(value), out_dtype), broadcast_shape(name, shape, np.shape(value)))
 
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
@@ -335,7 +337,7 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any = N
     """An array like `a` with a value everywhere: on the device that is named, or else the one `a` is committed to."""
     out = _filled_like(name, a, value, dtype, shape, device)
     if device is None and out_sharding is None:
-        return beside(out, a)
+        return on_device_of(out, a)
     return placed(out, device, out_sharding)
 
 
@@ -344,12 +346,12 @@ def _filled_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: 
         check_arraylike(name, a)
     sizes = (a.shape if hasattr(a, "shape") else np.shape(a)) if shape is None else as_shape(shape, name)
     weak = dtype is None and dtypes.is_weakly_typed(a)
-    wanted = dtypes.dtype(a, canonicalize=True) if dtype is None else requested(dtype, name)
+    out_dtype = dtypes.dtype(a, canonicalize=True) if dtype is None else requested(dtype, name)
     if np.ndim(value):
-        return expand_to(converted(ensure_array(value), wanted), tuple(sizes))
-    if isinstance(value, float) and dtypes.kind(wanted) in "iub":
-        value = cast(ensure_array(value), wanted)
-    return filled(tuple(sizes), value, wanted, weak, device)
+        return expand_to(converted(ensure_array(value), out_dtype), tuple(sizes))
+    if isinstance(value, float) and dtypes.kind(out_dtype) in "iub":
+        value = cast(ensure_array(value), out_dtype)
+    return filled(tuple(sizes), value, out_dtype, weak, device)
 
 
 # ------------------------------------------------------------------------------------------------- counting
@@ -370,7 +372,7 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
         return _symbolic_range(start, stop, step, dtype)
     present = [x for x in (start, stop, step) if x is not None]
     check_arraylike("arange", *present)
-    wanted = dtypes.result_type(*present) if dtype is None else requested(dtype, "arange")
+    out_dtype = dtypes.result_type(*present) if dtype is None else requested(dtype, "arange")
     bounds = [None if x is None else concrete_or_error(x, _KNOWN, _KNOWN_FIX) for x in (start, stop, step)]
     if any(x is not None and x.ndim for x in bounds):
         raise ArgumentTypeError(f"arange takes scalars, got shapes {[np.shape(x) for x in present]}.")
@@ -382,25 +384,25 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
     by = 1 if by is None else by
     if by == 0:
         raise ArgumentError("arange got step=0.")
-    if not is_eager() and dtypes.kind(wanted) in "iuf" and all(isinstance(x, int) for x in (low, high, by)):
+    if not is_eager() and dtypes.kind(out_dtype) in "iuf" and all(isinstance(x, int) for x in (low, high, by)):
         size = max(0, -((low - high) // by))
-        count = iota(dtype=wanted, shape=(size,), dimension=0)
-        scaled = count if by == 1 else lax.mul(count, cast(by, wanted))
-        return scaled if low == 0 else lax.add(scaled, cast(low, wanted))
-    if dtypes.kind(wanted) in "iu" and all(isinstance(x, int) for x in (low, high, by)):
-        return from_numpy(dtypes.convert(np.arange(low, high, by), wanted), copy=False)
-    return from_numpy(converted_value(np.arange(low, high, by), wanted), copy=False)
+        count = iota(dtype=out_dtype, shape=(size,), dimension=0)
+        scaled = count if by == 1 else lax.mul(count, cast(by, out_dtype))
+        return scaled if low == 0 else lax.add(scaled, cast(low, out_dtype))
+    if dtypes.kind(out_dtype) in "iu" and all(isinstance(x, int) for x in (low, high, by)):
+        return from_numpy(dtypes.convert(np.arange(low, high, by), out_dtype), copy=False)
+    return from_numpy(converted_value(np.arange(low, high, by), out_dtype), copy=False)
 
 
 def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
     if step not in (None, 1):
         raise ArgumentError(f"arange over symbolic sizes takes no step, got {step}.")
-    wanted = dtypes.default_int_dtype() if dtype is None else requested(dtype, "arange")
+    out_dtype = dtypes.default_int_dtype() if dtype is None else requested(dtype, "arange")
     low, high = (0, start) if stop is None else (start, stop)
     if isinstance(low, Expression):
         raise ArgumentError(f"arange over symbolic sizes needs a known start, got {low}.")
-    count = iota(dtype=wanted, shape=(high - low,), dimension=0)
-    return count if low == 0 else lax.add(count, cast(low, wanted))
+    count = iota(dtype=out_dtype, shape=(high - low,), dimension=0)
+    return count if low == 0 else lax.add(count, cast(low, out_dtype))
 
 
 def linspace(
@@ -419,29 +421,29 @@ def linspace(
     if num < 0:
         raise ArgumentError(f"linspace takes a number of samples of at least 0, got {num}.")
     check_arraylike("linspace", start, stop)
-    wanted = None if dtype is None else requested(dtype, "linspace")
+    out_dtype = None if dtype is None else requested(dtype, "linspace")
     first, last = promote_dtypes_inexact(start, stop)
-    compute = first.dtype
+    compute_dtype = first.dtype
     first, last = broadcast_all("linspace", ensure_array(first), ensure_array(last))
     steps = num - 1 if endpoint else num
     if num > 1:
-        delta = lax.div(lax.sub(last, first), cast(steps, compute))
-        ratio = lax.div(iota(dtype=compute, shape=(steps,), dimension=0), cast(steps, compute))
+        delta = lax.div(lax.sub(last, first), cast(steps, compute_dtype))
+        ratio = lax.div(iota(dtype=compute_dtype, shape=(steps,), dimension=0), cast(steps, compute_dtype))
         ratio = lax.reshape(ratio, (steps,) + (1,) * first.ndim) if first.ndim else ratio
         out = lax.expand_dims(first, (0,)) * (1 - ratio) + lax.expand_dims(last, (0,)) * ratio
         if endpoint:
             out = lax.concatenate([out, lax.broadcast(_strong(last), (1,))], 0)
     elif num == 1:
-        delta = filled((), math.nan, compute) if endpoint else lax.sub(last, first)
+        delta = filled((), math.nan, compute_dtype) if endpoint else lax.sub(last, first)
         out = lax.broadcast(first, (1,))
     else:
-        delta = filled((), math.nan, compute)
-        out = filled((0, *first.shape), 0, compute)
+        delta = filled((), math.nan, compute_dtype)
+        out = filled((0, *first.shape), 0, compute_dtype)
     out = _strong(out)
-    if wanted is not None:
-        if dtypes.kind(wanted) in "iu":
+    if out_dtype is not None:
+        if dtypes.kind(out_dtype) in "iu":
             out = lax.floor(out)
-        out = converted(out, wanted)
+        out = converted(out, out_dtype)
     axis = canonicalize_axis(axis, out.ndim, "linspace")
     if axis:
         out = lax.transpose(out, (*range(1, axis + 1), 0, *range(axis + 1, out.ndim)))
@@ -491,15 +493,15 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 
 def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) -> Any:
     """For each axis of a grid, the position along it: one array, or a tuple of broadcastable ones if `sparse`."""
-    wanted = requested(int if dtype is None else dtype, "indices")
+    out_dtype = requested(int if dtype is None else dtype, "indices")
     sizes = as_shape(tuple(dimensions), "indices")
     if sparse:
         return tuple(
-            lax.reshape(arange(n, dtype=wanted), tuple(n if i == axis else 1 for i in range(len(sizes))))
+            lax.reshape(arange(n, dtype=out_dtype), tuple(n if i == axis else 1 for i in range(len(sizes))))
             for axis, n in enumerate(sizes)
         )
-    grids = [lax.broadcast(lax.broadcasted_iota(wanted, sizes, axis), (1,)) for axis in range(len(sizes))]
-    return lax.concatenate(grids, 0) if grids else filled((0,), 0, wanted)
+    grids = [lax.broadcast(lax.broadcasted_iota(out_dtype, sizes, axis), (1,)) for axis in range(len(sizes))]
+    return lax.concatenate(grids, 0) if grids else filled((0,), 0, out_dtype)
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:

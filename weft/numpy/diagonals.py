@@ -50,12 +50,12 @@ def _compared(name: str, rows: Any, columns: Any, k: Any, compare: Callable[[Any
 
 def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """Ones on the `k`-th diagonal, zeros elsewhere."""
-    wanted = requested(float if dtype is None else dtype, "eye")
+    out_dtype = requested(float if dtype is None else dtype, "eye")
     offset = _known_offset(k)
     if is_eager() and offset is not None and isinstance(N, int) and (M is None or isinstance(M, int)):
         n, m = as_shape((N, N if M is None else M), "eye")
-        return placed(from_numpy(np.eye(n, m, offset, dtype=bool).astype(wanted), copy=False), device)
-    return placed(converted(_compared("eye", N, M, k, lax.eq), wanted), device)
+        return placed(from_numpy(np.eye(n, m, offset, dtype=bool).astype(out_dtype), copy=False), device)
+    return placed(converted(_compared("eye", N, M, k, lax.eq), out_dtype), device)
 
 
 def identity(n: int, dtype: Any = None) -> Array:
@@ -65,12 +65,12 @@ def identity(n: int, dtype: Any = None) -> Array:
 
 def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
     """Ones on and below the `k`-th diagonal, zeros above."""
-    wanted = requested(np.float32 if dtype is None else dtype, "tri")
+    out_dtype = requested(np.float32 if dtype is None else dtype, "tri")
     offset = _known_offset(k)
     if is_eager() and offset is not None and isinstance(N, int) and (M is None or isinstance(M, int)):
         n, m = as_shape((N, N if M is None else M), "tri")
-        return from_numpy(np.tri(n, m, offset, dtype=bool).astype(wanted), copy=False)
-    return converted(_compared("tri", N, M, k, lax.ge), wanted)
+        return from_numpy(np.tri(n, m, offset, dtype=bool).astype(out_dtype), copy=False)
+    return converted(_compared("tri", N, M, k, lax.ge), out_dtype)
 
 
 def tril(m: Any, k: Any = 0) -> Array:
@@ -268,10 +268,10 @@ def ravel_multi_index(
     for part in parts:
         if kind_of(part) not in "iu":
             raise ArgumentTypeError(f"only int indices permitted: ravel_multi_index got {part.aval.short()}.")
-    wanted = _flat_dtype(parts, sizes) if dtype is None else requested(dtype, "ravel_multi_index")
+    out_dtype = _flat_dtype(parts, sizes) if dtype is None else requested(dtype, "ravel_multi_index")
     placed = []
     for part, size, way in zip(broadcast_arrays(*parts), sizes, modes, strict=True):
-        part = converted(part, wanted)
+        part = converted(part, out_dtype)
         if way == "wrap":
             part = remainder(part, size)
         elif way == "clip":
@@ -287,7 +287,7 @@ def ravel_multi_index(
     if order not in ("C", "F"):
         raise ArgumentError(f"ravel_multi_index takes order 'C' or 'F', got {order!r}.")
     pairs = list(zip(placed, sizes, strict=True))
-    out: Any = cast(0, wanted)
+    out: Any = cast(0, out_dtype)
     for part, size in pairs if order == "C" else pairs[::-1]:
         out = out * size + part
     return ensure_array(out)

@@ -131,12 +131,12 @@ def sizes_of(text: str, labels: Sequence[str], shapes: Sequence[tuple[Any, ...]]
     sizes: dict[str, Any] = {}
     for operand, (term, shape) in enumerate(zip(labels, shapes, strict=True)):
         for label, size in zip(term, shape, strict=True):
-            held = sizes.setdefault(label, size)
-            if held == 1:
+            previous = sizes.setdefault(label, size)
+            if previous == 1:
                 sizes[label] = size
-            elif size != held and size != 1:
+            elif size != previous and size != 1:
                 raise ArgumentError(
-                    f"einsum: label {label!r} has size {size} in operand {operand} and {held} before.",
+                    f"einsum: label {label!r} has size {size} in operand {operand} and {previous} before.",
                     received=f"{text!r} and shapes {', '.join(map(str, shapes))}",
                     fix="other letters, or transpose an operand, so that a letter has one size",
                 )

@@ -16,7 +16,6 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import converted, filled
 from weft.numpy.util import (
-    beside,
     broadcast_operands,
     cast,
     check_arraylike,
@@ -25,6 +24,7 @@ from weft.numpy.util import (
     ensure_array,
     is_concrete,
     kind_of,
+    on_device_of,
     promote_args,
     promote_args_inexact,
     promote_args_numeric,
@@ -269,7 +269,7 @@ def signbit(x: Any, /) -> Array:
     (x,) = promote_args("signbit", x)
     kind = kind_of(x)
     if kind in "bu":
-        return beside(filled(x.shape, False, dtypes.bool_), x)
+        return on_device_of(filled(x.shape, False, dtypes.bool_), x)
     if kind == "i":
         return lax.lt(x, scalar_like(x, 0))
     if kind == "c":

@@ -179,11 +179,11 @@ def irfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | No
 
 
 def _frequencies(name: str, n: Any, d: Any, dtype: Any, indices: np.ndarray) -> Array:
-    wanted = dtypes.default_float_dtype() if dtype is None else requested(dtype, name)
+    out_dtype = dtypes.default_float_dtype() if dtype is None else requested(dtype, name)
     if isinstance(d, (list, tuple)) or shape_of(d):
         raise ArgumentError(f"The d argument of {name} only takes a single value. Got d = {d!r}.")
-    spacing = cast(ensure_array(d), wanted)
-    return true_divide(ensure_array(indices.astype(wanted)), lax.mul(spacing, np.asarray(n, wanted)))
+    spacing = cast(ensure_array(d), out_dtype)
+    return true_divide(ensure_array(indices.astype(out_dtype)), lax.mul(spacing, np.asarray(n, out_dtype)))
 
 
 def _count(name: str, n: Any) -> int:

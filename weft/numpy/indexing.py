@@ -29,7 +29,7 @@ from weft.ir.types import ArrayType
 from weft.lax import shape as lax_shape
 from weft.lax import slicing as lax_slicing
 from weft.lax.slicing import GatherDimensionNumbers, GatherScatterMode, wrap_negative
-from weft.numpy.util import beside, broadcast_shape, cast, ensure_array
+from weft.numpy.util import broadcast_shape, cast, ensure_array, on_device_of
 from weft.primitives.control.check import check_index
 from weft.primitives.elementwise.compare import lt
 from weft.primitives.elementwise.select import select_n
@@ -526,7 +526,7 @@ def indexed(array: Any, index: Any) -> Array:
     parts = index if type(index) is tuple else (index,)
     for part in parts:
         if type(part) is PlacedArray:
-            return beside(x, *parts)
+            return on_device_of(x, *parts)
     return x
 
 

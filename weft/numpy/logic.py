@@ -16,7 +16,6 @@ from weft.base.settings import numpy_dtype_promotion
 from weft.numpy.creation import filled
 from weft.numpy.elementwise import absolute, scalar_like
 from weft.numpy.util import (
-    beside,
     canonicalize_axis,
     check_arraylike,
     check_no_out,
@@ -24,6 +23,7 @@ from weft.numpy.util import (
     expand_to,
     is_arraylike,
     kind_of,
+    on_device_of,
     promote_args,
     promote_args_numeric,
     promote_dtypes_inexact,
@@ -55,9 +55,9 @@ def not_equal(x: Any, y: Any, /) -> Array:
 def _beyond(answer: Callable[[Any, Any], bool], x: Any, y: Any) -> Array:
     """A comparison with a Python integer beyond the range of an array's dtype: one answer for every element."""
     if isinstance(x, Array) and isinstance(y, int):
-        return beside(filled(x.shape, answer(0, y), dtypes.bool_), x)
+        return on_device_of(filled(x.shape, answer(0, y), dtypes.bool_), x)
     if isinstance(y, Array) and isinstance(x, int):
-        return beside(filled(y.shape, answer(x, 0), dtypes.bool_), y)
+        return on_device_of(filled(y.shape, answer(x, 0), dtypes.bool_), y)
     raise OverflowError(f"Numbers that do not fit their dtypes cannot be compared: {x!r} and {y!r}.")
 
 
@@ -100,7 +100,7 @@ def greater_equal(x: Any, y: Any, /) -> Array:
 # ------------------------------------------------------------------------------------------ logical and bitwise
 
 
-def truth(name: str, *args: Any) -> list[Any]:
+def as_booleans(name: str, *args: Any) -> list[Any]:
     """Arguments as booleans of one shape: what is not zero is true."""
     check_arraylike(name, *args)
     masks = []
@@ -112,22 +112,22 @@ def truth(name: str, *args: Any) -> list[Any]:
 
 def logical_and(x: Any, y: Any, /) -> Array:
     """Whether both are true."""
-    return lax.bitwise_and(*truth("logical_and", x, y))
+    return lax.bitwise_and(*as_booleans("logical_and", x, y))
 
 
 def logical_or(x: Any, y: Any, /) -> Array:
     """Whether one of them is true."""
-    return lax.bitwise_or(*truth("logical_or", x, y))
+    return lax.bitwise_or(*as_booleans("logical_or", x, y))
 
 
 def logical_xor(x: Any, y: Any, /) -> Array:
     """Whether exactly one of them is true."""
-    return lax.bitwise_xor(*truth("logical_xor", x, y))
+    return lax.bitwise_xor(*as_booleans("logical_xor", x, y))
 
 
 def logical_not(x: Any, /) -> Array:
     """Whether it is not true."""
-    return lax.bitwise_not(*truth("logical_not", x))
+    return lax.bitwise_not(*as_booleans("logical_not", x))
 
 
 def bitwise_and(x: Any, y: Any, /) -> Array:
@@ -188,7 +188,7 @@ def isfinite(x: Any, /) -> Array:
     if kind == "c":
         x = ensure_array(x)
         return lax.bitwise_and(lax.is_finite(lax.real(x)), lax.is_finite(lax.imag(x)))
-    return beside(filled(x.shape, True, dtypes.bool_), x)
+    return on_device_of(filled(x.shape, True, dtypes.bool_), x)
 
 
 def isinf(x: Any, /) -> Array:
@@ -200,13 +200,13 @@ def isinf(x: Any, /) -> Array:
     if kind == "c":
         x = ensure_array(x)
         return lax.bitwise_or(isinf(lax.real(x)), isinf(lax.imag(x)))
-    return beside(filled(x.shape, False, dtypes.bool_), x)
+    return on_device_of(filled(x.shape, False, dtypes.bool_), x)
 
 
 def isnan(x: Any, /) -> Array:
     """Whether an element is NaN."""
     (x,) = promote_args("isnan", x)
-    return lax.ne(x, x) if kind_of(x) in "fc" else beside(filled(x.shape, False, dtypes.bool_), x)
+    return lax.ne(x, x) if kind_of(x) in "fc" else on_device_of(filled(x.shape, False, dtypes.bool_), x)
 
 
 def isposinf(x: Any, /, out: Any = None) -> Array:
@@ -225,7 +225,7 @@ def _is_infinity(name: str, x: Any, value: float, out: Any) -> Array:
     kind = kind_of(x)
     if kind == "c":
         raise ArgumentError(f"{name} is not defined for complex numbers.")
-    return lax.eq(x, scalar_like(x, value)) if kind == "f" else beside(filled(x.shape, False, dtypes.bool_), x)
+    return lax.eq(x, scalar_like(x, value)) if kind == "f" else on_device_of(filled(x.shape, False, dtypes.bool_), x)
 
 
 def iscomplex(x: Any) -> Array:
@@ -233,7 +233,7 @@ def iscomplex(x: Any) -> Array:
     check_arraylike("iscomplex", x)
     x = ensure_array(x)
     if kind_of(x) != "c":
-        return beside(filled(x.shape, False, dtypes.bool_), x)
+        return on_device_of(filled(x.shape, False, dtypes.bool_), x)
     part = lax.imag(x)
     return lax.ne(part, scalar_like(part, 0))
 
@@ -380,7 +380,7 @@ def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
 
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     """Eight elements, zero or not, as the bits of one byte along an axis; the last byte is filled up with zeros."""
-    (mask,) = truth("packbits", a)
+    (mask,) = as_booleans("packbits", a)
     mask, dim = _line_of_bits("packbits", ensure_array(mask), a, axis, bitorder)
     count = mask.shape[dim]
     padding = [(0, -count % 8 if i == dim else 0, 0) for i in range(mask.ndim)]

@@ -17,7 +17,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidIndexError
 from weft.indexing.expression import Expression
 from weft.numpy.creation import asarray, converted, filled
 from weft.numpy.elementwise import remainder, subtract
-from weft.numpy.selection import taken
+from weft.numpy.selection import take_in_bounds
 from weft.numpy.util import (
     as_shape,
     broadcast_shape,
@@ -85,9 +85,9 @@ def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
     """A shape argument of `reshape` with its -1 replaced."""
     if isinstance(shape, (int, np.integer, Expression)) or (isinstance(shape, (Array, np.ndarray)) and shape.ndim == 0):
         shape = (shape,)
-    wanted = tuple(shape)
-    unknown = [i for i, d in enumerate(wanted) if isinstance(d, (int, np.integer)) and d == -1]
-    rest = as_shape(tuple(d for i, d in enumerate(wanted) if i not in unknown), "reshape")
+    new_shape = tuple(shape)
+    unknown = [i for i, d in enumerate(new_shape) if isinstance(d, (int, np.integer)) and d == -1]
+    rest = as_shape(tuple(d for i, d in enumerate(new_shape) if i not in unknown), "reshape")
     if not unknown:
         if isinstance(a.size, int) and all(isinstance(d, int) for d in rest) and math.prod(rest) != a.size:
             raise ArgumentTypeError(
@@ -96,11 +96,11 @@ def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
             )
         return rest
     if len(unknown) > 1:
-        raise ArgumentError("reshape can find out one size.", received=str(wanted), fix="-1 for one size only")
+        raise ArgumentError("reshape can find out one size.", received=str(new_shape), fix="-1 for one size only")
     known = math.prod(rest)
     if known == 0 or a.size % known != 0:
         raise ArgumentTypeError(
-            f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {wanted}.",
+            f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {new_shape}.",
             fix=f"sizes whose product divides {a.size}, for -1 to be the rest",
         )
     return (*rest[: unknown[0]], a.size // known, *rest[unknown[0] :])
@@ -288,8 +288,8 @@ def _sequence(name: str, arrays: Any, axis: Any = 0) -> list[Array]:
 
 def _concatenated(arrays: Sequence[Array], axis: int, dtype: Any, name: str) -> Array:
     if dtype is not None:
-        wanted = requested(dtype, name)
-        arrays = [converted(x, wanted) for x in arrays]
+        out_dtype = requested(dtype, name)
+        arrays = [converted(x, out_dtype) for x in arrays]
     elif len(arrays) > 1:
         arrays = [ensure_array(x) for x in promote_dtypes(*arrays)]
     return lax.concatenate(arrays, axis) if len(arrays) > 1 else arrays[0]
@@ -504,7 +504,7 @@ def repeat(
             "total_repeat_length=n, a static bound on the size of the result",
         )
         positions = ensure_array(np.repeat(np.arange(length), known).astype(dtypes.default_int_dtype()))
-        return taken(a, positions, dim)
+        return take_in_bounds(a, positions, dim)
     total = index(total_repeat_length)
     if not length or not total:
         return filled((*a.shape[:dim], total, *a.shape[dim + 1 :]), 0, a.dtype)
@@ -512,7 +512,7 @@ def repeat(
     starts = subtract(lax.cumsum(counts, 0), counts)
     marks = filled((total,), 0, dtypes.default_int_dtype()).at[starts].add(1, mode="drop")
     positions = subtract(lax.cumsum(marks, 0), 1)
-    return taken(a, positions, dim)
+    return take_in_bounds(a, positions, dim)
 
 
 def _repeat_all(a: Array, count: int, axis: int) -> Array:
@@ -598,12 +598,12 @@ def resize(a: Any, new_shape: Any) -> Array:
     """The flattened elements, repeated or cut off, in another shape."""
     check_arraylike("resize", a)
     flat, sizes = ravel(a), as_shape(new_shape, "resize")
-    wanted = math.prod(sizes)
+    total = math.prod(sizes)
     if not flat.size:
         return filled(sizes, 0, flat.dtype)
-    if flat.size < wanted:
-        flat = tile(flat, -(-wanted // flat.size))
-    return lax.reshape(lax.slice_in_dim(flat, 0, wanted), sizes)
+    if flat.size < total:
+        flat = tile(flat, -(-total // flat.size))
+    return lax.reshape(lax.slice_in_dim(flat, 0, total), sizes)
 
 
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
@@ -653,7 +653,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
             keep = np.ones(length, bool)
             keep[positions.astype(np.int64)] = False
         found = np.flatnonzero(keep).astype(dtypes.default_int_dtype())
-        return taken(a, ensure_array(found), dim)
+        return take_in_bounds(a, ensure_array(found), dim)
     return _delete_traced(a, ensure_array(obj), dim, assume_unique_indices)
 
 
@@ -676,7 +676,7 @@ def _delete_traced(a: Array, obj: Array, axis: int, unique: bool) -> Array:
         expand_to(lax.expand_dims(remaining, (1,)), (remaining.size, gone.size)),
     )
     positions = lax.add(remaining, lax.reduce_sum(lax.convert_element_type(before, dtype), (1,)))
-    return taken(a, positions, axis)
+    return take_in_bounds(a, positions, axis)
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
@@ -716,4 +716,4 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     source_old = subtract(lax.cumsum(lax.convert_element_type(lax.bitwise_not(is_new), dtype), 0), 1)
     source_new = filled((total,), 0, dtype).at[targets].set(order[1])
     both = lax.concatenate([a, new], dim)
-    return taken(both, lax.select(is_new, source_new + length, source_old), dim)
+    return take_in_bounds(both, lax.select(is_new, source_new + length, source_old), dim)

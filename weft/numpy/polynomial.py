@@ -158,24 +158,24 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     p = atleast_1d(p)
     if p.ndim != 1:
         raise ArgumentError(f"roots takes coefficients of rank 1, got shape {p.shape}.")
-    compute = dtypes.canonicalize_dtype(dtypes.to_complex_dtype(p.dtype))
+    compute_dtype = dtypes.canonicalize_dtype(dtypes.to_complex_dtype(p.dtype))
     if p.shape[0] < 2:
-        return filled((0,), 0, compute)
+        return filled((0,), 0, compute_dtype)
     if not strip_zeros:
-        return _padded_roots(p, compute)
+        return _padded_roots(p, compute_dtype)
     known = concrete_or_error(
         p, "roots removes leading zeros, and so needs known coefficients.", "roots(p, strip_zeros=False)"
     )
     present = np.flatnonzero(known)
     if not present.size:
-        return filled((0,), 0, compute)
+        return filled((0,), 0, compute_dtype)
     last = int(present[-1])
-    out = _companion_roots(p[int(present[0]) : last + 1], compute)
+    out = _companion_roots(p[int(present[0]) : last + 1], compute_dtype)
     # Zeros at the end of the coefficients are zeros of the polynomial at 0.
-    return concatenate([out, filled((p.shape[0] - 1 - last,), 0, compute)])
+    return concatenate([out, filled((p.shape[0] - 1 - last,), 0, compute_dtype)])
 
 
-def _padded_roots(p: Array, compute: Any) -> Array:
+def _padded_roots(p: Array, compute_dtype: Any) -> Array:
     """The zeros of a polynomial whose first coefficients may be 0: then those that there are, zeros at 0 last, and
     NaN for each that there is not."""
     size, present = p.shape[0], p != 0
@@ -183,17 +183,17 @@ def _padded_roots(p: Array, compute: Any) -> Array:
     leading = where(some, lax.argmax(present, 0, dtypes.int32), size)
     # Leading zeros moved to the end add zeros at 0. Where all are zero any polynomial serves.
     rotated = p[(lax.iota(dtypes.int32, size) + leading) % size]
-    out = _companion_roots(where(some, rotated, 1), compute)
+    out = _companion_roots(where(some, rotated, 1), compute_dtype)
     _, out = lax.sort_key_val(out == 0, out)
     return where(lax.iota(dtypes.int32, size - 1) < size - 1 - leading, out, complex(np.nan, np.nan))
 
 
-def _companion_roots(p: Array, compute: Any) -> Array:
+def _companion_roots(p: Array, compute_dtype: Any) -> Array:
     size = p.shape[0] - 1
     if size < 1:
-        return filled((0,), 0, compute)
+        return filled((0,), 0, compute_dtype)
     matrix = eye(size, k=-1, dtype=p.dtype).at[0, :].set(-p[1:] / p[0])
-    return converted(eigvals(matrix), compute)
+    return converted(eigvals(matrix), compute_dtype)
 
 
 def polyfit(

@@ -26,7 +26,7 @@ from weft.numpy.elementwise import (
     subtract,
     true_divide,
 )
-from weft.numpy.logic import isnan, logical_and, truth
+from weft.numpy.logic import as_booleans, isnan, logical_and
 from weft.numpy.selection import where as select_where
 from weft.numpy.util import (
     broadcast_shape,
@@ -216,7 +216,15 @@ def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
     """Whether all elements over axes are true."""
     check_no_out("all", out)
     return _reduced(
-        "all", lax.reduce_and, lax.bitwise_and, ensure_array(truth("all", a)[0]), axis, keepdims, None, where, True
+        "all",
+        lax.reduce_and,
+        lax.bitwise_and,
+        ensure_array(as_booleans("all", a)[0]),
+        axis,
+        keepdims,
+        None,
+        where,
+        True,
     )
 
 
@@ -224,14 +232,14 @@ def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
     """Whether any element over axes is true."""
     check_no_out("any", out)
     return _reduced(
-        "any", lax.reduce_or, lax.bitwise_or, ensure_array(truth("any", a)[0]), axis, keepdims, None, where, False
+        "any", lax.reduce_or, lax.bitwise_or, ensure_array(as_booleans("any", a)[0]), axis, keepdims, None, where, False
     )
 
 
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """The number of elements over axes that are not zero."""
     check_arraylike("count_nonzero", a)
-    return sum(truth("count_nonzero", a)[0], axis=axis, dtype=dtypes.default_int_dtype(), keepdims=keepdims)
+    return sum(as_booleans("count_nonzero", a)[0], axis=axis, dtype=dtypes.default_int_dtype(), keepdims=keepdims)
 
 
 def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Array:
@@ -250,20 +258,20 @@ def mean(
     check_arraylike("mean", a)
     check_no_out("mean", out)
     a = ensure_array(a)
-    wanted = _inexact(a) if dtype is None else requested(dtype, "mean")
-    compute = _computation(wanted, a)
-    total = sum(a, axis, dtype=compute, keepdims=keepdims, where=where)
-    return cast(_strong(true_divide(total, _count(a, axis, keepdims, where, compute))), wanted)
+    out_dtype = _inexact(a) if dtype is None else requested(dtype, "mean")
+    compute_dtype = _compute_dtype(out_dtype, a)
+    total = sum(a, axis, dtype=compute_dtype, keepdims=keepdims, where=where)
+    return cast(_strong(true_divide(total, _count(a, axis, keepdims, where, compute_dtype))), out_dtype)
 
 
 def _inexact(a: Array) -> Any:
     return dtypes.canonicalize_dtype(dtypes.to_inexact_dtype(a.dtype))
 
 
-def _computation(wanted: Any, a: Array) -> Any:
+def _compute_dtype(out_dtype: Any, a: Array) -> Any:
     """The dtype in which a mean is computed."""
-    if dtypes.kind(wanted) in "fc":
-        return dtypes.accumulation_dtype(wanted)
+    if dtypes.kind(out_dtype) in "fc":
+        return dtypes.accumulation_dtype(out_dtype)
     return dtypes.accumulation_dtype(_inexact(a))
 
 
@@ -323,22 +331,24 @@ def _correction(name: str, ddof: Any, correction: Any) -> Any:
 
 
 def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any, center: Any) -> Array:
-    wanted = dtypes.to_real_dtype(_inexact(a)) if dtype is None else requested(dtype, "var")
-    if dtypes.kind(wanted) not in "fc":
-        raise ArgumentError(f"dtype argument to weft.numpy.var must be inexact, got {wanted}.")
+    out_dtype = dtypes.to_real_dtype(_inexact(a)) if dtype is None else requested(dtype, "var")
+    if dtypes.kind(out_dtype) not in "fc":
+        raise ArgumentError(f"dtype argument to weft.numpy.var must be inexact, got {out_dtype}.")
     with numpy_dtype_promotion("standard"):  # both are the caller's choice
-        compute = _computation(_inexact(a) if dtype is None else dtypes.promote_types(wanted, _inexact(a)), a)
-    a = converted(a, compute)
+        compute_dtype = _compute_dtype(
+            _inexact(a) if dtype is None else dtypes.promote_types(out_dtype, _inexact(a)), a
+        )
+    a = converted(a, compute_dtype)
     if center is None:
         center = mean(a, axis, keepdims=True, where=where)
     centered = subtract(a, center)
     squares = real(multiply(centered, conjugate(centered))) if kind_of(centered) == "c" else lax.square(centered)
-    count = _count(a, axis, keepdims, where, dtypes.to_real_dtype(compute))
+    count = _count(a, axis, keepdims, where, dtypes.to_real_dtype(compute_dtype))
     count = subtract(count, cast(ensure_array(ddof), count.dtype))
     # Too few elements have no variance: neither infinity nor the negative number that a division would return.
     count = choose(lax.gt(count, cast(0, count.dtype)), count, cast(math.nan, count.dtype))
     out = true_divide(sum(squares, axis, keepdims=keepdims, where=where), count)
-    return cast(_strong(out), dtypes.to_real_dtype(wanted) if dtype is None else wanted)
+    return cast(_strong(out), dtypes.to_real_dtype(out_dtype) if dtype is None else out_dtype)
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
@@ -352,8 +362,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         return out, filled(out.shape, count_elements(a.shape, canonicalize_axes(axis, a.ndim, "average")), out.dtype)
     check_arraylike("average", weights)
     weights = ensure_array(weights)
-    compute = dtypes.canonicalize_dtype(dtypes.to_inexact_dtype(dtypes.result_type(a, weights)))
-    a, weights = converted(a, compute), converted(weights, compute)
+    compute_dtype = dtypes.canonicalize_dtype(dtypes.to_inexact_dtype(dtypes.result_type(a, weights)))
+    a, weights = converted(a, compute_dtype), converted(weights, compute_dtype)
     if a.shape != weights.shape:
         axes = _weight_axes(a, axis, weights)
         if weights.ndim > 1:  # weights come in the order in which the axes were named
@@ -600,8 +610,8 @@ def _cumulative(name: str, operation: Any, x: Any, axis: Any, dtype: Any, includ
             raise ArgumentError(f"{name} needs an axis for an array of shape {x.shape}.")
         axis = 0
     dim = canonicalize_axis(axis, x.ndim, name)
-    wanted = promoted_integer(x.dtype) if dtype is None else requested(dtype, name)
-    out = _accumulated(operation, _strong(converted(x, wanted)), dim)
+    out_dtype = promoted_integer(x.dtype) if dtype is None else requested(dtype, name)
+    out = _accumulated(operation, _strong(converted(x, out_dtype)), dim)
     if not include_initial:
         return out
     shape = tuple(1 if i == dim else n for i, n in enumerate(out.shape))

@@ -14,9 +14,8 @@ from weft.base.errors import ArgumentError, ImmutableArrayError
 from weft.base.source import user_line
 from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import clip, remainder
-from weft.numpy.logic import truth
+from weft.numpy.logic import as_booleans
 from weft.numpy.util import (
-    beside,
     broadcast_all,
     broadcast_operands,
     broadcast_shape,
@@ -29,6 +28,7 @@ from weft.numpy.util import (
     expand_to,
     is_concrete,
     kind_of,
+    on_device_of,
     promote_dtypes,
 )
 from weft.primitives.elementwise.select import select_n
@@ -47,7 +47,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     if size is not None or fill_value is not None:
         raise ArgumentError("where takes size and fill_value only without x and y.")
     if not isinstance(condition, Array) or condition.dtype != np.bool_:
-        (condition,) = truth("where", condition)
+        (condition,) = as_booleans("where", condition)
     check_arraylike("where", condition, x, y)
     yes, no = promote_dtypes(x, y)
     condition, yes, no = broadcast_operands("where", [condition, yes, no])
@@ -154,9 +154,9 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
         raise ArgumentError("Calling nonzero on 0d arrays is not allowed. Use atleast_1d(scalar).nonzero() instead.")
     if size is None:
         found = np.nonzero(concrete_or_error(a, *needs_size("nonzero")))
-        return tuple(beside(ensure_array(x.astype(dtypes.default_int_dtype())), a) for x in found)
+        return tuple(on_device_of(ensure_array(x.astype(dtypes.default_int_dtype())), a) for x in found)
     size = known_size(size, "nonzero")
-    flat = flat_positions(truth("nonzero", lax.reshape(a, (a.size,)))[0], size)
+    flat = flat_positions(as_booleans("nonzero", lax.reshape(a, (a.size,)))[0], size)
     fills = _fills(fill_value, a.ndim)
     dtype = flat.dtype
     missing = lax.ge(flat, cast(a.size, dtype))
@@ -222,7 +222,7 @@ def compress(
     """The slices of `a` along an axis, or its elements, where the condition of rank 1 holds."""
     check_arraylike("compress", condition, a)
     check_no_out("compress", out)
-    (mask,) = truth("compress", condition)
+    (mask,) = as_booleans("compress", condition)
     a = ensure_array(a)
     if mask.ndim != 1:
         raise ArgumentError(f"compress takes a condition of rank 1, got shape {mask.shape}.")
@@ -238,15 +238,15 @@ def compress(
     mask = lax.slice_in_dim(mask, 0, min(length, mask.shape[0]))
     if size is None:
         found = np.nonzero(concrete_or_error(mask, *needs_size("compress")))[0].astype(dtypes.default_int_dtype())
-        return taken(a, ensure_array(found), dim)
+        return take_in_bounds(a, ensure_array(found), dim)
     positions = flat_positions(mask, known_size(size, "compress"))
-    result = taken(a, clip(positions, 0, max(length - 1, 0)), dim)
+    result = take_in_bounds(a, clip(positions, 0, max(length - 1, 0)), dim)
     present = lax.lt(positions, cast(mask.shape[0], positions.dtype))
     shape = tuple(n if i == dim else 1 for i, n in enumerate(result.shape))
     return where(lax.reshape(present, shape), result, cast(ensure_array(fill_value), result.dtype))
 
 
-def taken(a: Array, positions: Array, axis: int) -> Array:
+def take_in_bounds(a: Array, positions: Array, axis: int) -> Array:
     """Slices of `a` along an axis at positions that are known to be inside."""
     index: tuple[Any, ...] = (slice(None),) * axis + (positions,)
     return a.at[index].get(mode="promise_in_bounds")
@@ -269,7 +269,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     check_arraylike("place", arr, mask, vals)
     _not_in_place("place", inplace)
     a, values = ensure_array(arr), ensure_array(vals)
-    (mask,) = truth("place", mask)
+    (mask,) = as_booleans("place", mask)
     if a.size != mask.size:
         raise ArgumentError(f"place takes a mask of as many elements as arr: {mask.shape} and {a.shape}.")
     if not values.size:

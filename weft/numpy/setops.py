@@ -18,11 +18,10 @@ from weft.numpy.elementwise import clip
 from weft.numpy.logic import logical_not
 from weft.numpy.manipulation import moveaxis, ravel
 from weft.numpy.reductions import any as reduce_any
-from weft.numpy.selection import flat_positions, known_size, needs_size, taken, where
+from weft.numpy.selection import flat_positions, known_size, needs_size, take_in_bounds, where
 from weft.numpy.sorting import searchsorted
 from weft.numpy.sorting import sort as sort_array
 from weft.numpy.util import (
-    beside,
     canonicalize_axis,
     cast,
     check_arraylike,
@@ -30,6 +29,7 @@ from weft.numpy.util import (
     ensure_array,
     expand_to,
     kind_of,
+    on_device_of,
     promote_dtypes,
 )
 from weft.trace.array import Array
@@ -79,14 +79,14 @@ def unique(
     ar = ensure_array(ar)
     if size is None:
         known = concrete_or_error(ar, *needs_size("unique"))
-        found = tuple(beside(x, ar) for x in _unique_known(known, axis, equal_nan))
+        found = tuple(on_device_of(x, ar) for x in _unique_known(known, axis, equal_nan))
     else:
         found = _unique_bounded(ar, axis, equal_nan, known_size(size, "unique"), fill_value)
-    wanted = [
+    results = [
         found[0],
         *(x for x, asked in zip(found[1:], (return_index, return_inverse, return_counts), strict=True) if asked),
     ]
-    return wanted[0] if len(wanted) == 1 else tuple(wanted)
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _unique_known(known: np.ndarray, axis: int | None, equal_nan: bool) -> tuple[Array, ...]:
@@ -130,8 +130,8 @@ def _unique_bounded(ar: Array, axis: int | None, equal_nan: bool, size: int, fil
     starts, ends = bounds[:-1], bounds[1:]
     present = lax.lt(starts, cast(count, int_dtype))
     inside = clip(starts, 0, count - 1)
-    index = taken(order, inside, 0)
-    values = taken(rows, index, 0)
+    index = take_in_bounds(order, inside, 0)
+    values = take_in_bounds(rows, index, 0)
     fill = values[:1] if fill_value is None else cast(ensure_array(fill_value), ar.dtype)
     values = where(present[:, None], values, fill)
     index = lax.select(present, index, expand_to(order[0], index.shape))
@@ -187,18 +187,18 @@ def isin(
     check_arraylike("isin", element, test_elements)
     if method not in ("auto", "compare_all", "binary_search", "sort"):
         raise ArgumentError(f"isin takes method 'auto', 'compare_all', 'binary_search' or 'sort', got {method!r}.")
-    held, tests = (ensure_array(x) for x in promote_dtypes(element, test_elements))
+    elements, tests = (ensure_array(x) for x in promote_dtypes(element, test_elements))
     tests = ravel(tests)
-    if not tests.size or not held.size:
-        out = filled(held.shape, False, dtypes.bool_)
+    if not tests.size or not elements.size:
+        out = filled(elements.shape, False, dtypes.bool_)
     elif method == "compare_all" or (method == "auto" and tests.size <= 16):
-        pairs = (*held.shape, tests.size)
-        same = lax.eq(expand_to(lax.expand_dims(held, (held.ndim,)), pairs), expand_to(tests, pairs))
+        pairs = (*elements.shape, tests.size)
+        same = lax.eq(expand_to(lax.expand_dims(elements, (elements.ndim,)), pairs), expand_to(tests, pairs))
         out = reduce_any(same, -1)
     else:
         ordered = lax.sort(tests)
-        nearest = clip(searchsorted(ordered, held), 0, tests.size - 1)
-        out = lax.eq(taken(ordered, nearest, 0), held)
+        nearest = clip(searchsorted(ordered, elements), 0, tests.size - 1)
+        out = lax.eq(take_in_bounds(ordered, nearest, 0), elements)
     return logical_not(out) if invert else out
 
 
@@ -215,12 +215,12 @@ def _compressed(mask: Array, values: Array, size: int | None, fill: Any, name: s
     """The values where a mask holds: all of them, or a number of them with `fill` beyond."""
     if size is None:
         found = np.flatnonzero(concrete_or_error(mask, *needs_size(name))).astype(dtypes.default_int_dtype())
-        return taken(values, ensure_array(found), 0)
+        return take_in_bounds(values, ensure_array(found), 0)
     count = values.shape[0]
     positions = flat_positions(mask, known_size(size, name))
     if not count:
         return filled(positions.shape, 0 if fill is None else fill, values.dtype)
-    out = taken(values, clip(positions, 0, count - 1), 0)
+    out = take_in_bounds(values, clip(positions, 0, count - 1), 0)
     beyond = out[:1] if fill is None else cast(ensure_array(fill), values.dtype)
     return where(lax.lt(positions, cast(count, positions.dtype)), out, beyond)
 
@@ -288,5 +288,5 @@ def intersect1d(
         return out
     here = _compressed(mask, order, size, first.size, "intersect1d")
     nearest = clip(searchsorted(other, keys), 0, second.size - 1)
-    there = _compressed(mask, taken(other_order, nearest, 0), size, second.size, "intersect1d")
+    there = _compressed(mask, take_in_bounds(other_order, nearest, 0), size, second.size, "intersect1d")
     return out, here, there

@@ -16,7 +16,7 @@ from weft.base.source import user_stacklevel
 from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import clip
 from weft.numpy.manipulation import ravel
-from weft.numpy.selection import taken
+from weft.numpy.selection import take_in_bounds
 from weft.numpy.selection import where as choose_where
 from weft.numpy.util import (
     canonicalize_axis,
@@ -152,14 +152,14 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
         return filled(v.shape, 0, dtype)
     if method == "compare_all":
         pairs = (length, *v.shape)
-        held = lax.broadcast_in_dim(a, pairs, (0,))
-        before = _comes_before(held, lax.broadcast_in_dim(v, pairs, tuple(range(1, v.ndim + 1))), side)
+        elements = lax.broadcast_in_dim(a, pairs, (0,))
+        before = _comes_before(elements, lax.broadcast_in_dim(v, pairs, tuple(range(1, v.ndim + 1))), side)
         return lax.reduce_sum(lax.convert_element_type(before, dtype), (0,))
     # Bisection: the answer is between low and high, which halves with each of a known number of steps.
     low, high = filled(v.shape, 0, dtype), filled(v.shape, length, dtype)
     for _ in range(int(length).bit_length()):
         middle = lax.div(lax.add(low, high), cast(2, dtype))
-        probe = taken(a, clip(middle, 0, length - 1), 0)
+        probe = take_in_bounds(a, clip(middle, 0, length - 1), 0)
         further = lax.bitwise_and(_comes_before(probe, v, side), lax.lt(low, high))
         low = lax.select(further, lax.add(middle, cast(1, dtype)), low)
         high = lax.select(further, high, middle)
@@ -173,12 +173,12 @@ def _comes_before(element: Array, value: Array, side: str) -> Array:
     else:
         parts = [(element, value)]
     out: Any = None
-    for held, wanted in reversed(parts):
-        smaller, same = lax.lt(held, wanted), lax.eq(held, wanted)
-        if kind_of(held) == "f":
-            missing, asked = lax.ne(held, held), lax.ne(wanted, wanted)
-            smaller = lax.bitwise_or(smaller, lax.bitwise_and(lax.bitwise_not(missing), asked))
-            same = lax.bitwise_or(same, lax.bitwise_and(missing, asked))
+    for x, v in reversed(parts):
+        smaller, same = lax.lt(x, v), lax.eq(x, v)
+        if kind_of(x) == "f":
+            missing, value_missing = lax.ne(x, x), lax.ne(v, v)
+            smaller = lax.bitwise_or(smaller, lax.bitwise_and(lax.bitwise_not(missing), value_missing))
+            same = lax.bitwise_or(same, lax.bitwise_and(missing, value_missing))
         rest = out if out is not None else (same if side == "right" else None)
         out = smaller if rest is None else lax.bitwise_or(smaller, lax.bitwise_and(same, rest))
     return out

@@ -161,39 +161,39 @@ def _interpolated(rows: Array, fraction: Array, method: str, ignore_nan: bool) -
     count, rest = rows.shape[0], rows.shape[1:]
     wide = converted(rows, dtypes.accumulation_dtype(rows.dtype))
     ordered = lax.sort(wide, dimension=0)
-    compute, int_dtype = ordered.dtype, dtypes.default_int_dtype()
+    compute_dtype, int_dtype = ordered.dtype, dtypes.default_int_dtype()
     full_shape = (*fraction.shape, *rest)
-    ratio = lax.broadcast_in_dim(converted(fraction, compute), full_shape, tuple(range(fraction.ndim)))
+    ratio = lax.broadcast_in_dim(converted(fraction, compute_dtype), full_shape, tuple(range(fraction.ndim)))
     missing = isnan(wide)
     if ignore_nan:
         # NaN sorts to the end, so only the numbers before it count.
         present = lax.sub(cast(count, int_dtype), reduce_sum(missing, 0, dtype=int_dtype))
-        total = expand_to(converted(present, compute), full_shape)
+        total = expand_to(converted(present, compute_dtype), full_shape)
     else:
-        total = expand_to(cast(count, compute), full_shape)
-    last = lax.max(lax.sub(total, cast(1, compute)), cast(0, compute))
+        total = expand_to(cast(count, compute_dtype), full_shape)
+    last = lax.max(lax.sub(total, cast(1, compute_dtype)), cast(0, compute_dtype))
     if method == "inverted_cdf":
-        position = lax.sub(lax.ceil(lax.mul(ratio, total)), cast(1, compute))
+        position = lax.sub(lax.ceil(lax.mul(ratio, total)), cast(1, compute_dtype))
     else:
         position = lax.mul(ratio, last)
-    position = lax.clamp(cast(0, compute), position, last)
-    low, high = lax.floor(position), lax.min(lax.add(lax.floor(position), cast(1, compute)), last)
+    position = lax.clamp(cast(0, compute_dtype), position, last)
+    low, high = lax.floor(position), lax.min(lax.add(lax.floor(position), cast(1, compute_dtype)), last)
     below, above = (_picked(ordered, converted(p, int_dtype), fraction.ndim) for p in (low, high))
     weight = lax.sub(position, low)
     if method == "linear":
         out = add(multiply(below, subtract(1, weight)), multiply(above, weight))
         # An exact position takes the element itself, so that an infinite neighbour does no harm.
-        out = where(lax.eq(weight, cast(0, compute)), below, out)
+        out = where(lax.eq(weight, cast(0, compute_dtype)), below, out)
     elif method in ("lower", "inverted_cdf"):
         out = below
     elif method == "higher":
-        out = where(lax.eq(weight, cast(0, compute)), below, above)
+        out = where(lax.eq(weight, cast(0, compute_dtype)), below, above)
     elif method == "nearest":
-        out = where(lax.le(weight, cast(0.5, compute)), below, above)
+        out = where(lax.le(weight, cast(0.5, compute_dtype)), below, above)
     else:
-        out = where(lax.eq(weight, cast(0, compute)), below, multiply(add(below, above), 0.5))
+        out = where(lax.eq(weight, cast(0, compute_dtype)), below, multiply(add(below, above), 0.5))
     if ignore_nan:
-        out = where(lax.le(total, cast(0, compute)), np.nan, out)
+        out = where(lax.le(total, cast(0, compute_dtype)), np.nan, out)
     else:
         out = where(expand_to(reduce_any(missing, 0), full_shape), np.nan, out)
     return converted(out, rows.dtype)

@@ -98,7 +98,7 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(x, Tracer)
 
 
-def beside(array: Any, *operands: Any) -> Any:
+def on_device_of(array: Any, *operands: Any) -> Any:
     """An array where the operands are that it is for: on the device that those are committed to. It is for arrays
     that are computed from what is known of operands, rather than by operations on them."""
     for operand in operands:
@@ -371,10 +371,10 @@ def broadcast_shape(name: str, *shapes: tuple[Any, ...]) -> tuple[Any, ...]:
     for shape in shapes:
         offset = rank - len(shape)
         for position, size in enumerate(shape):
-            held = result[offset + position]
-            if held == size or size == 1:
+            current = result[offset + position]
+            if current == size or size == 1:
                 continue
-            if held != 1:
+            if current != 1:
                 raise ShapeMismatchError(
                     f"{name} got incompatible shapes for broadcasting: {', '.join(map(str, shapes))}.",
                     fix="sizes must be equal, or 1, counted from the right; insert an axis with x[:, None]",
@@ -402,10 +402,10 @@ def check_rank_promotion(name: str, shapes: Sequence[tuple[Any, ...]]) -> None:
 
 def expand_to(x: Any, shape: tuple[Any, ...]) -> Any:
     """`x` repeated to `shape`, its axes lined up from the right; no equation where it has that shape already."""
-    held = x.shape
-    if held == shape:
+    old_shape = x.shape
+    if old_shape == shape:
         return x
-    return broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(len(shape) - len(held), len(shape))))
+    return broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(len(shape) - len(old_shape), len(shape))))
 
 
 def broadcast_operands(name: str, args: Sequence[Any]) -> list[Any]:

@@ -235,8 +235,8 @@ def _run_vmap(
     metadata_params: dict[Any, Any],
 ) -> Any:
     filters, axes = list(variable_axes), tuple(variable_axes.values())
-    split = [wanted for wanted, yes in split_rngs.items() if yes]
-    unsplit = [wanted for wanted, yes in split_rngs.items() if not yes]
+    split = [rng for rng, split_it in split_rngs.items() if split_it]
+    unsplit = [rng for rng, split_it in split_rngs.items() if not split_it]
     lift = target.lift(filters, [*split, *unsplit])
     argument_axes = tuple(in_axes) if isinstance(in_axes, (tuple, list)) else (in_axes,) * len(target.args)
     size = size_along([*target.args, *lift.variables], [*argument_axes, *axes], axis_size, "vmap")

@@ -111,11 +111,11 @@ def _run_scan(
     data_transform: Any,
     metadata_params: dict[Any, Any],
 ) -> Any:
-    scanned = {wanted: axis for wanted, axis in variable_axes.items() if not isinstance(axis, _Broadcast)}
-    shared = any_of([variable_broadcast, *(wanted for wanted in variable_axes if wanted not in scanned)])
+    scanned = {collection: axis for collection, axis in variable_axes.items() if not isinstance(axis, _Broadcast)}
+    shared = any_of([variable_broadcast, *(collection for collection in variable_axes if collection not in scanned)])
     filters, axes = list(scanned), list(scanned.values())
-    split = [wanted for wanted, yes in split_rngs.items() if yes]
-    unsplit = [wanted for wanted, yes in split_rngs.items() if not yes]
+    split = [rng for rng, split_it in split_rngs.items() if split_it]
+    unsplit = [rng for rng, split_it in split_rngs.items() if not split_it]
     lift = target.lift([variable_carry, shared, *filters], [*split, *unsplit])
     carried, constant, *stacked = lift.variables
     # What may not be written stays the same.
@@ -250,9 +250,9 @@ def cond(
 ) -> Any:
     """`true_fun(mdl, *operands)` or `false_fun(mdl, *operands)`; both must make the same variables."""
     target = Target("cond", true_fun, mdl, operands, {})
-    lift, (yes, no) = _branches(target, [true_fun, false_fun], variables, rngs)
+    lift, (on_true, on_false) = _branches(target, [true_fun, false_fun], variables, rngs)
     with lift.running():
-        result, written = lax.cond(pred, yes, no, lift.variables, lift.rngs, *target.args)
+        result, written = lax.cond(pred, on_true, on_false, lift.variables, lift.rngs, *target.args)
     lift.put_back(written)
     target.finish()
     return result
@@ -290,8 +290,8 @@ def while_loop(
     It makes no variables: initialize by calling the body once. Streams that are split have new keys in every iteration.
     """
     target = Target("while_loop", body_fn, mdl, (init,), {})
-    split = [wanted for wanted, yes in split_rngs.items() if yes]
-    unsplit = [wanted for wanted, yes in split_rngs.items() if not yes]
+    split = [rng for rng, split_it in split_rngs.items() if split_it]
+    unsplit = [rng for rng, split_it in split_rngs.items() if not split_it]
     lift = target.lift([carry_variables, broadcast_variables], [*split, *unsplit])
     carried, constant = lift.variables
 

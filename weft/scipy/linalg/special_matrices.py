@@ -237,8 +237,8 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     n = index(n)
     if scale not in (None, "sqrtn", "n"):
         raise ArgumentError(f"scale must be None, 'sqrtn' or 'n', got {scale!r}.")
-    wanted = dtypes.default_complex_dtype() if dtype is None else requested(dtype, "dft")
+    out_dtype = dtypes.default_complex_dtype() if dtype is None else requested(dtype, "dft")
     k = np.arange(n)
     out = np.exp(-2j * np.pi * (np.outer(k, k) % max(n, 1)) / max(n, 1))
     out /= {None: 1.0, "sqrtn": math.sqrt(max(n, 1)), "n": max(n, 1)}[scale]
-    return ensure_array(out.astype(wanted))
+    return ensure_array(out.astype(out_dtype))
