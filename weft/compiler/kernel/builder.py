@@ -32,7 +32,6 @@ from weft.compiler.kernel.ir import (
     Carry,
     Compute,
     Constant,
-    Expect,
     If,
     Index,
     Kernel,
@@ -41,6 +40,7 @@ from weft.compiler.kernel.ir import (
     Loop,
     LoopKind,
     Position,
+    Prefetch,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -206,13 +206,13 @@ class KernelBuilder:
         """A constant of a dtype, the same in all lanes."""
         exact = np.asarray(value).astype(dtype)
         key = (Constant, exact.dtype, exact.tobytes())
-        return self._known(key) or self._make(key, exact.dtype, lambda result: Constant(result, exact[()]), 0)
+        return self._known(key) or self._define(key, exact.dtype, lambda result: Constant(result, exact[()]), 0)
 
     def position(self, index: AnyIndex, dtype: Any = dtypes.int64) -> Value:
         """An index as an integer value."""
         index = self._raveled(index)
         key = (Position, dtype, index.constant, frozenset(index.terms))
-        return self._known(key) or self._make(
+        return self._known(key) or self._define(
             key, np.dtype(dtype), lambda result: Position(result, index), self._depth_of(index)
         )
 
@@ -234,16 +234,16 @@ class KernelBuilder:
         elif buffer.size:  # of one without elements nothing is ever read
             lowest = max((n for n, block in enumerate(self._blocks) if block.conditional), default=0)
             depth = max(lowest, self._depth_of(index), *(self._depths[v] for v in (condition, otherwise) if v), 0)
-        return self._make(key, buffer.dtype, lambda result: Load(result, buffer, index, condition, otherwise), depth)
+        return self._define(key, buffer.dtype, lambda result: Load(result, buffer, index, condition, otherwise), depth)
 
     def store(self, buffer: Buffer, index: AnyIndex, value: Value, condition: Value | None = None) -> None:
         """Write a value, where the condition holds."""
         self._forget(buffer)
         self._append(Store(buffer, self._raveled(index), value, condition))
 
-    def expect(self, buffer: Buffer, index: AnyIndex) -> None:
+    def prefetch(self, buffer: Buffer, index: AnyIndex) -> None:
         """Say that an element, which may be past the end, will be written soon."""
-        self._append(Expect(buffer, self._raveled(index)))
+        self._append(Prefetch(buffer, self._raveled(index)))
 
     def tile_matmul(self, statement: TileMatmul) -> None:
         """Multiply packed tiles; see the statement."""
@@ -284,7 +284,7 @@ class KernelBuilder:
     def compute(self, op: str, *operands: Value, **params: Any) -> Value:
         """An elementwise operation by its name; its dtype is what the primitive says."""
         key: Any = (op, operands, tuple(sorted(params.items(), key=lambda item: item[0])))
-        return self._known(key) or self._make(
+        return self._known(key) or self._define(
             key,
             result_dtype(op, operands, params),
             lambda result: Compute(result, op, operands, params),
@@ -294,7 +294,7 @@ class KernelBuilder:
     def reduce_lanes(self, op: str, vector: Value, width: int) -> Value:
         """All lanes of what a loop over lanes carried, combined to one scalar."""
         key = (ReduceLanes, op, vector, width)
-        return self._known(key) or self._make(
+        return self._known(key) or self._define(
             key, vector.dtype, lambda result: ReduceLanes(result, op, vector, width), len(self._blocks) - 1
         )
 
@@ -302,7 +302,7 @@ class KernelBuilder:
         """Lanes of one vector or of two concatenated ones, which loops over lanes carried out."""
         operands, chosen = tuple(vectors), tuple(lanes)
         key = (Shuffle, operands, chosen)
-        return self._known(key) or self._make(
+        return self._known(key) or self._define(
             key, operands[0].dtype, lambda result: Shuffle(result, operands, chosen), len(self._blocks) - 1
         )
 
@@ -321,14 +321,14 @@ class KernelBuilder:
     def shift(self, vector: Value, by: int, fill: Value) -> Value:
         """In a loop over lanes: the vector shifted up by so many lanes."""
         key = (Shift, vector, by, fill)
-        return self._known(key) or self._make(
+        return self._known(key) or self._define(
             key, vector.dtype, lambda result: Shift(result, vector, by, fill), len(self._blocks) - 1
         )
 
     def last(self, vector: Value) -> Value:
         """In a loop over lanes: the last lane of a vector, in all lanes."""
         key = (Last, vector)
-        return self._known(key) or self._make(
+        return self._known(key) or self._define(
             key, vector.dtype, lambda result: Last(result, vector), len(self._blocks) - 1
         )
 
@@ -356,7 +356,7 @@ class KernelBuilder:
                 return found
         return None
 
-    def _make(self, key: Any, dtype: Any, statement: Callable[[Value], Statement], depth: int) -> Value:
+    def _define(self, key: Any, dtype: Any, statement: Callable[[Value], Statement], depth: int) -> Value:
         result = Value(dtype)
         self._append(statement(result), depth)
         self._blocks[depth].known[key] = result

@@ -23,7 +23,6 @@ from weft.compiler.kernel.ir import (
     Buffer,
     Compute,
     Constant,
-    Expect,
     If,
     Index,
     Kernel,
@@ -32,6 +31,7 @@ from weft.compiler.kernel.ir import (
     Loop,
     LoopKind,
     Position,
+    Prefetch,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -110,7 +110,7 @@ class _Run:
                 self.values[result] = self.load(buffer, index, condition, otherwise)
             case Store(buffer, index, value, condition):
                 self.store(buffer, index, value, condition)
-            case Expect():
+            case Prefetch():
                 pass
             case Compute(result, op, operands, params):
                 self.values[result] = self.apply(op, [self.values[v] for v in operands], params, result.dtype)
@@ -249,39 +249,43 @@ class _Run:
         count = loop.count
         if loop.limit is not None:
             count = min(count, max(0, -((loop.start - int(self.index(loop.limit))) // loop.step)))
-        carried = [self.values[carry.initial] for carry in loop.carries]
-        if loop.kind is LoopKind.LANES:
-            carried = [np.array(np.broadcast_to(c, loop.width)) for c in carried]
-            self.lanes = loop.variable
-            for first in range(0, count, loop.width):
-                self.active = active = min(loop.width, count - first)
-                self.beyond = loop.step * (loop.width - active)
-                self.variables[loop.variable] = loop.start + loop.step * np.arange(
-                    first, first + active, dtype=np.int64
-                )
-                for carry, now in zip(loop.carries, carried, strict=True):
-                    self.values[carry.inside] = now[:active].copy()
-                self.block(loop.body)
-                for carry, now in zip(loop.carries, carried, strict=True):
-                    now[:active] = self.values[carry.final]
-            self.lanes = None
-        else:
-            begin, end = 0, count
-            if loop.kind is LoopKind.THREADS:
-                begin, end = self.begin, count if self.end is None else self.end
-            for iteration in range(begin, end):
-                if loop.kind is LoopKind.THREADS:
-                    self.iteration = iteration
-                self.variables[loop.variable] = np.int64(loop.start + loop.step * iteration)
-                for carry, now in zip(loop.carries, carried, strict=True):
-                    self.values[carry.inside] = now
-                self.block(loop.body)
-                carried = [self.values[carry.final] for carry in loop.carries]
-            if loop.kind is LoopKind.THREADS:
-                self.iteration = -1
+        initial = [self.values[carry.initial] for carry in loop.carries]
+        finals = (self.lane_iterations if loop.kind is LoopKind.LANES else self.iterations)(loop, count, initial)
         self.variables.pop(loop.variable, None)
-        for carry, now in zip(loop.carries, carried, strict=True):
-            self.values[carry.result] = now
+        for carry, final in zip(loop.carries, finals, strict=True):
+            self.values[carry.result] = final
+
+    def lane_iterations(self, loop: Loop, count: int, carried: list[np.ndarray]) -> list[np.ndarray]:
+        """Vectors of iterations, the last of which may have fewer lanes; returns what is carried out."""
+        carried = [np.array(np.broadcast_to(c, loop.width)) for c in carried]
+        self.lanes = loop.variable
+        for first in range(0, count, loop.width):
+            self.active = active = min(loop.width, count - first)
+            self.beyond = loop.step * (loop.width - active)
+            self.variables[loop.variable] = loop.start + loop.step * np.arange(first, first + active, dtype=np.int64)
+            for carry, now in zip(loop.carries, carried, strict=True):
+                self.values[carry.inside] = now[:active].copy()
+            self.block(loop.body)
+            for carry, now in zip(loop.carries, carried, strict=True):
+                now[:active] = self.values[carry.final]
+        self.lanes = None
+        return carried
+
+    def iterations(self, loop: Loop, count: int, carried: list[np.ndarray]) -> list[np.ndarray]:
+        """One iteration after the other; returns what is carried out."""
+        threads = loop.kind is LoopKind.THREADS
+        begin, end = (self.begin, count if self.end is None else self.end) if threads else (0, count)
+        for iteration in range(begin, end):
+            if threads:
+                self.iteration = iteration
+            self.variables[loop.variable] = np.int64(loop.start + loop.step * iteration)
+            for carry, now in zip(loop.carries, carried, strict=True):
+                self.values[carry.inside] = now
+            self.block(loop.body)
+            carried = [self.values[carry.final] for carry in loop.carries]
+        if threads:
+            self.iteration = -1
+        return carried
 
 
 def _users(kernel: Kernel, buffers: dict[Buffer, np.ndarray]) -> dict[Buffer, tuple[np.ndarray, np.ndarray]]:

@@ -147,7 +147,7 @@ class Store(Statement):
 
 
 @dataclass(frozen=True, eq=False)
-class Expect(Statement):
+class Prefetch(Statement):
     """`buffer[index]` will be written soon, or what is near it: a hint to caches, which changes nothing. The index may
     be past the end. Only outside of loops over lanes."""
 

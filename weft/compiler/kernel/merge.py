@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from weft.compiler.kernel.ir import (
-    Expect,
     If,
     Index,
     Kernel,
@@ -17,6 +16,7 @@ from weft.compiler.kernel.ir import (
     Loop,
     LoopKind,
     Position,
+    Prefetch,
     Statement,
     Store,
     TileMatmul,
@@ -70,7 +70,7 @@ def indices_of(body: Sequence[Statement]) -> Iterator[Index]:
     computed of positions and loads."""
     for statement in body:
         match statement:
-            case Load() | Store() | Expect() | Position():
+            case Load() | Store() | Prefetch() | Position():
                 yield statement.index
             case TileMatmul():
                 yield from (index for _, index in statement.accesses())

@@ -23,7 +23,6 @@ from weft.compiler.kernel.ir import (
     Buffer,
     Compute,
     Constant,
-    Expect,
     If,
     Index,
     Kernel,
@@ -33,6 +32,7 @@ from weft.compiler.kernel.ir import (
     LoopKind,
     NamedKernel,
     Position,
+    Prefetch,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -126,7 +126,7 @@ class _Printer:
                 kinds = " ".join(dtypes.short_name(d) for d in statement.dtypes)
                 tiles = f"{statement.rows} x {statement.columns} steps {statement.steps}"
                 line = f"tile_matmul {' '.join(corners)} {kinds} tiles {tiles}{' accumulate' * statement.accumulate}"
-            case Expect(buffer, index):
+            case Prefetch(buffer, index):
                 line = f"expect {self.element(buffer, index)}"
             case Compute(result, op, operands, params):
                 parameters = " ".join(f"{name}={_parameter_text(value)}" for name, value in sorted(params.items()))

@@ -12,9 +12,9 @@ from weft.base.errors import InternalError
 from weft.compiler.kernel.builder import result_dtype
 from weft.compiler.kernel.ir import (
     Buffer,
+    Carry,
     Compute,
     Constant,
-    Expect,
     If,
     Index,
     Kernel,
@@ -23,6 +23,7 @@ from weft.compiler.kernel.ir import (
     Loop,
     LoopKind,
     Position,
+    Prefetch,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -103,8 +104,8 @@ class _Verifier:
                 self.check_store(statement)
             case TileMatmul():
                 self.check_tiles(statement)
-            case Expect():
-                self.check_expect(statement)
+            case Prefetch():
+                self.check_prefetch(statement)
             case Compute():
                 self.check_compute(statement)
             case ReduceLanes():
@@ -146,11 +147,11 @@ class _Verifier:
         if self.runs() and self.lanes is not None and not any(self.differs(term) for term, _ in s.index.terms):
             self.fail("All lanes store to one element")
 
-    def check_expect(self, s: Expect) -> None:
+    def check_prefetch(self, s: Prefetch) -> None:
         if s.buffer not in self.buffers or not s.buffer.written:
             self.fail(f"The buffer {s.buffer.name} is not written by the kernel")
         if self.lanes is not None:
-            self.fail("An `expect` is inside of a loop over lanes")
+            self.fail("A prefetch is inside of a loop over lanes")
         self.check_index(s.index)
 
     def check_compute(self, s: Compute) -> None:
@@ -216,6 +217,22 @@ class _Verifier:
             self.check_access(buffer, index, None, buffer.dtype)
 
     def check_loop(self, loop: Loop) -> None:
+        self.check_loop_header(loop)
+        before = set(self.visible)
+        for carry in loop.carries:
+            self.check_carry(carry)
+        lanes, outside = self.lanes, self.outside
+        if loop.kind is LoopKind.LANES:
+            self.lanes, self.outside = loop, frozenset(before)
+        self.loops[loop.variable] = loop
+        self.block(loop.body, finals=[carry.final for carry in loop.carries])
+        del self.loops[loop.variable]
+        self.lanes, self.outside = lanes, outside
+        self.visible = before
+        for carry in loop.carries:
+            self.define(carry.result)
+
+    def check_loop_header(self, loop: Loop) -> None:
         if loop.step < 1 or loop.width < 1 or loop.variable in self.loops:
             self.fail("A loop needs a positive step and width, and a variable of its own")
         if loop.kind is LoopKind.LANES and self.lanes is not None:
@@ -228,24 +245,14 @@ class _Verifier:
             self.check_index(loop.limit)
             if any(self.differs(term) for term, _ in loop.limit.terms):
                 self.fail("The limit of a loop differs between lanes")
-        before = set(self.visible)
-        for carry in loop.carries:
-            self.use(carry.initial, carry.inside.dtype, initial=True)
-            if self.widths[carry.initial] not in (1, self.widths[carry.inside]):
-                self.fail("A carry starts with another number of lanes than the loop has")
-            if not carry.inside.dtype == carry.final.dtype == carry.result.dtype:
-                self.fail("A carry changes its dtype")
-            self.define(carry.inside)
-        lanes, outside = self.lanes, self.outside
-        if loop.kind is LoopKind.LANES:
-            self.lanes, self.outside = loop, frozenset(before)
-        self.loops[loop.variable] = loop
-        self.block(loop.body, finals=[carry.final for carry in loop.carries])
-        del self.loops[loop.variable]
-        self.lanes, self.outside = lanes, outside
-        self.visible = before
-        for carry in loop.carries:
-            self.define(carry.result)
+
+    def check_carry(self, carry: Carry) -> None:
+        self.use(carry.initial, carry.inside.dtype, initial=True)
+        if self.widths[carry.initial] not in (1, self.widths[carry.inside]):
+            self.fail("A carry starts with another number of lanes than the loop has")
+        if not carry.inside.dtype == carry.final.dtype == carry.result.dtype:
+            self.fail("A carry changes its dtype")
+        self.define(carry.inside)
 
     # -- values ----------------------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class Systems:
         columns = core[1] if len(core) == 2 else 1
         return self.system * math.prod(core) + Index.of(row) * columns + column
 
-    def less(self, value: Value, a: Value, b: Value) -> Value:
+    def multiply_subtract(self, value: Value, a: Value, b: Value) -> Value:
         """value - a * b, rounded twice."""
         return self.s.sub(value, self.s.mul(a, b))
 
@@ -148,7 +148,7 @@ def _emit_lu(systems: Systems) -> None:
                 multiplier = s.select_n(singular, s.div(value, pivot), value)
                 a.store(i, j, multiplier)
                 with _after(systems, columns, j) as c:
-                    a.store(i, c, systems.less(a.load(i, c), multiplier, a.load(j, c)))
+                    a.store(i, c, systems.multiply_subtract(a.load(i, c), multiplier, a.load(j, c)))
         with k.loop(rows) as i:
             systems.deliver(permutation, i, 0, order.load(i))
             with k.loop(columns) as j:
@@ -191,7 +191,7 @@ def _emit_cholesky(systems: Systems) -> None:
     def rest(i: AnyIndex, j: Any) -> Value:
         """What is left of an element when the columns before j have been taken from it."""
         with k.loop(size - 1, limit=Index.of(j), carries=[a.load(i, j)]) as (n, (value,)):
-            (value,) = k.carry(systems.less(value, a.load(i, n), a.load(j, n)))
+            (value,) = k.carry(systems.multiply_subtract(value, a.load(i, n), a.load(j, n)))
         return value
 
     with systems.each():
@@ -221,7 +221,7 @@ def _substitute(systems: Systems, entry: Entry, x: Grid, lower: bool, unit: bool
         i = Index.of(step) if lower else Index(size - 1) - step
         with k.loop(size - 1, limit=Index.of(step), carries=[x.load(i)]) as (n, (value,)):
             known = Index.of(n) if lower else Index(size - 1) - n
-            (value,) = k.carry(systems.less(value, entry(i, known), x.load(known)))
+            (value,) = k.carry(systems.multiply_subtract(value, entry(i, known), x.load(known)))
         x.store(i, 0, value if unit else systems.s.div(value, entry(i, i)))
 
 

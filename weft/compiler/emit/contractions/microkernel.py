@@ -66,13 +66,13 @@ def emit_contraction_kernels(fusion: Fusion, contraction: ContractionLoops) -> N
             (contraction.left, contraction.right), (left, right), chosen.packed, strict=True
         )
     ]
-    if chosen.cut is None and not _ends_apart(fusion, contraction, chosen):
+    if chosen.split_k is None and not _separate_epilogue(fusion, contraction, chosen):
         _Kernel(fusion, contraction, chosen, operands[0], operands[1]).write()
         return
-    count = 1 if chosen.cut is None else chosen.cut.parts
+    count = 1 if chosen.split_k is None else chosen.split_k.parts
     parts = fusion.new_scratch(sum_dtype(contraction.compute), count * prod(contraction.shape))
     _Kernel(fusion, contraction, chosen, operands[0], operands[1], parts).write()
-    if chosen.cut is None or chosen.cut.parts > 1:
+    if chosen.split_k is None or chosen.split_k.parts > 1:
         _add_parts(fusion, contraction, count, parts)
 
 
@@ -83,9 +83,9 @@ def copies_along(fusion: Fusion, contraction: ContractionLoops, name: str) -> bo
     return first.packed[1] and not first.lanes_along_k and first.lanes is not None and first.lanes.name == name
 
 
-def _ends_apart(fusion: Fusion, contraction: ContractionLoops, chosen: Plan) -> bool:
-    """Whether what follows the sums has a kernel of its own: where they are reduced from lanes it would be done one by
-    one, which expensive work should not be."""
+def _separate_epilogue(fusion: Fusion, contraction: ContractionLoops, chosen: Plan) -> bool:
+    """Whether the epilogue has a kernel of its own: where sums are reduced from lanes it would be scalar, which
+    expensive work should not be."""
     lanes = fusion.target.vector_bytes // contraction.exact.itemsize
     if not (chosen.lanes_along_k or chosen.lanes is None) or not contraction.whole or prod(contraction.shape) < lanes:
         return False
@@ -148,7 +148,7 @@ class _Kernel:
         self.writer = fusion.writer("products", final=True)
         self.k: KernelBuilder = self.writer.k
         self.contraction, self.plan, self.left, self.right = contraction, chosen, left, right
-        self.parts, self.cut = parts, chosen.cut
+        self.parts, self.split_k = parts, chosen.split_k
         self.dtype = sum_dtype(contraction.compute)
         self.target = fusion.target
         self.free_lanes = None if chosen.lanes_along_k else chosen.lanes
@@ -174,7 +174,7 @@ class _Kernel:
         """Tiles that go together: all, if there is little work or enough else to share it by."""
         if self.plan.blocks is not None:
             return max(1, min(self.plan.blocks.tiles, self.whole))
-        if self.contraction.multiplications < self.target.matmul.shared_work or self.cut is not None:
+        if self.contraction.multiplications < self.target.matmul.shared_work or self.split_k is not None:
             return self.whole
         tiled = {axis for axis, _ in self.plan.tiles}
         others = prod(a.size for a in self.contraction.free if a not in tiled and a is not self.free_lanes)
@@ -190,7 +190,7 @@ class _Kernel:
         levels = self.levels()
         shared: list[_Level] = []
         # Parts of K are shared alone, so that what they read is in the cache for all else.
-        enough = self.target.matmul.tasks if self.cut is None or self.cut.parts < 4 else 2
+        enough = self.target.matmul.tasks if self.split_k is None or self.split_k.parts < 4 else 2
         while levels and prod(level.count for level in shared) < enough:
             shared.append(levels.pop(0))
         counts = [level.count for level in shared]
@@ -212,8 +212,8 @@ class _Kernel:
     def levels(self) -> list[_Level]:
         """The loops around a panel of tiles, outermost first."""
         levels: list[_Level] = []
-        if self.cut is not None and self.cut.parts > 1:
-            levels.append(_Level(self.cut.parts, self.enter_part))
+        if self.split_k is not None and self.split_k.parts > 1:
+            levels.append(_Level(self.split_k.parts, self.enter_part))
         tiled = {axis for axis, _ in self.plan.tiles}
         for axis in self.contraction.free:
             if axis not in tiled and axis is not self.free_lanes:
@@ -248,21 +248,21 @@ class _Kernel:
 
     def chunks(self, stack: ExitStack) -> None:
         """The loops over chunks of K, where it is split; they are around all tiles, which go on summing."""
-        if self.cut is None or self.parts is None:
+        if self.split_k is None or self.parts is None:
             return
         k_axes, ends = self.plan.k_axes, []
-        for position, axis in enumerate(k_axes[: self.cut.axis + 1]):
+        for position, axis in enumerate(k_axes[: self.split_k.axis + 1]):
             first = position == 0
-            count = self.cut.length if first else axis.size
-            chunk = self.cut.chunk if position == self.cut.axis else 1
+            count = self.split_k.length if first else axis.size
+            chunk = self.split_k.chunk if position == self.split_k.axis else 1
             if count <= chunk:
                 continue
-            start = self.at_part * self.cut.length if first else Index()
-            uneven = first and axis.size % self.cut.length
+            start = self.at_part * self.split_k.length if first else Index()
+            uneven = first and axis.size % self.split_k.length
             limit = Index(axis.size) - start if uneven else None
             begin = stack.enter_context(self.k.loop(count, step=chunk, limit=limit))
             self.at_chunk[axis] = Index.of(begin)
-            if self.cut.parts == 1:
+            if self.split_k.parts == 1:
                 ends.append(self.k.compute("ge", self.k.position(begin + chunk), self.k.constant(count, "int64")))
         if ends:
             last = ends[0]
@@ -340,7 +340,7 @@ class _Kernel:
         """Compute all sums of a tile and write them."""
         tile_coords = [self.shifted(coords, offset) for offset in offsets]
         zero = self.k.constant(0, self.dtype)
-        if self.cut is None or self.plan.lanes_along_k:
+        if self.split_k is None or self.plan.lanes_along_k:
             totals: Sequence[Value] = [zero] * len(tile_coords)
         else:
             totals = [self.summed_before(there, zero) for there in tile_coords]
@@ -358,20 +358,20 @@ class _Kernel:
             totals = [
                 add_sums(self.writer, b, t, self.contraction.compute) for b, t in zip(before, totals, strict=True)
             ]
-        if self.cut is None or self.cut.parts > 1:
-            self.keep(tile_coords, totals)
+        if self.split_k is None or self.split_k.parts > 1:
+            self.store_partial(tile_coords, totals)
             return
-        # After the last chunk the sums are what follows works on; before it they wait for the next one.
+        # After the last chunk the epilogue works on the sums; before it they wait for the next one.
         with self.k.loop(1, limit=Index(1) - self.last):
-            self.keep(tile_coords, totals)
+            self.store_partial(tile_coords, totals)
         with self.k.loop(1, limit=self.last):
             self.finish(tile_coords, totals)
 
-    def keep(self, tile_coords: Sequence[Coordinates], totals: Sequence[Value]) -> None:
-        """Write sums that are not all of it."""
+    def store_partial(self, tile_coords: Sequence[Coordinates], totals: Sequence[Value]) -> None:
+        """Write partial sums."""
         assert self.parts is not None
         for there, total in zip(tile_coords, totals, strict=True):
-            self.k.store(self.writer.scratch(self.parts), self.partial(there), total)
+            self.k.store(self.writer.scratch(self.parts), self.partial_offset(there), total)
 
     def finish(self, tile_coords: Sequence[Coordinates], totals: Sequence[Value]) -> None:
         for there, total in zip(tile_coords, totals, strict=True):
@@ -383,7 +383,7 @@ class _Kernel:
             indices[axis] = indices[axis] + n
         return Coordinates(indices, coords.panel, coords.lane)
 
-    def partial(self, coords: Coordinates) -> Index:
+    def partial_offset(self, coords: Coordinates) -> Index:
         """The offset at which the sum of this part is stored."""
         return self.contraction.result_offset(coords.indices) + self.at_part * prod(self.contraction.shape)
 
@@ -396,7 +396,7 @@ class _Kernel:
         for index in self.at_chunk.values():
             begun_at = begun_at + index
         begun = self.k.compute("gt", self.k.position(begun_at), self.k.constant(0, "int64"))
-        return self.k.load(self.writer.scratch(self.parts), self.partial(coords), begun, zero)
+        return self.k.load(self.writer.scratch(self.parts), self.partial_offset(coords), begun, zero)
 
     def reduce_k(self, position: int, tile_coords: Sequence[Coordinates], totals: Sequence[Value]) -> Sequence[Value]:
         """The sums after the loops over the axes of K from a position on."""
@@ -421,17 +421,17 @@ class _Kernel:
 
     def span(self, position: int, axis: ContractionAxis) -> tuple[int, Index, Index | None]:
         """How many elements along an axis of K are summed here, from where on, and what limits them at the end."""
-        if self.cut is None or position > self.cut.axis:
+        if self.split_k is None or position > self.split_k.axis:
             return axis.size, Index(), None
         start = self.at_chunk.get(axis, Index())
-        end = self.cut.length if position == 0 else axis.size
-        count = self.cut.chunk if position == self.cut.axis else 1
+        end = self.split_k.length if position == 0 else axis.size
+        count = self.split_k.chunk if position == self.split_k.axis else 1
         count = end if axis not in self.at_chunk else count
         limit = Index(end) - start if end % count else None
         if position == 0:
-            offset = self.at_part * self.cut.length
+            offset = self.at_part * self.split_k.length
             start = start + offset
-            if axis.size % self.cut.length:
+            if axis.size % self.split_k.length:
                 if limit is not None:
                     least = self.k.compute("min", self.k.position(limit), self.k.position(Index(axis.size) - start))
                     return count, start, Index.of(least)

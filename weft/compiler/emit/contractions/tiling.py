@@ -25,7 +25,7 @@ from weft.compiler.target.target import Target
 
 
 @dataclass(frozen=True)
-class Cut:
+class SplitK:
     """How K is split. Parts are `length` long along the first axis of K; chunks run over the axes before `axis` one by
     one, and over `axis` by `chunk` elements."""
 
@@ -54,7 +54,7 @@ class Plan:
     packed: tuple[bool, bool]
     k_axes: tuple[ContractionAxis, ...]
     lanes_along_k: bool = False
-    cut: Cut | None = None
+    split_k: SplitK | None = None
     blocks: Blocks | None = None
     cycles: float = 0.0
 
@@ -99,7 +99,11 @@ def order_of_sums(plan: Plan) -> tuple[Any, ...]:
     """What the bits of a result depend on: the order of the axes of K, lanes along them that are reduced in the end,
     and parts of it that are summed on their own."""
     along_k = (plan.lanes, plan.width) if plan.lanes_along_k else None
-    return plan.k_axes, along_k, (plan.cut.parts, plan.cut.length) if plan.cut and plan.cut.parts > 1 else None
+    return (
+        plan.k_axes,
+        along_k,
+        (plan.split_k.parts, plan.split_k.length) if plan.split_k and plan.split_k.parts > 1 else None,
+    )
 
 
 def same_bits(plans: Sequence[Plan]) -> list[Plan]:
@@ -154,7 +158,7 @@ class _Chooser:
 
     # -- operands --------------------------------------------------------------------------------------------------
 
-    def copying(self, n: int, axis: ContractionAxis, repeats: float, beside: int) -> tuple[bool, float]:
+    def choose_copy(self, n: int, axis: ContractionAxis, repeats: float, beside: int) -> tuple[bool, float]:
         """Whether to copy an operand first, and the cycles of that and of reading it otherwise than from a vector.
 
         `repeats` is how often each element is asked for in the loops, whose lanes are along `axis`; `beside` is how
@@ -270,7 +274,7 @@ class _Chooser:
             for n in (0, 1):
                 together = (1 if per_row[n] else height) * (1 if wide[n] else vectors * self.lanes)
                 beside = vectors if wide[n] else height if per_row[n] else 1
-                copy, extra = self.copying(n, axis, self.uses[n] / together, beside)
+                copy, extra = self.choose_copy(n, axis, self.uses[n] / together, beside)
                 packed.append(copy)
                 cycles += extra
             tiles = ((tile, height),) if tile is not None else ()
@@ -343,7 +347,7 @@ class _Chooser:
         cycles = self.sums / sums * (iterations * step + reduction + 10.0)
         packed = []
         for n, height in enumerate(reversed(heights)):
-            copy, extra = self.copying(n, axis, self.uses[n] / height, max(1, heights[n] * registers))
+            copy, extra = self.choose_copy(n, axis, self.uses[n] / height, max(1, heights[n] * registers))
             packed.append(copy)
             cycles += extra
         width = 1 << int(np.log2(registers * self.lanes))
@@ -369,7 +373,7 @@ class _Chooser:
 
     def finished(self, best: Plan) -> Plan:
         """A plan with how its work is shared and how K is split."""
-        best = replace(best, cut=self.cut(best))
+        best = replace(best, split_k=self.choose_split_k(best))
         return replace(best, blocks=self.blocks(best))
 
     def blocks(self, best: Plan) -> Blocks | None:
@@ -378,7 +382,7 @@ class _Chooser:
         costs = self.costs
         if best.lanes_along_k or best.lanes is None or not best.tiles or self.terms * self.sums < costs.shared_work:
             return None
-        if best.cut is not None and best.cut.parts > 1:
+        if best.split_k is not None and best.split_k.parts > 1:
             return None
         (tile, height), *_ = best.tiles
         around = self.sums // (tile.size * best.lanes.size)
@@ -386,16 +390,16 @@ class _Chooser:
             return None
         wanted = min(costs.most_tasks, max(costs.tasks, self.terms * self.sums // costs.shared_work // 4))
         rows, panels = max(1, tile.size // height), -(-best.lanes.size // best.width)
-        cut, k_axes = best.cut, best.k_axes
+        split_k, k_axes = best.split_k, best.k_axes
         if (
-            cut is None
+            split_k is None
             and self.result[best.lanes] == 1
             and self.terms <= costs.short_k
             and self.sums * self.dtype.itemsize > costs.beyond_caches
             and self.terms * panels * best.width * self.dtype.itemsize <= costs.row_bytes
         ):
             return Blocks(max(1, min(costs.row_tiles, around * rows // wanted)), panels)
-        chunk = self.terms if cut is None else cut.chunk * prod(a.size for a in k_axes[cut.axis + 1 :])
+        chunk = self.terms if split_k is None else split_k.chunk * prod(a.size for a in k_axes[split_k.axis + 1 :])
         tiles = max(1, min(rows, costs.block_bytes // max(1, chunk * height * self.dtype.itemsize)))
         tiles, group = _even(rows, tiles), _even(panels, min(panels, costs.block_panels))
         while around * -(-rows // tiles) * -(-panels // group) < wanted and (tiles > costs.least_tiles or group > 1):
@@ -417,7 +421,7 @@ class _Chooser:
             f.stride(lanes) and not copied and (self.set_conflicts(f) or self.misses_tlb(f)) for f, copied in pairs
         )
 
-    def cut(self, best: Plan) -> Cut | None:
+    def choose_split_k(self, best: Plan) -> SplitK | None:
         """Split K where threads would have too little to share, or where operands leave the cache."""
         costs = self.costs
         if not best.k_axes or best.lanes is None or not self.contraction.whole:
@@ -425,7 +429,7 @@ class _Chooser:
         if self.streams(best):
             parts = min(costs.tasks, self.terms // costs.streamed_rows)
             length = -(-self.terms // (parts * costs.streamed_rows)) * costs.streamed_rows
-            return Cut(-(-self.terms // length), length, 0, costs.streamed_rows)
+            return SplitK(-(-self.terms // length), length, 0, costs.streamed_rows)
         if self.terms * self.sums < costs.shared_work:
             return None
         size = self.dtype.itemsize
@@ -437,12 +441,12 @@ class _Chooser:
         far = rows and self.terms * best.width * size > costs.panel_bytes
         conflict = rows and len(best.k_axes) == 1 and self.reads_conflict(best)
         if conflict and not few:
-            return Cut(1, first.size, 0, costs.conflict_chunk)
+            return SplitK(1, first.size, 0, costs.conflict_chunk)
         if not few and not far:
             return None
         parts, length = self.parts_of(best, few or (far and self.sums * size <= costs.second_cache))
         if not far:
-            return Cut(parts, length, 0, length) if parts > 1 else None
+            return SplitK(parts, length, 0, length) if parts > 1 else None
         return self.chunks_of(best, parts, length)
 
     def parts_of(self, best: Plan, several: bool) -> tuple[int, int]:
@@ -457,7 +461,7 @@ class _Chooser:
             length = -(-length // best.width) * best.width
         return -(-first.size // length), length
 
-    def chunks_of(self, best: Plan, parts: int, length: int) -> Cut:
+    def chunks_of(self, best: Plan, parts: int, length: int) -> SplitK:
         """Parts in chunks, of which a panel stays in the cache."""
         costs, size = self.costs, self.dtype.itemsize
         inside, position = 1, len(best.k_axes) - 1
@@ -469,7 +473,7 @@ class _Chooser:
         whole = length if position == 0 else best.k_axes[position].size
         chunk = max(1, min(whole, room // (inside * best.width * size)))
         chunk = -(-whole // -(-whole // chunk))
-        return Cut(parts, length, position, chunk)
+        return SplitK(parts, length, position, chunk)
 
 
 def _even(size: int, most: int) -> int:

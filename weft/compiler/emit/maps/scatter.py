@@ -27,7 +27,7 @@ from weft.primitives.movement.scatter import window_dims, window_sizes
 from weft.primitives.movement.scatter_flagged import card_of
 
 # Of bools, sums are `or` and products are `and`.
-MEETS_OF_BOOLS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
+BOOL_OPERATIONS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
 # The widest part of a window that lanes take at a time, in registers.
 REGISTERS = 4
 
@@ -118,10 +118,10 @@ class Scattering:
         self.clip = hero.params["mode"] is GatherScatterMode.CLIP
         self.op = card_of(hero.primitive, hero.params).operation
         self.flags = [v for v in hero.outvars[1:] if v in fusion.results]
-        self.notes_outside = bool(self.flags) and hero.params["outside"]
-        self.notes_nan = bool(self.flags) and hero.params["nan"]
+        self.flags_outside = bool(self.flags) and hero.params["outside"]
+        self.flags_nan = bool(self.flags) and hero.params["nan"]
         if self.op is not None and wide == dtypes.bool_:
-            self.op = MEETS_OF_BOOLS[self.op]
+            self.op = BOOL_OPERATIONS[self.op]
 
     def emit(self) -> None:
         """The loop over threads, if there is one, then batches, indices in order, and the window."""
@@ -152,7 +152,7 @@ class Scattering:
             rest = iter(index)
             many = tuple(Index() if size == 1 else next(rest) for size in self.many)
             begin, inside = self.start(many)
-            self._met(self.offset(many, {}, begin), self.update(many, {}), inside)
+            self._combine(self.offset(many, {}, begin), self.update(many, {}), inside)
 
         nest(self.k, [size for size in self.many if size != 1], self.writer.lanes, body)
 
@@ -194,8 +194,8 @@ class Scattering:
         if inside is None:
             self._over_window(dims, {}, part, store)
             return
-        if self.notes_outside:
-            self.note(k.compute("not", inside))
+        if self.flags_outside:
+            self.set_flag(k.compute("not", inside))
         with k.when(inside):
             self._over_window(dims, {}, part, store)
 
@@ -207,7 +207,7 @@ class Scattering:
         first, inside = first_of_window(self.k, vector, limits, self.clip)
         return dict(zip(starts, first, strict=True)), inside
 
-    def note(self, found: Value) -> None:
+    def set_flag(self, found: Value) -> None:
         """Set the flag, if a scalar condition holds."""
         with self.k.when(found):
             self.k.store(self.writer.result(self.flags[0]), Index(), self.k.constant(True, dtypes.bool_))
@@ -216,7 +216,7 @@ class Scattering:
         self, dims: Sequence[int], inner: dict[int, Index], part: Any, store: Callable[[dict[int, Index]], Value]
     ) -> None:
         if not dims:
-            self._note_nan(store(inner))
+            self._flag_nan(store(inner))
             return
         d, *rest = dims
         size, offset, limit = self.sizes[d], Index(), None
@@ -225,12 +225,12 @@ class Scattering:
             limit = None if self.sizes[d] % size == 0 else Index(self.sizes[d]) - offset
         lanes = not rest
         width = self._row_width(size) if lanes else 1
-        if lanes and self.notes_nan:
+        if lanes and self.flags_nan:
             clean = self.k.constant(False, dtypes.bool_)
             with self.k.loop(size, kind=LoopKind.LANES, width=width, carries=[clean], limit=limit) as (i, (before,)):
                 value = store({**inner, d: offset + i})
                 (found,) = self.k.carry(self.k.compute("or", before, self.k.compute("ne", value, value)))
-            self.note(self.k.reduce_lanes("or", found, width))
+            self.set_flag(self.k.reduce_lanes("or", found, width))
             return
         with self.k.loop(size, kind=LoopKind.LANES if lanes else LoopKind.SERIAL, width=width, limit=limit) as i:
             self._over_window(rest, {**inner, d: offset + i}, part, store)
@@ -241,7 +241,7 @@ class Scattering:
 
     def _element(self, many: MultiIndex, inner: dict[int, Index], begin: dict[int, Index]) -> Value:
         """One element of a window: what is there and the update are combined. Returns the new value."""
-        return self._met(self.offset(many, inner, begin), self.update(many, inner))
+        return self._combine(self.offset(many, inner, begin), self.update(many, inner))
 
     def offset(self, many: MultiIndex, inner: dict[int, Index], begin: dict[int, Index]) -> Index:
         """Where an element of a window lies in the buffer."""
@@ -256,20 +256,20 @@ class Scattering:
         found.update(zip(window, (inner.get(d, Index()) for d in self.window_dims), strict=True))
         return self.writer.values.at(self.updates, tuple(found[axis] for axis in range(rank)))
 
-    def meet(self, offset: Index, update: Value) -> None:
+    def combine(self, offset: Index, update: Value) -> None:
         """Combine an update with an element of the buffer, outside of loops over lanes."""
-        self._note_nan(self._met(offset, update))
+        self._flag_nan(self._combine(offset, update))
 
-    def _note_nan(self, value: Value) -> None:
-        if self.notes_nan:
-            self.note(self.k.compute("ne", value, value))
+    def _flag_nan(self, value: Value) -> None:
+        if self.flags_nan:
+            self.set_flag(self.k.compute("ne", value, value))
 
-    def _met(self, offset: Index, update: Value, condition: Value | None = None) -> Value:
+    def _combine(self, offset: Index, update: Value, condition: Value | None = None) -> Value:
         k, buffer = self.k, self.buffer_of(self.writer)
-        met = update
+        combined = update
         if self.op is not None:
             there = k.scalars.convert(k.load(buffer, offset, condition), self.wide)
             new = k.compute(self.op, there, k.scalars.convert(update, self.wide))
-            met = k.scalars.convert(new, buffer.dtype)
-        k.store(buffer, offset, met, condition)
-        return met
+            combined = k.scalars.convert(new, buffer.dtype)
+        k.store(buffer, offset, combined, condition)
+        return combined

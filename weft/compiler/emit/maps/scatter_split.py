@@ -21,7 +21,7 @@ from weft.compiler.kernel.ir import Index, LoopKind, Value
 if TYPE_CHECKING:
     from weft.compiler.emit.maps.scatter import Scattering
 
-# Updates, and bytes of an array, from which on it pays to bring updates together: smaller arrays are in a cache anyway.
+# Updates, and bytes of an array, from which on it pays to partition updates: smaller arrays are in a cache anyway.
 LEAST, LARGE = 1 << 17, 3 << 20
 # Blocks of updates that threads share; parts of the array: their bytes, and how many there are at most. Updates and
 # offsets are written to two lines for each part, and with many more of these caches lose them before they are full.
@@ -44,9 +44,9 @@ def fits_split(scattering: Scattering) -> bool:
 
 @dataclass(frozen=True)
 class ScatterSplit:
-    """How updates are brought together: an offset >> `shift` is its part. Scratch: `counts` has the counts of blocks,
+    """How updates are partitioned: an offset >> `shift` is its part. Scratch: `counts` has the counts of blocks,
     `starts` where the updates of parts begin, `ranks` which of those of its block and part an update is, `offsets` and
-    `updates` what is brought together."""
+    `updates` the partitioned updates."""
 
     fusion: Fusion
     scattering_of: Callable[[Writer], Scattering]
@@ -64,8 +64,8 @@ class ScatterSplit:
 
 
 def emit_split(fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -> None:
-    """Kernels that count, that add up, that bring updates together and that update. `scattering_of` returns what a
-    kernel knows of the scatter."""
+    """Kernels that count, that scan the counts, that partition the updates and that apply them. `scattering_of` returns
+    what a kernel knows of the scatter."""
     some = scattering_of(Writer(fusion, "none"))
     size, many = math.prod(some.shape), math.prod(some.many)
     shift = max((PART // some.wide.itemsize).bit_length() - 1, (size - 1).bit_length() - (MOST.bit_length() - 1))
@@ -82,8 +82,8 @@ def emit_split(fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) ->
         fusion.new_scratch(fusion.kernel_dtype(some.updates), many),
     )
     _count(split)
-    _add_up(split)
-    _bring_together(split)
+    _scan_counts(split)
+    _partition_updates(split)
     _update(split)
 
 
@@ -134,11 +134,11 @@ def _count(split: ScatterSplit) -> None:
             k.store(ranks, row_major(scattering.many, index), before)
 
         _over_block(scattering, Index.of(block), visit)
-        if scattering.notes_outside:
-            scattering.note(k.compute("ne", k.load(counts, own + split.parts), none))
+        if scattering.flags_outside:
+            scattering.set_flag(k.compute("ne", k.load(counts, own + split.parts), none))
 
 
-def _add_up(split: ScatterSplit) -> None:
+def _scan_counts(split: ScatterSplit) -> None:
     """Where each block puts the first update of each part, and where parts begin."""
     scattering = split.written_by("scatter_places")
     k, writer = scattering.k, scattering.writer
@@ -153,7 +153,7 @@ def _add_up(split: ScatterSplit) -> None:
         k.carry(begin)
 
 
-def _bring_together(split: ScatterSplit) -> None:
+def _partition_updates(split: ScatterSplit) -> None:
     """Write the updates of each part, and their offsets, one after the other."""
     scattering = split.written_by("scatter_move")
     k, writer = scattering.k, scattering.writer
@@ -167,14 +167,14 @@ def _bring_together(split: ScatterSplit) -> None:
             first = k.load(counts, block * (split.parts + 1) + part)
             target = Index.of(k.compute("add", first, k.load(ranks, row_major(scattering.many, index))))
             for buffer, value in ((offsets, offset), (updates, update)):
-                k.expect(buffer, target + LINE // buffer.dtype.itemsize)
+                k.prefetch(buffer, target + LINE // buffer.dtype.itemsize)
                 k.store(buffer, target, value)
 
         _over_block(scattering, Index.of(block), visit)
 
 
 def _update(split: ScatterSplit) -> None:
-    """Bring the updates of each part into it, in their order."""
+    """Apply the updates of each part, in their order."""
     scattering = split.written_by("scatter")
     k, writer = scattering.k, scattering.writer
     starts, offsets, updates = (writer.scratch_input(n) for n in (split.starts, split.offsets, split.updates))
@@ -183,4 +183,4 @@ def _update(split: ScatterSplit) -> None:
         size = k.compute("sub", k.load(starts, part + 1), begin)
         with k.loop(updates.size, limit=Index.of(size)) as i:
             offset = Index.of(k.load(offsets, Index.of(begin) + i))
-            scattering.meet(offset, k.load(updates, Index.of(begin) + i))
+            scattering.combine(offset, k.load(updates, Index.of(begin) + i))

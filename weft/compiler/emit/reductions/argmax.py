@@ -105,14 +105,14 @@ class Search:
         plan: Schedule,
         indices: AxisIndices,
         element: Element,
-        cut: tuple[Index, int] | None = None,
+        part: tuple[Index, int] | None = None,
     ) -> Pair:
         """The best pair along an axis (or the only element), or along a block of it."""
         k = writer.k
         if not axes:
             return element(dict(indices))
         (axis,) = axes
-        first, size = cut or (Index(), axis.size)
+        first, size = part or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
         lanes = axis is plan.lanes
         kind, width = (LoopKind.LANES, plan.width) if lanes else (LoopKind.SERIAL, 1)
@@ -152,8 +152,8 @@ def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
     writer = fusion.writer("partial_search", final=True)
     k = writer.k
     with k.loop(blocks, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
-        cut = (Index.of(b) * block, block)
-        pair = search.through(writer, space.reduced, plan, indices, search.element(writer), cut)
+        part = (Index.of(b) * block, block)
+        pair = search.through(writer, space.reduced, plan, indices, search.element(writer), part)
         for scratch, value in zip(found, pair, strict=True):
             k.store(writer.scratch(scratch), Index.of(b) * rows + space.free_position(indices), value)
     pieces = CollapsedAxis(-1, (blocks,), reduced=True)

@@ -96,11 +96,11 @@ class Running:
 
     # -- one row ---------------------------------------------------------------------------------------------------
 
-    def serial(self, writer: Writer, indices: AxisIndices, start: Value, cut: tuple[Index, int] | None = None) -> None:
+    def serial(self, writer: Writer, indices: AxisIndices, start: Value, part: tuple[Index, int] | None = None) -> None:
         """The scan as a loop along the axis or a block of it."""
         k, axis = writer.k, self.axis
         assert axis is not None
-        first, size = cut or (Index(), axis.size)
+        first, size = part or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
         with k.loop(size, carries=[start], limit=limit) as (i, (before,)):
             at = first + i
@@ -113,11 +113,13 @@ class Running:
             self.store(writer, index, total)
             k.carry(total)
 
-    def scanned(self, writer: Writer, indices: AxisIndices, start: Value, cut: tuple[Index, int] | None = None) -> None:
+    def scanned(
+        self, writer: Writer, indices: AxisIndices, start: Value, part: tuple[Index, int] | None = None
+    ) -> None:
         """The scan with vectors along the axis or a block of it."""
         k, axis = writer.k, self.axis
         assert axis is not None
-        first, size = cut or (Index(), axis.size)
+        first, size = part or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
         neutral = self.neutral(writer)
         with k.loop(size, kind=LoopKind.LANES, width=self.lanes, carries=[start], limit=limit) as (i, (before,)):

@@ -166,10 +166,10 @@ def reduce_loops(
     plan: Schedule,
     indices: AxisIndices,
     step: Step,
-    cut: tuple[CollapsedAxis, Index, int] | None = None,
+    part: tuple[CollapsedAxis, Index, int] | None = None,
 ) -> list[Value]:
     """The accumulators after loops over reduced axes, with lanes combined where vectors went along one of them. Of the
-    axis of a `cut` only a block is visited: so many elements from an index on."""
+    axis of a `part` only a block is visited: so many elements from an index on."""
     k = writer.k
 
     def inner(level: int, accumulators: Sequence[Value], indices: dict[CollapsedAxis, Index]) -> list[Value]:
@@ -177,8 +177,8 @@ def reduce_loops(
             return step(accumulators, indices)
         axis = axes[level]
         first, size, limit = Index(), axis.size, None
-        if cut is not None and cut[0] is axis:
-            _, first, size = cut
+        if part is not None and part[0] is axis:
+            _, first, size = part
             limit = None if axis.size % size == 0 else Index(axis.size) - first
         lanes = axis is plan.lanes
         kind, width = (LoopKind.LANES, plan.width) if lanes else (LoopKind.SERIAL, 1)
@@ -259,9 +259,9 @@ def _emit_split(reductions: Reductions, plan: Schedule) -> None:
         def visit(accumulators: Sequence[Value], at: dict[CollapsedAxis, Index]) -> list[Value]:
             return reductions.step(writer, 0, heroes, accumulators, at)
 
-        cut = (axis, Index.of(b) * block, block)
+        part = (axis, Index.of(b) * block, block)
         starts = reductions.starts(writer, heroes)
-        totals = reduce_loops(writer, heroes, starts, space.reduced, plan, indices, visit, cut)
+        totals = reduce_loops(writer, heroes, starts, space.reduced, plan, indices, visit, part)
         for scratch, total in zip(partial, totals, strict=True):
             k.store(writer.scratch(scratch), Index.of(b) * reductions.rows + space.free_position(indices), total)
     _emit_combined(reductions, partial, blocks)

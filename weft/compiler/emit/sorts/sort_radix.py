@@ -326,7 +326,7 @@ def _scatter(radix: Radix, own: Index, shift: Value, positions: Sequence[Index],
     for target, element in zip(targets, elements, strict=True):
         for buffer, moving in zip(buffers, element, strict=True):
             if radix.far:
-                k.expect(buffer, end + target + LINE // buffer.dtype.itemsize)
+                k.prefetch(buffer, end + target + LINE // buffer.dtype.itemsize)
             k.store(buffer, end + target, moving)
 
 

@@ -140,7 +140,7 @@ def emit_split(task: Task) -> None:
     )
     _fill_blocks(split.written_by("sort_words"))
     _count_blocks(split.written_by("sort_count"))
-    _add_up(split.written_by("sort_places"))
+    _scan_counts(split.written_by("sort_places"))
     _scatter_blocks(split.written_by("sort_move"))
     _sort_buckets(split.written_by("sort_buckets"))
     if has_specials(radix) and any(source is task.keys[0] for _, source in task.results):
@@ -183,7 +183,7 @@ def _count_blocks(split: SortSplit) -> None:
             k.store(counts, bucket, k.compute("add", k.load(counts, bucket), one))
 
 
-def _add_up(split: SortSplit) -> None:
+def _scan_counts(split: SortSplit) -> None:
     """Where each block puts the first word with each digit, and where buckets begin."""
     k, radix = split.k, split.upper
     counts, starts = split.writer.scratch(split.counts), split.writer.scratch(split.starts)

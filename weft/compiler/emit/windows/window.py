@@ -2,7 +2,7 @@
 
 A reduction visits every window and its taps. Choosing goes through the taps with the element chosen so far. What adds
 to the chosen elements is done in two kernels: the first writes which element each window has chosen, the second visits
-every element and adds what the windows that chose it bring, in the order of the windows. So no two threads or lanes
+every element and adds the values of the windows that chose it, in the order of the windows. So no two threads or lanes
 write to one element, and sums have one order.
 """
 
@@ -178,37 +178,37 @@ def choose(
     at: At,
     operand: Any,
     keeps: Keeps,
-    brings: Callable[[Sequence[Index], Value | None], Value],
+    payload_at: Callable[[Sequence[Index], Value | None], Value],
     none: Value,
 ) -> tuple[Value, Value]:
-    """Go through a window: whether it has an element, and what the chosen one brings (`none` if there is none)."""
+    """Go through a window: whether it has an element, and the payload of the chosen one (`none` if there is none)."""
     k = writer.k
     dtype = storage(operand)
     no, yes = k.constant(False, BOOL), k.constant(True, BOOL)
 
     def step(now: Sequence[Value], tap: Sequence[Index]) -> list[Value]:
-        found, best, brought = now
+        found, best, payload = now
         taken = at.taken(k, tap)
-        value, bringing = (
+        value, new_payload = (
             element(writer, operand, at.operand_index(tap), taken, np.zeros((), dtype)),
-            brings(tap, taken),
+            payload_at(tap, taken),
         )
         if found is no:
             # The first one is chosen if it is there; if not, it does not matter what is there instead.
-            return [yes if taken is None else taken, value, bringing]
+            return [yes if taken is None else taken, value, new_payload]
         replaces = k.compute("not", keeps(best, value))
         if found is not yes:
             replaces = k.compute("or", replaces, k.compute("not", found))
         if taken is not None:
             replaces = k.compute("and", replaces, taken)
-        chosen = [k.compute("select_n", replaces, a, b) for a, b in ((best, value), (brought, bringing))]
+        chosen = [k.compute("select_n", replaces, a, b) for a, b in ((best, value), (payload, new_payload))]
         if found is not yes:
             found = yes if taken is None else k.compute("or", found, taken)
         return [found, *chosen]
 
     start = [no, k.constant(0, dtype), none]
-    found, _, brought = reduce_taps(k, at, start, step)
-    return found, brought if found is yes else k.compute("select_n", found, none, brought)
+    found, _, payload = reduce_taps(k, at, start, step)
+    return found, payload if found is yes else k.compute("select_n", found, none, payload)
 
 
 def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
@@ -221,11 +221,11 @@ def _emit_chosen(fusion: Fusion, windows: list[Window]) -> None:
     zero = np.zeros((), storage(tangents))
 
     def body(at: At) -> None:
-        def brings(tap: Sequence[Index], taken: Value | None) -> Value:
+        def payload_at(tap: Sequence[Index], taken: Value | None) -> Value:
             return element(writer, tangents, at.operand_index(tap), taken, zero)
 
-        _, brought = choose(writer, at, operand, keeps_of(k, hero), brings, k.constant(zero, zero.dtype))
-        store_at(writer, at, brought)
+        _, payload = choose(writer, at, operand, keeps_of(k, hero), payload_at, k.constant(zero, zero.dtype))
+        store_at(writer, at, payload)
 
     visit(k, windows, writer.lanes, body)
 
@@ -278,10 +278,10 @@ def _write_choices(fusion: Fusion, windows: list[Window], operand: Any, scratch:
     k = writer.k
 
     def body(at: At) -> None:
-        def brings(tap: Sequence[Index], taken: Value | None) -> Value:
+        def payload_at(tap: Sequence[Index], taken: Value | None) -> Value:
             return k.scalars.convert(k.position(row_major(sizes, at.elements(tap)), INDEX), choice_dtype)
 
-        _, choice = choose(writer, at, operand, keeps_of(k, fusion.hero), brings, k.constant(-1, choice_dtype))
+        _, choice = choose(writer, at, operand, keeps_of(k, fusion.hero), payload_at, k.constant(-1, choice_dtype))
         k.store(writer.scratch(scratch), row_major(counts, at.index), choice)
 
     visit(k, windows, writer.lanes, body)

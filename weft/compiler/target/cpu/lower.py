@@ -19,7 +19,6 @@ from weft.compiler.kernel.ir import (
     Carry,
     Compute,
     Constant,
-    Expect,
     If,
     Index,
     Kernel,
@@ -28,6 +27,7 @@ from weft.compiler.kernel.ir import (
     Loop,
     LoopKind,
     Position,
+    Prefetch,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -164,7 +164,7 @@ class _Lowering:
             case TileMatmul(out=out, left=left, right=right):
                 pairs = ((out, statement.index), (left, statement.left_index), (right, statement.right_index))
                 tiles.write(self.f, statement, *(self.place(*pair, safe=True)[1].base for pair in pairs))
-            case Expect(buffer, index):
+            case Prefetch(buffer, index):
                 self.f.expect(self.place(buffer, index, safe=False)[1].base)
             case Compute(result, "threefry2x32", operands, params):
                 self.values[result] = self.enciphered(operands)[params["part"]]

@@ -1,4 +1,4 @@
-"""Places that are said to be written soon: nothing changes, also where they are past the end of a buffer."""
+"""Prefetches: nothing changes, also where an index is past the end of a buffer."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from weft.compiler.target.cpu.lower import module_text
 from weft.compiler.target.cpu.targets import host
 
 
-def expecting(kind: LoopKind = LoopKind.SERIAL, written: bool = True) -> Kernel:
-    k = KernelBuilder("expecting")
+def prefetching(kind: LoopKind = LoopKind.SERIAL, written: bool = True) -> Kernel:
+    k = KernelBuilder("prefetching")
     x, y = k.buffer("x", np.float32, 20), k.buffer("y", np.float32, 20, written=True)
     with k.loop(20, kind=kind, width=4 if kind is LoopKind.LANES else 1) as i:
-        k.expect(y if written else x, i + 1_000_000)
+        k.prefetch(y if written else x, i + 1_000_000)
         k.store(y, i, k.load(x, i))
     return k.finish()
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_places_may_be_past_the_end(machine: str) -> None:
-    kernel = expecting()
+def test_indices_may_be_past_the_end(machine: str) -> None:
+    kernel = prefetching()
     verify(kernel)
     assert "expect y1[i0 + 1000000]" in to_text(kernel)
     x = np.arange(20, dtype=np.float32)
@@ -34,11 +34,11 @@ def test_places_may_be_past_the_end(machine: str) -> None:
 
 
 def test_the_hint_is_in_the_code() -> None:
-    assert "llvm.prefetch" in module_text([("expecting", expecting())], host())
+    assert "llvm.prefetch" in module_text([("prefetching", prefetching())], host())
 
 
 def test_what_is_refused() -> None:
     with pytest.raises(InternalError, match="not written"):
-        verify(expecting(written=False))
+        verify(prefetching(written=False))
     with pytest.raises(InternalError, match="loop over lanes"):
-        verify(expecting(LoopKind.LANES))
+        verify(prefetching(LoopKind.LANES))
