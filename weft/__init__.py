@@ -100,12 +100,12 @@ from weft.sharding.device import Device
 from weft.trace.array import Array
 
 if _TYPE_CHECKING:
-    from weft import explain, profiler
+    from weft import checkpointing, explain, profiler
     from weft.profiler import profile
 
 # Loaded when somebody asks for them; with the last few comes the compiler.
 _LATER = {
-    **{name: (f"weft.{name}", "") for name in ("haiku", "linen", "optim", "scipy", "test_util")},
+    **{name: (f"weft.{name}", "") for name in ("checkpointing", "haiku", "linen", "optim", "scipy", "test_util")},
     "explain": ("weft.explain", ""),
     "profile": ("weft.profiler", "profile"),
     "profiler": ("weft.profiler", ""),
@@ -135,6 +135,7 @@ __all__ = [
     "checking_leaks",
     "checkpoint",
     "checkpoint_policies",
+    "checkpointing",
     "checks",
     "clear_caches",
     "closure_convert",

@@ -208,6 +208,13 @@ def check_devices(sharding: Sharding) -> None:
             raise ArgumentError(what, received=repr(sharding), fix=f"some of the {len(devices())} of weft.devices()")
 
 
+def assembled(aval: ArrayType, sharding: Sharding, parts: Sequence[ConcreteArray]) -> HeldArray:
+    """The array of a plain type whose parts these are, each committed to its device, in the order of the mesh."""
+    if parts and isinstance(sharding, SingleDeviceSharding) and sharding.memory_kind == "device":
+        return parts[0]
+    return ShardedArray(placed_type(aval, sharding), sharding, parts)
+
+
 def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Any], *, dtype: Any = None
 ) -> HeldArray:
@@ -239,10 +246,8 @@ def make_array_from_single_device_arrays(
                 fix=f"weft.device_put(part, weft.devices()[{part_devices[i].id}])",
             )
     arrays = [put(part, placement_of(device, True)) for part, device in zip(arrays, part_devices, strict=True)]
-    if isinstance(sharding, SingleDeviceSharding) and sharding.memory_kind == "device":
-        return arrays[0]
     kind = arrays[0].dtype if arrays else dtypes.canonicalize_dtype(dtype)
-    return ShardedArray(placed_type(array_type(shape, kind), sharding), sharding, arrays)
+    return assembled(array_type(shape, kind), sharding, arrays)
 
 
 def make_array_from_callback(

@@ -52,6 +52,7 @@ from weft.base.errors.modules import (
     UnboundModuleError,
 )
 from weft.base.errors.running import (
+    CheckpointMismatchError,
     DonatedArrayError,
     FileFormatError,
     IntegerDivisionError,
@@ -96,6 +97,7 @@ __all__ = [
     "AxisSpecError",
     "BranchMismatchError",
     "CarryMismatchError",
+    "CheckpointMismatchError",
     "ConcretizationTypeError",
     "CustomRuleError",
     "DonatedArrayError",

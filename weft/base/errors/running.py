@@ -105,6 +105,36 @@ class FileFormatError(WeftError, ValueError):
     """
 
 
+class CheckpointMismatchError(WeftError, ValueError):
+    """A checkpoint does not hold what it was asked for.
+
+    The message lists everything that does not fit, by the names of leaves: those that `like` has and the checkpoint
+    does not (missing), those that only the checkpoint has (unexpected; `partial=True` leaves them out), other shapes
+    and dtypes, and arrays that cannot be put where they should go. `weft.checkpointing.metadata(path).tree` shows what
+    is there; it can be used as `like` itself.
+
+    Wrong::
+
+        import tempfile
+        import weft.numpy as wnp
+        from weft import checkpointing
+
+        with tempfile.TemporaryDirectory() as folder:
+            checkpointing.save(f"{folder}/state", {"w": wnp.ones((3, 2)), "b": wnp.zeros(2)})
+            checkpointing.restore(f"{folder}/state", like={"w": wnp.ones((3, 4)), "bias": wnp.zeros(4)})
+
+    Right::
+
+        import tempfile
+        import weft.numpy as wnp
+        from weft import checkpointing
+
+        with tempfile.TemporaryDirectory() as folder:
+            checkpointing.save(f"{folder}/state", {"w": wnp.ones((3, 2)), "b": wnp.zeros(2)})
+            checkpointing.restore(f"{folder}/state", like={"w": wnp.ones((3, 2)), "b": wnp.zeros(2)})
+    """
+
+
 class JaxRuntimeError(WeftError, RuntimeError):
     """A compiled program failed at run time because a callback raised.
 

@@ -1,0 +1,14 @@
+"""Saving and restoring training state: trees of arrays, on any mesh (`weft.checkpoint` is rematerialisation).
+
+`save` and `restore` write and read one checkpoint, `CheckpointManager` those of a training. A checkpoint is a directory
+of safetensors files and an index; docs/design/checkpointing.md describes it.
+"""
+
+from weft.base.publish import publish as _publish
+from weft.checkpointing.manager import CheckpointManager
+from weft.checkpointing.restoring import Metadata, metadata, restore
+from weft.checkpointing.saving import save
+
+__all__ = ["CheckpointManager", "Metadata", "metadata", "restore", "save"]
+
+_publish(__name__)

@@ -1,0 +1,263 @@
+"""The checkpoints of a training: one for each step in a directory of its own, written in the background."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal
+
+from weft.base.arguments import described, function_of
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.checkpointing import index as indices
+from weft.checkpointing.restoring import Metadata, metadata_of, restore
+from weft.checkpointing.saving import MAX_FILE_BYTES, Processes, delete, snapshot, write
+
+
+class CheckpointManager:
+    """The checkpoints below a directory, by step, under the names that Orbax has.
+
+    `save` copies the tree to the host's memory and returns; a thread writes it. What goes wrong there is raised by the
+    next call, or by `wait_until_finished` and `close`. Arrays may be donated or deleted as soon as `save` has returned.
+
+    After each save those checkpoints are deleted that are not to be retained: all but the last `max_to_keep` ones, or
+    with `best_fn` (metrics -> number) all but the best ones of those that have metrics, `best_mode` being "max" or
+    "min". Those of steps that `keep_period` divides stay for good.
+
+    `save_interval_steps`: `save` does nothing at other steps than its multiples and the first. `enable_async_checkpointing=False`:
+    `save` returns when all is written. `barrier`: as for `checkpointing.save`; it is called by the thread that writes.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        max_to_keep: int | None = None,
+        save_interval_steps: int = 1,
+        keep_period: int | None = None,
+        best_fn: Callable[[Any], float] | None = None,
+        best_mode: Literal["max", "min"] = "max",
+        enable_async_checkpointing: bool = True,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        barrier: Callable[[str], None] | None = None,
+    ) -> None:
+        self.directory = os.path.abspath(os.fspath(directory))
+        self._max_to_keep = None if max_to_keep is None else _count("max_to_keep", max_to_keep)
+        self._interval = _count("save_interval_steps", save_interval_steps)
+        self._keep_period = None if keep_period is None else _count("keep_period", keep_period)
+        if best_fn is not None:
+            function_of(best_fn, "best_fn", "best_fn=lambda metrics: metrics['accuracy']")
+        if best_mode not in ("max", "min"):
+            raise ArgumentError("best_mode is 'max' or 'min'.", received=f"best_mode={best_mode!r}")
+        self._best_fn, self._best_sign = best_fn, 1 if best_mode == "max" else -1
+        self._asynchronous = enable_async_checkpointing
+        self._max_file_bytes = max_file_bytes
+        self._processes = Processes.here(barrier)
+        self._pending: _Pending | None = None
+        self._closed = False
+        os.makedirs(self.directory, exist_ok=True)
+
+    # -- what is there ---------------------------------------------------------------------------------------------
+
+    def all_steps(self) -> list[int]:
+        """The steps of which there is a checkpoint, in order. One that is being written does not count."""
+        self.check_for_errors()
+        return self._steps()
+
+    def _steps(self) -> list[int]:
+        return sorted(step for step in self._directories() if indices.exists(self._path(step)))
+
+    def _directories(self) -> list[int]:
+        """The steps that have a directory, with a checkpoint or the beginning of one."""
+        names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
+        return [int(name) for name in names if name.isascii() and name.isdecimal() and name == str(int(name))]
+
+    def _path(self, step: int) -> str:
+        return os.path.join(self.directory, str(step))
+
+    def latest_step(self) -> int | None:
+        """The last step of which there is a checkpoint; None if there is none."""
+        return max(self.all_steps(), default=None)
+
+    def best_step(self) -> int | None:
+        """The step with the best metrics of those that have any (the last one without `best_fn`)."""
+        self.check_for_errors()
+        if self._best_fn is None:
+            return self.latest_step()
+        ranked = self._ranked(self._steps())
+        return ranked[-1] if ranked else None
+
+    def _ranked(self, steps: list[int]) -> list[int]:
+        """The steps that have metrics, from the worst to the best; of equal ones the later is better."""
+        assert self._best_fn is not None
+        found = {step: indices.read(self._path(step)).metrics for step in steps}
+        judged = {step: metrics for step, metrics in found.items() if metrics is not None}
+        scores = {step: self._best_sign * self._best_fn(metrics) for step, metrics in judged.items()}
+        return sorted(scores, key=lambda step: (scores[step], step))
+
+    def metadata(self, step: int | None = None) -> Metadata:
+        """What the checkpoint of a step (default: the last) says of itself."""
+        return metadata_of(indices.read(self._path(self._existing(step))))
+
+    def _existing(self, step: int | None) -> int:
+        """A step of which there is a checkpoint; None stands for the last."""
+        steps = self.all_steps()
+        if step is None and steps:
+            return steps[-1]
+        if step not in steps:
+            wanted = "no checkpoint" if step is None else f"no checkpoint of step {step}"
+            there = f"there are those of {steps}" if steps else "there are none"
+            raise FileNotFoundError(f"There is {wanted} in {self.directory!r}; {there}.")
+        assert step is not None
+        return step
+
+    # -- saving ----------------------------------------------------------------------------------------------------
+
+    def should_save(self, step: int) -> bool:
+        """Whether `save` would save this step: it is the first, or a later one that is a multiple of the interval."""
+        latest = self.latest_step()
+        return latest is None or (latest < _step(step) and step % self._interval == 0)
+
+    def save(
+        self,
+        step: int,
+        tree: Any,
+        *,
+        metrics: Any = None,
+        metadata: Mapping[str, Any] | None = None,
+        force: bool = False,
+    ) -> bool:
+        """Save a tree as the checkpoint of a step, unless the interval says otherwise; whether it was (or will be).
+
+        With `force` the interval does not matter, and the step may be an earlier one. A save that is going on is waited
+        for first. `metrics` and `metadata` are values of JSON.
+        """
+        if self._closed:
+            raise ArgumentError("This CheckpointManager is closed.", received=self.directory)
+        self.wait_until_finished()
+        if not force and not self.should_save(step):
+            return False
+        if indices.exists(self._path(_step(step))):
+            fix = f"manager.delete({step})   before it is saved again"
+            raise ArgumentError(f"There is a checkpoint of step {step} already.", received=self.directory, fix=fix)
+        taken = snapshot(tree, copy=self._asynchronous, step=step, metadata=metadata, metrics=metrics)
+
+        def run() -> None:
+            self._delete_unfinished(step)
+            write(
+                self._path(step),
+                taken,
+                overwrite=False,
+                max_file_bytes=self._max_file_bytes,
+                processes=self._processes,
+            )
+            self._delete_others()
+
+        if self._asynchronous:
+            self._pending = _Pending(step, run)
+        else:
+            run()
+        return True
+
+    def _delete_unfinished(self, current: int) -> None:
+        """Delete what is left of saves that were not finished, other than of the one that begins: before it is written,
+        since then no other process can be at work on another one."""
+        if self._processes.index == 0:
+            for step in self._directories():
+                if step != current and not indices.exists(self._path(step)):
+                    delete(self._path(step))
+
+    def _delete_others(self) -> None:
+        """Delete what is not retained."""
+        if self._processes.index != 0 or self._max_to_keep is None:
+            return
+        candidates = self._steps() if self._best_fn is None else self._ranked(self._steps())
+        for step in candidates[: max(len(candidates) - self._max_to_keep, 0)]:
+            if self._keep_period is None or step % self._keep_period != 0:
+                delete(self._path(step))
+
+    def wait_until_finished(self) -> None:
+        """Wait for the save that is going on, and raise what went wrong with it."""
+        pending = self._pending
+        if pending is not None:
+            pending.join()
+            self._pending = None
+            pending.check()
+
+    def check_for_errors(self) -> None:
+        """Raise what went wrong with the last save, if it has ended."""
+        if self._pending is not None and self._pending.has_ended():
+            self.wait_until_finished()
+
+    # -- restoring and deleting ------------------------------------------------------------------------------------
+
+    def restore(
+        self, step: int | None = None, like: Any = None, shardings: Any = None, *, partial: bool = False
+    ) -> Any:
+        """The tree of a step (default: the last), as `checkpointing.restore` returns it. A save that is going on is
+        waited for first."""
+        self.wait_until_finished()
+        return restore(self._path(self._existing(step)), like, shardings, partial=partial)
+
+    def delete(self, step: int) -> None:
+        """Delete the checkpoint of a step."""
+        self.wait_until_finished()
+        path = self._path(self._existing(_step(step)))
+        if self._processes.index == 0:
+            delete(path)
+        self._processes.barrier(f"the checkpoint of step {step} is deleted")
+
+    def close(self) -> None:
+        """Wait for the save that is going on; there can be no other afterwards."""
+        self._closed = True
+        self.wait_until_finished()
+
+    def __enter__(self) -> CheckpointManager:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Pending:
+    """A save that a thread does. The interpreter does not end before the thread has."""
+
+    def __init__(self, step: int, run: Callable[[], None]) -> None:
+        self.step, self._run = step, run
+        self._error: BaseException | None = None
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._guarded, name=f"checkpoint of step {step}", daemon=False)
+        self._thread.start()
+
+    def _guarded(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:  # raised again by `check`
+            self._error = error
+
+    def has_ended(self) -> bool:
+        return not self._thread.is_alive() or os.getpid() != self._process
+
+    def join(self) -> None:
+        if os.getpid() == self._process:  # else this process was forked, and the thread is the other one's
+            self._thread.join()
+
+    def check(self) -> None:
+        if self._error is not None:
+            self._error.add_note(f"while the checkpoint of step {self.step} was written in the background")
+            raise self._error
+
+
+def _step(step: Any) -> int:
+    if type(step) is not int or step < 0:
+        raise ArgumentTypeError("A step is an int that is not negative.", received=described(step), fix="int(step)")
+    return step
+
+
+def _count(name: str, value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise ArgumentError(f"{name} is a positive int.", received=f"{name}={value!r}")
+    return value

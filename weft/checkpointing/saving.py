@@ -1,0 +1,301 @@
+"""Saving a tree: a snapshot of it in the host's memory, a plan of files, and writing them so that a crash at any moment
+leaves the checkpoint that was there.
+
+A checkpoint is a directory with safetensors files and `index.json`. Files of a save have names of their own; the index
+is replaced at once when all of them are on the disk, and files that it does not name any more are removed last. So
+whoever opens the index finds all of the old checkpoint or all of the new one.
+
+Several processes write into one directory, each what it has (`Processes` is all that is known of them here). Every
+process makes the plan for all of them, since it follows from shapes and shardings alone; the first one writes the index
+after all have written their files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from weft.api import devices
+from weft.base import dtypes
+from weft.base.arguments import described
+from weft.base.dtypes import Dtype
+from weft.base.errors import ArgumentError, ArgumentTypeError, DonatedArrayError
+from weft.base.promotion import DTYPES
+from weft.checkpointing import index as indices
+from weft.checkpointing import structure as structures
+from weft.checkpointing import tensor_file
+from weft.checkpointing.encoding import stored_form, to_stored
+from weft.checkpointing.index import ArrayEntry, Box, Index, Piece
+from weft.runtime.held import HeldArray
+from weft.runtime.sharded import ShardedArray
+from weft.sharding.shardings import Index as Slices
+from weft.trace.tracer import Tracer
+
+MAX_FILE_BYTES = 4_000_000_000
+_PREFIX, _SUFFIX = "arrays-", ".safetensors"
+
+
+def no_barrier(name: str) -> None:
+    """What a process that is alone waits for."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that save one tree together: which of them this one is, how many there are, and a function that
+    returns when all have called it with the same name. A barrier of a process that fails must raise in the others."""
+
+    index: int
+    count: int
+    barrier: Callable[[str], None]
+
+    @staticmethod
+    def here(barrier: Callable[[str], None] | None) -> Processes:
+        """Those that run this program."""
+        return Processes(devices.process_index(), devices.process_count(), barrier or no_barrier)
+
+
+# ------------------------------------------------------------------------------------------------------- the snapshot
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an array that is stored once: what of the array it is, the process that writes it, and its elements as
+    they are stored, if it is this process that has them."""
+
+    box: Box
+    process: int
+    stored: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A tree in the host's memory: an index without pieces, and the parts of each array."""
+
+    index: Index
+    parts: dict[str, list[Part]]
+
+
+def snapshot(tree: Any, *, copy: bool, step: int | None = None, metadata: Any = None, metrics: Any = None) -> Snapshot:
+    """A tree as it is now. With `copy` nothing that happens to its arrays afterwards changes the snapshot."""
+    if step is not None and type(step) is not int:
+        raise ArgumentTypeError("The step of a checkpoint is an int.", received=described(step), fix="int(step)")
+    indices.check_json(metadata, "The metadata")
+    indices.check_json(metrics, "The metrics")
+    leaves, _ = structures.named_leaves(tree)
+    refused = [f"{name}: {reason}" for name, leaf in leaves.items() if (reason := _refusal(leaf))]
+    if refused:
+        raise ArgumentTypeError(
+            "A checkpoint holds arrays, numbers, strings and None, and these leaves are something else.",
+            received="\n".join(refused),
+            fix="register the class as a tree node (weft.tree_util.register_dataclass), or leave it out of the tree",
+        )
+    values = {name: leaf for name, leaf in leaves.items() if type(leaf) in indices.VALUES}
+    arrays: dict[str, ArrayEntry] = {}
+    parts: dict[str, list[Part]] = {}
+    for name, leaf in leaves.items():
+        if name in values:
+            continue
+        dtype = _dtype(leaf)
+        weak = bool(getattr(leaf, "weak_type", False))
+        arrays[name] = ArrayEntry(tuple(leaf.shape), dtype, weak, isinstance(leaf, (np.ndarray, np.generic)))
+        try:
+            parts[name] = [_part(box, process, data, dtype, copy) for box, process, data in _shards(leaf)]
+        except DonatedArrayError as error:
+            raise DonatedArrayError(f"{name}: {error.what}", received=error.received, fix=error.fix) from None
+    index = Index(structures.describe(tree), arrays, values, step, metadata, metrics)
+    return Snapshot(index, parts)
+
+
+def _refusal(leaf: Any) -> str | None:
+    """Why a leaf cannot be saved."""
+    if isinstance(leaf, Tracer):
+        return f"{leaf.aval.short()} is traced; save outside of jit, grad and vmap"
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return None if _dtype(leaf) in (*DTYPES.values(), dtypes.float0) else f"a NumPy array of dtype {leaf.dtype}"
+    return None if isinstance(leaf, HeldArray) or type(leaf) in indices.VALUES else described(leaf)
+
+
+def _dtype(leaf: Any) -> Dtype:
+    return leaf.dtype.newbyteorder("=") if isinstance(leaf, (np.ndarray, np.generic)) else leaf.dtype
+
+
+def _shards(leaf: Any) -> Iterator[tuple[Box, int, Any]]:
+    """The different parts of an array, each with the process that writes it and its data if they are here. Of equal
+    parts the first in the order of the mesh counts. What each process has for itself is the first one's to write."""
+    if not isinstance(leaf, ShardedArray):
+        yield tuple((0, size) for size in leaf.shape), 0, leaf
+        return
+    for shard in leaf.global_shards:
+        if shard.replica_id == 0:
+            yield box_of(shard.index, leaf.shape), shard.device.process_index, shard.data
+
+
+def box_of(index: Slices, shape: tuple[int, ...]) -> Box:
+    """The part of an array that slices cut out."""
+    bounds = [part.indices(size) for part, size in zip(index, shape, strict=True)]
+    return tuple((low, high) for low, high, _ in bounds)
+
+
+def _part(box: Box, process: int, data: Any, dtype: Dtype, copy: bool) -> Part:
+    if data is None:
+        return Part(box, process, None)
+    value = np.asarray(data._value if isinstance(data, HeldArray) else data)
+    stored = to_stored(value.astype(dtypes.storage(dtype), copy=False), dtype)
+    return Part(box, process, np.array(stored) if copy else stored)
+
+
+# ------------------------------------------------------------------------------------------------------------ the plan
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to write: its name, the process that writes it, and the tensors in it as (tensor, leaf, part)."""
+
+    name: str
+    process: int
+    tensors: list[tuple[str, str, int]]
+
+
+def plan(snapshot: Snapshot, token: str, max_file_bytes: int) -> list[File]:
+    """The files of a snapshot: those of each process hold its parts, the widest elements first, so that all are
+    aligned, and not more than `max_file_bytes` of them, unless one part alone is larger."""
+    entries = snapshot.index.arrays
+    widest = sorted(entries, key=lambda name: (-stored_form(entries[name].dtype).dtype.itemsize, name))
+    files: dict[int, list[File]] = {}
+    sizes: dict[int, int] = {}
+    for name in widest:
+        stored, parts = stored_form(entries[name].dtype), snapshot.parts[name]
+        for i, part in enumerate(parts):
+            size = stored.dtype.itemsize
+            for extent in (*(high - low for low, high in part.box), *stored.extra):
+                size *= extent
+            own = files.setdefault(part.process, [])
+            if not own or (own[-1].tensors and sizes[part.process] + size > max_file_bytes):
+                own.append(File(f"{_PREFIX}{token}-{part.process}-{len(own)}{_SUFFIX}", part.process, []))
+                sizes[part.process] = 0
+            suffix = "" if len(parts) == 1 else f"[{','.join(f'{low}:{high}' for low, high in part.box)}]"
+            own[-1].tensors.append((name + suffix, name, i))
+            sizes[part.process] += size
+    return [file for own in files.values() for file in own]
+
+
+def _with_pieces(snapshot: Snapshot, files: list[File]) -> Index:
+    """The index of a snapshot that is in files."""
+    pieces: dict[str, list[Piece]] = {name: [] for name in snapshot.parts}
+    for file in files:
+        for tensor, name, i in file.tensors:
+            pieces[name].append(Piece(snapshot.parts[name][i].box, file.name, tensor))
+    arrays = {name: replace(entry, pieces=tuple(pieces[name])) for name, entry in snapshot.index.arrays.items()}
+    return replace(snapshot.index, arrays=arrays)
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+
+
+def save(
+    path: str | os.PathLike[str],
+    tree: Any,
+    *,
+    step: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    max_file_bytes: int = MAX_FILE_BYTES,
+    barrier: Callable[[str], None] | None = None,
+) -> None:
+    """Write a tree to the directory `path`.
+
+    Leaves are arrays (sharded ones, NumPy arrays and random keys too), Python numbers and strings. `metadata` is any
+    value of JSON, `restore`d by `metadata(path)`. A checkpoint that is there is an error, or with `overwrite` replaced
+    when the new one is whole: if the process is killed, the old one can be read. One save writes to a path at a time.
+
+    A file has at most `max_file_bytes` of arrays, unless one part of an array is larger. Where several processes save
+    together, all call this, and `barrier(name)` returns when all processes have called it.
+    """
+    write(
+        os.fspath(path),
+        snapshot(tree, copy=False, step=step, metadata=metadata),
+        overwrite=overwrite,
+        max_file_bytes=max_file_bytes,
+        processes=Processes.here(barrier),
+    )
+
+
+def write(directory: str, snapshot: Snapshot, *, overwrite: bool, max_file_bytes: int, processes: Processes) -> None:
+    """Write a snapshot to a directory."""
+    if type(max_file_bytes) is not int or max_file_bytes < 1:
+        raise ArgumentError("max_file_bytes is the size of a file.", received=f"max_file_bytes={max_file_bytes!r}")
+    directory = os.path.abspath(directory)
+    if not overwrite and indices.exists(directory):
+        raise FileExistsError(f"There is a checkpoint in {directory!r} already; overwrite=True replaces it.")
+    files = plan(snapshot, _token(directory, processes), max_file_bytes)
+    os.makedirs(directory, exist_ok=True)
+    written: list[str] = []
+    try:
+        for file in files:
+            if file.process == processes.index:
+                path = os.path.join(directory, file.name)
+                with tensor_file.replacing(path) as opened:
+                    opened.writelines(tensor_file.chunks(_stored(snapshot, file)))
+                written.append(path)
+        processes.barrier("files of a checkpoint are written")
+    except BaseException:
+        for path in written:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        with contextlib.suppress(OSError):  # others may have written to it
+            os.rmdir(directory)
+        raise
+    if processes.index == 0:
+        tensor_file.sync_directory(directory)
+        with tensor_file.replacing(os.path.join(directory, indices.NAME)) as opened:
+            opened.write(indices.to_json(_with_pieces(snapshot, files)))
+        tensor_file.sync_directory(directory)
+        tensor_file.sync_directory(os.path.dirname(directory))
+        remove_stale(directory, {file.name for file in files})
+    processes.barrier("the index of a checkpoint is written")
+
+
+def _stored(snapshot: Snapshot, file: File) -> list[tuple[str, np.ndarray]]:
+    arrays = []
+    for tensor, name, i in file.tensors:
+        stored = snapshot.parts[name][i].stored
+        assert stored is not None  # the plan has given the part to the process that has it
+        arrays.append((tensor, stored))
+    return arrays
+
+
+def _token(directory: str, processes: Processes) -> str:
+    """What files of this save have in their names and those of the present checkpoint do not. A process that is alone
+    draws lots; several count from the index that all of them see."""
+    if processes.count == 1:
+        return secrets.token_hex(4)
+    if not indices.exists(directory):
+        return "0"
+    pieces = [piece for entry in indices.read(directory).arrays.values() for piece in entry.pieces]
+    tokens = {piece.file.removeprefix(_PREFIX).partition("-")[0] for piece in pieces}
+    return str(1 + max((int(token) for token in tokens if token.isdecimal()), default=0))
+
+
+def remove_stale(directory: str, names: set[str]) -> None:
+    """Remove files of other saves than the one with files of these names."""
+    for entry in os.listdir(directory):
+        ours = entry.startswith(_PREFIX) and entry.endswith(_SUFFIX)
+        partial = entry.startswith((_PREFIX, indices.NAME)) and entry.endswith(tensor_file.PARTIAL)
+        if (ours and entry not in names) or partial:
+            os.unlink(os.path.join(directory, entry))
+
+
+def delete(directory: str) -> None:
+    """Remove the checkpoint in a directory: the index first, so that what is left after a crash is none."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(directory, indices.NAME))
+        tensor_file.sync_directory(directory)
+    remove_stale(directory, set())
+    with contextlib.suppress(OSError):  # something else is in it
+        os.rmdir(directory)

@@ -1,0 +1,91 @@
+"""Where restored arrays come from: a directory of files that are mapped into memory, of which only what is asked for
+is read."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import Protocol
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.checkpointing import index as indices
+from weft.checkpointing import tensor_file
+from weft.checkpointing.encoding import from_stored, stored_form
+from weft.checkpointing.index import Box, Index, Piece
+
+
+class Source(Protocol):
+    """A checkpoint to restore from: its index, and parts of its arrays."""
+
+    path: str
+    index: Index
+
+    def read(self, name: str, box: Box) -> np.ndarray:
+        """A part of an array, in the NumPy dtype that holds its elements; it may be a view that must not be written."""
+
+
+class Directory:
+    """A checkpoint as `save` writes it. `bytes_read` counts what was read of the arrays."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self.index = indices.read(self.path)
+        self.bytes_read = 0
+        self._files: dict[str, tuple[bytes | mmap.mmap, tensor_file.Header]] = {}
+
+    def read(self, name: str, box: Box) -> np.ndarray:
+        entry = self.index.arrays[name]
+        stored = stored_form(entry.dtype)
+        shape = (*(high - low for low, high in box), *stored.extra)
+        found = [(common, piece) for piece in entry.pieces if (common := _overlap(box, piece.box)) is not None]
+        if len(found) == 1:
+            result = self._cut(name, found[0][1], box)
+        else:  # none, if the part is empty
+            result = np.empty(shape, stored.dtype)
+            for common, piece in found:
+                result[_slices(common, box)] = self._cut(name, piece, common)
+        self.bytes_read += result.nbytes
+        decoded = from_stored(result, entry.dtype)
+        return decoded if decoded.dtype != dtypes.bool_ else _booleans(decoded, name, self.path)
+
+    def _cut(self, name: str, piece: Piece, box: Box) -> np.ndarray:
+        return np.asarray(self._tensor(name, piece)[_slices(box, piece.box)])
+
+    def _tensor(self, name: str, piece: Piece) -> np.ndarray:
+        """The part of an array that a file holds, as a view of the file."""
+        path = os.path.join(self.path, piece.file)
+        if piece.file not in self._files:
+            try:
+                data = tensor_file.mapped(path)
+            except FileNotFoundError:
+                raise indices.wrong(path, f"the file is missing, and has {name!r}") from None
+            self._files[piece.file] = data, tensor_file.read_header(data, path)
+        data, header = self._files[piece.file]
+        entry = header.entries.get(piece.tensor)
+        stored = stored_form(self.index.arrays[name].dtype)
+        shape = (*(high - low for low, high in piece.box), *stored.extra)
+        if entry is None or entry.shape != shape or entry.dtype != stored.dtype:
+            there = "nothing" if entry is None else f"{entry.dtype} of shape {entry.shape}"
+            expected = f"{stored.dtype} of shape {shape}, which is a part of {name!r}"
+            raise indices.wrong(path, f"it has {there} under {piece.tensor!r}, and should have {expected}")
+        return tensor_file.read_array(data, entry, path)
+
+
+def _overlap(box: Box, other: Box) -> Box | None:
+    """What two parts have in common; None if that is nothing."""
+    common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, other, strict=True))
+    return common if all(low < high for low, high in common) else None
+
+
+def _slices(box: Box, inside: Box) -> tuple[slice, ...]:
+    """The slices that cut a box out of a larger one."""
+    return tuple(slice(low - start, high - start) for (low, high), (start, _) in zip(box, inside, strict=True))
+
+
+def _booleans(value: np.ndarray, name: str, path: str) -> np.ndarray:
+    """Booleans, if each byte is 0 or 1: programs rely on it."""
+    if value.size and value.view(np.uint8).max() > 1:
+        raise indices.wrong(path, f"{name!r} has bytes that are neither true nor false")
+    return value

@@ -1,0 +1,105 @@
+"""The structure of a tree as values of JSON, and its leaves by name.
+
+A leaf is named by the keys that lead to it: `{"params": {"Dense_0": {"kernel": k}}}` has the leaf
+`params.Dense_0.kernel`. In a key `.`, `[` and a backslash have a backslash before them, so that names never coincide.
+
+A structure is one of
+
+    "params.w"                       a leaf, by its name
+    null                             None
+    {"list": [...]}                  a list, a tuple, or another node that counts its children
+    {"dict": [[key, child], ...]}    a dict, or another node whose children have keys or fields
+
+It is what a tree looks like to those who do not have its classes: static data of nodes is not in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from weft.base import tree as trees
+from weft.base.errors import ArgumentError
+from weft.checkpointing import tensor_file
+
+_ROOT = "."  # the name of a leaf that is the tree itself
+_KEYS = (str, int, float, bool, type(None))  # which JSON can write
+
+
+def leaf_name(path: Sequence[Any]) -> str:
+    """The name of the leaf at a key path."""
+    return ".".join(_escaped(trees.keystr((entry,), simple=True)) for entry in path) if path else _ROOT
+
+
+def _escaped(key: str) -> str:
+    for character in "\\.[":
+        key = key.replace(character, "\\" + character)
+    return "\\" + key if key in ("", tensor_file.METADATA) else key
+
+
+def named_leaves(tree: Any) -> tuple[dict[str, Any], trees.PyTreeDef]:
+    """The leaves of a tree by name, in order, and its structure as trees have it."""
+    pairs, treedef = trees.flatten_with_path(tree)
+    leaves: dict[str, Any] = {}
+    for path, leaf in pairs:
+        name = leaf_name(path)
+        if name in leaves:
+            raise ArgumentError("Two keys of a tree are the same as text.", received=repr(name))
+        leaves[name] = leaf
+    return leaves, treedef
+
+
+def describe(tree: Any, path: tuple[Any, ...] = ()) -> Any:
+    """The structure of a tree."""
+    if tree is None:
+        return None
+    if not trees.is_tree_node(type(tree)):
+        return leaf_name(path)
+    pairs, _ = trees.flatten_one_level_with_keys(tree)
+    children = [(entry, describe(child, (*path, entry))) for entry, child in pairs]
+    counted = all(isinstance(entry, (trees.SequenceKey, trees.FlattenedIndexKey)) for entry, _ in children)
+    if counted and (children or (isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"))):
+        return {"list": [child for _, child in children]}
+    return {"dict": [[_key(entry), child] for entry, child in children]}
+
+
+def _key(entry: Any) -> Any:
+    """A key as JSON has it: itself where that is possible, else its text."""
+    key = entry.key if isinstance(entry, trees.DictKey) else entry
+    writable = type(key) in _KEYS and not (isinstance(key, float) and not math.isfinite(key))
+    return key if writable else trees.keystr((entry,), simple=True)
+
+
+def rebuild(structure: Any, leaf: Callable[[str], Any]) -> Any:
+    """The tree of plain dicts and lists with a structure, and with `leaf(name)` as its leaves."""
+    match structure:
+        case None:
+            return None
+        case str():
+            return leaf(structure)
+        case {"list": children}:
+            return [rebuild(child, leaf) for child in children]
+        case _:
+            return {key: rebuild(child, leaf) for key, child in structure["dict"]}
+
+
+def leaf_names(structure: Any) -> Iterator[str]:
+    """The names of the leaves of a structure from a file; a ValueError says what is wrong with it."""
+    match structure:
+        case None:
+            return
+        case str():
+            yield structure
+        case {"list": list(children), **rest} if not rest:
+            for child in children:
+                yield from leaf_names(child)
+        case {"dict": list(pairs), **rest} if not rest:
+            keys = set()
+            for pair in pairs:
+                if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in _KEYS or pair[0] in keys:
+                    raise ValueError(f"the tree has a dict with the entry {str(pair)[:80]}")
+                keys.add(pair[0])
+                yield from leaf_names(pair[1])
+        case _:
+            raise ValueError(f"the tree has the node {str(structure)[:80]}")

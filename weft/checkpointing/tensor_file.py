@@ -1,0 +1,240 @@
+"""The safetensors file format: a header of JSON that says where each array lies, then the arrays.
+
+Eight bytes hold the length of the header (little endian); the header maps names to dtype, shape and the range of bytes
+after it. A file may hold anything: what is no file of this format raises `FileFormatError`, which names the file and
+the reason. Nothing of a file is ever executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import mmap
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from weft.base.errors import ArgumentTypeError, FileFormatError
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(kind)
+    for name, kind in {
+        "F64": np.float64,
+        "F32": np.float32,
+        "F16": np.float16,
+        "BF16": ml_dtypes.bfloat16,
+        "F8_E4M3": ml_dtypes.float8_e4m3fn,
+        "F8_E5M2": ml_dtypes.float8_e5m2,
+        "I64": np.int64,
+        "I32": np.int32,
+        "I16": np.int16,
+        "I8": np.int8,
+        "U64": np.uint64,
+        "U32": np.uint32,
+        "U16": np.uint16,
+        "U8": np.uint8,
+        "BOOL": np.bool_,
+        "C64": np.complex64,
+    }.items()
+}
+NAMES = {kind: name for name, kind in DTYPES.items()}
+METADATA = "__metadata__"
+PARTIAL = ".partial"  # how the name of a file ends that is being written
+_LONGEST_HEADER = 100_000_000
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+
+
+def chunks(
+    arrays: Sequence[tuple[str, np.ndarray]], metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
+    """The bytes of a file with these arrays in this order: the header, then those of one array after the other."""
+    header: dict[str, Any] = {METADATA: _checked_metadata(metadata)} if metadata else {}
+    offset = 0
+    for name, array in arrays:
+        kind = NAMES.get(array.dtype.newbyteorder("="))
+        if kind is None:
+            raise ArgumentTypeError(f"safetensors has no dtype {array.dtype}, that of {name!r}.")
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
+        offset += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield struct.pack("<Q", len(text)) + text
+    for _, array in arrays:
+        if array.size:
+            little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+            yield little.reshape(-1).view(np.uint8).data
+
+
+def _checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise ArgumentTypeError("The metadata of a file must be strings.", received=f"{key!r}: {value!r}")
+    return dict(metadata)
+
+
+@contextlib.contextmanager
+def replacing(target: str) -> Iterator[IO[bytes]]:
+    """A file to write in, which gets the name `target` when all of it is on the disk; a file of that name stays until
+    then, and for good if something fails."""
+    temporary = f"{target}.{secrets.token_hex(4)}{PARTIAL}"
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def sync_directory(path: str) -> None:
+    """Have the names in a directory on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+class Entry(NamedTuple):
+    """What a header says of one array: the range of bytes in the file, name, dtype and shape."""
+
+    low: int
+    high: int
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+class Header(NamedTuple):
+    """The arrays of a file by name, in the order of their bytes, and the metadata that were saved with them."""
+
+    entries: dict[str, Entry]
+    metadata: dict[str, str]
+
+
+def wrong(file: str, reason: str) -> FileFormatError:
+    """The error that says what is wrong with a file."""
+    return FileFormatError(f"No safetensors file: {reason}.", received=file)
+
+
+def content(file: str) -> bytes:
+    """All bytes of a regular file."""
+    with _opened(file) as opened:
+        return opened.read()
+
+
+def mapped(file: str) -> bytes | mmap.mmap:
+    """The bytes of a regular file, read when they are used."""
+    with _opened(file) as opened:
+        if not os.fstat(opened.fileno()).st_size:
+            return b""  # which cannot be mapped
+        return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _opened(file: str) -> IO[bytes]:
+    if not stat.S_ISREG(os.stat(file).st_mode):  # reading anything else may never end
+        raise wrong(file, "it is no regular file")
+    return open(file, "rb")
+
+
+def read_header(data: bytes | mmap.mmap, file: str) -> Header:
+    """What the header of a file says, if the arrays lie one after the other and fill the file."""
+    header, start = _parsed(data, file)
+    metadata = header.pop(METADATA, {})
+    end = 0
+    entries = {}
+    for low, high, name, dtype, shape in sorted(_entry(name, entry, file) for name, entry in header.items()):
+        size = math.prod(shape) * dtype.itemsize
+        if low != end or high - low != size or start + high > len(data):
+            described = f"{name!r} of shape {shape} and dtype {dtype} lies at bytes {low} to {high}"
+            expected = f"it should lie at {end} to {end + size}, and the file has {len(data) - start}"
+            raise wrong(file, f"{described}; {expected}")
+        end = high
+        entries[name] = Entry(start + low, start + high, name, dtype, shape)
+    if start + end != len(data):
+        raise wrong(file, f"the arrays end at byte {start + end}, the file at {len(data)}")
+    return Header(entries, metadata)
+
+
+def read_array(data: bytes | mmap.mmap, entry: Entry, file: str) -> np.ndarray:
+    """A view of the bytes of a file as one of its arrays."""
+    try:
+        if entry.low == entry.high:
+            return np.empty(entry.shape, entry.dtype)
+        count = (entry.high - entry.low) // entry.dtype.itemsize
+        return np.frombuffer(data, entry.dtype, count, entry.low).reshape(entry.shape)
+    except ValueError as error:  # more dimensions than NumPy has
+        raise wrong(file, f"{entry.name!r} cannot have the shape {entry.shape}: {error}") from None
+
+
+def _entry(name: str, entry: Any, file: str) -> Entry:
+    """What the header says of an array, if it is as it should be; the range counts from the end of the header."""
+    if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
+        raise wrong(file, f"{name!r} has no dtype, shape and data_offsets in the header")
+    kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(kind, str) or kind not in DTYPES:
+        raise wrong(file, f"{name!r} has the dtype {kind!r}, which Weft does not have")
+    if not are_sizes(shape):
+        raise wrong(file, f"{name!r} has the shape {shape!r}")
+    if not are_sizes(offsets) or len(offsets) != 2:
+        raise wrong(file, f"{name!r} has the data_offsets {offsets!r}")
+    return Entry(offsets[0], offsets[1], name, DTYPES[kind], tuple(shape))
+
+
+def are_sizes(value: Any) -> bool:
+    """Whether a value of JSON is a list of sizes."""
+    return isinstance(value, list) and all(type(size) is int and 0 <= size < 1 << 63 for size in value)
+
+
+def _parsed(data: bytes | mmap.mmap, file: str) -> tuple[dict[str, Any], int]:
+    """The header, and where the arrays begin."""
+    if len(data) < 8:
+        raise wrong(file, f"{len(data)} bytes are too few to be a file")
+    (length,) = struct.unpack("<Q", data[:8])
+    if length > min(len(data) - 8, _LONGEST_HEADER):
+        raise wrong(file, f"a header of {length} bytes does not fit into a file of {len(data)}")
+    try:
+        header = strict_json(data[8 : 8 + length])
+    except ValueError as error:
+        raise wrong(file, f"the header {error}") from None
+    if not isinstance(header, dict):
+        raise wrong(file, f"the header is no dict but a {type(header).__name__}")
+    metadata = header.get(METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise wrong(file, "the metadata are no strings")
+    return header, 8 + length
+
+
+def strict_json(text: bytes) -> Any:
+    """The value of a JSON text in UTF-8 in which no dict has a key twice; a ValueError says what is wrong with it."""
+    repeated: list[str] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) < len(pairs):
+            names = [name for name, _ in pairs]
+            repeated.append(next(name for name in names if names.count(name) > 1))
+        return result
+
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is no JSON: {error}") from None
+    if repeated:
+        raise ValueError(f"has {repeated[0]!r} twice")
+    return value
