@@ -25,8 +25,9 @@ class CheckpointManager:
     with `best_fn` (metrics -> number) all but the best ones of those that have metrics, `best_mode` being "max" or
     "min". Those of steps that `keep_period` divides stay for good.
 
-    `save_interval_steps`: `save` does nothing at other steps than its multiples and the first. `enable_async_checkpointing=False`:
-    `save` returns when all is written. `barrier`: as for `checkpointing.save`; it is called by the thread that writes.
+    `save_interval_steps`: `save` does nothing at other steps than its multiples and the first.
+    `enable_async_checkpointing=False`: `save` returns when all is written.
+    `barrier`: as for `checkpointing.save`; it is called by the thread that writes.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class CheckpointManager:
         return metadata_of(indices.read(self._path(self._existing(step))))
 
     def _existing(self, step: int | None) -> int:
-        """A step of which there is a checkpoint; None stands for the last."""
+        """A step of which there is a checkpoint; for None, the last."""
         steps = self.all_steps()
         if step is None and steps:
             return steps[-1]

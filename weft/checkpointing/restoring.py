@@ -82,28 +82,28 @@ def restore_from(source: Source, like: Any, shardings: Any, partial: bool) -> An
     """The tree of a source (see `restore`)."""
     index = source.index
     if like is None:
-        tree = structures.rebuild(index.tree, lambda name: name)
-        names, treedef = trees.flatten(tree)
-        wanted = dict.fromkeys(names)
+        wanted: dict[str, Any] = dict.fromkeys(structures.leaf_names(index.tree))
+        build: Callable[[dict[str, Any]], Any] = lambda leaves: structures.rebuild(index.tree, leaves.__getitem__)
     else:
         wanted, treedef = structures.named_leaves(like)
-        names, tree = list(wanted), like
-    asked = [shardings] * len(names) if is_destination(shardings) else _broadcast(shardings, tree)
+        build = lambda leaves: trees.unflatten(treedef, leaves.values())
+    if is_destination(shardings):
+        asked = dict.fromkeys(wanted, shardings)
+    else:
+        names = build({name: name for name in wanted})
+        by_leaf = trees.broadcast_prefix(shardings, names, is_leaf=is_destination)
+        asked = dict(zip(trees.leaves(names), by_leaf, strict=True))
     problems = _Problems(source.path)
     there = index.arrays.keys() | index.values.keys()
-    problems.missing = [name for name in names if name not in there]
-    problems.unexpected = [] if partial else sorted(there - set(names))
-    plans = [
-        _plan(source, name, wanted[name], like is not None, destination, problems)
-        for name, destination in zip(names, asked, strict=True)
+    problems.missing = [name for name in wanted if name not in there]
+    problems.unexpected = [] if partial else sorted(there - wanted.keys())
+    plans = {
+        name: _plan(source, name, leaf, like is not None, asked[name], problems)
+        for name, leaf in wanted.items()
         if name in there
-    ]
+    }
     problems.check()
-    return trees.unflatten(treedef, [plan() for plan in plans])
-
-
-def _broadcast(shardings: Any, tree: Any) -> list[Any]:
-    return trees.broadcast_prefix(shardings, tree, is_leaf=is_destination)
+    return build({name: plan() for name, plan in plans.items()})
 
 
 class _Problems:
@@ -210,8 +210,8 @@ def _placed(entry: ArrayEntry, where: Any, kind: type, read: Callable[[Box], np.
 
 
 def _destination(leaf: Any, asked: Any, numpy: bool) -> Any:
-    """Where an array goes: a sharding, a placement, or `np.ndarray`. `numpy` says that it was a NumPy array, which counts
-    if nobody says otherwise."""
+    """Where an array goes: a sharding, a placement, or `np.ndarray`. `numpy` says that it was a NumPy array, which
+    counts if nobody says otherwise."""
     if isinstance(asked, Device):
         return SingleDeviceSharding(asked)
     if asked is np.ndarray or isinstance(asked, Sharding):
