@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from weft.checkpointing.encoding import dtype_named
 
 NAME = "index.json"
 _FORMAT, _VERSION = "weft checkpoint", 1
+_FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}")
 
 Box = tuple[tuple[int, int], ...]
 """A part of an array: for each dimension the first index, and that after the last one."""
@@ -239,7 +241,7 @@ def _piece(name: str, piece: Any, ndim: int) -> Piece:
     if not all(tensor_file.are_sizes(interval) and len(interval) == 2 for interval in index):
         raise ValueError(f"{name!r} has a piece at {str(index)[:80]}")
     # A file lies in the directory of the checkpoint, whatever the index says.
-    if not isinstance(file, str) or file != os.path.basename(file) or file in ("", ".", "..") or "\0" in file:
+    if not isinstance(file, str) or not _FILE_NAME.fullmatch(file):
         raise ValueError(f"{name!r} has a piece in the file {file!r}")
     if not isinstance(tensor, str):
         raise ValueError(f"{name!r} has a piece with the name {tensor!r}")
