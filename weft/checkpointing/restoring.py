@@ -125,10 +125,10 @@ class _Problems:
         if _more(self.others):
             lines.append(_more(self.others).strip(", "))
         if lines:
-            fix = ["weft.checkpointing.metadata(path).tree   shows what is there"]
+            fix = ["weft.checkpointing.metadata(path).tree   shows the contents of the checkpoint"]
             if self.unexpected and not self.missing and not self.others:
-                fix = ["partial=True   to leave out what is unexpected", *fix]
-            what = f"The checkpoint in {self.path} is not what is asked for."
+                fix = ["partial=True   to ignore unexpected leaves", *fix]
+            what = f"The checkpoint in {self.path} does not have the leaves that were asked for."
             raise CheckpointMismatchError(what, received="\n".join(lines), fix=fix)
 
 

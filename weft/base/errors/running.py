@@ -106,12 +106,12 @@ class FileFormatError(WeftError, ValueError):
 
 
 class CheckpointMismatchError(WeftError, ValueError):
-    """A checkpoint does not hold what it was asked for.
+    """The leaves of a checkpoint are not those that `restore` was asked for.
 
-    The message lists everything that does not fit, by the names of leaves: those that `like` has and the checkpoint
-    does not (missing), those that only the checkpoint has (unexpected; `partial=True` leaves them out), other shapes
-    and dtypes, and arrays that cannot be put where they should go. `weft.checkpointing.metadata(path).tree` shows what
-    is there; it can be used as `like` itself.
+    The message lists all differences by the path of the leaf: leaves of `like` that the checkpoint does not have
+    (missing), leaves that only the checkpoint has (unexpected; `partial=True` ignores them), different shapes and
+    dtypes, and arrays that cannot have the requested sharding. `weft.checkpointing.metadata(path).tree` shows the
+    contents of a checkpoint, and can be passed as `like`.
 
     Wrong::
 
