@@ -19,7 +19,7 @@ from weft.compiler.program.ir import Branch, Launch, Loop
 from weft.compiler.program.verifier import verify
 from weft.indexing.ranges import Range
 from weft.ir.primitive import lookup
-from weft.primitives.control.check import Found, can_flag, check, writes_in_place
+from weft.primitives.control.check import FlagRaised, can_flag, check, writes_in_place
 from weft.primitives.movement.gather import GatherScatterMode
 from weft.primitives.movement.scatter import ScatterDimensionNumbers, scatter_params
 
@@ -202,7 +202,7 @@ def test_the_interpreter_finds_the_flag() -> None:
     program = flagged(lambda x, i: x[i], wnp.arange(4.0), wnp.arange(3))
     fine, bad = np.array([0, 1, 3], np.int32), np.array([0, 1, 4], np.int32)
     interpret(program, [np.arange(4, dtype=np.float32), fine])
-    with pytest.raises(Found):
+    with pytest.raises(FlagRaised):
         interpret(program, [np.arange(4, dtype=np.float32), bad])
 
 

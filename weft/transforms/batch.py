@@ -12,7 +12,7 @@ from weft.ir.jaxpr import Jaxpr, named_axes, subjaxprs
 from weft.ir.nans import checks_for_nans
 from weft.ir.primitive import Axis, HigherOrder, Primitive, provide
 from weft.ir.types import ArrayType, TapeType, Type, type_of
-from weft.primitives.control.check import Lane
+from weft.primitives.control.check import MappedAxis
 from weft.primitives.control.tape import batched_value
 from weft.primitives.movement.shape import move_axis
 from weft.trace.closed import stage_closed
@@ -130,7 +130,7 @@ def batch_flat(
     if checks_for_nans():  # then errors read the lane from the leading dimensions
         pairs = [(move_axis(v, d, 0), 0) if d and isinstance(type_of(v), ArrayType) else (v, d) for v, d in pairs]
     arguments = [trace.join(v, d) for v, d in pairs]
-    with active(trace), named(*([Lane.of(name, axis.size)] if is_named else [])):
+    with active(trace), named(*([MappedAxis.of(name, axis.size)] if is_named else [])):
         if axis.name is None:
             results = function(*arguments)
         else:

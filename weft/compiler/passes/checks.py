@@ -20,7 +20,7 @@ from weft.ir.nans import allows_nans, checks_for_nans
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, lookup
 from weft.ir.types import ArrayType
-from weft.primitives.control.check import CHECK, Flags, Lane, Made, check, without_checks
+from weft.primitives.control.check import CHECK, CheckedValue, Flags, MappedAxis, check, without_checks
 from weft.primitives.families import Reduction
 
 _TRAP = lookup("trap")
@@ -175,17 +175,17 @@ class Value(NamedTuple):
     result: int
     equation: Equation | None
 
-    def described(self) -> Made:
+    def described(self) -> CheckedValue:
         """What an error says of it."""
         if self.equation is None:
-            return Made(self.kind, self.operation, self.result, None, ())
-        lanes = [lane for lane in self.equation.stack if isinstance(lane, Lane)]
+            return CheckedValue(self.kind, self.operation, self.result, None, ())
+        lanes = [lane for lane in self.equation.stack if isinstance(lane, MappedAxis)]
         shape: Any = self.atom.aval.shape  # type: ignore[attr-defined]
         # What was mapped before it was called here has its lanes twice.
         once = list({(str(lane), lane.size): lane for lane in lanes}.values())
         fitting = (f for f in (lanes, once) if tuple(lane.size for lane in f) == shape[: len(f)])
         names = tuple(str(lane) for lane in next(fitting, []))
-        return Made(self.kind, self.operation, self.result, self.equation.source, names)
+        return CheckedValue(self.kind, self.operation, self.result, self.equation.source, names)
 
 
 class Collector:

@@ -1,4 +1,4 @@
-"""`jit`: a call of a staged function, kept as one equation so that equal calls are traced, transformed and compiled
+"""`jit`: a call of a staged function as one equation, so that equal calls are traced, transformed and compiled
 once."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.primitives.movement.shape import move_axis
 
 
 class Call(HigherOrder):
-    """A call of the program in `jaxpr`. Parameters besides `jaxpr` and `donated` pass through every transformation."""
+    """A call of `jaxpr`. Parameters besides `jaxpr` and `donated` pass through every transformation."""
 
     opens: ClassVar[str | None] = "jaxpr"
 
@@ -37,22 +37,22 @@ class Call(HigherOrder):
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
     ) -> Any:
         nonzero = [type(t) is not Zero for t in tangents]
-        program, nonzero_out = through(jaxpr, nonzero)
-        results = self(*primals, *(t for t in tangents if type(t) is not Zero), jaxpr=program, **self.derived(params))
-        outs, given = results[: len(jaxpr.outvars)], iter(results[len(jaxpr.outvars) :])
-        return outs, [next(given) if n else Zero.of(v.aval) for v, n in zip(jaxpr.outvars, nonzero_out, strict=True)]
+        pushed, nonzero_out = through(jaxpr, nonzero)
+        results = self(*primals, *(t for t in tangents if type(t) is not Zero), jaxpr=pushed, **self.derived(params))
+        outs, rest = results[: len(jaxpr.outvars)], iter(results[len(jaxpr.outvars) :])
+        return outs, [next(rest) if n else Zero.of(v.aval) for v, n in zip(jaxpr.outvars, nonzero_out, strict=True)]
 
     def batch_through(
         self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, **params: Any
     ) -> Any:
-        program, batched_out = through(jaxpr, axis, [d is not None for d in dims])
-        results = self(*fronted(args, dims), jaxpr=program, **self.derived(params))
+        batched, batched_out = through(jaxpr, axis, [d is not None for d in dims])
+        results = self(*batch_first(args, dims), jaxpr=batched, **self.derived(params))
         return results, [0 if b else None for b in batched_out]
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         jaxpr: Jaxpr = params["jaxpr"]
         known, parts, residuals = jaxpr.cached(
-            ("partial_eval", tuple(unknown)), lambda: forwarded(partial_eval(jaxpr, unknown), unknown)
+            ("partial_eval", tuple(unknown)), lambda: forward_residuals(partial_eval(jaxpr, unknown), unknown)
         )
         rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
         return split_call(
@@ -80,10 +80,10 @@ class Call(HigherOrder):
     ) -> Any:
         linear = [type(a) is Linear for a in args]
         nonzero = [type(c) is not Zero for c in cotangents]
-        program, nonzero_out = through(jaxpr, linear, nonzero)
+        pulled, nonzero_out = through(jaxpr, linear, nonzero)
         held = [a for a, n in zip(args, linear, strict=True) if not n]
         results = iter(
-            self(*held, *(c for c in cotangents if type(c) is not Zero), jaxpr=program, **self.derived(params))
+            self(*held, *(c for c in cotangents if type(c) is not Zero), jaxpr=pulled, **self.derived(params))
         )
         flags = iter(nonzero_out)
         return [
@@ -101,29 +101,29 @@ class Call(HigherOrder):
         return params
 
     def samples(self) -> Any:
-        return iter(())  # carries programs; the composition tests cover it
+        return iter(())  # has a sub-jaxpr; the composition tests cover it
 
 
-def forwarded(parts: PartialJaxpr, unknown: Sequence[bool]) -> tuple[Jaxpr, PartialJaxpr, tuple[int, ...]]:
-    """The known program without residuals that are its arguments, and for each residual where the unknown side finds
-    it: in an operand of the equation, or `~k` among the residuals that remain."""
-    places = dict(zip(parts.known.invars, (i for i, u in enumerate(unknown) if not u), strict=True))
+def forward_residuals(parts: PartialJaxpr, unknown: Sequence[bool]) -> tuple[Jaxpr, PartialJaxpr, tuple[int, ...]]:
+    """The known jaxpr without residuals that are its arguments, and for each residual where the unknown side reads it:
+    the index of an operand of the equation, or `~k` for residual k of those that remain."""
+    operand_index = dict(zip(parts.known.invars, (i for i, u in enumerate(unknown) if not u), strict=True))
     count = len(parts.known.outvars) - len(parts.residual_types)
-    kept: list[Any] = []
+    remaining: list[Any] = []
     found: list[int] = []
     for v in parts.known.outvars[count:]:
-        if v in places:
-            found.append(places[v])
+        if v in operand_index:
+            found.append(operand_index[v])
         else:
-            found.append(~len(kept))
-            kept.append(v)
-    return parts.known.replace(outvars=[*parts.known.outvars[:count], *kept]), parts, tuple(found)
+            found.append(~len(remaining))
+            remaining.append(v)
+    return parts.known.replace(outvars=[*parts.known.outvars[:count], *remaining]), parts, tuple(found)
 
 
 def split_call(
     known: Any, waiting: Any, parts: PartialJaxpr, residuals: Sequence[int], unknown: Sequence[bool]
 ) -> Split:
-    """The split of a call whose known and unknown programs are calls again."""
+    """The split of a call whose known and unknown parts are calls again."""
     return Split(
         known=known,
         known_in=tuple(i for i, u in enumerate(unknown) if not u),
@@ -134,7 +134,7 @@ def split_call(
     )
 
 
-def fronted(args: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+def batch_first(args: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
     """Operands with their batch dimensions first."""
     return [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
 

@@ -1,5 +1,5 @@
-"""Calls back into Python: `pure_callback`, `io_callback`, `debug_callback`, and the effects that keep them in place and
-order."""
+"""Calls back into Python: `pure_callback`, `io_callback`, `debug_callback`, and the effects that keep them from being
+removed or reordered."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def checked(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> li
         raise JaxRuntimeError(
             f"{name}: the function returned {len(arrays)} arrays, {len(types)} were promised.", at=line()
         )
-    made = []
+    out = []
     for array, aval in zip(arrays, types, strict=True):
         wanted = dtypes.storage(aval.dtype)
         if array.shape != aval.shape or dtypes.canonicalize_dtype(array.dtype) != wanted:
@@ -93,8 +93,8 @@ def checked(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> li
                 fix="make result_shape_dtypes agree with what the function returns",
                 at=line(),
             )
-        made.append(dtypes.convert(array, wanted) if array.dtype != wanted else array.astype(wanted))
-    return made
+        out.append(dtypes.convert(array, wanted) if array.dtype != wanted else array.astype(wanted))
+    return out
 
 
 def line() -> str | None:
@@ -104,7 +104,7 @@ def line() -> str | None:
 
 @primitive
 class pure_callback(Callback):
-    """A function without side effects: may be called any number of times, or not at all if nobody needs its results."""
+    """A function without side effects: may be called any number of times, or not at all if its results are not used."""
 
     jvp = No("a Python function has no derivative of its own; wrap it in custom_jvp or custom_vjp")
 
@@ -137,7 +137,7 @@ class pure_callback(Callback):
 
 
 class EffectfulCallback(Callback):
-    """Runs exactly once where it stands; under vmap once per element, in order of the batch."""
+    """Runs exactly once, at its position; under vmap once per element, in order of the batch."""
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return frozenset([self.ordered_effect if params["ordered"] else self.effect])
@@ -155,7 +155,7 @@ class EffectfulCallback(Callback):
 
 @primitive
 class io_callback(EffectfulCallback):
-    """A function with side effects, whose results the program uses."""
+    """A function with side effects, whose results are used."""
 
     effect, ordered_effect = IO, ORDERED_IO
     jvp = No(
@@ -168,7 +168,7 @@ class debug_callback(EffectfulCallback):
     """A function called for what it shows; differentiation leaves it on the primal values."""
 
     effect, ordered_effect = DEBUG, ORDERED_DEBUG
-    ordered_over_batch = False  # it is shown for one element after the other
+    ordered_over_batch = False  # it is called for one element after the other
 
     def jvp(self, tangents: Any, out: Any, *args: Any, **params: Any) -> list[Any]:
         return [Zero.of(o.aval) for o in out]
@@ -176,14 +176,14 @@ class debug_callback(EffectfulCallback):
 
 def rows_of(axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> list[list[Any]]:
     """The operands of each element of a batch."""
-    fronted = [a if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
-    return [[a if d is None else row(a, i) for a, d in zip(fronted, dims, strict=True)] for i in range(axis.size)]
+    operands = [a if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+    return [[a if d is None else row(a, i) for a, d in zip(operands, dims, strict=True)] for i in range(axis.size)]
 
 
-def row(x: Any, number: int) -> Any:
+def row(x: Any, i: int) -> Any:
     shape = x.shape
     part = slice_primitive(
-        x, start_indices=(number, *[0] * (len(shape) - 1)), limit_indices=(number + 1, *shape[1:]), strides=None
+        x, start_indices=(i, *[0] * (len(shape) - 1)), limit_indices=(i + 1, *shape[1:]), strides=None
     )
     return squeeze(part, dimensions=(0,))
 

@@ -1,7 +1,7 @@
-"""Checks: what a program looks at while it runs, and the errors of what it finds. `docs/design/checks.md` has the plan.
+"""Checks of values at run time, and the errors of what they find. `docs/design/checks.md` has the design.
 
-`check` is what user functions bind, `trap` what the compiler makes of it. Neither has results; both have an effect, so
-nobody takes them for dead.
+`check` is what user functions bind, `trap` what the compiler turns it into. Neither has results; both have an effect,
+so they are not dead code.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from weft.primitives.movement.shape import batched_at_front
 CHECK = "Check"
 """The effect of checks."""
 _EFFECTS: frozenset[Any] = frozenset({CHECK})
-# A turn of a loop around a check: what the loop is, and which turn.
+# An iteration of a loop around a check: what the loop is, and which iteration.
 Iteration = tuple[str, int]
 
 
-class Made(NamedTuple):
-    """A value that is watched: what is looked for in it, and the operation, the result of it and the line it is of;
-    `lanes` name the mapped axes that its leading dimensions stand for."""
+class CheckedValue(NamedTuple):
+    """A value that is checked: for what, which result of which operation it is, and its line; `lanes` name the mapped
+    axes of its leading dimensions."""
 
     kind: str
     operation: str
-    number: int
+    result: int
     source: Location | None
     lanes: tuple[str, ...]
 
 
-class Found(Exception):
-    """A program with one flag for all its checks has it set. Nobody but who runs it sees this: the program with traps
-    tells what it was."""
+class FlagRaised(Exception):
+    """The one flag for all checks of compiled code is set. Only its caller sees this: it then runs the code with traps,
+    which raises the error."""
 
 
 class Flags(NamedTuple):
-    """How a flag is made of a value and an element of it, both counted from the end from 1 on: of so many values of
-    `rows` rows with `size` elements. Of several rows the first bad one is told, and in that the first bad value."""
+    """How a flag encodes a value and an element of it, both counted from the end, starting at 1: there are `values`
+    values of `rows` rows with `size` elements. It is that of the first bad row, and there of the first bad value."""
 
     values: int
     rows: int
@@ -55,22 +55,22 @@ class Flags(NamedTuple):
 
     @property
     def row(self) -> int:
-        """More than the greatest flag within one row."""
+        """An upper bound of the flags within one row."""
         return (self.values + 1) * (self.size + 1)
 
     @property
     def most(self) -> int:
-        """More than the greatest flag."""
+        """An upper bound of the flags."""
         return (self.rows + 1) * self.row
 
     def read(self, flag: int) -> tuple[int, int]:
-        """The number of the value, and that of the element."""
+        """The index of the value, and that of the element."""
         rows_left, flag = divmod(flag, self.row)
         back, left = divmod(flag, self.size + 1)
         return self.values - back, (self.rows - max(rows_left, 1)) * self.size + self.size - left
 
 
-class Lane(str):
+class MappedAxis(str):
     """The name of a mapped axis on the stack of an equation, with its size."""
 
     __slots__ = ("size",)
@@ -78,10 +78,10 @@ class Lane(str):
     size: Any
 
     @staticmethod
-    def of(name: str, size: Any) -> Lane:
-        made = Lane(name)
-        made.size = size
-        return made
+    def of(name: str, size: Any) -> MappedAxis:
+        axis = MappedAxis(name)
+        axis.size = size
+        return axis
 
 
 # -------------------------------------------------------------------------------------------------------------- asking
@@ -108,7 +108,7 @@ def check_index(index: Any, axis: int, shape: Sequence[Any], low: int, high: int
 
 
 def check_divisor(divisor: Any) -> None:
-    """Have an integer divisor checked, under "all": no element is 0. Else division by 0 is what the functions say."""
+    """Have an integer divisor checked, under "all": no element is 0. Else a division by 0 has a documented result."""
     if config.checks == "all" and dtypes.kind(type_of(divisor).dtype) in "iu":  # type: ignore[attr-defined]
         _bind(divisor, {"kind": "divisor", "low": 0, "high": 0, "about": (), "lanes": ()})
 
@@ -124,16 +124,16 @@ def _bind(value: Any, params: Params) -> None:
 
 
 def can_flag(jaxpr: Jaxpr) -> bool:
-    """Whether a program is to run with one flag for all its checks: it is looked at, and can run a second time to tell
-    what was found, because nobody sees it run. Infinities do not show in what is computed of them, so that they are
-    looked for one by one."""
+    """Whether a jaxpr is to run with one flag for all its checks: it has checks and no other effects, so it can run a
+    second time to tell what was found. Infinities do not show in what is computed of them, so each value is checked
+    for them."""
     if config.debug_infs or not jaxpr.effects <= _EFFECTS:
         return False
     return checks_for_nans() or CHECK in jaxpr.effects
 
 
 def writes_in_place(jaxpr: Jaxpr) -> bool:
-    """Whether a program has updates of parts of arrays: then it matters whose memory it may write to."""
+    """Whether a jaxpr updates parts of arrays: then it matters whose memory it may write to."""
     return jaxpr.cached("writes in place", lambda: _updates(jaxpr))
 
 
@@ -148,7 +148,7 @@ def _updates(jaxpr: Jaxpr) -> bool:
 
 
 def bad(value: np.ndarray, *active: np.ndarray, kind: str, low: int, high: int, **params: Any) -> np.ndarray:
-    """Which elements are not as they should be; `active` says in which lanes that counts."""
+    """Which elements fail the check; `active` says in which lanes that counts."""
     outside = value == 0 if kind == "divisor" else (value < low) | (value > high)
     for mask in active:
         outside = outside & np.asarray(mask).reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
@@ -175,8 +175,8 @@ class Check(Primitive):
 class check(Check):
     """Raise unless all elements of an integer array are from `low` to `high` (or, as divisors, not 0).
 
-    `lanes` are the names of the mapped axes that the leading dimensions stand for, outermost first. A second operand
-    says which lanes count; its shape begins as that of the lanes does.
+    `lanes` are the names of the mapped axes of the leading dimensions, outermost first. A second operand says which
+    lanes count; its shape is a prefix of that of the lanes.
     """
 
     def type(
@@ -202,11 +202,11 @@ class check(Check):
 
 @primitive
 class trap(Check):
-    """End the program if the flag, a bool or an integer, is greater than 0.
+    """End the run if the flag, a bool or an integer, is greater than 0.
 
-    Of a check, the other operands are what `recipe` makes those of the check of. Of the kind "number" there are none:
-    the flag says, by `flags`, which of the values of `shape` in `made`, and which of its elements, is nan or inf. Of
-    the kind "any" it is one flag for all checks of a program.
+    For a check, `recipe` computes its operands from the other operands. For the kind "number" there are none: the flag
+    encodes, by `flags`, which of the values of `shape` in `made`, and which of its elements, is nan or inf. For the
+    kind "any" it is one flag for all checks of a jaxpr.
     """
 
     def type(self, flag: ArrayType, *operands: ArrayType, **params: Any) -> list[Type]:
@@ -223,11 +223,11 @@ class trap(Check):
 
 
 def reason(flag: Any, *operands: Any, iterations: Sequence[Iteration], **params: Any) -> Exception | None:
-    """Why a trap ends the program, or None if it does not."""
+    """The error with which a trap ends the run, or None if it does not."""
     if not flag:
         return None
     if params["kind"] == "any":
-        return Found()
+        return FlagRaised()
     if params["kind"] == "number":
         return not_finite(int(flag), params["shape"], params["flags"], params["made"], iterations)
     values = params.pop("recipe")(*operands)
@@ -239,8 +239,8 @@ def failure(value: np.ndarray, *active: Any, iterations: Sequence[Iteration] = (
     wrong = bad(value, *active, **params)
     if not wrong.any():
         return None
-    place = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), value.shape))
-    lanes, inner = place[: len(params["lanes"])], place[len(params["lanes"]) :]
+    position = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), value.shape))
+    lanes, inner = position[: len(params["lanes"])], position[len(params["lanes"]) :]
     context_lines = around(list(zip(params["lanes"], lanes, strict=True)), iterations)
     own = value.shape[len(lanes) :]
     many = f" at {list(inner)} of {dtypes.name(value.dtype)}{list(own)}" if own else ""
@@ -252,7 +252,7 @@ def failure(value: np.ndarray, *active: Any, iterations: Sequence[Iteration] = (
             at=_line(),
         )
     axis, shape, window = params["about"]
-    index, into = int(value[place]), f"axis {axis} of an array of shape {list(shape)}"
+    index, into = int(value[position]), f"axis {axis} of an array of shape {list(shape)}"
     if window == 1:
         what = f"Index {index} is out of bounds for {into}."
     else:
@@ -268,18 +268,18 @@ def failure(value: np.ndarray, *active: Any, iterations: Sequence[Iteration] = (
 
 
 def not_finite(
-    flag: int, shape: tuple[int, ...], flags: Flags, values: Sequence[Made], iterations: Sequence[Iteration]
+    flag: int, shape: tuple[int, ...], flags: Flags, values: Sequence[CheckedValue], iterations: Sequence[Iteration]
 ) -> WeftError:
-    """The error of a nan or an infinity that a flag tells of."""
-    number, element = flags.read(flag) if shape else (len(values) - flag, 0)
-    value = values[number]
-    place = tuple(int(i) for i in np.unravel_index(element, shape)) if shape else ()
-    lines = around(list(zip(value.lanes, place, strict=False)), iterations)
-    made = f"in result {value.number} of " + (f"`{value.operation}`" if value.operation else "the program")
-    first = f", the first at index {place} of shape {shape}" if shape else ""
+    """The error of a nan or an infinity that a flag encodes."""
+    which, element = flags.read(flag) if shape else (len(values) - flag, 0)
+    value = values[which]
+    position = tuple(int(i) for i in np.unravel_index(element, shape)) if shape else ()
+    lines = around(list(zip(value.lanes, position, strict=False)), iterations)
+    where = f"in result {value.result} of " + (f"`{value.operation}`" if value.operation else "the program")
+    first = f", the first at index {position} of shape {shape}" if shape else ""
     source = value.source or current_source()
     return NonFiniteValueError(
-        f"{value.kind} {made}{first}.",
+        f"{value.kind} {where}{first}.",
         received="\n".join(lines) or None,
         at=None if source is None else source.describe(),
     )
@@ -303,21 +303,21 @@ def _line() -> str | None:
 
 
 def without_checks(equation: Equation) -> Equation:
-    """An equation whose carried programs have no checks."""
-    params = {name: _each_program(value, unchecked) for name, value in equation.params.items()}
+    """The equation without the checks of its sub-jaxprs."""
+    params = {name: _each_jaxpr(value, unchecked) for name, value in equation.params.items()}
     effects = equation.primitive.effects([a.aval for a in equation.invars], params)
     return equation.replace(params=params, effects=effects)
 
 
 def unchecked(jaxpr: Jaxpr) -> Jaxpr:
-    """The program without its checks."""
+    """The jaxpr without its checks."""
     if CHECK not in jaxpr.effects:
         return jaxpr
-    kept = [e for e in jaxpr.eqns if e.primitive is not check]
-    return jaxpr.replace(eqns=[without_checks(e) if CHECK in e.effects else e for e in kept])
+    remaining = [e for e in jaxpr.eqns if e.primitive is not check]
+    return jaxpr.replace(eqns=[without_checks(e) if CHECK in e.effects else e for e in remaining])
 
 
-def _each_program(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+def _each_jaxpr(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     if isinstance(value, Jaxpr):
         return change(value)
     if type(value) is tuple and any(isinstance(v, Jaxpr) for v in value):

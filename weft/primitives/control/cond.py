@@ -1,4 +1,4 @@
-"""`cond`: run one of several programs, chosen by an index. `lax.cond` and `lax.switch` are its faces."""
+"""`cond`: run one of several branches, chosen by an index; `lax.cond` and `lax.switch` bind it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.ir.partial_eval import PartialJaxpr, keeping, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, primitive
 from weft.ir.types import TapeType, Type, type_of
 from weft.ir.zeros import Linear, Zero
-from weft.primitives.control.call import fronted
+from weft.primitives.control.call import batch_first
 from weft.primitives.control.lanes import run_lanes, with_flag
 from weft.primitives.control.masked import can_mask, masked
 from weft.primitives.control.tape import tape_select, zeros
@@ -48,39 +48,39 @@ class cond(HigherOrder):
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, branches: tuple[Jaxpr, ...]
     ) -> Any:
         nonzero = [type(t) is not Zero for t in tangents[1:]]
-        union = joined([through(b, nonzero)[1] for b in branches])
+        union = any_of([through(b, nonzero)[1] for b in branches])
         pushed = tuple(through(b, nonzero, union)[0] for b in branches)
         results = cond(*primals, *(t for t in tangents[1:] if type(t) is not Zero), branches=pushed)
         count = len(branches[0].outvars)
-        given = iter(results[count:])
+        tangents_out = iter(results[count:])
         return results[:count], [
-            next(given) if n else Zero.of(t) for n, t in zip(union, branches[0].out_avals, strict=True)
+            next(tangents_out) if n else Zero.of(t) for n, t in zip(union, branches[0].out_avals, strict=True)
         ]
 
     def batch_through(
         self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, branches: tuple[Jaxpr, ...]
     ) -> Any:
-        operands = fronted(args, dims)
+        operands = batch_first(args, dims)
         index, operands = operands[0], operands[1:]
         batched = [d is not None for d in dims[1:]]
         if dims[0] is None:
-            union = joined([through(b, axis, batched)[1] for b in branches])
-            programs = tuple(through(b, axis, batched, union)[0] for b in branches)
-            return cond(index, *operands, branches=programs), [0 if b else None for b in union]
+            union = any_of([through(b, axis, batched)[1] for b in branches])
+            batched_branches = tuple(through(b, axis, batched, union)[0] for b in branches)
+            return cond(index, *operands, branches=batched_branches), [0 if b else None for b in union]
         refuse_ordered(self.effects((), {"branches": branches}))
         # The index differs between elements: run every branch and choose element by element.
         index = which(index, len(branches))
-        passed = passed_along(branches)
+        passed = forwarded_operands(branches)
         chosen = [k for k, p in enumerate(passed) if p is None]
         results = []
-        for number, branch in enumerate(branches):
+        for i, branch in enumerate(branches):
             branch = (
                 branch.replace(outvars=[branch.outvars[k] for k in chosen]) if len(chosen) < len(passed) else branch
             )
-            program = masked(branch) if can_mask(branch) else with_flag(branch)
-            results.append(run_lanes(program, axis, is_case(index, number), operands, batched))
-        made = iter([select_lanes(index, cases) for cases in zip(*results, strict=True)])
-        return [next(made) if p is None else operands[p] for p in passed], [
+            lane_jaxpr = masked(branch) if can_mask(branch) else with_flag(branch)
+            results.append(run_lanes(lane_jaxpr, axis, is_case(index, i), operands, batched))
+        selected = iter([select_lanes(index, cases) for cases in zip(*results, strict=True)])
+        return [next(selected) if p is None else operands[p] for p in passed], [
             0 if p is None or batched[p] else None for p in passed
         ]
 
@@ -88,14 +88,15 @@ class cond(HigherOrder):
         if unknown[0]:
             return None
         branches, rest = params["branches"], tuple(unknown[1:])
-        union = joined([partial_eval(b, rest).unknown_out for b in branches])
+        union = any_of([partial_eval(b, rest).unknown_out for b in branches])
         parts = [partial_eval(b, rest, instantiate=union) for b in branches]
-        slots, places = shared_slots([p.residual_types for p in parts])
+        slots, slot_indices = shared_slots([p.residual_types for p in parts])
         counts = [len(p.known.outvars) - len(p.residual_types) for p in parts]
         known = tuple(
-            filling_slots(p.known, count, slots, place) for p, count, place in zip(parts, counts, places, strict=True)
+            writing_slots(p.known, count, slots, indices)
+            for p, count, indices in zip(parts, counts, slot_indices, strict=True)
         )
-        waiting = tuple(from_slots(p, slots, place) for p, place in zip(parts, places, strict=True))
+        waiting = tuple(from_slots(p, slots, indices) for p, indices in zip(parts, slot_indices, strict=True))
         return Split(
             known=(cond, {"branches": known}),
             known_in=(0, *(i + 1 for i, u in enumerate(rest) if not u)),
@@ -106,18 +107,21 @@ class cond(HigherOrder):
         )
 
     def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
-        """Values that branches store share places, since only one of them runs."""
+        """Values that branches store share slots, since only one of them runs."""
         branches: tuple[Jaxpr, ...] = params["branches"]
         found = [keeping(b, saveable) for b in branches]
         if not any(found):
             return None
-        kept = [f or (b, b, []) for f, b in zip(found, branches, strict=True)]
-        slots, places = shared_slots([[v.aval for v in stored] for _, _, stored in kept])
+        splits = [f or (b, b, []) for f, b in zip(found, branches, strict=True)]
+        slots, slot_indices = shared_slots([[v.aval for v in stored] for _, _, stored in splits])
         count = len(branches[0].outvars)
         first = tuple(
-            filling_slots(made, count, slots, place) for (made, _, _), place in zip(kept, places, strict=True)
+            writing_slots(stores, count, slots, indices)
+            for (stores, _, _), indices in zip(splits, slot_indices, strict=True)
         )
-        second = tuple(reading_slots(again, slots, place) for (_, again, _), place in zip(kept, places, strict=True))
+        second = tuple(
+            reading_slots(again, slots, indices) for (_, again, _), indices in zip(splits, slot_indices, strict=True)
+        )
         return Kept(
             first=(cond, {"branches": first}),
             first_types=tuple(first[0].out_avals),
@@ -132,7 +136,7 @@ class cond(HigherOrder):
         index, *operands = args
         linear = [type(a) is Linear for a in operands]
         nonzero = [type(c) is not Zero for c in cotangents]
-        union = joined([through(b, linear, nonzero)[1] for b in branches])
+        union = any_of([through(b, linear, nonzero)[1] for b in branches])
         pulled = tuple(through(b, linear, nonzero, union)[0] for b in branches)
         held = [a for a in operands if type(a) is not Linear]
         results = iter(cond(index, *held, *(c for c in cotangents if type(c) is not Zero), branches=pulled))
@@ -147,7 +151,7 @@ class cond(HigherOrder):
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
         branches = params["branches"]
-        used = joined([drop_dead(b, live_results, False)[1] for b in branches])
+        used = any_of([drop_dead(b, live_results, False)[1] for b in branches])
         smaller = tuple(drop_dead(b, live_results, used)[0] for b in branches)
         return [True, *used], {"branches": smaller}, list(live_results)
 
@@ -159,20 +163,20 @@ class cond(HigherOrder):
         return branches[min(max(index, 0), len(branches) - 1)]
 
     def samples(self) -> Any:
-        return iter(())  # carries programs; the composition tests cover it
+        return iter(())  # has sub-jaxprs; the composition tests cover it
 
 
-def joined(masks: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
+def any_of(masks: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
     """What is set in any of the masks."""
     return tuple(any(column) for column in zip(*masks, strict=True))
 
 
-def passed_along(branches: Sequence[Jaxpr]) -> list[int | None]:
+def forwarded_operands(branches: Sequence[Jaxpr]) -> list[int | None]:
     """For each result, the operand that it is in every branch, or None."""
-    places = [{v: i for i, v in enumerate(b.invars)} for b in branches]
+    positions = [{v: i for i, v in enumerate(b.invars)} for b in branches]
     found: list[int | None] = []
     for results in zip(*(b.outvars for b in branches), strict=True):
-        same = {own.get(v) if type(v) is Var else None for own, v in zip(places, results, strict=True)}
+        same = {own.get(v) if type(v) is Var else None for own, v in zip(positions, results, strict=True)}
         found.append(same.pop() if len(same) == 1 else None)
     return found
 
@@ -184,9 +188,9 @@ def which(index: Any, count: int) -> Any:
     return clamp(np.zeros((), index.dtype), index, np.array(count - 1, index.dtype))
 
 
-def is_case(index: Any, number: int) -> Any:
-    """Which elements of the batch take a case, for an index as `which` gives it."""
-    return eq(index, np.array(number, index.dtype))
+def is_case(index: Any, case: int) -> Any:
+    """Which elements of the batch take a case, for an index that `which` returned."""
+    return eq(index, np.array(case, index.dtype))
 
 
 def select_lanes(index: Any, cases: Sequence[Any]) -> Any:
@@ -213,12 +217,13 @@ def refuse_ordered(effects: frozenset[Any]) -> None:
 
 
 def shared_slots(residuals: Sequence[Sequence[Type]]) -> tuple[list[Type], list[list[int]]]:
-    """Places for the residuals of all branches: those of one type share, since only one branch runs."""
+    """Slots for the residuals of all branches, and the slot of each residual: branches share slots of one type, since
+    only one branch runs."""
     slots: list[Type] = []
-    places: list[list[int]] = []
+    slot_indices: list[list[int]] = []
     for types in residuals:
         free = list(range(len(slots)))
-        place = []
+        indices = []
         for aval in types:
             found = next((s for s in free if slots[s] == aval), None)
             if found is None:
@@ -226,36 +231,36 @@ def shared_slots(residuals: Sequence[Sequence[Type]]) -> tuple[list[Type], list[
                 found = len(slots) - 1
             else:
                 free.remove(found)
-            place.append(found)
-        places.append(place)
-    return slots, places
+            indices.append(found)
+        slot_indices.append(indices)
+    return slots, slot_indices
 
 
-def filling_slots(branch: Jaxpr, count: int, slots: Sequence[Type], place: Sequence[int]) -> Jaxpr:
-    """A branch whose results after the first `count` are put in their places, with zeros in the others."""
+def writing_slots(branch: Jaxpr, count: int, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
+    """A branch whose results after the first `count` are in their slots, with zeros in the others."""
 
     def function(*args: Any) -> list[Any]:
         results = replay(branch, *args)
-        filled = dict(zip(place, results[count:], strict=True))
+        filled = dict(zip(indices, results[count:], strict=True))
         return [*results[:count], *(filled[s] if s in filled else zeros(t) for s, t in enumerate(slots))]
 
     return stage_closed(function, branch.in_avals, name=branch.name)
 
 
-def reading_slots(branch: Jaxpr, slots: Sequence[Type], place: Sequence[int]) -> Jaxpr:
-    """A branch whose last arguments are read from their places, which are its last arguments now."""
-    own = branch.in_avals[: len(branch.invars) - len(place)]
+def reading_slots(branch: Jaxpr, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
+    """A branch whose last arguments are read from slots, which are its last arguments now."""
+    own = branch.in_avals[: len(branch.invars) - len(indices)]
 
     def function(*args: Any) -> list[Any]:
-        return replay(branch, *args[: len(own)], *(args[len(own) + s] for s in place))
+        return replay(branch, *args[: len(own)], *(args[len(own) + s] for s in indices))
 
     return stage_closed(function, [*own, *slots], name=branch.name)
 
 
-def from_slots(part: PartialJaxpr, slots: Sequence[Type], place: Sequence[int]) -> Jaxpr:
-    """The unknown program of a branch, reading its residuals from their places."""
+def from_slots(part: PartialJaxpr, slots: Sequence[Type], indices: Sequence[int]) -> Jaxpr:
+    """The unknown part of a branch, reading its residuals from their slots."""
 
     def function(*args: Any) -> list[Any]:
-        return replay(part.unknown, *(args[s] for s in place), *args[len(slots) :])
+        return replay(part.unknown, *(args[s] for s in indices), *args[len(slots) :])
 
-    return stage_closed(function, [*slots, *part.unknown.in_avals[len(place) :]], name=part.unknown.name)
+    return stage_closed(function, [*slots, *part.unknown.in_avals[len(indices) :]], name=part.unknown.name)

@@ -1,8 +1,8 @@
 """Calls with derivatives given by the user: `custom_jvp_call`, `custom_vjp_call`, and the linear call that waits for a
 bwd rule.
 
-Rules are objects that run the user's functions when they are needed, and stage them to closed programs only for
-batching, which wraps a rule in one that batches those programs. The functions themselves stand in `api/custom.py`.
+Rules are objects that run the user's functions when they are needed, and stage them to closed jaxprs only for
+batching, which wraps a rule in one that batches those jaxprs. The public functions are in `api/custom.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.ir.primitive import (
 )
 from weft.ir.types import Type, type_of
 from weft.ir.zeros import Linear, Zero
-from weft.primitives.control.call import fronted
+from weft.primitives.control.call import batch_first
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.trace.closed import stage_closed
@@ -37,23 +37,23 @@ Mask = tuple[bool, ...]
 
 
 class Rule:
-    """Programs made on demand and remembered."""
+    """Jaxprs that are staged on demand and cached."""
 
     def __init__(self) -> None:
-        self._programs: dict[Any, Any] = {}
+        self._jaxprs: dict[Any, Any] = {}
 
     def remembered(self, key: Any, make: Callable[[], Any]) -> Any:
-        found = self._programs.get(key)
+        found = self._jaxprs.get(key)
         if found is None:
-            found = self._programs.setdefault(key, make())
+            found = self._jaxprs.setdefault(key, make())
         return found
 
 
 class JvpRule(Rule):
-    """`jvp(nonzero)`: the program (arguments, their tangents) -> (results, their tangents), all instantiated.
+    """`jvp(nonzero)`: the jaxpr (arguments, their tangents) -> (results, their tangents), all instantiated.
 
     `call`, where there is one, is the user's rule itself, which then runs where it is needed; batching needs the
-    program.
+    jaxpr.
     """
 
     def __init__(self, make: Callable[[Mask], Jaxpr], name: str, call: Callable[..., Any] | None = None):
@@ -67,10 +67,12 @@ class JvpRule(Rule):
         """Results and their tangents under the active trace; tangents may be `Zero`."""
         if self._call is not None:
             return self._call(primals, tangents)
-        program = self.jvp(tuple(type(t) is not Zero for t in tangents))
-        results = replay(program, *primals, *(instantiate(t) for t in tangents))
+        jaxpr = self.jvp(tuple(type(t) is not Zero for t in tangents))
+        results = replay(jaxpr, *primals, *(instantiate(t) for t in tangents))
         count = len(results) // 2
-        return results[:count], [kept(t, v.aval) for t, v in zip(results[count:], program.outvars[:count], strict=True)]
+        return results[:count], [
+            tangent_or_zero(t, v.aval) for t, v in zip(results[count:], jaxpr.outvars[:count], strict=True)
+        ]
 
     def __repr__(self) -> str:
         return self.name
@@ -80,8 +82,8 @@ class VjpRule(Rule):
     """`forward(nonzero)`: arguments -> (results, residuals); `backward(nonzero)`: (residuals, cotangents) ->
     cotangents.
 
-    `start`, where there is one, runs the user's forward rule itself and gives its results, residuals and pullback;
-    batching needs the programs, of which `count` results are the function's.
+    `start`, where there is one, runs the user's forward rule itself and returns its results, residuals and pullback;
+    batching needs the jaxprs, of which `count` results are the function's.
     """
 
     def __init__(
@@ -111,16 +113,16 @@ class VjpRule(Rule):
             outs, residuals = results[: self._count], results[self._count :]
             pull = Pullback(self.name, lambda saved, cts: self.pull(nonzero, saved, cts))
         types = [type_of(o) for o in outs]
-        given = [t for t in tangents if type(t) is not Zero]
+        nonzero_tangents = [t for t in tangents if type(t) is not Zero]
         pushed = custom_lin(
-            *residuals, *given,
+            *residuals, *nonzero_tangents,
             pull=pull, nonzero=nonzero, num_residuals=len(residuals), out_types=tuple(t.tangent() for t in types),
         )  # fmt: skip
-        return outs, [kept(t, aval) for t, aval in zip(pushed, types, strict=True)]
+        return outs, [tangent_or_zero(t, aval) for t, aval in zip(pushed, types, strict=True)]
 
     def pull(self, nonzero: Mask, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        program = self.backward(nonzero, tuple(type(c) is not Zero for c in cotangents))
-        return replay(program, *residuals, *(instantiate(c) for c in cotangents))
+        jaxpr = self.backward(nonzero, tuple(type(c) is not Zero for c in cotangents))
+        return replay(jaxpr, *residuals, *(instantiate(c) for c in cotangents))
 
     def __repr__(self) -> str:
         return self.name
@@ -138,8 +140,8 @@ class Pullback:
         return self.name
 
 
-def kept(tangent: Any, aval: Type) -> Any:
-    """The tangent of a value, which for integers is nothing."""
+def tangent_or_zero(tangent: Any, aval: Type) -> Any:
+    """The tangent of a value, which for integers is a symbolic zero."""
     return tangent if inexact(aval) else Zero.of(aval)
 
 
@@ -164,12 +166,12 @@ class CustomCall(HigherOrder):
     def transpose_through(
         self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, call_jaxpr: Jaxpr, **params: Any
     ) -> Any:
-        """A function applied to tangents is linear; its rules are for differentiating it, and play no part here."""
+        """A function applied to tangents is linear; its rules are for differentiating it, and are not used here."""
         call: Any = jit_primitive
         return call.transpose_through(through, cotangents, args, jaxpr=call_jaxpr, name=call_jaxpr.name)
 
     def samples(self) -> Any:
-        return iter(())  # carries programs; the composition tests cover it
+        return iter(())  # has a sub-jaxpr; the composition tests cover it
 
     def check_constants(self, tangents: Sequence[Any], num_consts: int, rule: Any) -> None:
         if any(type(t) is not Zero for t in tangents[:num_consts]):
@@ -209,7 +211,7 @@ class custom_jvp_call(CustomCall):
         num_consts: int,
     ) -> Any:
         batched = tuple(d is not None for d in dims)
-        program, _ = through(call_jaxpr, axis, batched, True)
+        batched_call, _ = through(call_jaxpr, axis, batched, True)
 
         def batched_rule(nonzero: Mask) -> Jaxpr:
             own = batched[num_consts:]
@@ -217,7 +219,10 @@ class custom_jvp_call(CustomCall):
             return through(rule.jvp(nonzero), axis, [*own, *own], True)[0]
 
         results = custom_jvp_call(
-            *fronted(args, dims), call_jaxpr=program, rule=JvpRule(batched_rule, rule.name), num_consts=num_consts
+            *batch_first(args, dims),
+            call_jaxpr=batched_call,
+            rule=JvpRule(batched_rule, rule.name),
+            num_consts=num_consts,
         )
         return results, [0] * len(results)
 
@@ -252,7 +257,7 @@ class custom_vjp_call(CustomCall):
     ) -> Any:
         batched = tuple(d is not None for d in dims)
         own = batched[num_consts:]
-        program, _ = through(call_jaxpr, axis, batched, True)
+        batched_call, _ = through(call_jaxpr, axis, batched, True)
         count = len(call_jaxpr.outvars)
 
         def forward(nonzero: Mask) -> Jaxpr:
@@ -273,8 +278,8 @@ class custom_vjp_call(CustomCall):
             return stage_closed(summed, batch.in_avals, name=plain.name)
 
         results = custom_vjp_call(
-            *fronted(args, dims),
-            call_jaxpr=program,
+            *batch_first(args, dims),
+            call_jaxpr=batched_call,
             rule=VjpRule(forward, backward, rule.name, count),
             num_consts=num_consts,
         )
@@ -302,22 +307,22 @@ class custom_lin(Primitive):
     ) -> Any:
         """The backward rule of one element is batched when it is needed."""
         batched = [d is not None for d in dims]
-        operands = fronted(args, dims)
+        operands = batch_first(args, dims)
         own = [unbatched(type_of(a), b) for a, b in zip(operands, batched, strict=True)]
 
         def pull_batch(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-            given = [type(c) is not Zero for c in cotangents]
+            present = [type(c) is not Zero for c in cotangents]
 
             def one(*values: Any) -> list[Any]:
-                kept = iter(values[num_residuals:])
-                cts = [next(kept) if g else Zero(t) for g, t in zip(given, out_types, strict=True)]
+                remaining = iter(values[num_residuals:])
+                cts = [next(remaining) if g else Zero(t) for g, t in zip(present, out_types, strict=True)]
                 return [instantiate(ct) for ct in pull.call(values[:num_residuals], cts)]
 
-            types = [*own[:num_residuals], *(t for t, g in zip(out_types, given, strict=True) if g)]
-            program, constants = stage(one, types, where=f"the backward rule of {pull.name}")
-            flags = [*[False] * len(constants), *batched[:num_residuals], *[True] * sum(given)]
-            program, _ = batched_jaxpr(constants_to_arguments(program), axis, flags)
-            values = replay(program, *constants, *residuals, *(c for c, g in zip(cotangents, given, strict=True) if g))
+            types = [*own[:num_residuals], *(t for t, g in zip(out_types, present, strict=True) if g)]
+            jaxpr, constants = stage(one, types, where=f"the backward rule of {pull.name}")
+            flags = [*[False] * len(constants), *batched[:num_residuals], *[True] * sum(present)]
+            jaxpr, _ = batched_jaxpr(constants_to_arguments(jaxpr), axis, flags)
+            values = replay(jaxpr, *constants, *residuals, *(c for c, g in zip(cotangents, present, strict=True) if g))
             shared = iter(not b for b in batched[num_residuals:])
             # An argument that is the same for all elements gets the sum of their cotangents.
             return [
@@ -347,7 +352,7 @@ class custom_lin(Primitive):
         ]
 
     def samples(self) -> Any:
-        return iter(())  # made by custom_vjp only; its tests cover it
+        return iter(())  # only custom_vjp binds it; its tests cover it
 
 
 def unbatched(aval: Any, batched: bool) -> Type:

@@ -12,7 +12,7 @@ from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Axis, HigherOrder, No, Params, accumulate, check_operands, instantiate, primitive
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
-from weft.primitives.control.call import fronted
+from weft.primitives.control.call import batch_first
 from weft.primitives.elementwise.arithmetic import neg
 from weft.primitives.movement.shape import batched_at_front
 
@@ -27,7 +27,7 @@ class Counts:
     transpose_solve: int
 
     def split(self, values: Sequence[Any]) -> list[list[Any]]:
-        """Constants of each of the four programs, and the right-hand side."""
+        """Constants of each of the four jaxprs, and the right-hand side."""
         parts, start = [], 0
         for count in (self.matvec, self.solve, self.vecmat, self.transpose_solve):
             parts.append(list(values[start : start + count]))
@@ -37,7 +37,7 @@ class Counts:
 
 @primitive
 class custom_linear_solve(HigherOrder):
-    """x with `matvec(x) = b`, as `solve` finds it. Operands: constants of the four programs, then b.
+    """x with `matvec(x) = b`, as `solve` finds it. Operands: constants of the four jaxprs, then b.
 
     `solve` may return more than x: auxiliary results, which have no derivative.
     """
@@ -80,11 +80,11 @@ class custom_linear_solve(HigherOrder):
         size = len(b)
         x, missing = results[:size], [Zero.of(r.aval) for r in results[size:]]
         right: list[Any] = list(db)
-        moved = [type(t) is not Zero for t in d_operator]
-        if any(moved):
-            pushed, nonzero = through(matvec, [*moved, *[False] * size])
-            given = [t for t in d_operator if type(t) is not Zero]
-            change = iter(replay(pushed, *operator, *x, *given)[size:])
+        varies = [type(t) is not Zero for t in d_operator]
+        if any(varies):
+            pushed, nonzero = through(matvec, [*varies, *[False] * size])
+            operator_tangents = [t for t in d_operator if type(t) is not Zero]
+            change = iter(replay(pushed, *operator, *x, *operator_tangents)[size:])
             right = [accumulate(t, neg(next(change))) if n else t for t, n in zip(right, nonzero, strict=True)]
         if all(type(t) is Zero for t in right):
             return results, [*(Zero.of(v.aval) for v in x), *missing]
@@ -129,9 +129,9 @@ class custom_linear_solve(HigherOrder):
         dims: Sequence[int | None],
         *,
         counts: Counts,
-        **programs: Jaxpr | None,
+        **jaxprs: Jaxpr | None,
     ) -> Any:
-        operands = fronted(args, dims)
+        operands = batch_first(args, dims)
         size = len(counts.split(args)[4])
         # The right-hand side and the solution are batched, whichever of the operands is.
         *constants, b = counts.split(operands)
@@ -143,12 +143,12 @@ class custom_linear_solve(HigherOrder):
         names = ("matvec", "solve", "vecmat", "transpose_solve")
         batched = {}
         for name, mask in zip(names, masks, strict=False):
-            program = programs[name]
-            batched[name] = None if program is None else through(program, axis, [*mask, *[True] * size], True)[0]
+            jaxpr = jaxprs[name]
+            batched[name] = None if jaxpr is None else through(jaxpr, axis, [*mask, *[True] * size], True)[0]
         results = self(*(c for part in constants for c in part), *b, counts=counts, **batched)
         return results, [0] * len(results)
 
     factors = No("its solver sees the whole system")
 
     def samples(self) -> Any:
-        return iter(())  # carries programs; the tests of solvers cover it
+        return iter(())  # has sub-jaxprs; the tests of solvers cover it

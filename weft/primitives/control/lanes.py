@@ -1,9 +1,9 @@
-"""`lanes`: a program run for every lane of a batch, whose results count only in the lanes where a flag holds.
+"""`lanes`: a function run for every lane of a batch, whose results count only in the lanes where a flag holds.
 
-vmap makes it of a branch whose predicate differs between lanes, and of the body of a loop that lanes leave at different
-times. It is a call of the batched program, and costs nothing more. Derivatives need to know it: in a lane where the
-flag does not hold, a derivative may be infinite or nan, and zero times that is nan, which reaches what all lanes share.
-So the transposed program reads 1 in place of what the program saved there, and a cotangent of zero stays zero.
+vmap creates it from a branch whose predicate differs between lanes, and from the body of a loop that lanes leave at
+different times. It is a call of the batched jaxpr, and costs nothing more. Derivatives need to know it: in a lane where
+the flag does not hold, a derivative may be infinite or nan, and zero times that is nan, which reaches what all lanes
+share. So the transposed jaxpr reads 1 instead of what was saved there, and a cotangent of zero stays zero.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.ir.partial_eval import keeping, partial_eval
 from weft.ir.primitive import Axis, Kept, Params, Split, batched_jaxpr, primitive
 from weft.ir.types import ArrayType, Type, type_of
 from weft.ir.zeros import Linear, Zero
-from weft.primitives.control.call import Call, forwarded, fronted
+from weft.primitives.control.call import Call, batch_first, forward_residuals
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.masked import FLAG
 from weft.primitives.elementwise.select import select_n
@@ -35,31 +35,31 @@ Flags = tuple[bool, ...]
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """What one lane runs: a program of the flag and the operands. `axes` are the batches around it, outermost first;
+    """What one lane runs: a jaxpr of the flag and the operands. `axes` are the batches around it, outermost first;
     `batched` says of each operand over which of them it has a leading dimension, `forced` of each result over which it
     must have one."""
 
-    program: Jaxpr
+    jaxpr: Jaxpr
     axes: tuple[Axis, ...]
     batched: tuple[Flags, ...]
     forced: tuple[Flags, ...]
 
     def over_all(self) -> tuple[Jaxpr, tuple[Flags, ...]]:
-        """The program of all lanes, and over which axes each of its results has a leading dimension."""
-        return self.program.cached(("lanes", self.axes, self.batched, self.forced), self._over_all)
+        """The jaxpr of all lanes, and over which axes each of its results has a leading dimension."""
+        return self.jaxpr.cached(("lanes", self.axes, self.batched, self.forced), self._over_all)
 
     def _over_all(self) -> tuple[Jaxpr, tuple[Flags, ...]]:
-        program = self.program
-        found: list[Flags] = [() for _ in program.outvars]
-        for number in reversed(range(len(self.axes))):
-            batched, forced = [b[number] for b in self.batched], [f[number] for f in self.forced]
-            program, out = batched_jaxpr(program, self.axes[number], batched, forced)
+        jaxpr = self.jaxpr
+        found: list[Flags] = [() for _ in jaxpr.outvars]
+        for i in reversed(range(len(self.axes))):
+            batched, forced = [b[i] for b in self.batched], [f[i] for f in self.forced]
+            jaxpr, out = batched_jaxpr(jaxpr, self.axes[i], batched, forced)
             found = [(o, *f) for o, f in zip(out, found, strict=True)]
-        return program, tuple(found)
+        return jaxpr, tuple(found)
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """The names of the axes are known, so that the program can be traced."""
+        """The names of the axes are known, so that the jaxpr can be traced."""
         with ExitStack() as stack:
             for axis in self.axes:
                 if axis.name is not None:
@@ -70,19 +70,19 @@ class Lane:
         return f"{'x'.join(str(a.size) for a in self.axes)}"
 
 
-def run_lanes(program: Jaxpr, axis: Axis, flag: Any, operands: Sequence[Any], batched: Sequence[bool]) -> list[Any]:
-    """The results, all batched, of a program of a flag and operands; they count in lanes where the flag holds."""
-    forced = ((True,),) * len(program.outvars)
-    lane = Lane(program, (axis,), ((True,), *((b,) for b in batched)), forced)
-    jaxpr, _ = lane.over_all()
-    differentiable = any(map(is_inexact, program.in_avals)) and any(map(is_inexact, program.out_avals))
+def run_lanes(jaxpr: Jaxpr, axis: Axis, flag: Any, operands: Sequence[Any], batched: Sequence[bool]) -> list[Any]:
+    """The results, all batched, of a jaxpr of a flag and operands; they count in lanes where the flag holds."""
+    forced = ((True,),) * len(jaxpr.outvars)
+    lane = Lane(jaxpr, (axis,), ((True,), *((b,) for b in batched)), forced)
+    whole, _ = lane.over_all()
+    differentiable = any(map(is_inexact, jaxpr.in_avals)) and any(map(is_inexact, jaxpr.out_avals))
     if context.trace is EVALUATION or not differentiable:
-        return replay(jaxpr, flag, *operands)
-    return lanes(flag, *operands, jaxpr=jaxpr, lane=lane, name=program.name)
+        return replay(whole, flag, *operands)
+    return lanes(flag, *operands, jaxpr=whole, lane=lane, name=jaxpr.name)
 
 
 def with_flag(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with one more argument, the first, that it does not read."""
+    """The jaxpr with one more argument, the first, that it does not read."""
     return jaxpr.replace(invars=(Var(FLAG), *jaxpr.invars))
 
 
@@ -92,20 +92,20 @@ def is_inexact(aval: Type) -> bool:
 
 @primitive
 class lanes(Call):
-    """The results of `jaxpr` on the flag and the operands. `lane` is what one lane runs; derivatives are made of it."""
+    """The results of `jaxpr` on the flag and the operands. `lane` is what one lane runs; derivatives use it."""
 
     def jvp_through(
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, lane: Lane, name: str
     ) -> Any:
         nonzero = [type(t) is not Zero for t in tangents]
         with lane.named():
-            pushed, nonzero_out = through(lane.program, nonzero)
+            pushed, nonzero_out = through(lane.jaxpr, nonzero)
         batched = (*lane.batched, *(b for b, n in zip(lane.batched, nonzero, strict=True) if n))
         forced = (*lane.forced, *(f for f, n in zip(lane.forced, nonzero_out, strict=True) if n))
         operands = (*primals, *(t for t, n in zip(tangents, nonzero, strict=True) if n))
         results = self.bound(operands, Lane(pushed, lane.axes, batched, forced), name)
-        outs, given = results[: len(jaxpr.outvars)], iter(results[len(jaxpr.outvars) :])
-        return outs, [next(given) if n else Zero.of(v.aval) for v, n in zip(jaxpr.outvars, nonzero_out, strict=True)]
+        outs, rest = results[: len(jaxpr.outvars)], iter(results[len(jaxpr.outvars) :])
+        return outs, [next(rest) if n else Zero.of(v.aval) for v, n in zip(jaxpr.outvars, nonzero_out, strict=True)]
 
     def bound(self, operands: Sequence[Any], lane: Lane, name: str) -> list[Any]:
         return self(*operands, **self.params_of(lane, name))
@@ -127,15 +127,15 @@ class lanes(Call):
     ) -> Any:
         flag = batched_at_front(args[0], dims[0], axis)
         batched = tuple((d is not None or i == 0, *b) for i, (d, b) in enumerate(zip(dims, lane.batched, strict=True)))
-        outer = Lane(lane.program, (axis, *lane.axes), batched, tuple((False, *f) for f in lane.forced))
-        results = self.bound((flag, *fronted(args[1:], dims[1:])), outer, name)
+        outer = Lane(lane.jaxpr, (axis, *lane.axes), batched, tuple((False, *f) for f in lane.forced))
+        results = self.bound((flag, *batch_first(args[1:], dims[1:])), outer, name)
         return results, [0 if b[0] else None for b in outer.over_all()[1]]
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         lane: Lane = params["lane"]
         if unknown[0]:
             return None
-        known, waiting, places, out = lane.program.cached(
+        known, waiting, residual_in, out = lane.jaxpr.cached(
             ("split lanes", lane.axes, lane.batched, lane.forced, tuple(unknown)), lambda: split(lane, unknown)
         )
         known_params = self.params_of(known, params["name"])
@@ -144,7 +144,7 @@ class lanes(Call):
             known=(self, known_params),
             known_in=tuple(i for i, u in enumerate(unknown) if not u),
             unknown=(self, self.params_of(waiting, params["name"])),
-            unknown_in=(0, *places, *(i for i, u in enumerate(unknown) if u)),
+            unknown_in=(0, *residual_in, *(i for i, u in enumerate(unknown) if u)),
             unknown_out=out,
             residual_types=tuple(residuals),
         )
@@ -152,7 +152,7 @@ class lanes(Call):
     def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
         lane: Lane = params["lane"]
         with lane.named():
-            found = keeping(lane.program, saveable)
+            found = keeping(lane.jaxpr, saveable)
         if found is None:
             return None
         first, second, stored = found
@@ -179,13 +179,13 @@ class lanes(Call):
         name: str,
     ) -> Any:
         linear = [type(a) is Linear for a in args]
-        # What does not depend on the linear operands is computed first, from what the operands really are.
-        known, lane, places, _ = split(lane, linear, True)
+        # What does not depend on the linear operands is computed first, from the operands themselves.
+        known, lane, residual_in, _ = split(lane, linear, True)
         held = [a for a, n in zip(args, linear, strict=True) if not n]
-        saved = self.bound(held, known, name) if known.program.eqns else replay(known.over_all()[0], *held)
-        operands = [args[0], *(args[p] if p >= 0 else saved[~p] for p in places)]
+        saved = self.bound(held, known, name) if known.jaxpr.eqns else replay(known.over_all()[0], *held)
+        operands = [args[0], *(args[p] if p >= 0 else saved[~p] for p in residual_in)]
         # Where lanes communicate, what a lane sends counts in others, whether its flag holds or not.
-        apart = not any(axis.name in named_axes(lane.program) for axis in lane.axes if axis.name is not None)
+        apart = not any(axis.name in named_axes(lane.jaxpr) for axis in lane.axes if axis.name is not None)
         safe = [
             safely(args[0], a, b) if apart and is_inexact(type_of(a)) else a
             for a, b in zip(operands, lane.batched, strict=False)
@@ -194,9 +194,9 @@ class lanes(Call):
             whole, _ = lane.over_all()
             count = len(whole.invars) - len(safe)
             nonzero = [type(c) is not Zero for c in cotangents]
-            program, nonzero_out = through(whole, [*[False] * len(safe), *[True] * count], nonzero)
-        given = (c for c, n in zip(cotangents, nonzero, strict=True) if n)
-        results = iter(jit_primitive(*safe, *given, jaxpr=program, name=name))
+            pulled, nonzero_out = through(whole, [*[False] * len(safe), *[True] * count], nonzero)
+        nonzero_cotangents = (c for c, n in zip(cotangents, nonzero, strict=True) if n)
+        results = iter(jit_primitive(*safe, *nonzero_cotangents, jaxpr=pulled, name=name))
         flags = iter(nonzero_out)
         return [
             (next(results) if next(flags) else Zero(a.aval.cotangent())) if n else None
@@ -206,34 +206,36 @@ class lanes(Call):
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
         lane: Lane = params["lane"]
         keep = [i == 0 for i in range(len(lane.batched))]
-        smaller, used = drop_dead(lane.program, live_results, keep)
+        smaller, used = drop_dead(lane.jaxpr, live_results, keep)
         batched = tuple(b for b, u in zip(lane.batched, used, strict=True) if u)
         forced = tuple(f for f, live in zip(lane.forced, live_results, strict=True) if live)
-        # Results that must have a dimension keep it, and others have one as before: of the same operands.
+        # Results have the same leading dimensions as before, since their operands have.
         return used, self.params_of(Lane(smaller, lane.axes, batched, forced), params["name"]), list(live_results)
 
 
 def split(lane: Lane, unknown: Sequence[bool], instantiate: bool = False) -> tuple[Lane, Lane, tuple[int, ...], Flags]:
-    """What a lane computes of its known operands, the rest, where the rest finds what was saved for it (an operand, or
-    `~k` among what is saved) and which results are unknown."""
+    """What a lane computes from its known operands, the rest, where the rest reads its residuals (the index of an
+    operand, or `~k` for what the known part saved) and which results are unknown."""
     with lane.named():
-        program, parts, places = forwarded(partial_eval(lane.program, unknown, instantiate=instantiate), unknown)
+        known_jaxpr, parts, residual_in = forward_residuals(
+            partial_eval(lane.jaxpr, unknown, instantiate=instantiate), unknown
+        )
         batched = tuple(b for b, u in zip(lane.batched, unknown, strict=True) if not u)
         results = tuple(f for f, u in zip(lane.forced, parts.unknown_out, strict=True) if not u)
         free = (False,) * len(lane.axes)
-        known = Lane(program, lane.axes, batched, (*results, *[free] * (len(program.outvars) - len(results))))
+        known = Lane(known_jaxpr, lane.axes, batched, (*results, *[free] * (len(known_jaxpr.outvars) - len(results))))
         saved = known.over_all()[1][len(results) :]
     waiting = Lane(
         with_flag(parts.unknown),
         lane.axes,
         (
             lane.batched[0],
-            *(lane.batched[p] if p >= 0 else saved[~p] for p in places),
+            *(lane.batched[p] if p >= 0 else saved[~p] for p in residual_in),
             *(b for b, u in zip(lane.batched, unknown, strict=True) if u),
         ),
         tuple(f for f, u in zip(lane.forced, parts.unknown_out, strict=True) if u),
     )
-    return known, waiting, places, parts.unknown_out
+    return known, waiting, residual_in, parts.unknown_out
 
 
 def safely(flag: Any, value: Any, batched: Flags) -> Any:

@@ -1,5 +1,5 @@
-"""Programs with a flag, for lanes of a batch that go through a branch or a turn of a loop which is not theirs: without
-the flag checks find nothing, callbacks are not called, and loops end at once."""
+"""Jaxprs with a flag, for lanes of a batch that run a branch or an iteration of a loop which is not theirs: without the
+flag checks find nothing, callbacks are not called, and loops end at once."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def reads_flag(equation: Equation) -> bool:
 
 
 def can_mask(jaxpr: Jaxpr) -> bool:
-    """Whether a flag makes a difference to a program."""
+    """Whether a flag makes a difference to a jaxpr."""
     return jaxpr.cached("reads a flag", lambda: (any(reads_flag(e) for e in jaxpr.eqns),))[0]
 
 
 def masked(jaxpr: Jaxpr) -> Jaxpr:
-    """The program with one more argument, the first: the flag."""
+    """The jaxpr with one more argument, the first: the flag."""
     return jaxpr.cached("masked", lambda: _masked(jaxpr))
 
 
@@ -67,12 +67,12 @@ def _both(a: Atom, b: Atom, near: Equation, equations: list[Equation]) -> Var:
     if a.aval.shape:  # type: ignore[attr-defined]
         wide = Var(a.aval)
         params = {"shape": a.aval.shape, "broadcast_dimensions": ()}  # type: ignore[attr-defined]
-        spread = lookup("broadcast_in_dim")
-        equations.append(Equation([b], [wide], spread, params, NO_EFFECTS, near.source, near.stack))
+        broadcast = lookup("broadcast_in_dim")
+        equations.append(Equation([b], [wide], broadcast, params, NO_EFFECTS, near.source, near.stack))
         b = wide
-    made = Var(a.aval)
-    equations.append(Equation([a, b], [made], lookup("and"), {}, NO_EFFECTS, near.source, near.stack))
-    return made
+    result = Var(a.aval)
+    equations.append(Equation([a, b], [result], lookup("and"), {}, NO_EFFECTS, near.source, near.stack))
+    return result
 
 
 def _mask(equation: Equation, flag: Var, equations: list[Equation]) -> None:
@@ -120,5 +120,5 @@ def _ending(condition: Jaxpr) -> Jaxpr:
     inner = masked(condition)
     equations = list(inner.eqns)
     near = Equation([], [], lookup("and"), {}, NO_EFFECTS, None, ())
-    made = _both(inner.outvars[0], inner.invars[0], near, equations)
-    return inner.replace(outvars=(made,), eqns=equations)
+    result = _both(inner.outvars[0], inner.invars[0], near, equations)
+    return inner.replace(outvars=(result,), eqns=equations)

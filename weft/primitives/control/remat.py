@@ -1,4 +1,4 @@
-"""Rematerialisation: a call whose intermediate values are computed again on the way back instead of being kept."""
+"""Rematerialisation: a call whose intermediate values are computed again in the backward pass instead of stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.ir.partial_eval import partial_eval
 from weft.ir.primitive import Axis, Params, Primitive, Sample, Split, instantiate, primitive
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero, is_linear
-from weft.primitives.control.call import Call, forwarded, split_call
+from weft.primitives.control.call import Call, forward_residuals, split_call
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.movement.shape import ramp
@@ -25,7 +25,7 @@ Policy = Callable[..., bool]
 
 @primitive
 class checkpoint(Call):
-    """A call that keeps its operands and what `policy` allows, and computes the rest again when differentiated."""
+    """A call that stores its operands and what `policy` allows, and computes the rest again when differentiated."""
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         # Calls are opened, so that a policy sees what is inside them.
@@ -38,7 +38,7 @@ class checkpoint(Call):
 
         known, parts, residuals = jaxpr.cached(
             ("remat", tuple(unknown), policy),
-            lambda: forwarded(partial_eval(jaxpr, unknown, saveable=saveable, inside=True), unknown),
+            lambda: forward_residuals(partial_eval(jaxpr, unknown, saveable=saveable, inside=True), unknown),
         )
         waiting = {**params, "jaxpr": parts.unknown, "differentiated": True}
         return split_call(
@@ -48,7 +48,7 @@ class checkpoint(Call):
     def transpose_through(
         self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
     ) -> Any:
-        """Fence the operands of the backward program, so that nobody merges its recomputation with the forward one."""
+        """Fence the operands of the backward pass, so that its recomputation is not merged with the forward pass."""
         if params["prevent_cse"] and params["differentiated"]:
             held = [a for a in args if type(a) is not Linear]
             fenced = iter(optimization_barrier(*held)) if held else iter(())
@@ -78,8 +78,8 @@ class optimization_barrier(Primitive):
         return list(arrays)
 
     def jvp(self, tangents: Sequence[Any], out: Any, *args: Any) -> list[Any]:
-        given = [t for t in tangents if type(t) is not Zero]
-        fenced = iter(optimization_barrier(*given))
+        nonzero = [t for t in tangents if type(t) is not Zero]
+        fenced = iter(optimization_barrier(*nonzero))
         return [t if type(t) is Zero else next(fenced) for t in tangents]
 
     def transpose(self, cotangents: Any, *args: Any) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""`repeat`: a loop over a number of steps that is known only at run time. Reverse mode of `while` is made of it."""
+"""`repeat`: a loop whose number of steps is known only at run time. Reverse mode of `while` uses it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.cond import select_lanes
 from weft.primitives.control.lanes import run_lanes, with_flag
-from weft.primitives.control.loop_programs import fixpoint, merged, others, pick, rearranged
+from weft.primitives.control.loop_bodies import fixpoint, merged, others, pick, rearranged
 from weft.primitives.control.masked import can_mask, masked
 from weft.primitives.control.tape import batched_value, tape_new, tape_read, tape_write, zeros
 from weft.primitives.elementwise.compare import lt
@@ -29,7 +29,7 @@ COUNT = array_type((), np.dtype(np.int32))
 
 @primitive
 class repeat(HigherOrder):
-    """Apply the program to (step, constants, carry) for every step in range(count), in order or backwards.
+    """Apply `jaxpr` to (step, constants, carry) for every step in range(count), in order or backwards.
 
     Operands: count, `nconsts` constants, carry. Step and count are int32.
     """
@@ -112,17 +112,17 @@ class repeat(HigherOrder):
             state = values[nconsts:]
             left = lt(step, counts)
             # What an iteration does for elements that are done is thrown away.
-            made = run_lanes(turn, axis, left, [step, *values], [False, *const_batched, *batched])
+            after = run_lanes(lane_body, axis, left, [step, *values], [False, *const_batched, *batched])
             return [
                 new if isinstance(type_of(new), TapeType) else select_lanes(left, [old, new])
-                for new, old in zip(made, state, strict=True)
+                for new, old in zip(after, state, strict=True)
             ]
 
-        turn = masked(jaxpr) if can_mask(jaxpr) else with_flag(jaxpr)
+        lane_body = masked(jaxpr) if can_mask(jaxpr) else with_flag(jaxpr)
         types = body.in_avals[1:]
-        program = stage_closed(step_those_left, [COUNT, type_of(count), *types], name=jaxpr.name)
+        body_left = stage_closed(step_those_left, [COUNT, type_of(count), *types], name=jaxpr.name)
         longest = reduce_max(count, axes=(0,))
-        return repeat(longest, count, *consts, *carry, jaxpr=program, nconsts=nconsts + 1, reverse=reverse), out_dims
+        return repeat(longest, count, *consts, *carry, jaxpr=body_left, nconsts=nconsts + 1, reverse=reverse), out_dims
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
         if unknown[0]:
@@ -137,9 +137,11 @@ class repeat(HigherOrder):
         split, carry_mask = fixpoint(split_body, unknown[1 + nconsts :])
         known_consts = [1 + i for i, u in enumerate(const_unknown) if not u]
         carried = len(carry_mask) - sum(carry_mask)
-        places = {v: i for i, v in enumerate(split.known.invars[: 1 + len(known_consts)])}
+        argument_index = {v: i for i, v in enumerate(split.known.invars[: 1 + len(known_consts)])}
         residuals = split.known.outvars[carried:]
-        invariant = {k: places[v] for k, v in enumerate(residuals) if v in places}  # the step itself, or a constant
+        invariant = {
+            k: argument_index[v] for k, v in enumerate(residuals) if v in argument_index
+        }  # the step itself, or a constant
         taped = [k for k in range(len(residuals)) if k not in invariant]
         held = [k for k in sorted(invariant) if invariant[k] > 0]
         element = split.residual_types
@@ -155,14 +157,14 @@ class repeat(HigherOrder):
             return [*results[:carried], *written]
 
         def forward(count: Any, *values: Any) -> list[Any]:
-            program = stage_closed(known_body, [*known_types, *tape_types], name=jaxpr.name)
+            body = stage_closed(known_body, [*known_types, *tape_types], name=jaxpr.name)
             tapes = [tape_new(element=t.element) for t in tape_types]
-            return repeat(count, *values, *tapes, jaxpr=program, nconsts=c, reverse=reverse)
+            return repeat(count, *values, *tapes, jaxpr=body, nconsts=c, reverse=reverse)
 
         def waiting_body(step: Any, *values: Any) -> list[Any]:
             found = {k: tape_read(t, step) for k, t in zip(taped, values, strict=False)}
             found.update(zip(held, values[len(taped) :], strict=False))
-            found.update((k, step) for k, place in invariant.items() if place == 0)
+            found.update((k, step) for k, index in invariant.items() if index == 0)
             rest = values[len(taped) + len(held) :]
             return replay(split.unknown, *(found[k] for k in range(len(element))), *rest)
 
@@ -197,7 +199,7 @@ class repeat(HigherOrder):
     ) -> Any:
         count, consts, carry = args[0], args[1 : 1 + nconsts], args[1 + nconsts :]
         linear_const = [type(a) is Linear for a in consts]
-        # Every part of the carry is linear, or is passed along unchanged by a linear program; treat it as linear.
+        # Every part of the carry is linear, or is passed along unchanged by a linear function; treat it as linear.
         body, _ = through(jaxpr, [False, *linear_const, *([True] * len(carry))], [True] * len(carry), True)
         held = others(consts, linear_const)
         sums = [a.aval.cotangent() for a in pick(consts, linear_const)]
@@ -209,13 +211,21 @@ class repeat(HigherOrder):
             outgoing = replay(body, step, *known, *incoming)
             return [*(accumulate(t, o) for t, o in zip(totals, outgoing[:s], strict=True)), *outgoing[s:]]
 
-        program = stage_closed(backward, [COUNT, *(type_of(a) for a in held), *sums, *carry_types], name=jaxpr.name)
+        backward_jaxpr = stage_closed(
+            backward, [COUNT, *(type_of(a) for a in held), *sums, *carry_types], name=jaxpr.name
+        )
         start = [zeros(t) for t in sums]
         results = repeat(
-            count, *held, *start, *(instantiate(c) for c in cotangents), jaxpr=program, nconsts=h, reverse=not reverse
+            count,
+            *held,
+            *start,
+            *(instantiate(c) for c in cotangents),
+            jaxpr=backward_jaxpr,
+            nconsts=h,
+            reverse=not reverse,
         )
         const_cotangents = merged(linear_const, results[:s], [None] * h)
         return [None, *const_cotangents, *results[s:]]
 
     def samples(self) -> Any:
-        return iter(())  # carries programs; the composition tests cover it
+        return iter(())  # has a sub-jaxpr; the composition tests cover it

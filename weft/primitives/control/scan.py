@@ -1,4 +1,4 @@
-"""`scan`: a loop over the leading axis of arrays, with a carry. All of its rules stand here."""
+"""`scan`: a loop over the leading axis of arrays, with a carry, and all of its rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.ir.partial_eval import keeping, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, accumulate, check_operands, instantiate, primitive
 from weft.ir.types import ArrayType, TapeType, Type, type_of
 from weft.ir.zeros import Linear, Zero
-from weft.primitives.control.loop_programs import fixpoint, merged, others, pick, rearranged
+from weft.primitives.control.loop_bodies import fixpoint, merged, others, pick, rearranged
 from weft.primitives.control.tape import Tape, batched_value, zeros
 from weft.primitives.movement.shape import move_axis
 from weft.trace.closed import stage_closed
@@ -23,8 +23,7 @@ from weft.trace.closed import stage_closed
 
 @primitive
 class scan(HigherOrder):
-    """Apply the program to (constants, carry, one slice of each xs) for every index, giving (carry, one slice of each
-    ys).
+    """Apply `jaxpr` to (constants, carry, one slice of each xs) for every index, to (carry, one slice of each ys).
 
     Operands: `num_consts` constants, `num_carry` carry, then xs, all of leading size `length`. Results: carry, stacked
     ys.
@@ -56,11 +55,11 @@ class scan(HigherOrder):
         for step in reversed(range(length)) if reverse else range(length):
             results = run(jaxpr, (*consts, *carry, *(x.read(step) if isinstance(x, Tape) else x[step] for x in xs)))
             carry = results[:num_carry]
-            for number, value in enumerate(results[num_carry:]):
+            for i, value in enumerate(results[num_carry:]):
                 if isinstance(value, Tape):
-                    ys[number] = ys[number].write(step, value)
+                    ys[i] = ys[i].write(step, value)
                 else:
-                    ys[number][step] = value
+                    ys[i][step] = value
         return [*carry, *ys]
 
     def jvp_through(
@@ -76,7 +75,7 @@ class scan(HigherOrder):
     ) -> Any:
         consts, carry, xs = sections(primals, num_consts, num_carry)
         dconsts, dcarry, dxs = sections(tangents, num_consts, num_carry)
-        const_nonzero, xs_nonzero = given(dconsts), given(dxs)
+        const_nonzero, xs_nonzero = nonzero_mask(dconsts), nonzero_mask(dxs)
 
         def step(mask: Any) -> Any:
             pushed, nonzero_out = through(
@@ -84,7 +83,7 @@ class scan(HigherOrder):
             )
             return (pushed, nonzero_out), nonzero_out[:num_carry]
 
-        (pushed, nonzero_out), carry_nonzero = fixpoint(step, given(dcarry))
+        (pushed, nonzero_out), carry_nonzero = fixpoint(step, nonzero_mask(dcarry))
         ys_nonzero = nonzero_out[num_carry:]
         # jvp orders arguments (consts, carry, xs, their tangents); the loop wants each kind together.
         n, k, c = len(jaxpr.invars), num_consts, num_carry
@@ -132,22 +131,22 @@ class scan(HigherOrder):
         const_batched, carry_batched, xs_batched = sections([d is not None for d in dims], num_consts, num_carry)
 
         def step(mask: Any) -> Any:
-            program, out = through(
+            body, out = through(
                 jaxpr, axis, [*const_batched, *mask, *xs_batched], [*mask, *[False] * (len(jaxpr.outvars) - num_carry)]
             )
-            return (program, out), out[:num_carry]
+            return (body, out), out[:num_carry]
 
-        (program, out), batched = fixpoint(step, carry_batched)
+        (body, out), batched = fixpoint(step, carry_batched)
         consts, carry, xs = sections(operands, num_consts, num_carry)
         carry = [
             batched_value(x, None, axis) if b and not d else x
             for x, b, d in zip(carry, batched, carry_batched, strict=True)
         ]
-        results = scan(*consts, *carry, *xs, jaxpr=program, num_consts=num_consts, num_carry=num_carry, **params)
-        places = [0 if is_tape(v.aval) else 1 for v in jaxpr.outvars[num_carry:]]
+        results = scan(*consts, *carry, *xs, jaxpr=body, num_consts=num_consts, num_carry=num_carry, **params)
+        ys_dims = [0 if is_tape(v.aval) else 1 for v in jaxpr.outvars[num_carry:]]
         return results, [
             *(0 if b else None for b in batched),
-            *(p if b else None for p, b in zip(places, out[num_carry:], strict=True)),
+            *(p if b else None for p, b in zip(ys_dims, out[num_carry:], strict=True)),
         ]
 
     def partial_eval(self, unknown: Sequence[bool], types: Sequence[Type], params: Params) -> Split | None:
@@ -169,27 +168,27 @@ class scan(HigherOrder):
             return split, split.unknown_out[:num_carry]
 
         split, carry_mask = fixpoint(split_body, carry_unknown)
-        const_numbers = [i for i, u in enumerate(const_unknown) if not u]
+        const_indices = [i for i, u in enumerate(const_unknown) if not u]
         first_carry, first_xs = num_consts, num_consts + num_carry
-        carry_numbers = [first_carry + i for i, u in enumerate(carry_mask) if not u]
-        xs_numbers = [first_xs + i for i, u in enumerate(xs_unknown) if not u]
+        carry_indices = [first_carry + i for i, u in enumerate(carry_mask) if not u]
+        xs_indices = [first_xs + i for i, u in enumerate(xs_unknown) if not u]
         known, count = split.known, len(split.known.outvars) - len(split.residual_types)
         # A residual that is a constant or a slice of an x needs no stacking: the unknown loop takes the operand itself.
-        direct = dict(zip(known.invars, [*const_numbers, *carry_numbers, *xs_numbers], strict=True))
+        direct = dict(zip(known.invars, [*const_indices, *carry_indices, *xs_indices], strict=True))
         constant = {
             k: direct[v] for k, v in enumerate(known.outvars[count:]) if v in direct and direct[v] < first_carry
         }
         sliced = {k: direct[v] for k, v in enumerate(known.outvars[count:]) if v in direct and direct[v] >= first_xs}
         saved = [k for k in range(len(split.residual_types)) if k not in constant and k not in sliced]
-        known_carry = len(carry_numbers)
+        known_carry = len(carry_indices)
         forward = known.replace(outvars=[*known.outvars[:count], *(known.outvars[count + k] for k in saved)])
         # The unknown body takes (residuals, unknown consts, carry, xs); put slices of residuals among the xs.
         r, uk, uc = len(split.residual_types), sum(const_unknown), sum(carry_mask)
         order = [*constant, *range(r, r + uk + uc), *saved, *sliced, *range(r + uk + uc, len(split.unknown.invars))]
         waiting = rearranged(split.unknown, order)
         return Split(
-            known=(scan, {"jaxpr": forward, "num_consts": len(const_numbers), "num_carry": known_carry, **rest}),
-            known_in=(*const_numbers, *carry_numbers, *xs_numbers),
+            known=(scan, {"jaxpr": forward, "num_consts": len(const_indices), "num_carry": known_carry, **rest}),
+            known_in=(*const_indices, *carry_indices, *xs_indices),
             unknown=(scan, {"jaxpr": waiting, "num_consts": len(constant) + uk, "num_carry": uc, **rest}),
             unknown_in=(
                 *constant.values(),
@@ -213,13 +212,13 @@ class scan(HigherOrder):
         ys = {v: num_carry + k for k, v in enumerate(jaxpr.outvars[num_carry:])}
         further = [v for v in stored if v not in ys]  # others are stacked already
         count = len(jaxpr.outvars)
-        places = {**ys, **{v: count + k for k, v in enumerate(further)}}
+        positions = {**ys, **{v: count + k for k, v in enumerate(further)}}
         outs = [*first.outvars[:count], *further]
         out_types = [v.aval for v in outs]
         return Kept(
             first=(scan, {**params, "jaxpr": first.replace(outvars=outs)}),
             first_types=(*out_types[:num_carry], *(stacked(t, length) for t in out_types[num_carry:])),
-            stored=tuple(places[v] for v in stored),
+            stored=tuple(positions[v] for v in stored),
             second=(scan, {**params, "jaxpr": second}),
             second_in=(*range(len(types)), *(~k for k in range(len(stored)))),
             whole=tuple(ys[v] for v in stored if v in ys),
@@ -241,9 +240,9 @@ class scan(HigherOrder):
         linear_consts = [type(a) is Linear for a in consts]
         linear_xs = [type(a) is Linear for a in xs]
         ct_carry, ct_ys = cotangents[:num_carry], cotangents[num_carry:]
-        ys_given = given(ct_ys)
+        ys_nonzero_in = nonzero_mask(ct_ys)
         body, _ = through(
-            jaxpr, [*linear_consts, *[True] * num_carry, *linear_xs], [*[True] * num_carry, *ys_given], True
+            jaxpr, [*linear_consts, *[True] * num_carry, *linear_xs], [*[True] * num_carry, *ys_nonzero_in], True
         )
         held_consts, held_xs = others(consts, linear_consts), others(xs, linear_xs)
         sums = [a.aval.cotangent() for a in pick(consts, linear_consts)]
@@ -257,15 +256,15 @@ class scan(HigherOrder):
 
         carry_types = [v.aval.cotangent() for v in jaxpr.outvars[:num_carry]]
         xs_avals = [v.aval for v in others(jaxpr.invars[num_consts + num_carry :], linear_xs)]
-        ys_avals = [v.aval.cotangent() for v in pick(jaxpr.outvars[num_carry:], ys_given)]
-        program = stage_closed(
+        ys_avals = [v.aval.cotangent() for v in pick(jaxpr.outvars[num_carry:], ys_nonzero_in)]
+        backward_jaxpr = stage_closed(
             backward, [*map(type_of, held_consts), *sums, *carry_types, *xs_avals, *ys_avals], name=jaxpr.name
         )
         results = scan(
             *held_consts,
             *(zeros(t) for t in sums), *(instantiate(c) for c in ct_carry),
-            *held_xs, *pick(ct_ys, ys_given),
-            jaxpr=program, num_consts=h, num_carry=s + num_carry, reverse=not reverse, **params,
+            *held_xs, *pick(ct_ys, ys_nonzero_in),
+            jaxpr=backward_jaxpr, num_consts=h, num_carry=s + num_carry, reverse=not reverse, **params,
         )  # fmt: skip
         const_cts = merged(linear_consts, results[:s], [None] * h)
         xs_cts = merged(linear_xs, results[s + num_carry :], [None] * x)
@@ -289,7 +288,7 @@ class scan(HigherOrder):
         return params["length"]
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
-        """Two rounds are as good as any: what one uses up is missed in the next, unless the carry has a new key."""
+        """Two iterations show reuse: a key used in one is reused in the next, unless the carry has a new one."""
         jaxpr, consts, count = params["jaxpr"], params["num_consts"], params["num_carry"]
         carry, arrays = list(operands[consts : consts + count]), operands[consts + count :]
         out: Sequence[Any] = ()
@@ -303,7 +302,7 @@ class scan(HigherOrder):
         return [*carry, *(None for _ in out[count:])]
 
     def samples(self) -> Any:
-        return iter(())  # carries programs; the composition tests cover it
+        return iter(())  # has a sub-jaxpr; the composition tests cover it
 
 
 def sections(values: Sequence[Any], num_consts: int, num_carry: int) -> tuple[list[Any], list[Any], list[Any]]:
@@ -312,7 +311,7 @@ def sections(values: Sequence[Any], num_consts: int, num_carry: int) -> tuple[li
     return list(values[:num_consts]), list(values[num_consts:both]), list(values[both:])
 
 
-def given(tangents: Sequence[Any]) -> list[bool]:
+def nonzero_mask(tangents: Sequence[Any]) -> list[bool]:
     return [type(t) is not Zero for t in tangents]
 
 

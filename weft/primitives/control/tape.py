@@ -70,7 +70,7 @@ class TapePrimitive(Primitive):
     types_placement = True  # a tape is where its elements are
 
     def samples(self) -> Any:
-        return iter(())  # tapes are made by loops; the laws of loops cover them
+        return iter(())  # loops create tapes; the laws of loops cover them
 
 
 @primitive
@@ -191,8 +191,8 @@ class tape_select(TapePrimitive):
             values = [c.read(position) for c in cases]
             if isinstance(element, TapeType):
                 return self.eval(which, *values)
-            number = np.asarray(which, np.int32).reshape((*which.shape, *[1] * (values[0].ndim - which.ndim)))
-            return np.choose(number, values)
+            case = np.asarray(which, np.int32).reshape((*which.shape, *[1] * (values[0].ndim - which.ndim)))
+            return np.choose(case, values)
 
         return Tape(element, [entry(i) for i in range(length)], length)
 
@@ -254,8 +254,8 @@ class tape_broadcast(TapePrimitive):
             if isinstance(aval, TapeType):
                 return tape_broadcast(entry, size=size, dim=dim)
             shape = (*aval.shape[:dim], size, *aval.shape[dim:])
-            kept = tuple(i for i in range(len(shape)) if i != dim)
-            return broadcast_in_dim(entry, shape=shape, broadcast_dimensions=kept)
+            dimensions = tuple(i for i in range(len(shape)) if i != dim)
+            return broadcast_in_dim(entry, shape=shape, broadcast_dimensions=dimensions)
 
         return entrywise(self.type(type_of(tape), size=size, dim=dim), [tape], [], repeated)  # type: ignore[arg-type]
 
@@ -292,7 +292,7 @@ class tape_sum(TapePrimitive):
 
 def entrywise(result: TapeType, tapes: Sequence[Any], others: Sequence[Any], function: Callable[..., Any]) -> Any:
     """A tape with `function(entries of the tapes, others)` at each position that one of them has: a loop, since
-    compiled code knows only how to make, measure, read and write one. If entries are tapes themselves, the loop has the
+    compiled code can only create, measure, read and write one. If entries are tapes themselves, the loop has the
     same operation in its body, which is defined in turn."""
     count = tape_length(tapes[0])
     for tape in tapes[1:]:

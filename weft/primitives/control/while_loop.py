@@ -22,7 +22,7 @@ from weft.ir.zeros import Zero
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.cond import refuse_ordered, select_lanes
 from weft.primitives.control.lanes import run_lanes, with_flag
-from weft.primitives.control.loop_programs import (
+from weft.primitives.control.loop_bodies import (
     fixpoint,
     merged,
     others,
@@ -85,7 +85,7 @@ class while_(HigherOrder):
             lambda mask: through(body_jaxpr, [*const_nonzero, *mask], mask),
             [type(t) is not Zero for t in carry_tangents],
         )
-        # jvp gives (constants, carry, constant tangents, carry tangents); the loop wants constants together.
+        # jvp returns (constants, carry, constant tangents, carry tangents); the loop wants constants together.
         k, c, dk = body_nconsts, len(carry), sum(const_nonzero)
         order = [*range(k), *range(k + c, k + c + dk), *range(k, k + c), *range(k + c + dk, k + c + dk + sum(nonzero))]
         tangent_types = [t.aval.tangent() for t in pick(body_jaxpr.outvars, nonzero)]
@@ -144,11 +144,11 @@ class while_(HigherOrder):
             conds, consts, state = parts(values, cond_nconsts, body_nconsts)
             (left,) = replay(condition, *conds, *state)
             # What an iteration does for elements that are done is thrown away.
-            after = iter(run_lanes(turn, axis, left, [*consts, *state], [*const_batched, *batched]))
+            after = iter(run_lanes(lane_body, axis, left, [*consts, *state], [*const_batched, *batched]))
             return [keep(left, next(after), x) if b else x for x, b in zip(state, batched, strict=True)]
 
         changing = body_jaxpr.replace(outvars=pick(body_jaxpr.outvars, batched))
-        turn = masked(changing) if can_mask(changing) else with_flag(changing)
+        lane_body = masked(changing) if can_mask(changing) else with_flag(changing)
 
         results = while_(
             *cond_consts,
@@ -221,8 +221,8 @@ class while_(HigherOrder):
         def writing(*values: Any) -> list[Any]:
             inputs, written, count = values[: body_nconsts + size], values[body_nconsts + size : -1], values[-1]
             results = replay(first, *inputs)
-            made = [tape_write(t, count, r) for t, r in zip(written, results[size:], strict=True)]
-            return [*results[:size], *made, add(count, ONE)]
+            tapes_out = [tape_write(t, count, r) for t, r in zip(written, results[size:], strict=True)]
+            return [*results[:size], *tapes_out, add(count, ONE)]
 
         def loop(*values: Any) -> list[Any]:
             return while_(
@@ -259,7 +259,7 @@ class while_(HigherOrder):
         )
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
-        """As for `scan`; the condition runs before each round."""
+        """As for `scan`; the condition runs before each iteration."""
         conds, bodies = params["cond_nconsts"], params["body_nconsts"]
         carry = list(operands[conds + bodies :])
         for _ in range(2):
@@ -268,7 +268,7 @@ class while_(HigherOrder):
         return carry
 
     def samples(self) -> Any:
-        return iter(())  # carries programs; the composition tests cover it
+        return iter(())  # has sub-jaxprs; the composition tests cover it
 
 
 def parts(values: Sequence[Any], cond_nconsts: int, body_nconsts: int) -> tuple[list[Any], list[Any], list[Any]]:
@@ -278,16 +278,16 @@ def parts(values: Sequence[Any], cond_nconsts: int, body_nconsts: int) -> tuple[
 
 
 def keep(left: Any, new: Any, old: Any) -> Any:
-    """The new value for elements still running. A tape is never taken back: what finished elements write is not
+    """The new value for elements still running. A tape is never restored: what finished elements write is not
     read."""
     return new if isinstance(new.aval, TapeType) else select_lanes(left, [old, new])
 
 
 def invariant_residuals(split: Any, known_results: int, known_consts: int) -> dict[int, int]:
-    """Residuals that are constants of the loop, by the number of the (known) constant: they need no tape."""
-    places = {v: i for i, v in enumerate(split.known.invars[:known_consts])}
+    """Residuals that are constants of the loop, by the index of the (known) constant: they need no tape."""
+    const_index = {v: i for i, v in enumerate(split.known.invars[:known_consts])}
     residuals = split.known.outvars[known_results:]
-    return {k: places[v] for k, v in enumerate(residuals) if v in places}
+    return {k: const_index[v] for k, v in enumerate(residuals) if v in const_index}
 
 
 def forward_loop(

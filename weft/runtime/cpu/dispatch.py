@@ -12,7 +12,7 @@ from weft.base.errors import OutOfMemoryError
 from weft.base.settings import config
 from weft.base.source import user_location
 from weft.compiler.program.ir import bytes_of
-from weft.primitives.control.check import Found
+from weft.primitives.control.check import FlagRaised
 from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.runtime.codegen import Source
 from weft.runtime.cpu import memory
@@ -38,7 +38,7 @@ class CallWriter:
             "donated_memory": placement.backend.donated_memory,
             "user_location": user_location,
             "executable": executable,
-            "Found": Found,
+            "FlagRaised": FlagRaised,
             "OutOfMemoryError": OutOfMemoryError,
             "enter": executable.entry(),
             "prepare": executable.prepare,
@@ -83,7 +83,7 @@ class CallWriter:
         self.line(f"status = {enter}", 2)
         if executable.again:
             # What checks found is told by the general way, which has the arrays to run again with.
-            self.line("except Found: return MISS")
+            self.line("except FlagRaised: return MISS")
         self.line("finally:")
         self.line("temporaries.append(scratch)" if program.temporary_bytes else "pass", 2)
         if not executable.again:

@@ -28,7 +28,7 @@ from weft.compiler.target.target import Target
 from weft.ir.context import EVALUATION, context
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import TapeType
-from weft.primitives.control.check import Found
+from weft.primitives.control.check import FlagRaised
 from weft.runtime.array import array_at
 from weft.runtime.cpu import memory, tapes, tiers
 from weft.runtime.device import HOME, Placement
@@ -220,7 +220,7 @@ class Executable:
                 donate()
             try:
                 status = machine.run(code, registers.ctypes.data)
-            except Found:
+            except FlagRaised:
                 return self._run_with_traps(given, placement)
             if status:
                 self.raise_(status)

@@ -13,24 +13,24 @@ Mask = tuple[bool, ...]
 
 
 def fixpoint(step: Callable[[Mask], tuple[T, Sequence[bool]]], start: Sequence[bool]) -> tuple[T, Mask]:
-    """Grow a mask over the carry (nonzero, batched, unknown) until the body gives nothing more than it was given."""
+    """Grow a mask over the carry (nonzero, batched, unknown) until the body does not grow it any more."""
     mask = tuple(start)
     for _ in range(len(mask) + 1):
-        made, out = step(mask)
+        result, out = step(mask)
         grown = tuple(a or b for a, b in zip(mask, out, strict=True))
         if grown == mask:
-            return made, mask
+            return result, mask
         mask = grown
-    raise AssertionError("a mask over a carry can only grow, so it settles")
+    raise AssertionError("a mask over a carry can only grow, so it reaches a fixpoint")
 
 
 def rearranged(jaxpr: Jaxpr, arguments: Sequence[int]) -> Jaxpr:
-    """The same program with its arguments in another order: new argument k is old argument `arguments[k]`."""
+    """The jaxpr with its arguments in another order: new argument k is old argument `arguments[k]`."""
     return jaxpr.replace(invars=[jaxpr.invars[i] for i in arguments])
 
 
 def with_extra_arguments(jaxpr: Jaxpr, types: Sequence[Type]) -> Jaxpr:
-    """The same program with further arguments that it ignores."""
+    """The jaxpr with further arguments that it ignores."""
     return jaxpr.replace(invars=[*jaxpr.invars, *(Var(t) for t in types)])
 
 
@@ -45,12 +45,12 @@ def others(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
 
 
 def merged(mask: Sequence[bool], where_set: Sequence[Any], where_not: Sequence[Any]) -> list[Any]:
-    """Two lists put together by a mask."""
+    """Two lists merged by a mask."""
     first, second = iter(where_set), iter(where_not)
     return [next(first) if m else next(second) for m in mask]
 
 
 def unused(jaxpr: Jaxpr) -> set[Var]:
-    """Arguments that the program does not read."""
+    """Arguments that the jaxpr does not read."""
     read = {v for e in jaxpr.eqns for v in e.invars} | set(jaxpr.outvars)
     return {v for v in jaxpr.invars if v not in read}
