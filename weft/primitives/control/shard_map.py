@@ -27,7 +27,7 @@ from weft.ir.types import ArrayType, Type, array_type
 from weft.ir.unplaced import unplaced
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.collectives import psum
-from weft.primitives.control.call import forwarded, fronted
+from weft.primitives.control.call import forward_residuals, batch_first
 from weft.primitives.elementwise.arithmetic import div
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import reshape, transpose
@@ -117,7 +117,7 @@ class shard_map(HigherOrder):
         jaxpr: Jaxpr = params["jaxpr"]
         mesh, check, in_specs = params["mesh"], params["check_vma"], params["in_specs"]
         known, parts, positions = jaxpr.cached(
-            ("partial_eval", tuple(unknown)), lambda: forwarded(partial_eval(jaxpr, unknown), unknown)
+            ("partial_eval", tuple(unknown)), lambda: forward_residuals(partial_eval(jaxpr, unknown), unknown)
         )
         stored: list[Any] = [t for t, r in zip(parts.residual_types, positions, strict=True) if r < 0]
         count = len(known.outvars) - len(stored)
@@ -201,7 +201,7 @@ class shard_map(HigherOrder):
             "in_specs": with_front(params["in_specs"], batched, entry),
             "out_specs": with_front(params["out_specs"], batched_out, entry),
         }
-        results = self(*fronted(args, dims), jaxpr=program, **{**params, **specs})
+        results = self(*batch_first(args, dims), jaxpr=program, **{**params, **specs})
         return results, [0 if b else None for b in batched_out]
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
