@@ -19,21 +19,21 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 25
+name turn, turns, turning              | weft               | iteration                                   | 23
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 2
 name words                             | weft/compiler      | instructions, bytecode                      | 6
-name place, places                     | weft               | index, offset, address, position: say which | 31
-name number, numbers                   | weft               | index, i                                    | 62
-name made                              | weft               | result, out                                 | 68
-name given                             | weft               | args, operands                              | 22
+name place, places                     | weft               | index, offset, address, position: say which | 25
+name number, numbers                   | weft               | index, i                                    | 56
+name made                              | weft               | result, out                                 | 61
+name given                             | weft               | args, operands                              | 15
 name program, programs                 | jaxprs             | jaxpr                                       | 1
 name product, products                 | weft/compiler      | matmul, contraction                         | 20
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 12
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 0
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 14
-name kept                              | weft               | cached, retained, stored: say which         | 19
-name spread                            | weft               | broadcast                                   | 3
-name joined                            | weft               | concatenated, merged                        | 1
+name kept                              | weft               | cached, retained, stored: say which         | 14
+name spread                            | weft               | broadcast                                   | 2
+name joined                            | weft               | concatenated, merged                        | 0
 name slope, slopes                     | weft               | derivative                                  | 3
 name bare                              | weft               | unfused                                     | 0
 name watched                           | weft               | checked                                     | 0
@@ -50,13 +50,13 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 0
 name walk, walks                       | weft               | map, traverse, visit                        | 1
-text stands                            | text               | is                                          | 13
-text gives                             | text               | returns                                     | 34
+text stands                            | text               | is                                          | 12
+text gives                             | text               | returns                                     | 30
 text step machine                      | text               | bytecode interpreter                        | 4
 text whole number, whole numbers       | text               | integer                                     | 7
-text carried program, carried programs | text               | body, sub-jaxpr                             | 3
+text carried program, carried programs | text               | body, sub-jaxpr                             | 2
 text settled                           | text               | final, fixed                                | 0
-text turn of, turns of                 | text               | iteration of                                | 6
+text turn of, turns of                 | text               | iteration of                                | 4
 text owed                              | text               | unreduced                                   | 0
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
