@@ -27,7 +27,7 @@ from weft.ir.types import ArrayType, Type, array_type
 from weft.ir.unplaced import unplaced
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.collectives import psum
-from weft.primitives.control.call import forward_residuals, batch_first
+from weft.primitives.control.call import batch_first, forward_residuals
 from weft.primitives.elementwise.arithmetic import div
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import reshape, transpose
