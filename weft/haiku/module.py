@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import weft
@@ -349,13 +349,6 @@ def to_module(f: Callable[..., Any]) -> type[Module]:
     FunctionModule.__doc__ = f.__doc__
     FunctionModule.__call__.__doc__ = f.__doc__
     return FunctionModule
-
-
-@contextmanager
-def simulated(module: Any, method: str) -> Iterator[None]:
-    """As if a method of a module ran."""
-    with frames.items[-1].inside(module, method):
-        yield
 
 
 class Deferred:

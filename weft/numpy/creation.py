@@ -185,7 +185,7 @@ def _from_sequence(value: Sequence[Any], out_dtype: Any) -> Array:
         if not leaves and out_dtype is None:
             out_dtype = dtypes.default_float_dtype()
         return from_numpy(
-            _canonical_array(value) if out_dtype is None else dtypes.coerce_value(value, out_dtype), copy=False
+            dtypes.canonical_array(value) if out_dtype is None else dtypes.coerce_value(value, out_dtype), copy=False
         )
     for kind in kinds:
         if kind is type(None):
@@ -198,10 +198,6 @@ def _from_sequence(value: Sequence[Any], out_dtype: Any) -> Array:
         out = _from_numpy(np.asarray(value) if out_dtype is None else np.array(value, _wide(out_dtype)), out_dtype)
         return on_device_of(out, *leaves)
     return lax.concatenate([lax.broadcast(x, (1,)) for x in _rows(value, out_dtype)], 0)
-
-
-def _canonical_array(value: Sequence[Any]) -> np.ndarray:
-    return dtypes.canonical_array(value)
 
 
 def _wide(dtype: Any) -> Any:

@@ -33,7 +33,7 @@ _FORWARD = {"backward": 0.0, "ortho": -0.5, "forward": -1.0}
 _INVERSE = {"backward": 0.0, "ortho": 0.5, "forward": 1.0}
 
 
-def _factor(name: str, inverse: bool, norm: str | None, lengths: Sequence[int]) -> float:
+def _factor(inverse: bool, norm: str | None, lengths: Sequence[int]) -> float:
     """What the plain transform is multiplied with; a plain inverse divides by the number of elements already."""
     table = _INVERSE if inverse else _FORWARD
     try:
@@ -80,7 +80,7 @@ def _transform(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | 
         if kind is FftType.IRFFT:
             s = (*s[:-1], max(2 * (s[-1] - 1), 1))
     x = _sized(x, (*s[:-1], s[-1] // 2 + 1) if kind is FftType.IRFFT else s)
-    factor = _factor(name, kind in (FftType.IFFT, FftType.IRFFT), norm, s)
+    factor = _factor(kind in (FftType.IFFT, FftType.IRFFT), norm, s)
     out = transform(x, kind, s)
     if factor != 1.0:
         out = lax.mul(out, np.asarray(factor, out.dtype))

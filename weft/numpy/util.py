@@ -261,12 +261,6 @@ def promote_dtypes_numeric(*args: Any) -> list[Any]:
     return [cast(x, dtypes.to_numeric_dtype(_numeric(dtype)), weak) for x in args]
 
 
-def promote_dtypes_complex(*args: Any) -> list[Any]:
-    """The arguments in the complex dtype they promote to."""
-    dtype, weak = _result_type(args)
-    return [cast(x, dtypes.to_complex_dtype(_numeric(dtype)), weak) for x in args]
-
-
 def _numeric(dtype: Any) -> Any:
     if isinstance(dtype, dtypes.ExtendedDtype):
         raise ArgumentTypeError(f"A number is needed here, but the array holds elements of {dtype.name}.")
@@ -323,11 +317,6 @@ def requested(dtype: Any, name: str) -> Any:
 
 
 # --------------------------------------------------------------------------------------------------- shapes
-
-
-def is_dimension(x: Any) -> bool:
-    """Whether `x` can be one size of a shape."""
-    return isinstance(x, Expression) or hasattr(x, "__index__")
 
 
 def as_shape(shape: Any, name: str = "shape") -> tuple[Any, ...]:

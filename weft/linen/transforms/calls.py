@@ -56,7 +56,6 @@ def checkpoint(
         methods,
         variables=variables,
         rngs=rngs,
-        concrete=concrete,
         prevent_cse=prevent_cse,
         static_argnums=static_argnums,
         policy=policy,
@@ -67,7 +66,7 @@ remat = checkpoint
 
 
 def _run_checkpoint(
-    target: Target, variables: Any, rngs: Any, concrete: Any, prevent_cse: Any, static_argnums: Any, policy: Any
+    target: Target, variables: Any, rngs: Any, prevent_cse: Any, static_argnums: Any, policy: Any
 ) -> Any:
     lift = target.lift([variables], [rngs])
     with lift.running():
