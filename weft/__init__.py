@@ -2,7 +2,7 @@
 
 # ruff: noqa: E402
 # isort: skip_file
-# The one place where upward hooks are filled: the evaluator at the bottom of the trace, how programs print, and the
+# The one place where upward hooks are filled: the evaluator at the bottom of the trace, how jaxprs print, and the
 # operators and methods of arrays.
 import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING

@@ -1,7 +1,7 @@
 """`custom_jvp`, `custom_vjp` and `custom_gradient`: functions whose derivatives the user writes.
 
 On values that are known, the function and its rules run as plain Python, so that they may look at numbers; otherwise
-the function is staged, once per signature, to a program that equations carry.
+the function is staged, once per signature, to a jaxpr.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def dispatcher(
 def adopted(value: Any, aval: ArrayType) -> ConcreteArray | None:
     """A NumPy array or a Python number as an array of a type, for the time of a call; None if it may be another one.
 
-    NumPy's memory is read in place: no program keeps or changes the memory of arguments that are not donated.
+    NumPy's memory is read in place: no program retains or changes the memory of arguments that are not donated.
     """
     kind = type(value)
     if kind is np.ndarray or isinstance(value, np.generic):

@@ -22,7 +22,7 @@ def explain_miss(cause: str, location: Location | None) -> None:
 
 def reason(name: str, key: Any, earlier: Sequence[Any], paths: Sequence[str]) -> str:
     """One or a few lines: never seen, or the differences from the nearest earlier signature; of several that are
-    as near it is the first given."""
+    as near, the first."""
     if not earlier:
         return (
             f"{name} was never staged before. If it was, the function object is new on each call: "

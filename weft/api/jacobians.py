@@ -149,7 +149,7 @@ def split_columns(y: Any, arguments: Any) -> Any:
 def split_rows(x: Any, results: Any) -> Any:
     """The first axis of `x`, over the leaves of the results, as a tree of arrays of shape `leaf.shape +
     x.shape[1:]`."""
-    moved = split_columns(move_axis(x, 0, len(x.shape) - 1), results)
+    parts = split_columns(move_axis(x, 0, len(x.shape) - 1), results)
     rest = len(x.shape) - 1
 
     def result_first(part: Any) -> Any:
@@ -158,4 +158,4 @@ def split_rows(x: Any, results: Any) -> Any:
             part = move_axis(part, len(part.shape) - 1, 0)
         return part
 
-    return tree.map(result_first, moved)
+    return tree.map(result_first, parts)

@@ -1,4 +1,4 @@
-"""`jit`: stage a function once per signature and run the staged program; and the stages one can look at."""
+"""`jit`: stage a function once per signature and run the compiled jaxpr; and the stages one can look at."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class Lowered(Stage):
     """A staged function ready to compile."""
 
     def compiler_ir(self, dialect: str | None = None) -> Jaxpr:
-        """The program as the compiler takes it: a jaxpr, which is the one dialect that there is."""
+        """What the compiler takes: a jaxpr, which is the one dialect that there is."""
         if dialect not in (None, "jaxpr"):
             what = "There is no such dialect for what the compiler takes."
             fix = "compiler_ir(), which is a jaxpr; compile() holds every later form: stages, kernels, llvm, asm"
@@ -132,7 +132,7 @@ class Lowered(Stage):
         return self.jaxpr
 
     def as_text(self, dialect: str | None = None) -> str:
-        """The program as text."""
+        """The jaxpr as text."""
         return str(self.compiler_ir(dialect))
 
     def cost_analysis(self) -> dict[str, float]:

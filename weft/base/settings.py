@@ -499,9 +499,9 @@ no_tracing = flag("no_tracing", False, "Raise where a function would be traced."
 autotune_milliseconds = integer(
     "autotune_milliseconds",
     200,
-    "How long a program's first compilation may measure which schedules are quickest for its large products; what was "
-    "found is kept with the code on disk, and without such a place nothing is measured. 0: never. Results do not "
-    "depend on it, but for products that a library may compute: those stay as they were first compiled.",
+    "How long a program's first compilation may measure which schedules are quickest for its large contractions; what "
+    "was found is stored with the code on disk, and without a cache on disk nothing is measured. 0: never. Results do "
+    "not depend on it, but for contractions that a library may compute: those stay as they were first compiled.",
     least=0,
     in_key=False,
 )

@@ -182,7 +182,7 @@ def _restore(node_type: type | None, data: Any, children: tuple[PyTreeDef, ...])
 
 
 def _bottom_up(treedef: PyTreeDef, leaf: Callable[[], Any], combine: Callable[[PyTreeDef, list[Any]], Any]) -> Any:
-    """What `combine` makes of the root and what it made of its children; `leaf` is asked for each leaf, in order."""
+    """`combine` of the root and of the results for its children; `leaf` is called for each leaf, in order."""
     results: list[Any] = []
     around: list[tuple[PyTreeDef, Iterator[PyTreeDef], list[Any]]] = []
     node, parts = treedef, results
@@ -249,7 +249,7 @@ _LEAF_TOKEN = _LeafToken()
 # Tokens of these types are equal only when they are interchangeable (1 == True == 1.0 are not).
 _PLAIN = frozenset({str, int, type(None), NodeKind, FlatKind, _LeafToken, _Exact})
 _INTERNED: Memo[tuple[Any, ...], PyTreeDef] = Memo(4096, lasting=True)
-# Structures that hold objects of the user's are kept only as long as someone else keeps them.
+# Structures that hold objects of the user's are referred to weakly.
 _INTERNED_BY_IDENTITY: dict[tuple[Any, ...], ref[PyTreeDef]] = {}
 
 

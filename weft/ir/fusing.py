@@ -83,7 +83,7 @@ class Properties:
 
 
 class Machine(Protocol):
-    """What cards ask about the machine that code is made for; the compiler's `Target` is one."""
+    """What cards ask about the machine that is compiled for; the compiler's `Target` is one."""
 
     @property
     def fusion(self) -> Any:
@@ -166,7 +166,7 @@ def reduced_space(shape: Any, axes: Any) -> tuple[Space, tuple[int, ...]]:
 
 
 def reduction_kind(rank: int, reduced: tuple[int, ...]) -> str:
-    """How a reduction meets memory: it folds all, the trailing dimensions, or others."""
+    """How a reduction reads memory: it reduces all dimensions, the trailing ones, or others."""
     if len(reduced) == rank:
         return "all"
     return "row" if reduced == tuple(range(rank - len(reduced), rank)) else "column"

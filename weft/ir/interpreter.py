@@ -61,7 +61,7 @@ def literal(atom: Literal) -> Any:
 
 
 def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:
-    """The results of a jaxpr on the given arguments. Works under every transformation: `grad(lambda x: evaluate(p,
+    """The results of a jaxpr on arguments. Works under every transformation: `grad(lambda x: evaluate(p,
     x)[0])`."""
     check_operands("evaluate", [type_of(a) for a in args], jaxpr.in_avals)
     return replay(jaxpr, *args)

@@ -110,7 +110,7 @@ def stored_inside(
     """An equation whose results `hit` are needed again, as one that also returns what may be stored of what it computes
     inside, one that computes those results from that (None: they are all stored), and what is stored. None if nothing
     is."""
-    rule = equation.primitive.keep([v.aval for v in equation.invars], equation.params, saveable)
+    rule = equation.primitive.remat_split([v.aval for v in equation.invars], equation.params, saveable)
     if rule is None:
         return None
     card, params = rule.first
@@ -139,7 +139,7 @@ def stored_inside(
     return first, second, list(dict.fromkeys([*whole, *stored]))
 
 
-def keeping(jaxpr: Jaxpr, saveable: Callable[[Equation], bool]) -> tuple[Jaxpr, Jaxpr, list[Var]] | None:
+def remat_split_jaxpr(jaxpr: Jaxpr, saveable: Callable[[Equation], bool]) -> tuple[Jaxpr, Jaxpr, list[Var]] | None:
     """A jaxpr that is to be computed twice, as two: one that also returns what `saveable` allows to be stored, one that
     takes that as further arguments, and the variables that are stored. None if there are none."""
     first: list[Equation] = []

@@ -91,7 +91,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Kept:
+class RematSplit:
     """An equation that rematerialisation computes twice, without what is stored of the first time.
 
     `first` (primitive, params) takes the operands and returns the results and further ones, of which those at `stored`
@@ -230,7 +230,7 @@ class Primitive:
         """How to split when some operands are unknown; None keeps the whole equation on the unknown side."""
         return None
 
-    def keep(self, types: Sequence[Type], params: Params, saveable: Callable[[Any], bool]) -> Kept | None:
+    def remat_split(self, types: Sequence[Type], params: Params, saveable: Callable[[Any], bool]) -> RematSplit | None:
         """How to compute the operation twice, storing what `saveable` allows of what it computes inside; None where
         there is no such thing."""
         return None
@@ -252,7 +252,7 @@ class Primitive:
         return ()
 
     def bound_axes(self, params: Params) -> frozenset[Any]:
-        """Named axes that the operation brings into scope for the programs it carries."""
+        """Named axes that the operation brings into scope for its sub-jaxprs."""
         return NO_AXES
 
     # -- partition, compile ----------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class Primitive:
     def value_at(self, element: Element, **params: Any) -> Any:
         """One element of a result, for kernels that compute it wherever they need it. Only operations that may be part
         of such a kernel are asked."""
-        raise InternalError(f"`{self.name}` has no value at an index; the fusion pass must not place it here.")
+        raise InternalError(f"`{self.name}` has no value at an index; the fusion pass must not put it here.")
 
     # -- test ------------------------------------------------------------------------------------------------------
 

@@ -281,8 +281,8 @@ def literal_text(value: Any) -> str:
 
 
 def float_text(value: Any, trim: Any) -> str:
-    """A number with the fewest digits that give it back in its own type, the same in every version of NumPy; `trim`
-    says what is left of an integer's fraction, `.0` or nothing."""
+    """A number with the fewest digits that read back as the same value, equal in every version of NumPy; `trim` says
+    what is left of an integer's fraction, `.0` or nothing."""
     if not np.isfinite(value):
         return str(float(value))
     if value == 0 or 1e-4 <= abs(float(value)) < 1e7:

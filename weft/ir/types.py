@@ -1,6 +1,6 @@
 """Types of values in a jaxpr: an open union of array, tape and token types.
 
-Array types are interned: the same shape, dtype, weak type and placement give the same object, so signatures compare by
+Array types are interned: the same shape, dtype, weak type and placement are the same object, so signatures compare by
 identity first. A dimension is an int or a symbolic expression.
 """
 

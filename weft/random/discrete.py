@@ -112,9 +112,11 @@ def _randint(
 def _remainder(x: Any, divisor: Any) -> Any:
     """x modulo the divisor; x itself where the divisor is 0, which means the range of all integers."""
     shape = broadcast_shape("randint", shape_of(x), shape_of(divisor))
-    whole = wnp.broadcast_to(divisor, shape)
+    modulus = wnp.broadcast_to(divisor, shape)
     return wnp.where(
-        whole == 0, x, lax.rem(wnp.broadcast_to(x, shape), wnp.where(whole == 0, np.array(1, whole.dtype), whole))
+        modulus == 0,
+        x,
+        lax.rem(wnp.broadcast_to(x, shape), wnp.where(modulus == 0, np.array(1, modulus.dtype), modulus)),
     )
 
 

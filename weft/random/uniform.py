@@ -79,7 +79,7 @@ def draw_shape(name: str, shape: Any, *parameter_shapes: Sequence[Any]) -> tuple
 
 
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
-    """Numbers spread evenly over minval <= x < maxval."""
+    """Numbers uniformly distributed over minval <= x < maxval."""
     typed, _ = one_key("uniform", key)
     found = real_dtype("uniform", dtype)
     if type(minval) in (int, float) and type(maxval) in (int, float) and minval == 0 and maxval == 1:
@@ -106,11 +106,11 @@ def draw_uniform(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any], minv
     """
     limits = dtypes.finfo(dtype)
     width = 8 if limits.nmant <= 8 else dtype.itemsize * 8  # no more random bits than the mantissa can take
-    whole = np.dtype(f"uint{dtype.itemsize * 8}")
-    bits = lax.convert_element_type(draw_bits(keys, shape, np.dtype(f"uint{width}")), whole)
+    unsigned = np.dtype(f"uint{dtype.itemsize * 8}")
+    bits = lax.convert_element_type(draw_bits(keys, shape, np.dtype(f"uint{width}")), unsigned)
     one = np.array(1, dtype)
-    mantissas = lax.shift_right_logical(bits, np.array(width - limits.nmant, whole))
-    floats = lax.bitcast_convert_type(lax.bitwise_or(mantissas, one.view(whole)), dtype) - one
+    mantissas = lax.shift_right_logical(bits, np.array(width - limits.nmant, unsigned))
+    floats = lax.bitcast_convert_type(lax.bitwise_or(mantissas, one.view(unsigned)), dtype) - one
     if minval is None:
         return floats
     low = np.array(minval, dtype)
@@ -118,7 +118,7 @@ def draw_uniform(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any], minv
 
 
 def between(floats: Array, low: Any, high: Any) -> Array:
-    """Numbers of [0, 1) carried over to [low, high)."""
+    """Numbers of [0, 1) scaled to [low, high)."""
     span = wnp.subtract(high, low)
     if floats.dtype not in (dtypes.float32, dtypes.float64):
         return wnp.maximum(low, floats * span + low)

@@ -1,1 +1,1 @@
-"""What walks a program and asks its primitives: jvp, linearize, transpose, batch."""
+"""Transformations, by the rules of primitives: jvp, linearize, transpose, batch."""

@@ -103,7 +103,7 @@ def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequenc
         found = card.transpose(cotangents if card.multiple_results else cotangents[0], *operands, **equation.params)
     if len(found) != len(operands):
         raise InternalError(
-            f"The transpose rule of {card.name} gave {len(found)} cotangents for {len(operands)} operands."
+            f"The transpose rule of {card.name} returned {len(found)} cotangents for {len(operands)} operands."
         )
     return found
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Jaxpr, drop_dead
-from weft.ir.partial_eval import PartialJaxpr, keeping, partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, primitive
+from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
+from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, primitive
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.movement.shape import move_axis
@@ -59,14 +59,14 @@ class Call(HigherOrder):
             (self, {**rest, "jaxpr": known}), (self, {**rest, "jaxpr": parts.unknown}), parts, residuals, unknown
         )
 
-    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
-        found = keeping(params["jaxpr"], saveable)
+    def remat_split(self, types: Sequence[Type], params: Params, saveable: Any) -> RematSplit | None:
+        found = remat_split_jaxpr(params["jaxpr"], saveable)
         if found is None:
             return None
         first, second, stored = found
         rest = self.derived({k: v for k, v in params.items() if k != "jaxpr"})
         count, results = len(types), len(params["jaxpr"].outvars)
-        return Kept(
+        return RematSplit(
             first=(self, {**rest, "jaxpr": first}),
             first_types=tuple(first.out_avals),
             stored=tuple(range(results, results + len(stored))),

@@ -12,8 +12,8 @@ from weft.base.source import user_line
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead
 from weft.ir.keys import KeysThrough
-from weft.ir.partial_eval import PartialJaxpr, keeping, partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, primitive
+from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
+from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, primitive
 from weft.ir.types import TapeType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import batch_first
@@ -106,10 +106,10 @@ class cond(HigherOrder):
             residual_types=tuple(slots),
         )
 
-    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+    def remat_split(self, types: Sequence[Type], params: Params, saveable: Any) -> RematSplit | None:
         """Values that branches store share slots, since only one of them runs."""
         branches: tuple[Jaxpr, ...] = params["branches"]
-        found = [keeping(b, saveable) for b in branches]
+        found = [remat_split_jaxpr(b, saveable) for b in branches]
         if not any(found):
             return None
         splits = [f or (b, b, []) for f, b in zip(found, branches, strict=True)]
@@ -122,7 +122,7 @@ class cond(HigherOrder):
         second = tuple(
             reading_slots(again, slots, indices) for (_, again, _), indices in zip(splits, slot_indices, strict=True)
         )
-        return Kept(
+        return RematSplit(
             first=(cond, {"branches": first}),
             first_types=tuple(first[0].out_avals),
             stored=tuple(range(count, count + len(slots))),

@@ -19,8 +19,8 @@ from weft.base import dtypes
 from weft.ir.context import EVALUATION, context, named_axis
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead, named_axes
-from weft.ir.partial_eval import keeping, partial_eval
-from weft.ir.primitive import Axis, Kept, Params, Split, batched_jaxpr, primitive
+from weft.ir.partial_eval import partial_eval, remat_split_jaxpr
+from weft.ir.primitive import Axis, Params, RematSplit, Split, batched_jaxpr, primitive
 from weft.ir.types import ArrayType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import Call, batch_first, forward_residuals
@@ -149,10 +149,10 @@ class lanes(Call):
             residual_types=tuple(residuals),
         )
 
-    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+    def remat_split(self, types: Sequence[Type], params: Params, saveable: Any) -> RematSplit | None:
         lane: Lane = params["lane"]
         with lane.named():
-            found = keeping(lane.jaxpr, saveable)
+            found = remat_split_jaxpr(lane.jaxpr, saveable)
         if found is None:
             return None
         first, second, stored = found
@@ -160,7 +160,7 @@ class lanes(Call):
         stores = Lane(first, lane.axes, lane.batched, (*lane.forced, *[free] * len(stored)))
         first_params, results = self.params_of(stores, params["name"]), len(lane.forced)
         batched = (*lane.batched, *stores.over_all()[1][results:])
-        return Kept(
+        return RematSplit(
             first=(self, first_params),
             first_types=tuple(first_params["jaxpr"].out_avals),
             stored=tuple(range(results, results + len(stored))),

@@ -11,8 +11,18 @@ from weft.base import dtypes
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Equation, Jaxpr, drop_dead
 from weft.ir.keys import KeysThrough
-from weft.ir.partial_eval import keeping, partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, accumulate, check_operands, instantiate, primitive
+from weft.ir.partial_eval import partial_eval, remat_split_jaxpr
+from weft.ir.primitive import (
+    Axis,
+    HigherOrder,
+    Params,
+    RematSplit,
+    Split,
+    accumulate,
+    check_operands,
+    instantiate,
+    primitive,
+)
 from weft.ir.types import ArrayType, TapeType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.loop_bodies import fixpoint, merged, others, pick, rearranged
@@ -202,10 +212,10 @@ class scan(HigherOrder):
             residual_types=tuple(stacked(split.residual_types[k], params["length"]) for k in saved),
         )
 
-    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+    def remat_split(self, types: Sequence[Type], params: Params, saveable: Any) -> RematSplit | None:
         """What is stored of each iteration is stacked, and read again by the second loop like an x."""
         jaxpr, length, num_carry = params["jaxpr"], params["length"], params["num_carry"]
-        found = keeping(jaxpr, saveable)
+        found = remat_split_jaxpr(jaxpr, saveable)
         if found is None:
             return None
         first, second, stored = found
@@ -215,7 +225,7 @@ class scan(HigherOrder):
         positions = {**ys, **{v: count + k for k, v in enumerate(further)}}
         outs = [*first.outvars[:count], *further]
         out_types = [v.aval for v in outs]
-        return Kept(
+        return RematSplit(
             first=(scan, {**params, "jaxpr": first.replace(outvars=outs)}),
             first_types=(*out_types[:num_carry], *(stacked(t, length) for t in out_types[num_carry:])),
             stored=tuple(positions[v] for v in stored),

@@ -15,8 +15,8 @@ import numpy as np
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.keys import KeysThrough
-from weft.ir.partial_eval import keeping, partial_eval
-from weft.ir.primitive import Axis, HigherOrder, Kept, Params, Split, check_operands, instantiate, primitive
+from weft.ir.partial_eval import partial_eval, remat_split_jaxpr
+from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, instantiate, primitive
 from weft.ir.types import TapeType, Type
 from weft.ir.zeros import Zero
 from weft.primitives.control.call import jit as jit_primitive
@@ -207,11 +207,11 @@ class while_(HigherOrder):
             residual_types=(COUNT, *(TapeType(tape_types[k]) for k in taped)),
         )
 
-    def keep(self, types: Sequence[Type], params: Params, saveable: Any) -> Kept | None:
+    def remat_split(self, types: Sequence[Type], params: Params, saveable: Any) -> RematSplit | None:
         """What is stored of each iteration is written on tapes; the second loop counts again, to read them."""
         cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
         cond_nconsts, body_nconsts = params["cond_nconsts"], params["body_nconsts"]
-        found = keeping(body_jaxpr, saveable)
+        found = remat_split_jaxpr(body_jaxpr, saveable)
         if found is None:
             return None
         first, second, stored = found
@@ -250,7 +250,7 @@ class while_(HigherOrder):
         before = cond_nconsts + body_nconsts
         operands = [*types[:before], *tapes, *types[before:]]
         name = {"name": "while_stored"}
-        return Kept(
+        return RematSplit(
             first=(jit_primitive, {**name, "jaxpr": stage_closed(loop, types, name="while_stored")}),
             first_types=(*carry_types, *tapes, COUNT),
             stored=tuple(range(size, size + len(tapes))),
