@@ -120,7 +120,7 @@ class eigh(MatrixFunction):
         yield Sample(positive_definite(3), **params)
         yield Sample(positive_definite(2, 2), **{**params, "lower": False})
         yield Sample(np.array([[2.0]], np.float32), **params)
-        # The phases that LAPACK chooses are not a smooth function, so differences of complex vectors say nothing.
+        # The phases that LAPACK chooses are not a smooth function, so finite differences of complex vectors do not apply.
         yield Sample(positive_definite(3, dtype=np.complex64), differentiable=False, **params)
         yield Sample(positive_definite(3), **{**params, "subset_by_index": (0, 2)})
 
@@ -188,26 +188,26 @@ class eig(MatrixFunction):
             _, right = eig(x, compute_left_eigenvectors=False, compute_right_eigenvectors=True, **params)
         change = as_dtype(tangents[0], w.dtype)
         inner = solve(right, matmul(change, right))
-        made = [diagonal(inner)]
+        results = [diagonal(inner)]
         weight = inverse_gaps(w, inner.shape)
         if compute_left_eigenvectors:  # the right eigenvectors of xᴴ, whose eigenvalues are the conjugates
             left = vectors[0]
-            turned = solve(left, matmul(adjoint(change), left))
-            made.append(_normalised(left, matmul(left, mul(conjugate(weight), turned))))
+            left_inner = solve(left, matmul(adjoint(change), left))
+            results.append(_normalised(left, matmul(left, mul(conjugate(weight), left_inner))))
         if compute_right_eigenvectors:
-            made.append(_normalised(right, matmul(right, mul(weight, inner))))
-        return made
+            results.append(_normalised(right, matmul(right, mul(weight, inner))))
+        return results
 
     def samples(self) -> Any:
         values = {"compute_left_eigenvectors": False, "compute_right_eigenvectors": False}
         right = {**values, "compute_right_eigenvectors": True}
         both = {**right, "compute_left_eigenvectors": True}
         distinct = general(3, 3) / 2 + np.diag([1, 2, 4]).astype(np.float32)
-        turning = np.array([[1, -2, 0.5], [1.5, 0.5, 0.25], [0.5, 0.25, 3]], np.float32)
+        rotated = np.array([[1, -2, 0.5], [1.5, 0.5, 0.25], [0.5, 0.25, 3]], np.float32)
         for params in (values, right, both):
             yield Sample(distinct, **params)
-            yield Sample(turning, **params)
-        yield Sample(np.stack([distinct, turning]), **both)
+            yield Sample(rotated, **params)
+        yield Sample(np.stack([distinct, rotated]), **both)
         tilted = (general(2, 2, dtype=np.complex64) + np.diag([1, 3j])).astype(np.complex64)
         yield Sample(tilted, **both)
         yield Sample(np.full((2, 2), np.nan, np.float32), differentiable=False, **both)
@@ -224,9 +224,9 @@ def _normalised(vectors: Any, change: Any) -> Any:
     size = real_part(mul(conjugate(vectors), vectors))
     largest = _largest(size, rows)
     pivot = reduce_sum(select_n(largest, zeros_like(vectors), vectors), axes=(rows,))
-    moved = reduce_sum(select_n(largest, zeros_like(change), change), axes=(rows,))
-    turning = imag(mul(moved, safe_reciprocal(pivot)))
-    return sub(change, mul(vectors, as_rows(complex_(real_part(along), turning), shape)))
+    pivot_change = reduce_sum(select_n(largest, zeros_like(change), change), axes=(rows,))
+    phase = imag(mul(pivot_change, safe_reciprocal(pivot)))
+    return sub(change, mul(vectors, as_rows(complex_(real_part(along), phase), shape)))
 
 
 def _largest(size: Any, axis: int) -> Any:

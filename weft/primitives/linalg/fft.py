@@ -64,9 +64,9 @@ class fft(MatrixFunction):
         return x.strong()
 
     def eval(self, x: Any, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> Any:
-        made = self.type(array_type(x.shape, x.dtype), fft_type=fft_type, fft_lengths=fft_lengths)
+        out_type = self.type(array_type(x.shape, x.dtype), fft_type=fft_type, fft_lengths=fft_lengths)
         if not x.size or 0 in fft_lengths:
-            return np.zeros(made.shape, made.dtype)
+            return np.zeros(out_type.shape, out_type.dtype)
         axes = tuple(range(-len(fft_lengths), 0))
         if fft_type is FftType.FFT:
             return np.fft.fftn(x, axes=axes)
@@ -81,15 +81,15 @@ class fft(MatrixFunction):
             return [fft(cotangent, fft_type=fft_type, fft_lengths=fft_lengths)]
         last, rank = fft_lengths[-1], len(cotangent.shape)
         if fft_type is FftType.RFFT:
-            # The half that is not computed has no cotangent: zeros there, the whole transform, of that the real part.
+            # The half that is not computed has no cotangent: the real part of the full transform with zeros there.
             missing = last - (last // 2 + 1)
             config = ((0, 0, 0),) * (rank - 1) + ((0, missing, 0),)
             whole = pad(cotangent, np.zeros((), cotangent.dtype), padding_config=config)
             return [real(fft(whole, fft_type=FftType.FFT, fft_lengths=fft_lengths))]
-        # Each element of the half spectrum stands for itself and its mirror image, except the ones that are their own.
+        # Each element of the half spectrum counts for itself and its mirror image, except those that are their own.
         spectrum = fft(cotangent, fft_type=FftType.RFFT, fft_lengths=fft_lengths)
-        number = np.arange(last // 2 + 1)
-        share = np.where((number == 0) | (2 * number == last), 1, 2) / math.prod(fft_lengths)
+        frequency = np.arange(last // 2 + 1)
+        share = np.where((frequency == 0) | (2 * frequency == last), 1, 2) / math.prod(fft_lengths)
         weight = broadcast_in_dim(share.astype(spectrum.dtype), shape=spectrum.shape, broadcast_dimensions=(rank - 1,))
         return [mul(conj(spectrum, input_dtype=spectrum.dtype), weight)]
 

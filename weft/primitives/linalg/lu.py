@@ -72,7 +72,7 @@ class lu(MatrixFunction):
     def jvp(self, tangents: Any, out: Any, x: Any) -> Any:
         factors, _, permutation = out
         *_, rows, columns = x.shape
-        # Both factors are made square by an identity, which does not change the product: L⁻¹ dx U⁻¹ then falls into a
+        # Both factors are extended to squares by an identity, which does not change the product: L⁻¹ dx U⁻¹ then falls into a
         # strictly lower part, L⁻¹ dL, and an upper one, dU U⁻¹.
         lower = triangle(resized(factors, rows, rows), lower=True, offset=-1)
         lower = add(lower, identity_like(lower))
@@ -157,7 +157,7 @@ class lu_pivots_to_permutation(MatrixFunction):
 
 @primitive
 class linear_solve(MatrixFunction):
-    """The x with a x = b (or aᵀ x = b if `transposed`), from a and its factors as `lu` gives them.
+    """The x with a x = b (or aᵀ x = b if `transposed`), from a and its factors as `lu` returns them.
 
     The derivative is that of the solution itself and reuses the factors: dx = a⁻¹ (db − da x). So the factors are to be
     computed from a value that carries no derivative, and only they are read to compute x.

@@ -29,7 +29,7 @@ from weft.primitives.movement.slicing import slice as slice_
 from weft.sharding.factors import AxisFactors
 
 EXACT = (Precision.HIGHEST, Precision.HIGHEST)
-# So many matrices in a batch are worked on side by side.
+# From so many matrices in a batch on, they are computed side by side.
 MANY = 8
 _IN_LANES = hero("matrices", materialized=None)
 MATRIX_DTYPES = frozenset(np.dtype(d) for d in (np.float32, np.float64, np.complex64, np.complex128))
@@ -62,8 +62,8 @@ class MatrixFunction(Primitive):
         return _IN_LANES if small and size_of(lead) >= MANY else UNFUSED
 
     def factors(self, *types: ArrayType, **params: Any) -> AxisFactors:
-        made = self.type(*types, **params)
-        results = made if self.multiple_results else [made]
+        out_types = self.type(*types, **params)
+        results = out_types if self.multiple_results else [out_types]
         batch = tuple(f"b{i}" for i in range(types[0].ndim - self.core[0]))
 
         def names(t: ArrayType) -> tuple[str | None, ...]:
@@ -76,7 +76,7 @@ class MatrixFunction(Primitive):
 
 
 def check_matrix(name: str, x: ArrayType, square: bool = False) -> None:
-    """The operand must be a (batch of) matrix in a dtype that LAPACK knows."""
+    """The operand must be a matrix or a batch of matrices in a dtype that LAPACK has."""
     if x.dtype not in MATRIX_DTYPES:
         raise ArgumentTypeError(
             f"{name} does not accept dtype {dtypes.name(x.dtype)}; it takes float32, float64, "
@@ -155,7 +155,7 @@ def zeros_like(x: Any) -> Any:
 
 
 def rows_and_columns(shape: Sequence[Any]) -> tuple[Any, Any]:
-    """The row and the column number of every element of matrices of this shape."""
+    """The row and the column index of every element of matrices of this shape."""
     rank, int32 = len(shape), np.dtype(np.int32)
     shape = tuple(shape)
     return iota(dtype=int32, shape=shape, dimension=rank - 2), iota(dtype=int32, shape=shape, dimension=rank - 1)
@@ -167,7 +167,7 @@ def on_diagonal(shape: Sequence[Any]) -> Any:
 
 
 def triangle(x: Any, lower: bool, offset: int = 0) -> Any:
-    """The elements on and below (above) the diagonal number `offset`; zeros elsewhere."""
+    """The elements on and below (above) the diagonal at `offset`; zeros elsewhere."""
     rows, columns = rows_and_columns(x.shape)
     if offset:
         rows = add(rows, np.asarray(offset, np.int32))
@@ -185,7 +185,7 @@ def resized(x: Any, rows: Any, columns: Any) -> Any:
 
 
 def part(x: Any, bounds: tuple[int, int], axis: int) -> Any:
-    """The elements numbered from bounds[0] up to bounds[1] of an axis, counted from the last as -1."""
+    """The elements from bounds[0] up to bounds[1] along an axis, which is negative."""
     axis += len(x.shape)
     if bounds == (0, x.shape[axis]):
         return x
@@ -195,12 +195,12 @@ def part(x: Any, bounds: tuple[int, int], axis: int) -> Any:
 
 
 def take_rows(x: Any, order: Any) -> Any:
-    """The rows of each matrix in the order that the vector belonging to it gives."""
+    """The rows of each matrix in the order of the vector that belongs to it."""
     if 0 in x.shape:
         return x
     lead = len(x.shape) - 2
     batch = tuple(range(lead))
-    numbers = GatherDimensionNumbers(
+    dnums = GatherDimensionNumbers(
         offset_dims=(lead + 1,),
         collapsed_slice_dims=(lead,),
         start_index_map=(lead,),
@@ -210,7 +210,7 @@ def take_rows(x: Any, order: Any) -> Any:
     return gather(
         x,
         reshape(order, new_sizes=(*order.shape, 1), dimensions=None),
-        dimension_numbers=numbers,
+        dimension_numbers=dnums,
         slice_sizes=(1,) * (lead + 1) + (x.shape[-1],),
         indices_are_sorted=False,
         unique_indices=True,
@@ -225,7 +225,7 @@ def identity_like(x: Any) -> Any:
 
 
 def diagonal(x: Any, offset: int = 0) -> Any:
-    """The diagonals number `offset` of matrices, as vectors."""
+    """The diagonals at `offset` of matrices, as vectors."""
     *lead, rows, columns = x.shape
     start = offset if offset >= 0 else -offset * columns
     count = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
@@ -298,7 +298,7 @@ def scaled(x: Any, factor: float) -> Any:
 def each(
     function: Callable[..., Any], arrays: Sequence[np.ndarray], core: Sequence[int], outs: Sequence[np.ndarray]
 ) -> None:
-    """Apply a function to each matrix of a batch and store what it gives in `outs`; a failure of LAPACK gives NaN."""
+    """Apply a function to each matrix of a batch and store its results in `outs`; NaN where LAPACK fails."""
     lead = arrays[0].shape[: arrays[0].ndim - core[0]]
     count = math.prod(lead)
     flat = [a.reshape(count, *a.shape[len(lead) :]) for a in arrays]

@@ -44,18 +44,18 @@ class qr(MatrixFunction):
         check_matrix("qr", x)
         *lead, rows, columns = x.shape
         inner = rows if full_matrices else minimum(rows, columns)
-        made = [array_type((*lead, rows, inner), x.dtype), array_type((*lead, inner, columns), x.dtype)]
-        return [*made, array_type((*lead, columns), INT32)] if pivoting else made
+        types = [array_type((*lead, rows, inner), x.dtype), array_type((*lead, inner, columns), x.dtype)]
+        return [*types, array_type((*lead, columns), INT32)] if pivoting else types
 
     def eval(self, x: Any, *, pivoting: bool, full_matrices: bool) -> Any:
         types: Any = self.type(array_type(x.shape, x.dtype), pivoting=pivoting, full_matrices=full_matrices)
         if not x.size:
             inner = types[0].shape[-1]
             eye = np.broadcast_to(np.eye(x.shape[-2], inner), (*x.shape[:-1], inner))
-            made = [eye, np.zeros((*x.shape[:-2], inner, x.shape[-1]))]
+            results = [eye, np.zeros((*x.shape[:-2], inner, x.shape[-1]))]
             if pivoting:
-                made.append(np.broadcast_to(np.arange(x.shape[-1]), (*x.shape[:-2], x.shape[-1])))
-            return [v.astype(t.dtype) for v, t in zip(made, types, strict=True)]
+                results.append(np.broadcast_to(np.arange(x.shape[-1]), (*x.shape[:-2], x.shape[-1])))
+            return [v.astype(t.dtype) for v, t in zip(results, types, strict=True)]
         if not pivoting:
             return with_failures(lambda a: np.linalg.qr(a, mode="complete" if full_matrices else "reduced"), x, types)
         from scipy import linalg
@@ -89,12 +89,12 @@ class qr(MatrixFunction):
         )
         inner = matmul(adjoint(q), first)
         below = triangle(inner, lower=True, offset=-1)
-        turn = sub(below, adjoint(below))
-        if is_complex(turn):  # R keeps a real diagonal, so Q takes the phase
+        rotation = sub(below, adjoint(below))
+        if is_complex(rotation):  # R keeps a real diagonal, so Q takes the phase
             middle = only_diagonal(inner)
-            turn = add(turn, sub(middle, as_dtype(real_part(middle), middle.dtype)))
-        dq = add(matmul(q, sub(turn, inner)), first)
-        dr = triangle(sub(matmul(adjoint(q), change), matmul(turn, r)), lower=False)
+            rotation = add(rotation, sub(middle, as_dtype(real_part(middle), middle.dtype)))
+        dq = add(matmul(q, sub(rotation, inner)), first)
+        dr = triangle(sub(matmul(adjoint(q), change), matmul(rotation, r)), lower=False)
         return [dq, dr, Zero.of(out[2].aval)] if pivoting else [dq, dr]
 
     def samples(self) -> Any:
@@ -126,12 +126,12 @@ class geqrf(MatrixFunction):
         types = self.type(array_type(x.shape, x.dtype))
         if not x.size:
             return empty_results(types)
-        return with_failures(lambda a: _turned(*np.linalg.qr(a, mode="raw")), x, types)
+        return with_failures(lambda a: _row_major(*np.linalg.qr(a, mode="raw")), x, types)
 
     def samples(self) -> Any:
         yield Sample(general(3, 2), differentiable=False)
         yield Sample(general(2, 2, 3, dtype=np.complex64), differentiable=False)
 
 
-def _turned(reflectors: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.swapaxes(reflectors, -1, -2), factors  # NumPy gives them in the order of Fortran
+def _row_major(reflectors: np.ndarray, factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.swapaxes(reflectors, -1, -2), factors  # NumPy returns them in Fortran order

@@ -84,7 +84,7 @@ class svd(MatrixFunction):
         whole = (start, end) == (0, min(x.shape[-2:]))
 
         def decompose(a: Any) -> Any:
-            if not np.isfinite(a).all():  # LAPACK may never come back from a matrix with an infinity
+            if not np.isfinite(a).all():  # LAPACK may not return for a matrix with an infinity
                 raise np.linalg.LinAlgError
             if not compute_uv:
                 return (np.linalg.svd(a, compute_uv=False)[..., start:end],)
@@ -125,20 +125,20 @@ class svd(MatrixFunction):
         sums = safe_reciprocal(add(as_rows(s, square), as_columns(s, square)))
         weight = as_dtype(mul(inverse_gaps(s, square), sums), x.dtype)
         by_column, by_row = mul(inner, as_rows(values, square)), mul(inner, as_columns(values, square))
-        turn_u = mul(weight, add(by_column, adjoint(by_column)))
-        turn_v = mul(weight, add(by_row, adjoint(by_row)))
+        rotation_u = mul(weight, add(by_column, adjoint(by_column)))
+        rotation_v = mul(weight, add(by_row, adjoint(by_row)))
         inverse = as_dtype(safe_reciprocal(s), x.dtype)
         if is_complex(x):  # the phase of each pair of vectors is free; U takes it
             phase = only_diagonal(scaled(sub(inner, adjoint(inner)), 0.5))
-            turn_u = add(turn_u, mul(phase, as_rows(inverse, square)))
-        du, dv = matmul(u, turn_u), matmul(v, turn_v)
+            rotation_u = add(rotation_u, mul(phase, as_rows(inverse, square)))
+        du, dv = matmul(u, rotation_u), matmul(v, rotation_v)
         if rows > small:
-            moved = matmul(change, v)
-            outside = sub(moved, matmul(u, matmul(adjoint(u), moved)))
+            image = matmul(change, v)
+            outside = sub(image, matmul(u, matmul(adjoint(u), image)))
             du = add(du, mul(outside, as_rows(inverse, outside.shape)))
         if columns > small:
-            moved = matmul(adjoint(change), u)
-            outside = sub(moved, matmul(v, matmul(adjoint(v), moved)))
+            image = matmul(adjoint(change), u)
+            outside = sub(image, matmul(v, matmul(adjoint(v), image)))
             dv = add(dv, mul(outside, as_rows(inverse, outside.shape)))
         return [part(ds, bounds, -1), part(du, bounds, -1), part(adjoint(dv), bounds, -2)]
 
@@ -159,6 +159,6 @@ class svd(MatrixFunction):
         yield Sample(general(2, 3, dtype=np.complex64), **values)
         yield Sample(general(3, 3), **{**values, "subset_by_index": (0, 2)})
         yield Sample(general(3, 3), **{**vectors, "subset_by_index": (1, 3)})
-        # The phases that LAPACK chooses are not a smooth function, so differences of complex vectors say nothing.
+        # The phases that LAPACK chooses are not a smooth function, so finite differences of complex vectors do not apply.
         yield Sample(general(3, 2, dtype=np.complex64), differentiable=False, **vectors)
         yield Sample(np.zeros((0, 2), np.float32), differentiable=False, **vectors)

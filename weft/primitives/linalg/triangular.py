@@ -40,7 +40,7 @@ def check_same_dtype(name: str, *types: ArrayType) -> None:
 
 
 def solve_triangles(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bool) -> np.ndarray:
-    """Solutions of a x = b for batches of triangular matrices; a zero on the diagonal gives infinity or NaN."""
+    """Solutions of a x = b for batches of triangular matrices; infinity or NaN where the diagonal has a zero."""
     size, lead = a.shape[-1], a.shape[:-2]
     count = math.prod(lead)
     if not b.size:
@@ -204,14 +204,14 @@ class tridiagonal_solve(MatrixFunction):
     def partial(self, i: int, tangent: Any, out: Any, dl: Any, d: Any, du: Any, b: Any) -> Any:
         if i == 3:
             return tridiagonal_solve(dl, d, du, tangent)
-        moved = mul(as_columns(tangent, out.shape), _moved(out, 1 - i, len(out.shape) - 2))
+        moved = mul(as_columns(tangent, out.shape), _shifted(out, 1 - i, len(out.shape) - 2))
         return neg(tridiagonal_solve(dl, d, du, moved))
 
     def transpose(self, cotangent: Any, dl: Any, d: Any, du: Any, b: Any) -> Sequence[Any]:
         assert is_linear(b)
         axis = len(d.shape) - 1
-        # The element above the diagonal in row i stands below it in column i + 1, and the other way round.
-        return [None, None, None, tridiagonal_solve(_moved(du, 1, axis), d, _moved(dl, -1, axis), cotangent)]
+        # The element above the diagonal in row i is below it in column i + 1 of the transpose, and vice versa.
+        return [None, None, None, tridiagonal_solve(_shifted(du, 1, axis), d, _shifted(dl, -1, axis), cotangent)]
 
     def samples(self) -> Any:
         dl, d, du = ramp(3) / 4, ramp(3) / 8 + np.float32(2), -ramp(3) / 3
@@ -223,8 +223,8 @@ class tridiagonal_solve(MatrixFunction):
         yield Sample(*turned, (ramp(3, 1) * 1j).astype(np.complex64))
 
 
-def _moved(x: Any, by: int, axis: int) -> Any:
-    """Elements moved by one place up or down an axis; what comes in is zero, since it meets an unused element."""
+def _shifted(x: Any, by: int, axis: int) -> Any:
+    """Elements shifted by one index up or down an axis; zero is shifted in, since that element is not used."""
     if not by:
         return x
     low = [(0, 0, 0)] * len(x.shape)
