@@ -70,7 +70,7 @@ FOLDERS = {
 }
 # Names in which the word means what everybody means by it.
 ALLOWED = re.compile(
-    r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|_?number_of_\w+|axis_factors?|in_place|_not_in_place"
+    r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|_?number_of_\w+|axis_factors?|\w*in_place"
     r"|\w*dimension_numbers|negative_slope\w*|slope_rtol"
 )
 IDENTIFIER = re.compile(

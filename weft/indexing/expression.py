@@ -30,7 +30,7 @@ Integer: TypeAlias = "int | Expression"
 Substitution: TypeAlias = Mapping[Any, Any]
 
 
-# Expressions live as long as somebody holds them; the lock makes look-up-or-insert one step for all threads.
+# Expressions live as long as they are referenced; the lock makes look-up-or-insert one step for all threads.
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Expression] = weakref.WeakValueDictionary()
 _interning = held(threading.Lock())
 

@@ -1,4 +1,4 @@
-"""Contraction: products summed over shared dimensions. One primitive stands behind every matrix product and einsum."""
+"""Contraction: products summed over shared dimensions. Every matrix product and einsum is this one primitive."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Call(HigherOrder):
         return used, self.derived({**params, "jaxpr": smaller}), list(live_results)
 
     def derived(self, params: Params) -> Params:
-        """Parameters of a call made from this one: nothing is donated there."""
+        """Parameters of a call derived from this one: nothing is donated there."""
         return params
 
     def samples(self) -> Any:

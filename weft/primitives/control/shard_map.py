@@ -1,4 +1,4 @@
-"""`shard_map`: a program that runs on every device of a mesh, on its part of the operands.
+"""`shard_map`: a function that runs on every device of a mesh, on its part of the operands.
 
 The body has local types. Along the manual axes a value of the body is the same on all devices (invariant) or varies;
 with `check_vma` the types say which. What it means is `vmap` over the manual axes of parts that are stacked along them.
@@ -80,17 +80,17 @@ class shard_map(HigherOrder):
         """`vmap` of the body over the manual axes, the first one outermost."""
         axes = [a for a in mesh.axis_names if a in manual_axes]
         sizes = mesh.shape
-        program = unplaced(jaxpr)
+        body = unplaced(jaxpr)
         wanted = [set(split_axes(s.partitions)) for s in out_specs]
         found: list[set[Any]] = [set() for _ in out_specs]
         for axis in reversed(axes):
             batched = [axis in split_axes(s.partitions) for s in in_specs]
             forced = [axis in w for w in wanted]
-            program, batched_out = batched_jaxpr(program, Axis(sizes[axis], axis), batched, forced)
+            body, batched_out = batched_jaxpr(body, Axis(sizes[axis], axis), batched, forced)
             for own, b in zip(found, batched_out, strict=True):
                 own |= {axis} if b else set()
         stacked = [stack_parts(a, s, sizes, axes) for a, s in zip(args, in_specs, strict=True)]
-        results = replay(program, *stacked)
+        results = replay(body, *stacked)
         return [
             join_parts(first_along(r, [a for a in axes if a in own], w), s, sizes, axes)
             for r, s, own, w in zip(results, out_specs, found, wanted, strict=True)
@@ -102,12 +102,12 @@ class shard_map(HigherOrder):
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
     ) -> Any:
         nonzero = [type(t) is not Zero for t in tangents]
-        program, nonzero_out = through(jaxpr, nonzero)
+        pushed, nonzero_out = through(jaxpr, nonzero)
         specs = {
             "in_specs": (*params["in_specs"], *chosen(params["in_specs"], nonzero)),
             "out_specs": (*params["out_specs"], *chosen(params["out_specs"], nonzero_out)),
         }
-        results = self(*primals, *chosen(tangents, nonzero), jaxpr=program, **{**params, **specs})
+        results = self(*primals, *chosen(tangents, nonzero), jaxpr=pushed, **{**params, **specs})
         outs, rest = results[: len(jaxpr.outvars)], iter(results[len(jaxpr.outvars) :])
         types = [o.aval for o in outs]
         return outs, [next(rest) if n else Zero.of(t) for t, n in zip(types, nonzero_out, strict=True)]
@@ -168,21 +168,21 @@ class shard_map(HigherOrder):
         in_specs, out_specs, mesh = params["in_specs"], params["out_specs"], params["mesh"]
         linear = [type(a) is Linear for a in args]
         nonzero = [type(c) is not Zero for c in cotangents]
-        program, nonzero_out = through(jaxpr, linear, nonzero)
+        pulled, nonzero_out = through(jaxpr, linear, nonzero)
         held_specs = chosen(in_specs, [not n for n in linear])
         out_ct_specs = chosen(out_specs, nonzero)
         wanted = chosen(chosen(in_specs, linear), nonzero_out)
         if not params["check_vma"]:
-            program = jaxpr.cached(
+            pulled = jaxpr.cached(
                 ("shard_map unchecked", tuple(linear), tuple(nonzero), in_specs, out_specs, mesh),
-                lambda: summed_unchecked(program, len(held_specs), out_ct_specs, wanted, mesh, params["manual_axes"]),
+                lambda: summed_unchecked(pulled, len(held_specs), out_ct_specs, wanted, mesh, params["manual_axes"]),
             )
         specs = {
             "in_specs": (*held_specs, *(s.to_ct_spec() for s in out_ct_specs)),
             "out_specs": tuple(s.to_ct_spec() for s in wanted),
         }
         held = chosen(args, [not n for n in linear])
-        results = iter(self(*held, *chosen(cotangents, nonzero), jaxpr=program, **{**params, **specs}))
+        results = iter(self(*held, *chosen(cotangents, nonzero), jaxpr=pulled, **{**params, **specs}))
         flags = iter(nonzero_out)
         return [
             (next(results) if next(flags) else Zero(a.aval.cotangent())) if n else None
@@ -195,13 +195,13 @@ class shard_map(HigherOrder):
         self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, **params: Any
     ) -> Any:
         batched = [d is not None for d in dims]
-        program, batched_out = through(jaxpr, axis, batched)
+        batched_body, batched_out = through(jaxpr, axis, batched)
         entry = axis.name if axis.name in params["mesh"].axis_names else None
         specs = {
             "in_specs": with_front(params["in_specs"], batched, entry),
             "out_specs": with_front(params["out_specs"], batched_out, entry),
         }
-        results = self(*batch_first(args, dims), jaxpr=program, **{**params, **specs})
+        results = self(*batch_first(args, dims), jaxpr=batched_body, **{**params, **specs})
         return results, [0 if b else None for b in batched_out]
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
@@ -215,7 +215,7 @@ class shard_map(HigherOrder):
         return used, {**params, **changed}, list(live_results)
 
     def samples(self) -> Any:
-        return iter(())  # carries programs; tests/laws/test_shard_map.py covers it
+        return iter(())  # has a sub-jaxpr; tests/laws/test_shard_map.py covers it
 
 
 def chosen(items: Sequence[Any], flags: Sequence[bool]) -> tuple[Any, ...]:
@@ -224,7 +224,7 @@ def chosen(items: Sequence[Any], flags: Sequence[bool]) -> tuple[Any, ...]:
 
 
 def split_at(items: Sequence[Any], count: int, function: Any) -> list[Any]:
-    """The first `count` items as they are, and what a function makes of the others."""
+    """The first `count` items, and what `function` returns for the others."""
     return [*items[:count], *function(items[count:])]
 
 
@@ -297,7 +297,7 @@ def residual_spec(aval: ArrayType, mesh: Any, manual_axes: Any, check_vma: bool)
 
 
 def with_ranked_residuals(unknown: Jaxpr, positions: Sequence[int]) -> Jaxpr:
-    """The unknown program with stored scalars coming as arrays of one element."""
+    """The unknown jaxpr with stored scalars as arrays of one element."""
     types: list[Any] = [
         v.aval.with_dimension(0, 1) if i < len(positions) and positions[i] < 0 and not v.aval.shape else v.aval  # type: ignore[attr-defined]
         for i, v in enumerate(unknown.invars)
@@ -313,7 +313,7 @@ def with_ranked_residuals(unknown: Jaxpr, positions: Sequence[int]) -> Jaxpr:
     return stage_closed(function, types, name=unknown.name)
 
 
-def summed_unchecked(program: Jaxpr, held: int, ct_specs: Specs, wanted: Specs, mesh: Any, manual_axes: Any) -> Jaxpr:
+def summed_unchecked(body: Jaxpr, held: int, ct_specs: Specs, wanted: Specs, mesh: Any, manual_axes: Any) -> Jaxpr:
     """A transposed body where nobody checks what varies. A result that all devices share has its cotangent shared out
     among them, and the cotangents of an operand that all share are summed."""
 
@@ -327,10 +327,10 @@ def summed_unchecked(program: Jaxpr, held: int, ct_specs: Specs, wanted: Specs, 
             count = math.prod(mesh.shape[a] for a in left_out(spec))
             divisor = convert_element_type(count, new_dtype=cotangent.dtype, weak_type=False)
             parts.append(cotangent if count == 1 else div(cotangent, divisor))
-        results = replay(program, *parts)
+        results = replay(body, *parts)
         return [psum(r, axes=left_out(s)) if left_out(s) else r for r, s in zip(results, wanted, strict=True)]
 
-    return stage_closed(function, program.in_avals, name=program.name)
+    return stage_closed(function, body.in_avals, name=body.name)
 
 
 # -- meaning: parts stacked along axes -------------------------------------------------------------------------------

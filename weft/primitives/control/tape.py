@@ -135,7 +135,7 @@ class tape_read(TapePrimitive):
 
 @primitive
 class tape_length(TapePrimitive):
-    """How many entries a tape has, as an int32. Only compiled programs measure tapes, after differentiation."""
+    """How many entries a tape has, as an int32. Only compiled code measures tapes, after differentiation."""
 
     zero_derivative = True
 
@@ -293,7 +293,7 @@ class tape_sum(TapePrimitive):
 def entrywise(result: TapeType, tapes: Sequence[Any], others: Sequence[Any], function: Callable[..., Any]) -> Any:
     """A tape with `function(entries of the tapes, others)` at each position that one of them has: a loop, since
     compiled code can only create, measure, read and write one. If entries are tapes themselves, the loop has the
-    same operation in its body, which is defined in turn."""
+    same operation in its body, which is decomposed in the same way."""
     count = tape_length(tapes[0])
     for tape in tapes[1:]:
         count = lookup("max")(count, tape_length(tape))

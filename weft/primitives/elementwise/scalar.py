@@ -97,12 +97,12 @@ def complex_ramp(*shape: int) -> np.ndarray:
     return (unit_ramp(*shape) * 1.5 + 1j * (positive_ramp(*shape) * 0.3 + 0.2)).astype(np.complex64)
 
 
-def float_samples(make: Callable[..., np.ndarray], complex_numbers: bool = False) -> Any:
+def float_samples(make: Callable[..., np.ndarray], with_complex: bool = False) -> Any:
     """Samples of a function of one operand: whole, scalar and empty arrays, short floats, complex where it has them."""
     yield Sample(make(3, 2))
     yield Sample(make(1)[0:1].reshape(()))
     yield Sample(make(0, 2))
     yield Sample(make(4, dtype=bfloat16), differentiable=False)
     yield Sample(make(4, dtype=np.float16), differentiable=False)
-    if complex_numbers:
+    if with_complex:
         yield Sample(complex_ramp(3))

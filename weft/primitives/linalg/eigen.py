@@ -120,7 +120,7 @@ class eigh(MatrixFunction):
         yield Sample(positive_definite(3), **params)
         yield Sample(positive_definite(2, 2), **{**params, "lower": False})
         yield Sample(np.array([[2.0]], np.float32), **params)
-        # The phases that LAPACK chooses are not a smooth function, so finite differences of complex vectors do not apply.
+        # LAPACK's choice of phases is not smooth, so finite differences of complex vectors do not apply.
         yield Sample(positive_definite(3, dtype=np.complex64), differentiable=False, **params)
         yield Sample(positive_definite(3), **{**params, "subset_by_index": (0, 2)})
 

@@ -72,8 +72,8 @@ class lu(MatrixFunction):
     def jvp(self, tangents: Any, out: Any, x: Any) -> Any:
         factors, _, permutation = out
         *_, rows, columns = x.shape
-        # Both factors are extended to squares by an identity, which does not change the product: L⁻¹ dx U⁻¹ then falls into a
-        # strictly lower part, L⁻¹ dL, and an upper one, dU U⁻¹.
+        # Both factors are extended to squares by an identity, which does not change the product: L⁻¹ dx U⁻¹ is then the
+        # sum of a strictly lower part, L⁻¹ dL, and an upper one, dU U⁻¹.
         lower = triangle(resized(factors, rows, rows), lower=True, offset=-1)
         lower = add(lower, identity_like(lower))
         upper = triangle(resized(factors, columns, columns), lower=False)

@@ -265,7 +265,7 @@ def safe_reciprocal(x: Any) -> Any:
 def inverse_gaps(values: Any, shape: Sequence[Any]) -> Any:
     """The matrix 1/(values[j] - values[i]), with zeros on the diagonal.
 
-    Equal values give infinity, which becomes NaN in the derivative of vectors: there is none, and a finite number would
+    Equal values yield infinity, which is NaN in the derivative of vectors: there is none, and a finite number would
     be wrong for functions of the matrix that do have a derivative.
     """
     gaps = sub(as_rows(values, shape), as_columns(values, shape))

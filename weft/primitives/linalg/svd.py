@@ -159,6 +159,6 @@ class svd(MatrixFunction):
         yield Sample(general(2, 3, dtype=np.complex64), **values)
         yield Sample(general(3, 3), **{**values, "subset_by_index": (0, 2)})
         yield Sample(general(3, 3), **{**vectors, "subset_by_index": (1, 3)})
-        # The phases that LAPACK chooses are not a smooth function, so finite differences of complex vectors do not apply.
+        # LAPACK's choice of phases is not smooth, so finite differences of complex vectors do not apply.
         yield Sample(general(3, 2, dtype=np.complex64), differentiable=False, **vectors)
         yield Sample(np.zeros((0, 2), np.float32), differentiable=False, **vectors)

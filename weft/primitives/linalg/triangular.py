@@ -116,8 +116,8 @@ class triangular_solve(MatrixFunction):
             change = flip(change)
         if params["conjugate_a"]:
             change = conjugate(change)
-        moved = matmul(change, out) if params["left_side"] else matmul(out, change)
-        return neg(triangular_solve(a, moved, **params))
+        image = matmul(change, out) if params["left_side"] else matmul(out, change)
+        return neg(triangular_solve(a, image, **params))
 
     def transpose(self, cotangent: Any, a: Any, b: Any, *, transpose_a: bool, **params: Any) -> Sequence[Any]:
         return [None, triangular_solve(a, cotangent, transpose_a=not transpose_a, **params)]

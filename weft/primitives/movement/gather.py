@@ -1,4 +1,4 @@
-"""Gather: read slices of one size from many places of an array at once. Every kind of indexing is a case of it."""
+"""Gather: read slices of one size at many indices of an array at once. All indexing by arrays is a case of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Scatter: write, add, multiply or compare slices into many places of an array at once. The reverse of gather.
+"""Scatter: write, add, multiply or compare slices at many indices of an array at once. The reverse of gather.
 
-Updates are applied in the order of the index dimensions, so when `scatter` writes one place twice the last one stays.
+Updates are applied in the order of the index dimensions, so when `scatter` writes one element twice the last one stays.
 """
 
 from __future__ import annotations

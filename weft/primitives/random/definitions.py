@@ -1,4 +1,4 @@
-"""Random bits and keys in terms of other primitives, of which compiled code is made.
+"""Random bits and keys in terms of other primitives: what is compiled.
 
 After these definitions only `random_wrap` and `random_unwrap` know of keys; they only rearrange the two words of a key.
 """

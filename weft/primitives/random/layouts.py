@@ -1,6 +1,6 @@
 """Random bits and keys from hashes of counts: which words are hashed, and where each word of the result goes.
 
-One body for two builders: NumPy arrays (`arrays`) and primitives, of which compiled code is made (`definitions`).
+One body for two builders: NumPy arrays (`arrays`) and the primitives that are compiled (`definitions`).
 """
 
 from __future__ import annotations
