@@ -1,1 +1,1 @@
-"""From a fusion to a kernel, one emitter a hero; everything that is not the hero is the value at an index."""
+"""From a fusion to its kernels, one emitter per hero; everything else in a fusion is the value at an index."""

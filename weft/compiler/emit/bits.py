@@ -1,4 +1,4 @@
-"""Elements taken apart into narrower ones and put together again, and random keys, by their bits."""
+"""Elements split into narrower ones and concatenated again, and random keys, by their bits."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ An `Emission` is one fusion as launches of kernels. Its operands have indices: t
 scratch buffers, then one buffer of literals for each dtype that has some. Literals that are floats are in such a
 buffer and not in the code, so that a jaxpr with another learning rate has the same kernels.
 
-A `Writer` is a kernel of a fusion while it is written: the builder, and the values of the fusion at an index.
+A `Writer` is a kernel of a fusion being emitted: the builder, and the values of the fusion at an index.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEY_STORAGE = {8: dtypes.uint64, 16: dtypes.complex128}
 
 
 def storage(atom: Any) -> np.dtype[Any]:
-    """The dtype by which kernels know the elements of a value. Random keys are plain numbers of their size."""
+    """The dtype of a value's elements in memory. Random keys are plain numbers of their size."""
     dtype = dtypes.storage(atom.aval.dtype)
     return _KEY_STORAGE[dtype.itemsize] if dtype.names is not None else dtype
 
@@ -209,14 +209,14 @@ class Writer:
 
     @property
     def lanes(self) -> int:
-        """How many elements go together: as many as fit a register in the widest type that is computed with (at least
+        """The width of vectors: as many elements as fit a register in the widest type that is computed with (at least
         four bytes, at most eight)."""
         jaxpr = self.fusion.jaxpr
         widest = max((storage(v).itemsize for e in jaxpr.eqns for v in e.outvars), default=4)
         return max(1, self.fusion.target.vector_bytes // max(4, min(widest, 8)))
 
     def kernel(self) -> Kernel:
-        """The finished kernel: loops merged where they run on, and split for threads."""
+        """The finished kernel: loops merged where that is possible, and split for threads."""
         if self._finished is None:
             kernel = self.k.finish()
             self._finished = kernel if self.final else split_for_threads(merge_loops(kernel))

@@ -1,4 +1,5 @@
-"""Where the windows of gather and scatter lie: the index arithmetic that both share, as `Windows` of the primitive."""
+"""Where the windows of gather and scatter start: the index arithmetic that both share, as `Windows` of the
+primitive."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from weft.ir.jaxpr import Equation, Jaxpr, Var
 
 def pointwise_pairs(jaxpr: Jaxpr) -> list[tuple[int, int]]:
     """Pairs (argument, result) that may share memory when a kernel visits every index once and writes all results
-    there: the argument is read at that index only, and elements are equally large."""
+    there: the argument is read at that index only, and elements have the same size."""
     results = jaxpr.outvars
     space = space_of(results[0])
     elsewhere = read_elsewhere(jaxpr, space)

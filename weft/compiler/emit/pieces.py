@@ -1,7 +1,8 @@
 """Kernels of several pieces: each has a space of its own and is stored by loops of its own.
 
 Pieces share a kernel, because a kernel costs more to compile than a loop. What they have in common are leading
-dimensions, over which threads run; without such dimensions a long piece has a kernel to itself, so that it can be cut.
+dimensions, over which threads run; without such dimensions a long piece has a kernel to itself, so that it can be
+split.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from weft.compiler.emit.values import MultiIndex
 from weft.compiler.kernel.ir import Index, LoopKind
 from weft.compiler.kernel.threads import BLOCK
 
-# Fewer iterations of a loop over threads than this are not worth sharing out.
+# Fewer iterations than this are not worth a loop over threads.
 FEW = 8
 
 
@@ -33,8 +34,8 @@ class Piece:
 
 
 def copy_lanes(fusion: Fusion) -> int:
-    """How many elements go together: a register of the widest results. What is computed takes at least four bytes in a
-    register, but what is only copied does not. Indices do not count, since they are the same along a row."""
+    """The width of vectors: a register of the widest results. What is computed takes at least four bytes in a register,
+    but what is only copied does not. Indices do not count, since they are the same along a row."""
     results = fusion.jaxpr.outvars
     only_copied = all(v.aval.dtype in fusion.copied for v in results)  # type: ignore[attr-defined]
     widest = max((storage(v).itemsize for v in results), default=4)

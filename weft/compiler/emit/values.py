@@ -26,7 +26,7 @@ MultiIndex = tuple[Index, ...]
 
 
 def row_major(shape: Sequence[int], index: Sequence[Index]) -> Index:
-    """The position of an element in a flat buffer."""
+    """The offset of an element in a flat buffer."""
     total, stride = Index(), 1
     for size, i in zip(reversed(shape), reversed(index), strict=True):
         if size != 1:
@@ -70,7 +70,7 @@ class Values:
             return self.literal(atom)
         shape = atom.aval.shape  # type: ignore[attr-defined]
         if not shape:
-            # There is always such an element, so that what asks for it need not be guarded.
+            # A scalar always exists, so that its load needs no guard.
             index, guard = (), None
         index = tuple(Index() if d == 1 else i for d, i in zip(shape, index, strict=True))
         key = ("value", atom, tuple((i.constant, frozenset(i.terms)) for i in index), guard)
@@ -97,7 +97,7 @@ class Values:
                 clamped.append(Index())
                 continue
             first = self.at(start, ())
-            if first.dtype == dtypes.uint64:  # the greatest are no int64
+            if first.dtype == dtypes.uint64:  # the greatest do not fit int64
                 first = k.compute("min", first, k.constant(extent - size, first.dtype))
             first = k.scalars.convert(first, INT64)
             first = k.compute("clamp", k.constant(0, INT64), first, k.constant(extent - size, INT64))

@@ -1,4 +1,4 @@
-"""How long a kernel takes, roughly: enough to decide whether threads pay, never part of what it computes."""
+"""A rough estimate of how long a kernel takes, to decide whether threads pay; it never changes what is computed."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def work(kernel: Kernel, costs: KernelCosts) -> float:
 
 
 def grain_of(kernel: Kernel, costs: KernelCosts) -> int:
-    """How many iterations of the loop over threads go together; 0 if threads do not pay. It depends on the kernel only,
-    so that the pieces are the same whatever runs them."""
+    """How many iterations of the loop over threads are one task; 0 if threads do not pay. It depends on the kernel
+    only, not on the number of threads."""
     loop = kernel.parallel
     if loop is None or loop.count < 2:
         return 0
@@ -47,7 +47,7 @@ def grain_of(kernel: Kernel, costs: KernelCosts) -> int:
 
 
 class _Count:
-    """Visits a kernel. `bytes` is how much of each buffer is touched, as often as it is."""
+    """Visits a kernel. `bytes` counts the bytes of each buffer that are accessed, repeated accesses too."""
 
     def __init__(self, costs: KernelCosts) -> None:
         self.costs = costs
@@ -131,7 +131,7 @@ class _Count:
         return max(1.0, self.width * max(4, dtype.itemsize) / self.costs.line_bytes)
 
     def operation(self, op: str) -> float:
-        """One vector by an operation of the kernel language."""
+        """The cost of an operation on one vector."""
         if op == "fma":
             return self.costs.fused
         return self.costs.function if _is_function(op) else self.costs.simple

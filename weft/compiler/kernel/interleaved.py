@@ -1,4 +1,4 @@
-"""Interleaved accesses: loads or stores whose lanes lie a few elements apart, and side by side between them.
+"""Interleaved accesses: strided loads or stores that together cover contiguous memory.
 
 Columns of a matrix with three of them are read as `x[3*i]`, `x[3*i + 1]`, `x[3*i + 2]`. Each alone would be a gather,
 an access to memory for each lane. Together they are three contiguous vectors whose lanes are permuted in registers. A
@@ -47,7 +47,7 @@ class Group:
 
 
 def groups(body: Iterable[Statement], lanes: Variable, step: int, uniform: Callable[[Any], bool]) -> dict[Any, Group]:
-    """The group of each load and store of a block that has one. `uniform` tells terms that are the same in all lanes
+    """The group of each load and store of a block that has one. `uniform` tells whether a term is the same in all lanes
     and known before the block."""
     found: dict[Any, Group] = {}
     for run in _runs(body):
@@ -59,7 +59,7 @@ def groups(body: Iterable[Statement], lanes: Variable, step: int, uniform: Calla
             stride = access.index.coefficient(lanes) * step
             regular = access.condition is None and all(term is lanes or uniform(term) for term, _ in terms)
             mine = (stores, buffer, stride, frozenset(terms)) if regular and 1 < stride <= WIDEST else None
-            # What is written stays before and after what else reads or writes the same buffer.
+            # Stores are not reordered with other accesses to the same buffer.
             ended = [key for key in pending if key[1] is buffer and key != mine and (stores or key[0])]
             for key in ended:
                 found.update(_grouped(pending.pop(key), key[2]))
@@ -83,7 +83,7 @@ def _runs(body: Iterable[Statement]) -> Iterable[list[Any]]:
 
 
 def _grouped(accesses: Sequence[Any], stride: int) -> Iterable[tuple[Any, Group]]:
-    """Accesses that differ by constants, in groups that are no longer than the distance of lanes."""
+    """Accesses that differ by constants, in groups that span no more than the stride of lanes."""
     left = sorted(accesses, key=lambda a: a.index.constant)
     while left:
         first = left[0].index

@@ -1,7 +1,7 @@
 """Run a kernel on NumPy arrays: what compiled code is compared with, and what checks every access to memory.
 
 A value is an array without dimensions, or in a loop over lanes of one: the lanes that take part. In the tail these are
-fewer, which is what the masks of compiled code come to.
+fewer, as with the masks of compiled code.
 
 An `InternalError` names kernel, buffer, index and loops if an access is outside of its buffer (of a padded one, if a
 lane beyond the bound is), if it reads what nobody has written, or if one iteration of the loop over threads touches
@@ -193,7 +193,7 @@ class _Run:
         self.check_alone(buffer, positions, "reads")
 
     def check_alone(self, buffer: Buffer, positions: Any, does: str) -> None:
-        """What one iteration of the loop over threads writes no other one may touch, before that or after."""
+        """An element that one iteration of the loop over threads writes may not be accessed by any other one."""
         if self.iteration < 0 or buffer not in self.users:
             return
         writers, readers = self.users[buffer]
@@ -220,7 +220,7 @@ class _Run:
         )
 
     def tile_matmul(self, s: TileMatmul) -> None:
-        """Step after step, into tiles that start as zeros or as what is there."""
+        """Step by step, into tiles that start as zeros or as what `out` holds."""
         size = TILE_BYTES // s.left.dtype.itemsize
         begin, first, second = (int(self.index(i)) for i in (s.index, s.left_index, s.right_index))
         for row, column in itertools.product(range(s.rows), range(s.columns)):

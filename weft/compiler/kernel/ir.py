@@ -1,6 +1,6 @@
 """The kernel language. A kernel is a block of statements over buffers; values are defined once.
 
-An index is affine in loop variables and integer values. Inside a loop over lanes every value is a vector, one lane an
+An index is affine in loop variables and integer values. Inside a loop over lanes every value is a vector, one lane per
 iteration; whether a load is contiguous, uniform or a gather follows from the coefficient of the lane variable in its
 index. The tail of a loop over lanes is masked by the loop itself: a store there writes only lanes below the bound, and
 a reduction counts only those.
@@ -29,7 +29,7 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """A loop variable, an integer. Arithmetic on it makes an index."""
+    """A loop variable, an integer. Arithmetic on it returns an `Index`."""
 
     name: str
 
@@ -55,7 +55,7 @@ Term = Variable | Value
 
 @dataclass(frozen=True)
 class Index:
-    """constant + sum of coefficient * term: a position in a buffer or along an axis."""
+    """constant + sum of coefficient * term: an offset in a buffer or an index along an axis."""
 
     constant: int = 0
     terms: tuple[tuple[Term, int], ...] = ()
@@ -148,8 +148,8 @@ class Store(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Prefetch(Statement):
-    """`buffer[index]` will be written soon, or what is near it: a hint to caches, which changes nothing. The index may
-    be past the end. Only outside of loops over lanes."""
+    """A hint that `buffer[index]`, or memory near it, will be written soon, which changes nothing. The index may be
+    past the end. Only outside of loops over lanes."""
 
     buffer: Buffer
     index: Index
@@ -212,7 +212,7 @@ class ReduceLanes(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Shuffle(Statement):
-    """`result` = lanes of one vector or of two laid end to end, chosen by their indices; only outside of loops over
+    """`result` = lanes of one vector or of two concatenated ones, chosen by their indices; only outside of loops over
     lanes, on what they carried out."""
 
     result: Value

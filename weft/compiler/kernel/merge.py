@@ -1,4 +1,4 @@
-"""Merging of loops: two loops, one directly in the other, whose every access advances together become one.
+"""Merging of loops: two perfectly nested loops become one if every access advances together.
 
 for i in 4: for j in 8: y[8 i + j] = x[8 i + j]     ->     for k in 32: y[k] = x[k]
 """
@@ -66,8 +66,8 @@ def advance_together(indices: Iterable[Index], outer: Variable, inner: Variable,
 
 
 def indices_of(body: Sequence[Statement]) -> Iterator[Index]:
-    """Every index of some statements: all by which what they do depends on loop variables, since conditions are values
-    computed of positions and loads."""
+    """Every index of some statements: all that depends on loop variables in them, since conditions are computed from
+    positions and loads."""
     for statement in body:
         match statement:
             case Load() | Store() | Prefetch() | Position():

@@ -1,4 +1,4 @@
-"""The operations of kernels by name: a file of its own, so that asking for one loads nothing of the compiler."""
+"""The operations of kernels by name: a module of its own, so that importing it does not load the compiler."""
 
 from __future__ import annotations
 

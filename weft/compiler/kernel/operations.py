@@ -39,8 +39,7 @@ def exists(op: str) -> bool:
 
 
 def body_of(op: str) -> Callable[..., Any] | None:
-    """How an operation is written in terms of others, if it is not one of those that kernels know; an error if it is
-    not written at all."""
+    """How an operation is defined by others, if it is not one that kernels have; an error if it has no definition."""
     if exists(op):
         return None
     card = registered_elementwise(op)
@@ -66,7 +65,7 @@ def registered_elementwise(op: str) -> Elementwise | None:
 
 
 def weight_of(op: str) -> float:
-    """What an operation takes to compute, in additions."""
+    """The cost of an operation, in additions."""
     return 1 if op not in ELEMENTWISE and op != "threefry2x32" else max(lookup(op).weight, 1)
 
 
@@ -111,11 +110,11 @@ def _fma_double(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     shape = a.shape
     a, b, c = (np.atleast_1d(x) for x in (a, b, c))
     finite_operands = np.isfinite(a) & np.isfinite(b)
-    # An infinite summand stays, also where the rounded product overflows.
+    # An infinite summand is the result, even where the rounded product overflows.
     out = np.where(finite_operands & np.isinf(c), c, a * b + c)
     finite = finite_operands & np.isfinite(c) & (a != 0) & (b != 0)
     size = np.abs(a * b)
-    # Where nothing is lost at the ends of the range; what is left is rare, and done with fractions.
+    # Where nothing underflows or overflows; the rest is rare, and computed with fractions.
     usual = finite & (size > 2.0**-900) & (size < 2.0**1000) & (np.abs(c) < 2.0**1000)
     out[usual] = _fused_pairs(a[usual], b[usual], c[usual])
     for i in zip(*np.nonzero(finite & ~usual), strict=True):

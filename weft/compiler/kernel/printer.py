@@ -1,4 +1,4 @@
-"""Kernels as text, which is also their key: names go by order and constants are written where they are used.
+"""Kernels as text, which is also their cache key: names follow the order of definitions, constants are inline.
 
     kernel(x0: f32[1000], y1: f32[1000] written)
       for i0 in 0..1000 lanes 16:
@@ -183,7 +183,7 @@ class _Printer:
         return f"{self.buffers.get(buffer, '?')}[{self.index(index)}]"
 
     def index(self, index: Index) -> str:
-        """Terms by name, so that the order in which they were added does not show; the constant last."""
+        """Terms sorted by name, so that the order in which they were added does not matter; the constant last."""
         named = [
             (self.variables.get(t, "?") if isinstance(t, Variable) else self.use(t), coefficient)
             for t, coefficient in index.terms

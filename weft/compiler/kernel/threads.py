@@ -1,4 +1,4 @@
-"""Splitting of long loops for threads: one loop over lanes that is all of a kernel becomes blocks of it.
+"""Splitting of long loops for threads: if a kernel is one loop over lanes, threads run blocks of it.
 
 for lanes k in n: y[k] = x[k]    ->    for threads b in n / B: for lanes k in B: y[B b + k] = x[B b + k]
 """
@@ -10,7 +10,7 @@ from dataclasses import replace
 from weft.compiler.kernel.ir import If, Index, Kernel, Loop, LoopKind, Store, Variable
 from weft.compiler.kernel.substitute import substituted
 
-# Elements in a block: a few microseconds of simple work, and short enough to share out.
+# Elements in a block: a few microseconds of simple work, and small enough to balance the load.
 BLOCK = 8192
 
 

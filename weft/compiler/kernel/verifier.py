@@ -1,4 +1,4 @@
-"""Check that a kernel follows the rules of its language: what every emitter must leave behind."""
+"""Check that a kernel follows the rules of the kernel language."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Verifier:
         self.buffers = frozenset(kernel.buffers)
         self.widths = widths(kernel)
         self.defined: set[Value] = set()
-        # Values in sight; those defined before the loop over lanes around this statement, if there is one.
+        # Values in scope; those defined before the loop over lanes around this statement, if there is one.
         self.visible: set[Value] = set()
         self.outside: frozenset[Value] = frozenset()
         self.loops: dict[Variable, Loop] = {}
@@ -80,7 +80,7 @@ class _Verifier:
         self.block(self.kernel.body, top=True)
 
     def block(self, body: Iterable[Statement], top: bool = False, finals: Iterable[Value] = ()) -> None:
-        """What a block defines is out of sight after it; `finals` are used at its end."""
+        """What a block defines is out of scope after it; `finals` are used at its end."""
         before, owner = set(self.visible), self.statement
         for statement in body:
             self.statement = statement
@@ -271,7 +271,7 @@ class _Verifier:
             self.fail("A loop over lanes uses a vector of another one, other than to start a carry")
 
     def differs(self, term: Variable | Value) -> bool:
-        """Whether a term may differ between lanes (of one lane, that it could)."""
+        """Whether a term may differ between lanes (also where there is one lane)."""
         if isinstance(term, Variable):
             return self.loops[term].kind is LoopKind.LANES
         return self.lanes is not None and term not in self.outside

@@ -2,9 +2,8 @@
 
     result[free axes] = sum over the axes of K of left[...] * right[...]
 
-Each operand is "its element at indices along the axes". How an operand is read from memory is found out by asking for
-one element in a kernel that is thrown away: which axes it depends on, how far apart its loads are along each, what it
-costs.
+An operand is a function that returns its element at indices along the axes. How it is read from memory (the axes it
+depends on, the strides of its loads, the work) is found by emitting one element into a kernel that is then dropped.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ class ContractionAxis:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """The indices of an element along the axes. That along the axis of lanes is also known as panel and lane in it."""
+    """The indices of an element along the axes. The index along the axis of lanes is also split into a panel and a lane
+    of it."""
 
     indices: dict[ContractionAxis, Index]
     panel: Index = field(default_factory=Index)
@@ -52,13 +52,14 @@ OperandReader = Callable[[Writer, Coordinates], Value]
 
 @dataclass(frozen=True)
 class Access:
-    """How an operand is read: the axes it depends on, the greatest stride of its loads along each, operations."""
+    """How an operand is read: the greatest stride of its loads along each axis it depends on, and its operations per
+    element."""
 
     strides: dict[ContractionAxis, int]
     work: int
 
     def stride(self, axis: ContractionAxis) -> int:
-        """How far elements are apart along an axis; 0 when it does not matter."""
+        """The stride along an axis; 0 if the operand does not depend on it."""
         return self.strides.get(axis, 0)
 
     def elements(self, axes: Sequence[ContractionAxis]) -> int:
@@ -95,7 +96,7 @@ class ContractionLoops:
         return row_major(self.shape, self.result_index(indices))
 
     def result_strides(self) -> dict[ContractionAxis, int]:
-        """How far elements of the result are apart along each free axis."""
+        """The stride of the result along each free axis."""
         variables = {axis: Variable(axis.name) for axis in self.free}
         index = self.result_offset({axis: Index.of(v) for axis, v in variables.items()})
         return {axis: index.coefficient(v) for axis, v in variables.items()}
@@ -110,14 +111,14 @@ def sum_dtype(compute: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def rounded(writer: Writer, value: Value, dtype: np.dtype[Any]) -> Value:
-    """A number in another dtype; of a complex one that must be real, the real part."""
+    """A value in another dtype; of a complex one that must be real, the real part."""
     if dtypes.kind(value.dtype) == "c" and dtypes.kind(dtype) != "c":
         value = writer.k.compute("real", value)
     return writer.k.scalars.convert(value, dtype)
 
 
 def operand_value(writer: Writer, value: Value, compute: np.dtype[Any]) -> Value:
-    """An element of an operand as it is multiplied."""
+    """An element of an operand in the dtype of the multiplication."""
     return rounded(writer, rounded(writer, value, compute), sum_dtype(compute))
 
 

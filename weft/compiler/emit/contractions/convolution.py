@@ -1,8 +1,8 @@
 """The convolution emitter: windows contracted with a kernel. Hero: `conv_general_dilated`.
 
 A convolution is a contraction whose left operand is read at `position * stride + window element * dilation`. Where
-windows reach beyond the operand they read a padded copy of it. A dilated operand is not copied so: the results whose
-windows meet the same elements of the kernel, every `dilation`th one, are a contraction of their own.
+windows reach beyond the operand they read a padded copy of it. A dilated operand is not dilated in memory: the results
+whose windows hit the same elements of the kernel, every `dilation`th one, are a contraction of their own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OUT = "out"
 
 @dataclass(frozen=True)
 class Phase:
-    """Results along one dimension that meet the same elements of the window.
+    """Results along one dimension that read the same elements of the window.
 
     The result `first + i * apart`, for i below `count`, sums over j below `taps` the window's element
     `first_tap + j * apart` times the operand's at `i * stride + j * dilation + offset`.
@@ -53,7 +53,7 @@ class Phase:
 
     @property
     def last(self) -> int:
-        """The last index of the operand that is asked for."""
+        """The last index of the operand that is read."""
         return (self.count - 1) * self.stride + (self.taps - 1) * self.dilation + self.offset
 
 
@@ -77,7 +77,7 @@ class Border:
 
 
 def phases_of(window: Window) -> tuple[list[Phase], int]:
-    """The phases of a dimension, and how far apart elements of the operand must be put for them."""
+    """The phases of a dimension, and the dilation that the copy of the operand needs for them."""
     w: Any = window
     step = w.lhs_dilation
     if step == 1 or w.stride != 1 or w.rhs_dilation != 1 or w.size == 0:
@@ -91,7 +91,7 @@ def phases_of(window: Window) -> tuple[list[Phase], int]:
 
 
 def border_of(window: Window, phases: Sequence[Phase], dilation: int) -> Border:
-    """What of a dimension must be in the copy."""
+    """The padding of a dimension in the copy."""
     size: Any = window.size
     asked = [p for p in phases if p.count and p.taps]
     before = max(0, *(-p.offset for p in asked), 0)
@@ -135,7 +135,7 @@ def _window(form: Any, rhs: Any) -> Reader:
 
 
 def _copied_window(fusion: Fusion, form: Any, window: Reader) -> Reader:
-    """The window from a copy whose last dimension are the features of the result."""
+    """The window from a copy whose last dimension is the features of the result."""
     inside, outside = ContractionAxis("in", form.in_features), ContractionAxis(OUT, form.groups * form.out_features)
     taps = [ContractionAxis(f"tap{n}", w.window) for n, w in enumerate(form.windows)]
 
@@ -210,7 +210,7 @@ def _operand(fusion: Fusion, form: Any, lhs: Any, borders: Sequence[Border]) -> 
     """The left operand at an index of its copy, or at its own where it needs no copy."""
     dtype = sum_dtype(form.compute)
     if not prod(lhs.aval.shape):
-        return lambda writer, index: writer.k.constant(0, dtype)  # windows meet padding only
+        return lambda writer, index: writer.k.constant(0, dtype)  # windows read padding only
     if all(border.plain for border in borders) and storage(lhs) == dtype:
         return lambda writer, index: writer.values.at(lhs, index)
     shape = list(lhs.aval.shape)

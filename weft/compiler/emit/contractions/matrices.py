@@ -1,9 +1,9 @@
 """Many small matrices: factored and solved side by side, one to a lane.
 
 Heroes: `lu`, `cholesky`, `triangular_solve` and `linear_solve` of batches. A library is called for one matrix at a
-time, and takes longer to be called than a small one takes to be solved. Here each lane of a vector has a matrix of its
-own, and loops run over rows and columns as they would for one. What is worked on is in scratch, where an element of
-all lanes lies side by side. What differs between lanes, as the row of a pivot does, is chosen by selects.
+time, and for a small one the call takes longer than the work. Here each lane of a vector has a matrix of its own, and
+loops run over rows and columns as they would for one. Matrices are in scratch, interleaved by lanes. What differs
+between lanes, such as the row of a pivot, is chosen by selects.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Grid:
 
 
 def emit_matrices(fusion: Fusion) -> Emission:
-    """One kernel over a batch of small matrices. A result may have the memory of the operand that becomes it: what is
+    """One kernel over a batch of small matrices. A result may share the memory of the operand that it replaces: what is
     read there is read before it is written."""
     systems = Systems(fusion)
     found = EMITTERS.get(systems.hero.primitive)
@@ -123,7 +123,7 @@ def emit_matrices(fusion: Fusion) -> Emission:
 
 
 def _emit_lu(systems: Systems) -> None:
-    """Elimination with exchanges of rows: operation by operation what the primitive means for a batch."""
+    """Elimination with exchanges of rows, in the order of operations that the primitive defines for a batch."""
     k, s, (x,) = systems.k, systems.s, systems.hero.invars
     lu_out, pivots, permutation = systems.hero.outvars
     rows, columns = systems.rows, systems.columns
@@ -168,14 +168,14 @@ def _pivot(systems: Systems, a: Grid, j: Any) -> Value:
     start = (s.abs(a.load(j, j)), k.position(j, INT32))
     with k.loop(rows - 1, limit=Index(rows - 1) - j, carries=start) as (n, (best, at)):
         size = s.abs(a.load(j + 1 + n, j))
-        # Neither less nor equal, which a nan is not either; and nothing is more than a nan.
+        # Not less or equal, so that a nan wins; and nothing is more than a nan.
         takes = getattr(s, "and")(getattr(s, "not")(s.le(size, best)), s.eq(best, best))
         _, chosen = k.carry(s.select_n(takes, best, size), s.select_n(takes, at, k.position(j + 1 + n, INT32)))
     return chosen
 
 
 def _exchange(systems: Systems, grid: Grid, rows: tuple[AnyIndex, AnyIndex], column: AnyIndex, hit: Value) -> None:
-    """Exchange an element of two rows in the lanes where it holds."""
+    """Exchange an element of two rows in the lanes where `hit` holds."""
     first, second = (grid.load(row, column) for row in rows)
     grid.store(rows[0], column, systems.s.select_n(hit, first, second))
     grid.store(rows[1], column, systems.s.select_n(hit, second, first))
@@ -189,7 +189,7 @@ def _emit_cholesky(systems: Systems) -> None:
     a = Grid(systems, dtype, size, size)
 
     def rest(i: AnyIndex, j: Any) -> Value:
-        """What is left of an element when the columns before j have been taken from it."""
+        """An element minus the contributions of the columns before j."""
         with k.loop(size - 1, limit=Index.of(j), carries=[a.load(i, j)]) as (n, (value,)):
             (value,) = k.carry(systems.multiply_subtract(value, a.load(i, n), a.load(j, n)))
         return value
@@ -226,7 +226,8 @@ def _substitute(systems: Systems, entry: Entry, x: Grid, lower: bool, unit: bool
 
 
 def _entry_of(systems: Systems, atom: Any, swapped: bool, columns: int) -> tuple[Entry, Callable[[], None]]:
-    """Elements of a square operand, transposed if `swapped`; and what copies it, since it is read once a column."""
+    """Elements of a square operand, transposed if `swapped`; and a function that copies it, since it is read once per
+    column."""
 
     def direct(row: AnyIndex, column: AnyIndex) -> Value:
         return systems.element(atom, column, row) if swapped else systems.element(atom, row, column)
@@ -244,7 +245,7 @@ def _entry_of(systems: Systems, atom: Any, swapped: bool, columns: int) -> tuple
 
 
 def _emit_triangular(systems: Systems) -> None:
-    """x op(a) = b is the transposed of op(a)ᵀ xᵀ = bᵀ."""
+    """x op(a) = b is the transpose of op(a)ᵀ xᵀ = bᵀ."""
     k, (a, b), (out,), params = systems.k, systems.hero.invars, systems.hero.outvars, systems.hero.params
     left, size = params["left_side"], systems.rows
     swapped = params["transpose_a"] == left
@@ -284,7 +285,7 @@ def _emit_factored(systems: Systems) -> None:
 
 
 def _row_of(systems: Systems, index: Value) -> Value:
-    """A member of a permutation. Whatever is in there, it is a row of the matrix."""
+    """A row from an entry of a permutation, clamped to the matrix."""
     k, s, size = systems.k, systems.s, systems.rows
     zero = k.constant(0, INT32)
     whole = s.select_n(s.lt(index, zero), index, s.add(index, k.constant(size, INT32)))

@@ -7,7 +7,7 @@
                 write the tile
 
 A tile at the edge has a body of its own, in a loop that runs once or not at all. Lanes at the edge are masked where the
-machine can do that, and have a body of their own elsewhere.
+machine has masks, and have a body of their own elsewhere.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from weft.ir.primitive import weight_of
 
 # Rows of tiles that one iteration of a loop over threads takes: enough that a panel is read from the first cache.
 BLOCK_ROWS = 48
-# Sums of so few terms, and tiles of so many fused sums, are written without a loop.
+# Sums of so few terms, and tiles of so many fused sums, are unrolled.
 UNROLLED_TERMS, UNROLLED_SUMS = 4, 36
 
 Offsets = tuple[tuple[ContractionAxis, int], ...]
 
 
 def emit_contraction_kernels(fusion: Fusion, contraction: ContractionLoops) -> None:
-    """Write the kernels of a contraction, with what follows it in the fusion."""
+    """Emit the kernels of a contraction, with the epilogue that the fusion has."""
     if not prod(contraction.shape):
         return
     left, right = (access(fusion, operand, contraction.axes) for operand in (contraction.left, contraction.right))
@@ -100,12 +100,12 @@ def _separate_epilogue(fusion: Fusion, contraction: ContractionLoops, chosen: Pl
 
 
 def result_pairs(fusion: Fusion) -> list[tuple[int, int]]:
-    """Arguments that follow a contraction at its own index, and whose memory the result may take."""
+    """Arguments of the epilogue that are read at the index of the result, whose memory the result may take."""
     return pointwise_pairs(fusion.jaxpr) if len(fusion.jaxpr.outvars) == 1 else []
 
 
 def _add_parts(fusion: Fusion, contraction: ContractionLoops, count: int, scratch: int) -> None:
-    """A kernel that adds the sums of all parts, in order, and goes on from there."""
+    """A kernel that adds the sums of all parts, in order, and computes the epilogue."""
     writer = fusion.writer("join")
     size = prod(contraction.shape)
 
@@ -133,7 +133,7 @@ class _Level:
 
 
 class _Kernel:
-    """One kernel while it is written."""
+    """One kernel being emitted."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class _Kernel:
         self.last = Index()
 
     def tiles_of_block(self) -> int:
-        """Tiles that go together: all, if there is little work or enough else to share it by."""
+        """Tiles of a block: all, if there is little work or if other axes are enough to share it."""
         if self.plan.blocks is not None:
             return max(1, min(self.plan.blocks.tiles, self.whole))
         if self.contraction.multiplications < self.target.matmul.shared_work or self.split_k is not None:
@@ -189,7 +189,7 @@ class _Kernel:
     def write(self) -> None:
         levels = self.levels()
         shared: list[_Level] = []
-        # Parts of K are shared alone, so that what they read is in the cache for all else.
+        # Parts of K alone are shared, so that what they read stays in the cache for the inner loops.
         enough = self.target.matmul.tasks if self.split_k is None or self.split_k.parts < 4 else 2
         while levels and prod(level.count for level in shared) < enough:
             shared.append(levels.pop(0))
@@ -293,7 +293,7 @@ class _Kernel:
             self.pieces(Coordinates(coords.indices, Index(whole)), axis, rest)
 
     def pieces(self, coords: Coordinates, axis: ContractionAxis, rest: int) -> None:
-        """The lanes at the edge, without masks: full registers, then what is less than one."""
+        """The lanes at the edge, without masks: full registers, then the remainder."""
         start, register = 0, lanes_of(self.target, self.dtype)
         while start < rest:
             left = rest - start

@@ -27,7 +27,8 @@ from weft.compiler.kernel.ir import Index, LoopKind, Value
 
 # Rows of a transposed copy that are written together.
 ROWS = 64
-# A copy for which short squares do: it takes microseconds either way, but long ones take milliseconds to compile.
+# Up to this size a copy uses short squares: it takes microseconds either way, but long ones take milliseconds to
+# compile.
 SMALL_COPY_BYTES = 1 << 18
 
 
@@ -36,9 +37,8 @@ def packed(
 ) -> OperandReader:
     """An operand that is read from a copy, which a kernel that is emitted here writes.
 
-    The order is: free axes that have no lanes, panels of lanes, the axes of K, and last the lanes of a panel. What the
-    last panel has beyond the axis is zero, so that it can be read without masks, and sums of it cost no more than
-    others.
+    The order is: free axes that have no lanes, panels of lanes, the axes of K, and last the lanes of a panel. The last
+    panel is padded with zeros, so that it can be read without masks, and its sums cost no more than others.
     """
     dtype = sum_dtype(contraction.compute)
     lanes = plan.lanes if plan.lanes is not None and plan.lanes in access.strides and not plan.lanes_along_k else None
@@ -107,7 +107,7 @@ class _Copy:
         if self.across is not None and access.stride(self.across) > 1:
             self.inner = next((a for a in dims if a is not None and access.stride(a) == 1), None)
         self.outer = [a for a in dims if a is None or a is not self.inner]
-        # Of how many elements along `across` there are panels, and how many the last one has.
+        # Elements of a panel along `across`, and of the last one.
         self.width = width if self.lanes is not None else self.across.size if self.across is not None else 1
         self.panels = 1 if self.lanes is None else -(-self.lanes.size // self.width)
         self.rest = self.width if self.lanes is None else (self.lanes.size - 1) % self.width + 1
@@ -214,7 +214,7 @@ class _Copy:
                 self.pad(coords, first)
 
     def pad(self, coords: Coordinates, first: Index) -> None:
-        """Zeros in what the last panel has beyond the axis."""
+        """Zeros in the padding of the last panel."""
         zero = self.k.constant(0, self.dtype)
         width = min(self.register, self.width)
         with self.k.loop(self.width, start=self.rest, kind=LoopKind.LANES, width=width) as j:

@@ -1,8 +1,7 @@
 """Contractions of bfloat16 and of bytes by tile registers (x86's AMX).
 
 One kernel packs both operands into tiles of 16 rows of 64 bytes, zeros where a matrix ends inside of a tile. Another
-one multiplies tiles, with the sums of 32 x 32 elements in registers over a chunk of K, and goes on with what follows in
-the fusion.
+one multiplies tiles, with the sums of 32 x 32 elements in registers over a chunk of K, and computes the epilogue.
 
     left tile     row: a row of the matrix, 64 bytes along K
     right tile    row: 4 bytes along K (a group) of each of 16 columns
@@ -36,11 +35,11 @@ from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROW_BYTES, TILE_ROWS, Index
 from weft.compiler.kernel.tiles import SUPPORTED
 from weft.ir.jaxpr import Jaxpr, Literal
 
-# Fewer multiplications are done before the tiles are packed; and so is what would mostly be zeros beyond an edge.
+# With fewer multiplications, or more padding, packing does not pay.
 LEAST_WORK, MOST_PADDING = 1 << 17, 2.0
 GROUP_BYTES = 4
-# Results that a task has at most, and how many tasks there should be at least; bytes of operands that a task reads from
-# the second cache again and again, and tiles along K of which that is not fewer.
+# The most results of a task, and the least number of tasks; bytes of operands that a task reuses from the second cache,
+# and the least tiles along K of such a chunk.
 MOST_TASK, TASKS = 512 * 512, 96
 CHUNK_BYTES, LEAST_CHUNK = 768 << 10, 8
 
@@ -90,7 +89,7 @@ class Matrices:
         return prod(a.size for a in self.k_axes[:-1]) * -(-self.inner.size // self.row)
 
     def tiles(self, operand: Operand) -> int:
-        """How many tiles are multiplied side by side: two, if there are as many."""
+        """How many tiles are multiplied side by side: two, if there are two."""
         return 2 if operand.across.size > TILE_ROWS else 1
 
     def panels(self, operand: Operand) -> int:
@@ -102,12 +101,12 @@ class Matrices:
 def matrices(
     fusion: Fusion, contraction: ContractionLoops, atoms: tuple[Any, Any], elements: tuple[OperandReader, OperandReader]
 ) -> Matrices | None:
-    """The contraction as a matmul of packed matrices, if that can be and pays. `elements` are the operands' elements as
-    they are."""
+    """The contraction as a matmul of packed matrices, if that is possible and pays. `elements` are the operands'
+    elements in their own dtypes."""
     kinds = [np.dtype(a.aval.dtype) for a in atoms]
     if any(d not in SUPPORTED for d in kinds) or (kinds[0] == dtypes.bfloat16) != (kinds[1] == dtypes.bfloat16):
         return None
-    # Integers wrap, so sums of 32 bits serve all shorter ones.
+    # Integers wrap, so sums of 32 bits do for all shorter ones.
     floats, compute = kinds[0] == dtypes.bfloat16, contraction.compute
     if compute != dtypes.float32 if floats else dtypes.kind(compute) not in "iu" or compute.itemsize > 4:
         return None
@@ -175,7 +174,7 @@ def schedule(m: Matrices, others: int) -> Schedule:
 
 
 def emit_matrices_by_tiles(fusion: Fusion, m: Matrices) -> None:
-    """Write the kernels: one that packs, and one that multiplies and goes on with what follows."""
+    """Emit the kernels: one that packs, and one that multiplies and computes the epilogue."""
     leading = tuple(a for a in m.contraction.free if a not in (m.left.across, m.right.across))
     plan = schedule(m, prod(a.size for a in leading))
     packed = _pack(fusion, m, plan.chunk * plan.chunks)
@@ -322,7 +321,7 @@ def _only_copied(jaxpr: Jaxpr, atoms: Sequence[Any]) -> dict[Any, Any]:
 
 
 class _Pack:
-    """What packs one operand, in a kernel that another one shares."""
+    """Packs one operand, in a kernel that both share."""
 
     def __init__(self, fusion: Fusion, writer: Writer, m: Matrices, operand: Operand, steps: int) -> None:
         self.m, self.operand, self.steps = m, operand, steps
@@ -339,7 +338,7 @@ class _Pack:
         self.target = writer.scratch(self.scratch)
 
     def write(self, task: Index) -> None:
-        """Write what packs all tiles of a panel."""
+        """Pack all tiles of a panel."""
         m, k = self.m, self.k
         outer, inner_steps = m.k_axes[:-1], -(-self.inner.size // self.row)
         whole = (self.across.size // TILE_ROWS, self.inner.size // self.row)

@@ -85,10 +85,10 @@ def panels_of(needed: int, vectors: int) -> int:
 
 
 def candidates(contraction: ContractionLoops, left: Access, right: Access, target: Target, most: int = 8) -> list[Plan]:
-    """Plans that may be the quickest, the default one first, for who can measure them.
+    """Plans that may be the quickest, the default one first, for callers that can measure them.
 
-    Those of one `order_of_sums` compute the same bits: an element is one chain of sums over K, from zero on, and
-    goes on where the chunk before stopped; tiles, widths, blocks, chunks and copies only say when which is computed.
+    Those of one `order_of_sums` compute the same bits: an element is one chain of sums over K, from zero on, and goes
+    on where the chunk before stopped; tiles, widths, blocks, chunks and copies only change when each is computed.
     """
     chooser = _chooser(contraction, left, right, target)
     ordered = sorted(chooser.candidates(), key=lambda p: p.cycles)
@@ -142,7 +142,7 @@ class _Chooser:
         yield self.scalar()
         free = [a for a in self.contraction.free if a.size > 1]
         if len(free) > 3:
-            # Lanes want to read or write one after the other; only where none does, other axes are worth a look.
+            # Lanes should read or write contiguously; other axes are worth a look only if no axis is contiguous.
             strides = {a: (self.result[a], *(f.stride(a) for f in self.operands)) for a in free}
             free = [a for a in free if a.size >= self.lanes and 1 in strides[a]] or free
         for axis in free:
@@ -159,10 +159,10 @@ class _Chooser:
     # -- operands --------------------------------------------------------------------------------------------------
 
     def choose_copy(self, n: int, axis: ContractionAxis, repeats: float, beside: int) -> tuple[bool, float]:
-        """Whether to copy an operand first, and the cycles of that and of reading it otherwise than from a vector.
+        """Whether to copy an operand first, and the cycles of the copy or of reading the operand where it is.
 
-        `repeats` is how often each element is asked for in the loops, whose lanes are along `axis`; `beside` is how
-        many vectors or scalars of it one iteration of the innermost loop reads.
+        `repeats` is how often the loops, whose lanes are along `axis`, read each element; `beside` is how many vectors
+        or scalars of it one iteration of the innermost loop reads.
         """
         costs = self.costs
         operand, elements, repeats = self.operands[n], self.elements[n], max(repeats, 1.0)
@@ -197,17 +197,17 @@ class _Chooser:
         return simple and inner is not None and min(inner.size, last.size) >= self.lanes
 
     def misses_tlb(self, operand: Access) -> bool:
-        """Whether what follows along K is in another page each time, and in more of them than the TLB holds."""
+        """Whether each step along K is in another page, and in more of them than the TLB holds."""
         costs = self.costs
         apart = operand.stride(self.k_axes[-1]) * self.dtype.itemsize if self.k_axes else 0
         return apart >= costs.page_stride and self.k_axes[-1].size > costs.page_rows
 
     def unaligned(self, operand: Access, axis: ContractionAxis) -> bool:
-        """Whether vectors lie across two lines of the cache, or do not stay in it."""
+        """Whether vectors straddle cache lines, or are evicted by set conflicts."""
         return self.set_conflicts(operand) or any(s % self.lanes for a, s in operand.strides.items() if a is not axis)
 
     def set_conflicts(self, operand: Access) -> bool:
-        """Whether what follows along K falls into few sets of the cache."""
+        """Whether steps along K fall into few sets of the cache."""
         costs = self.costs
         if not self.k_axes or not operand.stride(self.k_axes[-1]):
             return False
@@ -267,7 +267,7 @@ class _Chooser:
             panels = panels_of(needed, vectors)
             cycles = rest * panels * (self.terms * one + (whole + bool(left_over)) * around)
             cycles += rest * panels * vectors * (tile.size if tile else 1) * (1.0 + store)
-            # What is at the edge costs a second body, which matters less the more tiles there are.
+            # An edge needs a second body, which matters less the more tiles there are.
             cycles *= (1.0 + 0.06 / (1 + whole // 32) if left_over else 1.0) * penalty
             cycles *= 1.1 if axis.size % (vectors * self.lanes) else 1.0
             packed = []
@@ -291,7 +291,7 @@ class _Chooser:
             loads, shown = loads + count, shown + count * (costs.load if w else costs.broadcast)
         sums = height * vectors
         scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
-        # Long sums wait for one another unless there are enough of them.
+        # Long sums are bound by latency unless there are enough of them.
         waiting = 8 if self.terms > costs.short_sum else 2
         return max(scale * max(sums, waiting) / 2, loads / 2, (scale * sums + loads + 3) / 4.5) + shown
 
@@ -356,7 +356,7 @@ class _Chooser:
 
     def streams(self, best: Plan) -> bool:
         """Whether a vector is multiplied with rows from beyond the cache that are longer than a panel: then few rows at
-        a time are read from end to end, as memory likes it, and sums wait in the cache."""
+        a time are streamed from end to end, and sums stay in the cache."""
         costs = self.costs
         if best.lanes_along_k or best.lanes is None or len(best.k_axes) != 1 or prod(h for _, h in best.tiles) != 1:
             return False
@@ -465,7 +465,7 @@ class _Chooser:
         """Parts in chunks, of which a panel stays in the cache."""
         costs, size = self.costs, self.dtype.itemsize
         inside, position = 1, len(best.k_axes) - 1
-        # Parts are summed by one thread each, all of it through one panel; else a panel meets a block at a time.
+        # A part is summed by one thread through one panel; else a panel is used by one block at a time.
         room = costs.first_cache if parts > 1 else costs.panel_bytes
         while position > 0 and inside * best.k_axes[position].size * best.width * size <= room:
             inside *= best.k_axes[position].size

@@ -1,4 +1,4 @@
-"""The emitter of concatenated arrays: each operand has loops of its own, so that no element asks where it is from.
+"""The emitter of concatenated arrays: each operand has loops of its own, so that no element selects its source.
 
 Hero: `concatenate`. What follows it, element by element, is computed before an element is stored.
 """

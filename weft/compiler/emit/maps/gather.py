@@ -1,4 +1,4 @@
-"""The emitter of lookups: one loop over the results, whose loads have indices that are known at run time only.
+"""The gather emitter: one loop over the results, whose loads have indices that are known at run time only.
 
 Hero: a `gather`, which like everything else is the value at an index. Lanes run along the last dimension: where that is
 part of the slices which are looked up, an index is read once for a row, and the row is copied; else each lane has an

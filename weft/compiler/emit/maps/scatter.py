@@ -1,9 +1,9 @@
 """The emitter of scatters: windows of updates are scattered into an array in place, in the order of their indices.
 
 Hero: one of the `Scatter` family. Updates of one element happen in order, so the loop over indices is serial; lanes run
-along a window. Threads take what is written apart: batches, windows that are said to be unique, or parts of a dimension
-that windows cover whole. Many scalars have kernels of their own. Sums and products of short floats are accumulated in a
-wider dtype until the last update: in memory of their own, which is rounded at the end.
+along a window. Threads take what is disjoint: batches, windows with unique indices, or parts of a dimension that
+windows cover whole. Many scalars are partitioned first (`scatter_split.py`). Sums and products of short floats are
+accumulated in a wider dtype until the last update: in memory of their own, which is rounded at the end.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def emit_scatter(fusion: Fusion) -> Emission:
     wide = dtypes.accumulation_dtype(exact)
     _clear_flag(fusion)
     nothing = not math.prod(operand.aval.shape) or not math.prod(updates.aval.shape)
-    # What is updated once only is rounded once only, wherever it is stored.
+    # What is updated only once is rounded only once, wherever it is stored.
     widened = card_of(hero.primitive, hero.params).widens and dtypes.kind(exact) == "f" and wide != exact
     needed = out in fusion.results  # else it is done for the flag alone
     if needed and (nothing or not widened or hero.params["unique_indices"]):
@@ -74,7 +74,7 @@ def emit_scatter(fusion: Fusion) -> Emission:
 
 
 def _clear_flag(fusion: Fusion) -> None:
-    """A kernel that begins the flag, if there is one: the one that sets it may run in several threads."""
+    """A kernel that clears the flag, if there is one: the kernel that sets it may run in several threads."""
     hero: Any = fusion.hero
     for flag in (v for v in hero.outvars[1:] if v in fusion.results):
         writer = fusion.writer("clear")
@@ -126,7 +126,7 @@ class Scattering:
     def emit(self) -> None:
         """The loop over threads, if there is one, then batches, indices in order, and the window."""
         batched = [e for _, e in self.pairs if self.many[e] != 1]
-        # No two windows meet, unless they were clamped.
+        # No two windows overlap, unless they were clamped.
         apart = self.hero.params["unique_indices"] and not self.clip
         if apart and not self.pairs and not self.flags and all(size == 1 for size in self.sizes):
             self._scalars_apart()
@@ -146,7 +146,7 @@ class Scattering:
             self._over_indices(order, {}, False, (axis, block, part * block))
 
     def _scalars_apart(self) -> None:
-        """Single elements of which no two meet: lanes run along the indices."""
+        """Distinct single elements: lanes run along the indices."""
 
         def body(index: MultiIndex) -> None:
             rest = iter(index)
@@ -157,8 +157,8 @@ class Scattering:
         nest(self.k, [size for size in self.many if size != 1], self.writer.lanes, body)
 
     def _blocks(self) -> tuple[int, int] | None:
-        """A window dimension that may be split for threads, and the length of a part: what it covers whole is apart for
-        all indices if it is split at the same indices."""
+        """A window dimension that may be split for threads, and the length of a part: where windows cover a dimension
+        whole, equal parts of all of them are disjoint from the others."""
         width = REGISTERS * self.width
         for d in self.window_dims:
             covered = d not in self.dimension_numbers.scatter_dims_to_operand_dims
@@ -200,7 +200,7 @@ class Scattering:
             self._over_window(dims, {}, part, store)
 
     def start(self, many: MultiIndex) -> tuple[dict[int, Index], Value | None]:
-        """Where a window starts, in the dimensions that indices are of, and whether it lies inside (None: it does)."""
+        """Where a window starts, in the indexed dimensions, and whether it is in bounds (None: it is)."""
         starts = self.dimension_numbers.scatter_dims_to_operand_dims
         vector = [self.writer.values.at(self.indices, (*many, Index(c))) for c in range(len(starts))]
         limits = [self.shape[d] - self.sizes[d] for d in starts]
@@ -240,16 +240,16 @@ class Scattering:
         return min(REGISTERS * self.width, 1 << max(size.bit_length() - 1, 0))
 
     def _element(self, many: MultiIndex, inner: dict[int, Index], begin: dict[int, Index]) -> Value:
-        """One element of a window: what is there and the update are combined. Returns the new value."""
+        """Combine an element of a window with its update; returns the new value."""
         return self._combine(self.offset(many, inner, begin), self.update(many, inner))
 
     def offset(self, many: MultiIndex, inner: dict[int, Index], begin: dict[int, Index]) -> Index:
-        """Where an element of a window lies in the buffer."""
+        """The offset of an element of a window in the buffer."""
         index = window_index(len(self.shape), (begin, inner, {d: many[e] for d, e in self.pairs}))
         return row_major(self.shape, [Index.of(i) for i in index])
 
     def update(self, many: MultiIndex, inner: dict[int, Index]) -> Value:
-        """An element of an update; of dimensions that are left out, the first."""
+        """An element of an update, at index 0 of dimensions that are left out."""
         rank = len(self.updates.aval.shape)
         window = self.dimension_numbers.update_window_dims
         found = dict(zip(remaining_axes(rank, window), many, strict=True))

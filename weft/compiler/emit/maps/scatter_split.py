@@ -1,8 +1,8 @@
 """Many scalars scattered into a large array, by several threads.
 
 The array is split into parts, each small enough for a cache. Blocks of the updates count how many go to each part; from
-these counts each block knows where to put its updates, in their order, so that those of one part come together. Parts
-are then updated on their own. Updates of one element keep their order, and nothing depends on the number of threads.
+these counts each block knows where to put its updates, in their order, so that those of one part are contiguous. Parts
+are then updated independently. Updates of one element keep their order, and nothing depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def fits_split(scattering: Scattering) -> bool:
 @dataclass(frozen=True)
 class ScatterSplit:
     """How updates are partitioned: an offset >> `shift` is its part. Scratch: `counts` has the counts of blocks,
-    `starts` where the updates of parts begin, `ranks` which of those of its block and part an update is, `offsets` and
-    `updates` the partitioned updates."""
+    `starts` where the updates of parts begin, `ranks` the rank of an update among those of its block and part,
+    `offsets` and `updates` the partitioned updates."""
 
     fusion: Fusion
     scattering_of: Callable[[Writer], Scattering]
@@ -105,7 +105,7 @@ def _over_block(scattering: Scattering, block: Index, visit: Callable[[MultiInde
 
 
 def _target(split: ScatterSplit, scattering: Scattering, index: MultiIndex) -> tuple[Value, Index]:
-    """The offset that an update goes to, and its part. What goes nowhere has a part of its own, the last."""
+    """The offset that an update goes to, and its part. What is out of bounds has a part of its own, the last."""
     k = scattering.k
     begin, inside = scattering.start(index)
     offset = k.scalars.convert(k.position(scattering.offset(index, {}, begin)), dtypes.uint32)
@@ -116,8 +116,8 @@ def _target(split: ScatterSplit, scattering: Scattering, index: MultiIndex) -> t
 
 
 def _count(split: ScatterSplit) -> None:
-    """How many updates of each block go to each part, and of each update, how many before it go to the same: so nothing
-    that a later kernel stores decides where it stores next."""
+    """How many updates of each block go to each part, and for each update, how many before it go to the same: so no
+    later kernel needs a value that it stored to know where to store next."""
     scattering = split.written_by("scatter_count")
     k, writer = scattering.k, scattering.writer
     counts, ranks = writer.scratch(split.counts), writer.scratch(split.ranks)

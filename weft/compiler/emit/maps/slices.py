@@ -1,4 +1,4 @@
-"""The emitter of pieces cut out of one array: each result is visited by loops of its own. Hero: `slice`."""
+"""The emitter of several slices of one array: each result has loops of its own. Hero: `slice`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def emit_slices(fusion: Fusion) -> Emission:
 
 
 def _apart(equation: Equation, v: Any) -> int:
-    """How many leading dimensions of a result, those of size 1 aside, are not one run of the operand's memory with
-    those behind them."""
+    """How many leading dimensions of a result, those of size 1 aside, are not contiguous in the operand with those
+    after them."""
     shape = equation.invars[0].aval.shape  # type: ignore[attr-defined]
     cut = [axis for axis, (a, b) in enumerate(zip(shape, v.aval.shape, strict=True)) if a != b]
     return sum(1 for d in v.aval.shape[: cut[-1] if cut else 0] if d != 1)

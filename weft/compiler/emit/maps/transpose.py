@@ -3,7 +3,7 @@
 Hero: `transpose`; there may be several with one permutation. A tile is read as vectors along the dimension that is last
 in the operand, transposed in registers, and worked on and stored as vectors along the dimension that is last in the
 result. So memory is touched in whole lines on both sides. What does not fill a tile is visited along the result with
-loads that are apart.
+strided loads.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SIDE, SHORT_SIDE = 16, 8
 SMALL_BYTES = 1 << 20
 # Bytes of a register within which its elements move easily.
 PART_BYTES = 16
-# Work on an element (in additions) beyond which it is not copied out for each row of a tile.
+# Work on an element (in additions) beyond which the rows of a tile are a loop and not unrolled.
 SMALL_WORK = 7
-# Elements in a row of a block that is visited with loads apart: what its lines need fits the first cache.
+# Elements in a row of a block that is visited with strided loads: its cache lines fit the first cache.
 BLOCK = 64
 
 
@@ -84,7 +84,7 @@ def _is_hero(fusion: Fusion, equation: Any) -> bool:
 
 
 def emit_transpose(fusion: Fusion) -> Emission:
-    """Kernels for whole tiles and for what is left of them."""
+    """Kernels for whole tiles and for the edges."""
     axes = Axes(fusion)
     side = tile_side(fusion)
     rows, columns = axes.sizes[axes.read], axes.sizes[axes.written]
@@ -152,8 +152,8 @@ def tile_side(fusion: Fusion) -> int:
 class _Tiles:
     """The loops over tiles, and what is done with each.
 
-    Much work is not copied out for each row of a tile: the tile is parked in a result, where it belongs anyway, and its
-    rows are visited by a loop, before it is transposed (`before` is that result) or after that (`after`).
+    With much work, the rows of a tile are not unrolled: the tile is parked in a result, where it belongs anyway, and
+    its rows are visited by a loop, before it is transposed (`before` is that result) or after that (`after`).
     """
 
     def __init__(self, writer: Writer, axes: Axes, side: int, before: Any, after: Any) -> None:
@@ -274,7 +274,7 @@ def _transposed_parts(k: KernelBuilder, rows: Sequence[Value], side: int) -> lis
 
 def _exchanged(k: KernelBuilder, vectors: Sequence[Value], part: int, side: int) -> list[Value]:
     """The first parts of all vectors, their second parts, and so on: the even parts of neighbours, and the odd ones,
-    are put together until each vector has parts of one index only."""
+    are concatenated until each vector has parts of one index only."""
     if len(vectors) == 1:
         return list(vectors)
     sorted_parts = []

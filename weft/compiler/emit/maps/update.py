@@ -13,7 +13,7 @@ from weft.ir.jaxpr import Literal
 
 
 def emit_update(fusion: Fusion) -> Emission:
-    """A kernel that stores the update over what the hero's first operand holds."""
+    """A kernel that overwrites a slice of the hero's first operand with the update."""
     hero = fusion.hero
     assert hero is not None
     operand, update, *starts = hero.invars
@@ -39,8 +39,8 @@ def emit_update(fusion: Fusion) -> Emission:
 
 
 def begin_update(fusion: Fusion) -> list[tuple[int, int]]:
-    """Get the hero's first operand into the result: by sharing its buffer, as the pair that is returned says, or where
-    the hero reads it in another way too, or it is a literal, by a kernel that copies."""
+    """Let the result start as the hero's first operand: by sharing its buffer, as the returned pair says, or by a
+    kernel that copies it, if the hero reads it in another way too or if it is a literal."""
     hero: Any = fusion.hero
     operand, *others = hero.invars
     if type(operand) is not Literal and operand not in others:

@@ -1,9 +1,9 @@
 """The index of the greatest or least element along an axis. Hero: an `ArgReduce`.
 
-An accumulator is a pair: the best element so far and its index. A later element takes over only if it is better, so the
-first of equal ones stays; a nan is better than any number, and nothing than a nan. Lanes are reduced in two steps: the
-best of all lanes, and the first index among lanes that hold it. Before anything was seen the index is 0, which is right
-if nothing is better than the worst there is.
+An accumulator is a pair: the best element so far and its index. A later element replaces it only if it is better, so
+the first of equal ones stays; a nan is better than any number, and nothing is better than a nan. Lanes are reduced in
+two steps: the best of all lanes, and the first index among lanes that hold it. The index starts as 0, which is right if
+no element is better than the worst value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Element = Callable[[dict[CollapsedAxis, Index]], Pair]
 
 
 class Search:
-    """The hero of a fusion, the space it looks through, and how pairs are compared."""
+    """The hero of a fusion, the space it searches, and how pairs are compared."""
 
     def __init__(self, fusion: Fusion) -> None:
         hero = fusion.hero
@@ -67,11 +67,11 @@ class Search:
         return k.constant(worst, self.wide), k.constant(0, self.index_dtype)
 
     def better(self, writer: Writer, new: Pair, best: Pair) -> Pair:
-        """The pair of two that is better, the second if they are equal."""
+        """The better one of two pairs, the second if they are equal."""
         s = writer.k.scalars
         takes = (s.gt if self.largest else s.lt)(new[0], best[0])
         if dtypes.kind(self.wide) == "f":
-            # Not worse and not equal, which a nan is not either.
+            # Not worse or equal, so that a nan is better too.
             worse = (s.le if self.largest else s.ge)(new[0], best[0])
             takes = getattr(s, "and")(getattr(s, "not")(worse), s.eq(best[0], best[0]))
         return s.select_n(takes, best[0], new[0]), s.select_n(takes, best[1], new[1])
@@ -129,7 +129,7 @@ class Search:
 
 
 def emit_argmax(fusion: Fusion) -> Emission:
-    """One kernel; or for few and long searches blocks of them, and a kernel that compares what those found."""
+    """One kernel; or for few and long rows a kernel over blocks, and one that compares their results."""
     search = Search(fusion)
     space = search.space
     plan = schedule(space, search.lanes)

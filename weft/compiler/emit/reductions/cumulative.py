@@ -1,9 +1,9 @@
 """Cumulative operations (prefix scans) along an axis. Hero: a `Cumulative`.
 
 If vectors go along the axis, the lanes of each are scanned in steps of 1, 2, 4, ... lanes, and what came before is
-combined with them. Else they go along another axis, and the scan is a loop. Long ones that are few are split into
-blocks: the totals of the blocks, what comes before each of them, and then each on its own. Long columns side by side
-are read as they lie in memory, with an array of accumulators.
+combined with them. Else they go along another axis, and the scan is a loop. Few and long rows are split into blocks, in
+three kernels: the totals of the blocks, the prefix of each block, and the blocks themselves. Long columns side by side
+are read in the order of memory, with an array of accumulators.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from weft.compiler.emit.values import MultiIndex, expanded, space_of
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.reduction.cumulative import Cumulative
 
-# The columns that are worked on together where accumulators are an array.
+# Columns of a tile where accumulators are an array.
 TILE = 1024
 # Rows that a block of them has at least.
 LEAST_ROWS = 32
@@ -60,7 +60,7 @@ class Running:
         self.axis = next(iter(self.space.reduced), None)
         self.lanes = register_lanes(fusion)
         self.rows = size_of_axes(self.space.free)
-        # Products and logarithms of complex numbers have no neutral element that leaves every number as it is.
+        # Products and logarithms of complex numbers have no element that leaves every number as it is.
         self.no_neutral = dtypes.kind(self.wide) == "c" and not self.card.complex_neutral
 
     def _ask(self, writer: Writer, full: Any, free: Any) -> None:
@@ -71,7 +71,7 @@ class Running:
     # -- one element -----------------------------------------------------------------------------------------------
 
     def neutral(self, writer: Writer) -> Value:
-        """What leaves every number as it is: for sums the negative zero, which leaves the sign of the other."""
+        """The neutral element: for sums -0, which leaves the sign of a zero."""
         return writer.k.constant(self.card.neutral(self.wide), self.wide)
 
     def combine(self, writer: Writer, left: Value, right: Value) -> Value:
@@ -128,7 +128,8 @@ class Running:
             step = 1
             while step < self.lanes:
                 if self.card.operation is None:
-                    # Logarithms of nothing take long, so the first lanes are combined with themselves, in vain.
+                    # Logarithms of the neutral element are slow, so the first lanes are combined with themselves and
+                    # dropped.
                     lane = k.compute("and", k.position(i, dtypes.int32), k.constant(self.lanes - 1, dtypes.int32))
                     takes = k.scalars.ge(lane, k.constant(step, dtypes.int32))
                     both = self.combine(writer, k.shift(lanes, step, lanes), lanes)
@@ -197,7 +198,7 @@ def _emit_copy(running: Running) -> None:
 
 
 def _emit_split(running: Running, plan: Schedule) -> None:
-    """Three kernels: the totals of all blocks but the last, what comes before each block, and the blocks."""
+    """Three kernels: the totals of all blocks but the last, the prefix of each block, and the blocks."""
     fusion, space, axis, rows = running.fusion, running.space, running.axis, running.rows
     assert axis is not None
     along = plan.lanes is axis
@@ -219,8 +220,7 @@ def _emit_split(running: Running, plan: Schedule) -> None:
 
 
 def _emit_before(running: Running, plan: Schedule, before: int, blocks: int) -> None:
-    """The kernel that scans the totals of all blocks but the last, each stored one block further, to what comes before
-    each block."""
+    """The kernel that scans the totals of blocks, each stored one block further, to the prefix of each block."""
     writer = running.fusion.writer("before_blocks", final=True)
     k = writer.k
     with free_nest(k, running.space, plan, blocks) as indices:
@@ -242,8 +242,8 @@ def _streams(running: Running, plan: Schedule) -> bool:
 
 
 def _emit_streamed(running: Running, plan: Schedule) -> None:
-    """Row after row as they lie in memory; the accumulators of a tile of columns stay in cache. If there are few tiles,
-    rows are split into blocks, in three kernels as above."""
+    """Row after row in the order of memory; the accumulators of a tile of columns stay in cache. If there are few
+    tiles, rows are split into blocks, in three kernels as above."""
     axis, lanes = running.axis, plan.lanes
     assert axis is not None and lanes is not None
     tile = min(TILE, lanes.size)

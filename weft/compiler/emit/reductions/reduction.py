@@ -2,7 +2,7 @@
 after.
 
 Results are of the full space (what is reduced) or of its free axes. Reductions that need the results of others make
-further passes over the same row (see `row.py`). How a single pass is shared out follows from the shape alone:
+further passes over the same row (see `row.py`). How a single pass is parallelized follows from the shape alone:
 
 * enough rows or columns: one kernel, vectors along the last axis;
 * few of them, and long: blocks of the reduced axis have partial results, which a second kernel combines in order;
@@ -75,8 +75,8 @@ class Hero:
         return self.equation.outvars[0]
 
     def neutral(self, empty: bool) -> np.ndarray:
-        """What the reduction starts from. Of no elements it is the result, so that it must be a number of the exact
-        dtype."""
+        """What the reduction starts from. It is the result of an empty reduction, so that it must be a number of the
+        exact dtype."""
         found = self.card.initial(self.exact) if empty else self.card.neutral(self.wide)
         return np.asarray(found).astype(self.wide)
 
@@ -124,7 +124,8 @@ class Reductions:
         accumulators: Sequence[Value],
         indices: AxisIndices,
     ) -> list[Value]:
-        """One element of the full space: accumulators after it; results that are known by now are stored."""
+        """One element of the full space: returns the accumulators after it, and stores the results that are known by
+        now."""
         k, values = writer.k, writer.values
         index = self.space.full_index(writer.k, indices)
         with self.passes.stored_values(writer, pass_index, index):
@@ -145,12 +146,12 @@ class Reductions:
             writer.store(v, index, value)
 
     def know(self, writer: Writer, heroes: Sequence[Hero], totals: Sequence[Value]) -> None:
-        """Let results of reductions be what was accumulated."""
+        """Define the results of reductions as the totals."""
         for hero, total in zip(heroes, totals, strict=True):
             writer.values.overrides[hero.result] = writer.k.scalars.convert(total, hero.exact)
 
     def forget(self, writer: Writer) -> None:
-        """Results of reductions are known at one free index only."""
+        """Undefine the results of reductions, which hold at one free index only."""
         for hero in self.heroes:
             writer.values.overrides.pop(hero.result, None)
 
@@ -168,8 +169,8 @@ def reduce_loops(
     step: Step,
     part: tuple[CollapsedAxis, Index, int] | None = None,
 ) -> list[Value]:
-    """The accumulators after loops over reduced axes, with lanes combined where vectors went along one of them. Of the
-    axis of a `part` only a block is visited: so many elements from an index on."""
+    """The accumulators after loops over reduced axes, with lanes combined where vectors went along one of them. With
+    `part`, only a block of its axis is visited: (axis, first index, size)."""
     k = writer.k
 
     def inner(level: int, accumulators: Sequence[Value], indices: dict[CollapsedAxis, Index]) -> list[Value]:
@@ -280,8 +281,8 @@ def _streams(reductions: Reductions, plan: Schedule) -> bool:
 
 
 def _emit_streamed(reductions: Reductions, plan: Schedule) -> None:
-    """Rows are read as they lie in memory, a group of them into each vector of accumulators while that is in registers.
-    Blocks of rows have accumulators of their own if there are too few columns to share out."""
+    """Rows are read in the order of memory, a group of them into each vector of accumulators while that is in
+    registers. Blocks of rows have accumulators of their own if there are too few columns to share out."""
     space, heroes, lanes = reductions.space, reductions.heroes, plan.lanes
     assert lanes is not None
     (axis,) = space.reduced

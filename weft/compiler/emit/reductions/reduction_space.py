@@ -1,7 +1,7 @@
-"""What the emitters of reductions share: the space that is reduced as loops see it, and the nest of loops over it.
+"""What the emitters of reductions share: the collapsed axes of the iteration space, and the nest of loops over them.
 
-Dimensions that every access runs through together are one axis of loops: so a sum over an image is one long loop. They
-are found by writing a trial kernel with a loop for each dimension and looking at the indices in it. What is decided by
+Dimensions that every access runs through together are collapsed into one axis: so a sum over an image is one long loop.
+They are found by emitting a trial kernel with a loop for each dimension and looking at its indices. What is decided by
 the bounds of an index (that a pad is never reached, that a quotient is known) is decided in the real kernels as in the
 trial: there too an index has an entry for each dimension, with its bounds (`KernelBuilder.unravel`).
 """
@@ -25,11 +25,11 @@ from weft.compiler.kernel.operations import weight_of
 
 # Elements that one iteration of a loop over threads should work on at least.
 THREAD_WORK = 16384
-# Iterations of a loop over threads that are enough to share out.
+# Iterations of a loop over threads that are enough to balance the load.
 ENOUGH_ITERATIONS = 16
 # Elements of a full space from which on partial results pay, and from which on columns are read row by row.
 SPLIT_WORK, STREAMED_WORK = 131072, 262144
-# Partial results of one reduction: enough to share out, few enough to reduce again.
+# Partial results of one reduction: enough to balance the load, few enough to reduce again.
 MOST_BLOCKS = 128
 # Weight of the work for an element up to which it pays to have four (two) registers of accumulators.
 LIGHT_WORK, MEDIUM_WORK = 6, 14
@@ -213,8 +213,8 @@ def thread_block(width: int, work: int) -> int:
 
 
 def should_split(space: Space, plan: Schedule) -> bool:
-    """Whether the reduced axes should be split into blocks with partial results: the iterations that the loop over
-    threads of `free_nest` has are few and long."""
+    """Whether the reduced axes should be split into blocks with partial results: if the loop over threads of
+    `free_nest` has few and long iterations."""
     length, rows = size_of_axes(space.reduced), size_of_axes(space.free)
     sizes = [a.size for a in space.free if a is not plan.lanes]
     if plan.lanes is not None and not plan.lanes.reduced:

@@ -2,8 +2,8 @@
 
 A reduction whose operand needs no other reduction is computed in the first pass; one that needs those of the first
 pass, in the second; and so on: softmax takes three passes, of which the last only stores. Values are computed again in
-each pass that needs them, but for expensive ones (the exponential of softmax): these are stored where a result will be
-that is only written later, and read from there.
+each pass that needs them, except for expensive ones (the exponential of softmax): these are stored in the memory of a
+result that is written later, and read from there.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Passes:
 
     @contextmanager
     def stored_values(self, writer: Writer, pass_index: int, index: MultiIndex) -> Iterator[None]:
-        """Let values that an earlier pass stored be read, at an index of the full space."""
+        """Read values that an earlier pass stored instead of computing them, at an index of the full space."""
         stored = [v for v in self.stored_in if self._is_stored(v, pass_index) and v in self.needed(pass_index)]
         for v in stored:
             result = self.stored_in[v][0]
@@ -110,7 +110,7 @@ class Passes:
         return id(equation) in self._hero_ids
 
     def _choose_stored(self) -> None:
-        """Store expensive values, the one first that saves most: what it is computed from may then not be needed
+        """Choose expensive values to store, the one that saves most first: its operands may then not be needed
         again."""
         taken: set[Any] = set()
         while True:

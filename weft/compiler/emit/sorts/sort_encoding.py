@@ -1,4 +1,4 @@
-"""Elements as unsigned words whose order is the order that a sort wants.
+"""Elements encoded as unsigned words whose order is the order of the sort.
 
 Floats: the bits, with all of them flipped for negative numbers and the sign flipped for others. Short floats are
 widened to float32 first, whose low bits are then zero and left out. Signed integers: shifted up by their smallest
@@ -22,7 +22,7 @@ from weft.compiler.kernel.ir import Value
 
 _UINT = {4: dtypes.uint32, 8: dtypes.uint64}
 _SIGNED = {4: dtypes.int32, 8: dtypes.int64}
-# Bits of the mantissa of float32 that a widened float16 leaves zero; of all other short floats there are more.
+# Bits of the mantissa of float32 that are zero after widening a float16; other short floats leave more.
 _HALF_ZEROS, _SHORT_ZEROS = 13, 16
 
 

@@ -1,8 +1,8 @@
 """Radix sort of rows: from the last digit to the first, each pass keeps the order of elements whose digit is equal.
 
-What is moved are words and, with them, the index that an element comes from or, if there is just one other operand of
-at most 32 bits, its element itself. A word of 32 bits and what goes with it are one integer of 64. Each pass moves from
-one half of the scratch to the other; a digit that is the same in all elements needs no pass.
+Each pass moves words from one half of the scratch to the other and, with them, the index of the element or, if there is
+just one other operand of at most 32 bits, its element itself. A word of 32 bits and what goes with it are one integer
+of 64. A digit that is the same in all elements needs no pass.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 INT64 = dtypes.int64
 # Rows up to this long have indices of 32 bits.
 NARROW = 2**32 - 1
-# Rows at least so long are worth more buckets and thereby fewer passes.
+# Rows at least this long are worth more buckets, for fewer passes.
 LONG = 1 << 15
 NONE = Index()
 # Part of a row: its first element, how many it has at most, and how many are left of the row if that may be fewer.
@@ -45,10 +45,10 @@ LINE = 64
 
 @dataclass(frozen=True)
 class Radix:
-    """How rows are sorted. `beside`: what goes with the words ("" for nothing, "index", "element"); `combined`: it
-    is in the lower half of the words themselves; `size`: how many there are, if fewer than a row has elements;
-    `bits`: by how many of the lowest bits words are sorted at most, if not by all, and `rounds` by how many digits.
-    `far`: buckets are not in a cache, and too many for the machine to see by itself which lines it will write next."""
+    """How rows are sorted. `beside`: what goes with the words ("" for nothing, "index", "element"); `combined`: it is
+    in the lower half of the words themselves; `size`: how many there are, if fewer than a row has elements; `bits`: by
+    how many of the lowest bits words are sorted at most, if not by all, and `rounds` by how many digits. `far`: buckets
+    are not in a cache, and too many for the hardware prefetcher."""
 
     task: Task
     writer: Writer
@@ -250,18 +250,18 @@ def digit_of(radix: Radix, word: Value, shift: Value) -> Value:
 
 
 def _shift(radix: Radix, stage: list[Part], number_of_pass: Any) -> Value:
-    """How far the digit of a pass is from the end of its word."""
+    """The bit offset of the digit of a pass in its word."""
     k, dtype = radix.k, radix.buffers()[0].dtype
     shift = Index.of(number_of_pass) * radix.digit + (32 if radix.combined else 0)
     if isinstance(number_of_pass, int):
         return k.constant(shift.constant, dtype)
-    # The mask changes nothing, but says that no shift is longer than the word, so that none is checked.
+    # The mask changes nothing, but bounds the shift by the width of the word, so that it is not checked.
     mask = k.constant(8 * dtype.itemsize - 1, dtype)
     return k.compute("and", k.scalars.convert(k.position(shift), dtype), mask)
 
 
 def count(radix: Radix, stage: list[Part], base: Index, half: Value, counts: Index) -> None:
-    """How often each digit has each value, for all passes at once."""
+    """The histograms of the digits, for all passes at once."""
     k, passes = radix.k, radix.passes(stage)
     table, (word_buffer, *_) = radix.writer.scratch(radix.counts), radix.buffers()
     with k.loop(passes << radix.digit, kind=LoopKind.LANES, width=radix.writer.lanes) as i:
@@ -284,7 +284,7 @@ def pass_all(radix: Radix, stage: list[Part], base: Index, half: Value, counts: 
         shift = _shift(radix, stage, p)
         target = k.compute("sub", k.constant(length, INT64), source)
         end = Index.of(k.position(base + target))
-        # All elements are in the bucket of the first one if that has as many as there are.
+        # All elements are in the bucket of the first one if that bucket has all of them.
         first = digit_of(radix, k.load(buffers[0], begin), shift)
         size = k.position(Index(length) if radix.size is None else radix.size)
         differ = k.compute("ne", k.load(table, own + first), k.scalars.convert(size, radix.count))
@@ -314,7 +314,7 @@ def scatter_all(radix: Radix, own: Index, shift: Value, begin: Index, end: Index
 
 def _scatter(radix: Radix, own: Index, shift: Value, positions: Sequence[Index], end: Index) -> None:
     """Move elements to the next positions of their buckets. First all positions are found, then all are written to: a
-    machine that must know where stores go before it loads a count again waits once for all of them."""
+    load of a count after a store to an unknown address waits only once for all of them."""
     k, table, buffers = radix.k, radix.writer.scratch(radix.counts), radix.buffers()
     one = k.constant(1, radix.count)
     elements = [[k.load(buffer, position) for buffer in buffers] for position in positions]
@@ -334,7 +334,7 @@ def _scatter(radix: Radix, own: Index, shift: Value, positions: Sequence[Index],
 
 
 def deliver(radix: Radix, row: Row, base: Index, half: Value, specials: list[Value], first: Index = NONE) -> None:
-    """Write the results from what has been moved: all, or from the first on as many as there are."""
+    """Write the results from the sorted words: all, or `radix.size` of them from `first` on."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     limit = None if first is NONE else radix.size
     with k.loop(task.taken, kind=LoopKind.LANES, width=radix.writer.lanes, limit=limit) as n:
@@ -360,7 +360,7 @@ def deliver(radix: Radix, row: Row, base: Index, half: Value, specials: list[Val
 
 
 def put_back(radix: Radix, row: Row, specials: list[Value], wanted: list[Any]) -> None:
-    """Write zeros and nans once more as they are, in their order: words do not tell -0 from 0."""
+    """Write zeros and nans again from the operand, in their order: words do not tell -0 from 0."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     zeros, nans, special = specials
     one = k.constant(1, radix.count)

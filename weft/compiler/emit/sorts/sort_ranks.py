@@ -1,8 +1,7 @@
 """Sorting of short rows by ranks: the index of every element is the number of elements before it.
 
-The work grows with the square of the length, but it is all in lanes and without a branch. The index of an element
-is in the low bits of its word, if there is room, so that no two words are equal and equal elements keep their
-order.
+The work grows with the square of the length, but it is vectorized and without branches. The index of an element is in
+the low bits of its word, if there is room, so that no two words are equal and equal elements keep their order.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Ranks:
         self.task, self.writer = task, writer
         self.stages = task.stages
         self.dtypes: list[np.dtype[Any]] = [stage_dtype(stage) for stage in self.stages]
-        # Words with indices are positive as signed numbers, which every machine compares in one step.
+        # Words with indices are positive as signed integers, which every machine compares in one instruction.
         self.index_bits = (task.rows.length - 1).bit_length()
         bits = stage_bits(self.stages[-1]) + self.index_bits
         self.combined = bits < 64
@@ -95,7 +94,7 @@ class Ranks:
         return parts if self.combined else [*parts, self.k.position(i, dtypes.int32)]
 
     def counted(self, count: Value, others: Sequence[Value], own: Sequence[Value]) -> Value:
-        """One more if another element comes before the own one."""
+        """The count plus one if another element comes before the own one."""
         k = self.k
         *upper, last = zip(others, own, strict=True)
         before = k.compute("lt", *last)

@@ -1,9 +1,9 @@
 """A few of the first elements of rows, without sorting all of them.
 
-Every lane keeps the first of the elements that it has seen, in order. An element and its index are one word, so that
-none are equal and of equal elements the earlier one is less. If lanes keep as many as are wanted, they have them all;
-if they keep fewer, what they have says behind which word no element can be one of the first. The row is read again for
-those that are not behind it, and these are sorted.
+Every lane holds the first of the elements that it has seen, in order. An element and its index are one word, so that
+none are equal and of equal elements the earlier one is less. If each lane holds as many as are wanted, all of them are
+found; if it holds fewer, these yield a bound: no word behind it can be one of the first. The row is read again for the
+words up to the bound, and these are sorted.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from weft.compiler.kernel.ir import Index, LoopKind, Value
 WORD = dtypes.int64  # with the highest bit flipped, since not every machine has the lesser of two unsigned numbers
 _LAST = 2**63 - 1  # behind every element
 INDEX_BITS = 32
-# Lanes keep so many words together if they do not keep all that are wanted: enough for `MORE`.
+# All lanes together hold so many words if they do not hold all that are wanted: enough for `MORE`.
 COLLECTED, MORE = 128, 96
-# Elements that are looked at together for a word that is not behind a bound.
+# Elements that are scanned together for a word that is not behind the bound.
 SCANNED = 256
 
 
@@ -64,7 +64,7 @@ def _best_per_lane(task: Task, writer: Writer, row: Row, count: int, width: int)
 
 
 def _first(k: KernelBuilder, best: Sequence[Value], width: int) -> tuple[Value, list[Value]]:
-    """The first word of all lanes, and what the lanes keep without it."""
+    """The first word of all lanes, and what the lanes hold without it."""
     first = k.reduce_lanes("min", best[0], width)
     taken = k.compute("eq", best[0], first)
     following = [*best[1:], k.constant(_LAST, WORD)]
@@ -86,12 +86,12 @@ def _across(task: Task, writer: Writer) -> None:
 
 
 def emit_threshold(task: Task) -> None:
-    """A kernel that finds the first `taken` elements of rows, more than lanes can keep."""
+    """A kernel that finds the first `taken` elements of rows, more than lanes can hold."""
     writer = task.fusion.writer("select_more")
     k, rows = writer.k, task.rows
     radix = radix_of(task, writer)
     cells = task.fusion.new_scratch(dtypes.int64, rows.blocks)
-    # In several registers, so that lanes need not keep many.
+    # In several registers, so that a lane need not hold many.
     width = max(1, 4 * task.fusion.target.vector_bytes // 8)
     with rows.each(k) as (block, row):
         found = _best_per_lane(task, writer, row, -(-COLLECTED // width), width)
@@ -140,7 +140,7 @@ def _indexed_word(task: Task, writer: Writer, row: Row, i: Any) -> Value:
 
 
 def _flipped(k: KernelBuilder, word: Value) -> Value:
-    """A word as radix sort wants it."""
+    """A word with the highest bit flipped back, for radix sort."""
     return k.scalars.bitcast(k.compute("xor", word, k.constant(-(2**63), WORD)), dtypes.uint64)
 
 
@@ -149,7 +149,7 @@ def _index_of(k: KernelBuilder, word: Value) -> Value:
 
 
 def _inserted(k: KernelBuilder, best: tuple[Value, ...], word: Value) -> list[Value]:
-    """Words in order with another one among them; the last falls out."""
+    """Sorted words with another one inserted; the last is dropped."""
     result = []
     for one in best:
         result.append(k.compute("min", one, word))

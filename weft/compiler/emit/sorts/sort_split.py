@@ -1,9 +1,9 @@
 """One long row, sorted by several threads.
 
-First it is seen in which bits words differ at all: the uppermost of these are the upper digit. Blocks of the row count
-how often each upper digit comes; from these counts each block knows where to put its words, in their order, so that
-words with one upper digit come together. What then has one upper digit is a bucket, which fits a cache and is sorted by
-its other digits on its own. All of it is stable, and nothing depends on the number of threads.
+First the bits in which words differ are found: the uppermost of these are the upper digit. Blocks of the row count how
+often each upper digit occurs; from these counts each block knows where to put its words, in their order, so that words
+with one upper digit are contiguous. They are a bucket, which fits a cache and is sorted by its other digits on its own.
+All of it is stable, and nothing depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ class SortSplit:
         return k.compute("sub", k.compute("max", length, upper), upper)
 
     def shift(self) -> Value:
-        """How far the upper digit is from the end of a word."""
+        """The bit offset of the upper digit in a word."""
         k, below = self.k, self.below()
         word = below.dtype
         if self.radix.combined:
             below = k.compute("add", below, k.constant(32, word))
-        # The mask changes nothing, but says that the shift is not longer than the word, so that it is not checked.
+        # The mask changes nothing, but bounds the shift by the width of the word, so that it is not checked.
         return k.compute("and", below, k.constant(8 * word.itemsize - 1, word))
 
     def part(self, block: Any) -> Range:
@@ -123,9 +123,10 @@ class SortSplit:
 
 
 def emit_split(task: Task) -> None:
-    """Kernels for blocks, for where these put their words, for the words, for buckets, and for what is no word."""
+    """Kernels that encode and count blocks, scan the counts, scatter the words, sort buckets, and restore what words do
+    not tell."""
     fusion, (stage,) = task.fusion, task.stages
-    # Whatever kernel asks for a buffer has it in its own signature; none is written by this one.
+    # This writer is never launched: each kernel has its own.
     radix = replace(radix_of(task, Writer(fusion, "none")), digit=LOWER, bits=stage_bits(stage) - UPPER)
     counted = radix.count
     table = max(replace(radix, digit=digit).passes(stage) << digit for digit in (LOWER, WIDE))
@@ -153,7 +154,7 @@ def _row(length: int) -> Index:
 
 
 def _fill_blocks(split: SortSplit) -> None:
-    """Write the words of each block, and see in which bits they differ from the first word of all."""
+    """Write the words of each block, and find the bits in which they differ from the first word of all."""
     k, radix, task = split.k, split.radix, split.radix.task
     (word_buffer, *_) = radix.buffers()
     with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
@@ -170,7 +171,7 @@ def _fill_blocks(split: SortSplit) -> None:
 
 
 def _count_blocks(split: SortSplit) -> None:
-    """How often each upper digit comes in each block."""
+    """How often each upper digit occurs in each block."""
     k, radix, counts = split.k, split.upper, split.writer.scratch(split.counts)
     one, zero, shift = k.constant(1, radix.count), k.constant(0, radix.count), split.shift()
     word_buffer = split.writer.scratch_input(radix.word_scratch[0])
@@ -198,7 +199,7 @@ def _scan_counts(split: SortSplit) -> None:
 
 
 def _scatter_blocks(split: SortSplit) -> None:
-    """Bring words with one upper digit together, into the second half of the scratch."""
+    """Scatter words by their upper digit into the second half of the scratch."""
     k, shift = split.k, split.shift()
     with k.loop(BLOCKS, kind=LoopKind.THREADS) as block:
         few = replace(split.upper, size=split.size_of(block))
@@ -208,8 +209,8 @@ def _scatter_blocks(split: SortSplit) -> None:
 
 
 def _sort_buckets(split: SortSplit) -> None:
-    """Sort each bucket by its other digits and write its results. The buckets of a tile are far apart, since large ones
-    often are neighbours."""
+    """Sort each bucket by its other digits and write its results. The buckets of a tile are far apart, since neighbours
+    are often large together."""
     k, radix, starts = split.k, split.radix, split.writer.scratch_input(split.starts)
     zero, many, below = k.constant(0, radix.count), k.constant(MANY, radix.count), split.below()
     digits = {digit: _rounded_up(k, below, digit) for digit in (LOWER, WIDE)}

@@ -1,9 +1,9 @@
 """The window emitter. Heroes: reductions over sliding windows, and choosing an element of each window.
 
-A reduction visits every window and its taps. Choosing goes through the taps with the element chosen so far. What adds
-to the chosen elements is done in two kernels: the first writes which element each window has chosen, the second visits
-every element and adds the values of the windows that chose it, in the order of the windows. So no two threads or lanes
-write to one element, and sums have one order.
+A reduction visits every window and its taps. A choice goes through the taps with the element chosen so far. Adding to
+the chosen elements takes two kernels: the first writes which element each window has chosen, the second visits every
+element and adds the values of the windows that chose it, in the order of the windows. So no two threads or lanes write
+to one element, and sums have one order.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
     k, exact = writer.k, storage(operand)
     wide, neutral = dtypes.accumulation_dtype(exact), np.asarray(card.initial(exact))
     start = k.constant(neutral.astype(wide), wide)
-    # Nothing changes by adding -0; by adding 0, -0 does.
+    # Adding -0 changes nothing; adding 0 changes -0.
     adds = card.operation == "add" and dtypes.kind(wide) in "fc"
     empty = k.constant(-np.zeros((), wide), wide) if adds else start
     elements = prod(sizes_of(windows))
@@ -147,7 +147,7 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
 
     def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:
         value = value_at(at.operand_index(tap), at.taken(k, tap))
-        # A window that begins with an element is that element so far.
+        # The first element of a window is its result so far.
         return [value if now[0] is empty else k.compute(card.operation, now[0], value)]
 
     def body(at: At) -> None:
@@ -194,7 +194,7 @@ def choose(
             payload_at(tap, taken),
         )
         if found is no:
-            # The first one is chosen if it is there; if not, it does not matter what is there instead.
+            # The first one is chosen if it is taken; if not, its value does not matter.
             return [yes if taken is None else taken, value, new_payload]
         replaces = k.compute("not", keeps(best, value))
         if found is not yes:

@@ -10,10 +10,10 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.contraction.convolution_shapes import Window
 
-# Phases are written out if there are at most so many of all dimensions together, taps if a window has at most so many;
+# Phases are unrolled if there are at most so many in all dimensions together, taps if a window has at most so many;
 # else they are loops.
 PHASES, TAPS = 16, 32
-# The taps of the last dimension are written out, in any case, up to so many.
+# The taps of the last dimension are always unrolled up to so many.
 LAST_TAPS = 8
 
 
@@ -64,7 +64,7 @@ def visit(k: KernelBuilder, windows: Sequence[Window], width: int, body: Callabl
 
 class _Visit:
     """Loops over windows, one dimension inside of another. Where windows differ in phase along a dimension, the phases
-    are written out one after the other if there are few in all, else they are a loop of their own."""
+    are unrolled if there are few in all, else they are a loop of their own."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _Visit:
                 inner(running_phase(k, window, Index.of(variable)), Index.of(q))
 
     def phases_one_by_one(self, axis: int, outermost: bool, inner: Callable[..., None]) -> None:
-        """Phases written out: each with a loop over lanes of its own, or all in the body of one loop."""
+        """Phases unrolled: each with a loop over lanes of its own, or all in the body of one loop."""
         k, all_phases = self.k, phases(self.windows[axis])
         if axis == self.lanes:
             for phase in all_phases:

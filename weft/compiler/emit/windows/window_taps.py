@@ -76,7 +76,7 @@ class Taps:
 
     def narrowed(self, k: KernelBuilder, q: Index) -> Taps:
         """The taps of window q that can be elements of the operand, where these are few: from the first that is not
-        before it, as many as it has room for. As they are where that is no gain."""
+        before it, as many as it has elements. Unchanged where that is no gain."""
         room = -(-self.size // self.per_tap)
         if self.count < NARROWED * max(room, 1):
             return self
@@ -147,7 +147,7 @@ def phases(window: Window) -> list[Taps]:
 
 
 def running_phase(k: KernelBuilder, window: Window, phase: Index) -> Taps:
-    """The taps of a phase whose index is a loop variable, where there are too many to write each out."""
+    """The taps of a phase whose index is a loop variable, where there are too many phases to unroll."""
     count, dilation, stride = _static(window.count), window.lhs_dilation, window.stride
     wanted, low, rhs_dilation = _static(window.window), _static(window.low), window.rhs_dilation
     period, common = period_of(window), gcd(rhs_dilation, dilation)
@@ -156,8 +156,8 @@ def running_phase(k: KernelBuilder, window: Window, phase: Index) -> Taps:
     def computed(op: str, x: Value, constant: int) -> Value:
         return k.compute(op, x, k.constant(constant, INT64))
 
-    # The least r with (phase * stride - low + r * rhs_dilation) % dilation == 0, if there is one. All dividends are
-    # positive by adding a multiple of the dilation.
+    # The least r with (phase * stride - low + r * rhs_dilation) % dilation == 0, if there is one. A multiple of the
+    # dilation is added so that all dividends are positive.
     above = (period * stride // dilation + 1 + abs(low) // dilation + 1) * dilation
     missing = computed("rem", k.position(Index(low + above) - phase * stride), dilation)
     condition = computed("eq", computed("rem", missing, common), 0)
