@@ -250,7 +250,7 @@ def test_arrays_are_made_in_parts(word: str) -> None:
     ("where", "text"),
     [
         ({"device": "cpu"}, "a Device, or as a Sharding"),
-        ({"out_sharding": P("x")}, "which mesh is not said"),
+        ({"out_sharding": P("x")}, "no mesh is given"),
         ({"device": weft.devices()[0], "out_sharding": NamedSharding(MESH, P("x"))}, "by device or by out_sharding"),
         ({"device": weft.Device(0, "cuda")}, "cannot move an array"),
     ],

@@ -49,7 +49,7 @@ def set(
     """Change those settings that are given."""
     if restore_flatmap:
         raise ArgumentError(
-            "restore_flatmap=True cannot be had: it says how pickles of early Haiku are read, and "
+            "restore_flatmap=True is not supported: it says how pickles of early Haiku are read, and "
             "Weft reads none.\n"
             "  fix       load the checkpoint with Haiku and save it as plain dicts; "
             "hk.data_structures.to_immutable_dict(params) makes dicts that cannot be written"

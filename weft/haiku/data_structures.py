@@ -50,7 +50,9 @@ def partition_n(fn: Callable[[str, str, Any], int], structure: Structure, n: int
     for path, name, value in traverse(structure):
         index = fn(path, name, value)
         if not 0 <= index < n:
-            raise ArgumentError(f"partition_n: the function gave {index} for {path}/{name}; it must be in [0, {n}).")
+            raise ArgumentError(
+                f"partition_n: the function returned {index} for {path}/{name}; it must be in [0, {n})."
+            )
         parts[index].setdefault(path, {})[name] = value
     return parts
 

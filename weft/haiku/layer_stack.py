@@ -192,7 +192,7 @@ def _stacked(outer: Any, prefix: str, shapes: Any, num_layers: int, mapping: Any
                 raise ModuleDefinitionError(
                     f"The transparency_map does not go back from {layer!r} to {(path, i)}.",
                     at=user_line(),
-                    received=f"flat_to_stacked gave {back!r}",
+                    received=f"flat_to_stacked returned {back!r}",
                 )
             if layer not in outer:
                 raise ParameterNotFoundError(

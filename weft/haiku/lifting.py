@@ -172,7 +172,7 @@ def transparent_lift(init_fn: Callable[..., Any], *, allow_reuse: bool = False) 
 
 
 def _with_key(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """For its shapes alone an `init` needs some key, where the user has none to give."""
+    """An `init` that is run for its shapes alone needs some key, where the user passed none."""
     if args and args[0] is None:
         return (weft.random.PRNGKey(0), *args[1:])
     return args

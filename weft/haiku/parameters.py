@@ -42,7 +42,7 @@ class DoNotStore:
 
 
 DO_NOT_STORE = DoNotStore()
-"""Given by a custom creator or setter: the value is not kept. A custom getter then says what it is."""
+"""Returned by a custom creator or setter: the value is not stored. A custom getter then returns it."""
 
 
 class GetterContext(NamedTuple):

@@ -122,7 +122,7 @@ def remat(
 ) -> Callable[..., Any]:
     """`weft.checkpoint` for a function that uses modules: its values are recomputed for gradients."""
     if concrete:
-        raise ArgumentError("hk.remat: concrete=True is no more; use static_argnums.")
+        raise ArgumentError("hk.remat: concrete=True is not supported; use static_argnums.")
 
     @functools.wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -179,7 +179,7 @@ def without_state(f: Any) -> Any:
         applied = weft.tree.map(lambda apply: _stateless_apply(apply), f.apply)
         return MultiTransformed(_stateless_init(f.init), applied)
     if not isinstance(f, TransformedWithState):
-        raise ArgumentTypeError(f"hk.without_state needs what hk.transform_with_state gave, got {f!r}.")
+        raise ArgumentTypeError(f"hk.without_state needs what hk.transform_with_state returned, got {f!r}.")
     return Transformed(_stateless_init(f.init), _stateless_apply(f.apply))
 
 
@@ -233,7 +233,7 @@ def with_empty_state(f: Any) -> Any:
     if isinstance(f, MultiTransformed):
         return MultiTransformedWithState(_like(init_empty, f.init, "init"), weft.tree.map(with_state, f.apply))
     if not isinstance(f, Transformed):
-        raise ArgumentTypeError(f"hk.with_empty_state needs what hk.transform gave, got {f!r}.")
+        raise ArgumentTypeError(f"hk.with_empty_state needs what hk.transform returned, got {f!r}.")
     return TransformedWithState(_like(init_empty, f.init, "init"), with_state(f.apply))
 
 

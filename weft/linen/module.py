@@ -164,7 +164,7 @@ class Module:
         state.ready = True
 
     def _adopt(self, name: str, value: Any) -> Any:
-        """A value for an attribute, in which modules that nobody owns yet belong to this one and have its name."""
+        """A value for an attribute, in which modules without an owner become submodules of this one, under its name."""
         match value:
             case Module():
                 return self._adopt_module(name, value)
@@ -419,7 +419,7 @@ class Module:
     def clone(
         self, *, parent: Any = None, _deep_clone: bool = False, _reset_names: bool = False, **updates: Any
     ) -> Any:
-        """A copy that belongs to `parent`, or to nobody, with some fields replaced."""
+        """A copy that belongs to `parent`, or to no module, with some fields replaced."""
         values = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -626,7 +626,7 @@ def map_modules(function: Callable[[Module], Any], value: Any) -> Any:
 
 
 def _unbound(value: Any, memo: dict[int, Module], reset_names: bool) -> Any:
-    """A value whose modules are copies that belong to nobody; one module stays one."""
+    """A value whose modules are replaced by unbound copies; one module stays one."""
 
     def copied(module: Module) -> Module:
         if module.scope is None and not isinstance(module.parent, Module):

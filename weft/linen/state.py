@@ -62,7 +62,7 @@ def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def calling(module: Module | None) -> Iterator[None]:
-    """Submodules made within the `with` belong to `module`; with None they belong to nobody."""
+    """Submodules made within the `with` belong to `module`; with None they belong to no module."""
     CONTEXT.modules.append(module)
     try:
         yield

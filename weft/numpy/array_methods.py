@@ -256,7 +256,7 @@ _UNSIGNED = {bits: dtypes.as_dtype(f"uint{bits}") for bits in (2, 4, 8, 16, 32, 
 def _bits(dtype: Any) -> Any:
     width = dtypes.itemsize_bits(dtype)
     if dtypes.kind(dtype) == "c" or width not in _UNSIGNED:
-        raise ArgumentTypeError(f"Elements of {dtypes.name(dtype)} cannot be taken apart into bits.")
+        raise ArgumentTypeError(f"Elements of {dtypes.name(dtype)} cannot be viewed as bits.")
     return _UNSIGNED[width]
 
 
@@ -346,7 +346,7 @@ def _format(self: Array) -> Format:
 def _array_namespace(self: Array, *, api_version: str | None = None) -> Any:
     """`weft.numpy`, by which code for the array API standard finds its functions."""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-        raise ArgumentError(f"{api_version!r} is no version of the array API that is known here.")
+        raise ArgumentError(f"Version {api_version!r} of the array API is not supported.")
     return sys.modules["weft.numpy"]
 
 

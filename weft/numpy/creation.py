@@ -129,18 +129,16 @@ def placed(x: Array, device: Any, out_sharding: Any = None) -> Array:
     if device is None and out_sharding is None:
         return x
     if device is not None and out_sharding is not None:
-        raise ArgumentError(
-            "An array is put by device or by out_sharding.", received=f"{device!r} and {out_sharding!r}"
-        )
+        raise ArgumentError("Pass device or out_sharding, not both.", received=f"{device!r} and {out_sharding!r}")
     where = out_sharding if device is None else device
     if isinstance(where, PartitionSpec):
         raise ArgumentError(
-            "A PartitionSpec names axes of a mesh, and which mesh is not said.",
+            "A PartitionSpec names axes of a mesh, but no mesh is given.",
             received=repr(where),
             fix="weft.NamedSharding(mesh, spec)",
         )
     if not isinstance(where, (Device, Sharding)):
-        raise ArgumentError("An array is put on a Device, or as a Sharding says.", received=described(where))
+        raise ArgumentError("An array is put on a Device, or by a Sharding.", received=described(where))
     return device_put(x, where)
 
 
@@ -162,7 +160,7 @@ def _array(value: Any, dtype: Any, name: str) -> Array:
     if not isinstance(value, (np.ndarray, np.generic)):
         value = np.asarray(value)  # buffers, data frames and the like
         if value.dtype == object:
-            raise ArgumentTypeError(f"{name} got a value of type {type(value[()])} that is no array.")
+            raise ArgumentTypeError(f"{name} got a value of type {type(value[()])} that is not an array.")
     return _from_numpy(value, out_dtype)
 
 

@@ -92,11 +92,13 @@ def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
         if isinstance(a.size, int) and all(isinstance(d, int) for d in rest) and math.prod(rest) != a.size:
             raise ArgumentTypeError(
                 f"cannot reshape array of shape {a.shape} (size {a.size}) into shape {rest} (size {math.prod(rest)}).",
-                fix="a shape with as many elements; one size may be -1, which is found out",
+                fix="a shape with as many elements; one size may be -1, which is inferred",
             )
         return rest
     if len(unknown) > 1:
-        raise ArgumentError("reshape can find out one size.", received=str(new_shape), fix="-1 for one size only")
+        raise ArgumentError(
+            "Only one size of a reshape may be -1.", received=str(new_shape), fix="-1 for one size only"
+        )
     known = math.prod(rest)
     if known == 0 or a.size % known != 0:
         raise ArgumentTypeError(

@@ -127,7 +127,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
 # ------------------------------------------------------------------------------------------------- what is not zero
 
 _SIZE = "the size of its result depends on values that are traced"
-_SIZE_FIX = "a bound on the size: {}(x, size=n), with fill_value for the places beyond; or call it outside of jit"
+_SIZE_FIX = "a bound on the size: {}(x, size=n), with fill_value for the rest; or call it outside of jit"
 
 
 def needs_size(name: str) -> tuple[str, str]:

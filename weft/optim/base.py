@@ -19,7 +19,7 @@ Params: TypeAlias = Any
 Updates: TypeAlias = Any
 """A tree with the structure of the parameters: gradients on the way in, what is added on the way out."""
 OptState: TypeAlias = Any
-"""A tree: what a transformation remembers from one step to the next."""
+"""A tree: what a transformation stores from one step to the next."""
 Schedule: TypeAlias = Callable[[ArrayLike], ArrayLike]
 """A number that depends on the count of steps."""
 ScalarOrSchedule: TypeAlias = float | weft.Array | Schedule
@@ -76,7 +76,7 @@ class GradientTransformationExtraArgs(GradientTransformation):
 
 
 class EmptyState(NamedTuple):
-    """The state of a transformation that remembers nothing."""
+    """The state of a transformation without state."""
 
 
 def init_empty_state(params: Params) -> EmptyState:

@@ -62,7 +62,7 @@ def _accumulator(kind: Any, parts: int, done: Any) -> Accumulator:
 
             def rows_of(like: Any) -> Any:
                 if not like.shape:
-                    raise ArgumentError("CONCAT puts results together along their first axis, and a result has none")
+                    raise ArgumentError("CONCAT concatenates results along their first axis, and a result has none")
                 # Part by part along axis 1: the order in which `reshape_batch_axis` takes rows from the batch.
                 return wnp.zeros((like.shape[0], parts, *like.shape[1:]), like.dtype)
 

@@ -133,10 +133,10 @@ def _check_shapes(where: str, names: tuple[str, ...], columns: list[list[Any]], 
         for i, (shape, leaf) in enumerate(zip(shapes, column, strict=True)):
             if getattr(leaf, "shape", ()) != shape and columns[0][i] is not None and leaf is not None:
                 path = weft.tree.leaves_with_path(first, is_leaf=_is_none)[i][0]
-                where_text, label = weft.tree_util.keystr(path), _label(names[0], name)
+                path_text, label = weft.tree_util.keystr(path), _label(names[0], name)
                 other = getattr(leaf, "shape", ())
                 raise ShapeMismatchError(
                     f"{where}: {names[0]} and {label} must have the same shapes.",
-                    received=f"{names[0]}{where_text} of shape {shape}, {label}{where_text} of shape {other}",
+                    received=f"{names[0]}{path_text} of shape {shape}, {label}{path_text} of shape {other}",
                     fix="differentiate with respect to the same params that init was given",
                 )

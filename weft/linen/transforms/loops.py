@@ -285,7 +285,7 @@ def while_loop(
     broadcast_variables: Filter = True,
     split_rngs: Mapping[Any, bool] = {},
 ) -> Any:
-    """While `cond_fn(mdl, carry)` holds, `carry = body_fn(mdl, carry)`; `carry_variables` are handed on.
+    """While `cond_fn(mdl, carry)` holds, `carry = body_fn(mdl, carry)`; `carry_variables` are carried along.
 
     It makes no variables: initialize by calling the body once. Streams that are split have new keys in every iteration.
     """

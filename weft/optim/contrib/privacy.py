@@ -1,4 +1,4 @@
-"""Training that does not give away single examples: clipped per-example gradients with noise."""
+"""Differentially private training: clipped per-example gradients with noise."""
 
 from __future__ import annotations
 

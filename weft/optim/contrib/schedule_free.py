@@ -120,7 +120,7 @@ def schedule_free_adamw(
     weight_lr_power: float = 2.0,
     state_dtype: Any = None,
 ) -> GradientTransformationExtraArgs:
-    """Schedule-free AdamW, in which the average takes the place of the first moment."""
+    """Schedule-free AdamW, in which the average replaces the first moment."""
     rate = _warmed(learning_rate, warmup_steps)
     base = chain(
         scale_by_rms(decay=b2, eps=eps, eps_in_sqrt=False, bias_correction=True),
