@@ -23,7 +23,6 @@ from weft.compiler.target.llvm import Function, Type, Value, constant, double, f
 from weft.compiler.target.math import (
     bessel,
     bits,
-    cipher,
     complex,
     error,
     exponential,
@@ -32,11 +31,12 @@ from weft.compiler.target.math import (
     hurwitz,
     incomplete_beta,
     incomplete_gamma,
-    incomplete_gamma_slope,
+    incomplete_gamma_derivative,
     integers,
     inverse,
     logarithm,
     power,
+    threefry,
     trigonometric,
 )
 from weft.compiler.target.math.complex import Complex
@@ -45,7 +45,8 @@ from weft.primitives.elementwise.rounding import RoundingMethod
 
 
 class Layout(NamedTuple):
-    """How a dtype is kept: `kind` is that of `dtypes.kind`, `bits` the width of a number, or of a part of a complex."""
+    """How a dtype is stored: `kind` is that of `dtypes.kind`, `bits` the width of a number, or of a part of a
+    complex."""
 
     kind: str
     bits: int
@@ -110,7 +111,7 @@ class Lane:
         return Lane(self.dtype, *(Term(self.re.function, part) for part in parts))
 
     def wide_integer(self, function: Function) -> Value:
-        """A whole number as i64, for indices."""
+        """An integer as i64, for indices."""
         kind = vector(i64, self.width)
         return (function.sext if layout(self.dtype).kind == "i" else function.zext)(self.re.value, kind)
 
@@ -159,18 +160,18 @@ class Lanes:
 
     def constant(self, value: Any, dtype: np.dtype[Any]) -> Lane:
         """A number in every lane, rounded to the dtype as NumPy does."""
-        kept = layout(dtype)
-        number = np.asarray(value).astype(dtype)[()]
-        if kept.kind == "c":
-            return Lane(dtype, *(self._constant(float(part), kept.lane) for part in (number.real, number.imag)))
-        python = bool(number) if kept.kind == "b" else float(number) if kept.kind == "f" else int(number)
-        return Lane(dtype, self._constant(python, kept.lane))
+        form = layout(dtype)
+        rounded = np.asarray(value).astype(dtype)[()]
+        if form.kind == "c":
+            return Lane(dtype, *(self._constant(float(part), form.lane) for part in (rounded.real, rounded.imag)))
+        python = bool(rounded) if form.kind == "b" else float(rounded) if form.kind == "f" else int(rounded)
+        return Lane(dtype, self._constant(python, form.lane))
 
-    def _constant(self, number: float, element: Type) -> Term:
-        return Term(self.function, constant(number, vector(element, self.width)))
+    def _constant(self, value: float, element: Type) -> Term:
+        return Term(self.function, constant(value, vector(element, self.width)))
 
     def integer(self, value: Value, dtype: np.dtype[Any]) -> Lane:
-        """Whole numbers computed as LLVM integers of the width that the dtype has in lanes."""
+        """Integers computed as LLVM integers of the width that the dtype has in lanes."""
         return self._integer(Term(self.function, value), dtype)
 
     def apply(self, name: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
@@ -194,29 +195,29 @@ class Lanes:
     @staticmethod
     def storage(dtype: np.dtype[Any]) -> tuple[Type, int]:
         """The type of numbers in memory, and how many of them are one element."""
-        kept = layout(dtype)
-        return kept.memory, 2 if kept.kind == "c" else 1
+        form = layout(dtype)
+        return form.memory, 2 if form.kind == "c" else 1
 
     def loaded(self, parts: Sequence[Value], dtype: np.dtype[Any]) -> Lane:
         """Lanes of elements that have been read: one value, or the real and the imaginary numbers."""
-        kept = layout(dtype)
+        form = layout(dtype)
         terms = [Term(self.function, part) for part in parts]
-        if kept.kind == "b":
+        if form.kind == "b":
             return Lane(dtype, terms[0].differs(0))
-        if kept.kind in "iu":
-            return Lane(dtype, integers.wrapped(terms[0], kept.bits, kept.kind == "i"))
-        if kept.short:
+        if form.kind in "iu":
+            return Lane(dtype, integers.wrapped(terms[0], form.bits, form.kind == "i"))
+        if form.short:
             return Lane(dtype, formats.from_bits(terms[0], dtype.name))
         return Lane(dtype, *terms)
 
     def stored(self, x: Lane) -> list[Value]:
         """The numbers to write, as `loaded` takes them."""
-        kept = layout(x.dtype)
-        if kept.kind == "b":
+        form = layout(x.dtype)
+        if form.kind == "b":
             return [x.re.wide(8, signed=False).value]
-        if kept.kind in "iu":
-            return [integers.code(x.re, kept.bits).value]
-        if kept.short:
+        if form.kind in "iu":
+            return [integers.code(x.re, form.bits).value]
+        if form.short:
             return [formats.to_bits(x.re, x.dtype.name).value]
         return list(x.parts)
 
@@ -271,8 +272,8 @@ class Lanes:
         return self._rounded(x, dtype) if dtype.itemsize == 1 else Lane(dtype, x)
 
     def _integer(self, x: Term, dtype: np.dtype[Any]) -> Lane:
-        kept = layout(dtype)
-        return Lane(dtype, integers.wrapped(x, kept.bits, kept.kind == "i"))
+        form = layout(dtype)
+        return Lane(dtype, integers.wrapped(x, form.bits, form.kind == "i"))
 
     def _of_doubles(self, function: ComplexFunction, dtype: np.dtype[Any], *operands: Lane) -> Lane:
         """A function of complex numbers, computed in float64 and rounded once."""
@@ -287,8 +288,8 @@ class Lanes:
         kind = layout(x.dtype).kind
         if kind == "c":
             return Lane(x.dtype, *of_complex(x.pair, y.pair))
-        made = real(x.re, y.re)
-        return self._rounded(made, x.dtype) if kind == "f" else self._integer(made, x.dtype)
+        result = real(x.re, y.re)
+        return self._rounded(result, x.dtype) if kind == "f" else self._integer(result, x.dtype)
 
     def add(self, x: Lane, y: Lane) -> Lane:
         return self._arithmetic(x, y, Term.__add__, complex.add)
@@ -300,15 +301,15 @@ class Lanes:
         return self._arithmetic(x, y, Term.__mul__, complex.mul)
 
     def div(self, x: Lane, y: Lane) -> Lane:
-        kept = layout(x.dtype)
-        if kept.kind in "iu":
-            return self._integer(integers.quotient(x.re, y.re, kept.kind == "i"), x.dtype)
+        form = layout(x.dtype)
+        if form.kind in "iu":
+            return self._integer(integers.quotient(x.re, y.re, form.kind == "i"), x.dtype)
         return self._arithmetic(x, y, Term.__truediv__, complex.div)
 
     def rem(self, x: Lane, y: Lane) -> Lane:
-        kept = layout(x.dtype)
-        if kept.kind in "iu":
-            return self._integer(integers.remainder(x.re, y.re, kept.kind == "i"), x.dtype)
+        form = layout(x.dtype)
+        if form.kind in "iu":
+            return self._integer(integers.remainder(x.re, y.re, form.kind == "i"), x.dtype)
         return self._rounded(integers.float_remainder(x.re, y.re), x.dtype)
 
     def neg(self, x: Lane) -> Lane:
@@ -325,17 +326,17 @@ class Lanes:
         kind = layout(x.dtype).kind
         if kind == "c":
             return Lane(x.dtype, *complex.whole_power(x.pair, y))
-        left, base, made = abs(y), x.re, x.re.of(1)
+        left, base, result = abs(y), x.re, x.re.of(1)
         started = False
         while left:
             if left & 1:
-                made, started = (made * base if started else base), True
+                result, started = (result * base if started else base), True
             left >>= 1
             if left:
                 base = base * base
         if kind != "f":
-            return self._integer(made, x.dtype)
-        return self._rounded(1 / made if y < 0 else made, x.dtype)
+            return self._integer(result, x.dtype)
+        return self._rounded(1 / result if y < 0 else result, x.dtype)
 
     def max(self, x: Lane, y: Lane) -> Lane:
         return self._extreme(x, y, "max", "maximum", complex.greatest)
@@ -363,8 +364,8 @@ class Lanes:
             return self._of_doubles(complex.sign, x.dtype, x)
         if kind == "f":
             return self._exact(bits.sign(x.re), x.dtype)
-        made = x.re.equals(0).select(x.re, 1)
-        return Lane(x.dtype, (x.re < 0).select(-1, made) if kind == "i" else made)
+        result = x.re.equals(0).select(x.re, 1)
+        return Lane(x.dtype, (x.re < 0).select(-1, result) if kind == "i" else result)
 
     def abs(self, x: Lane) -> Lane:
         kind = layout(x.dtype).kind
@@ -412,12 +413,12 @@ class Lanes:
     polygamma = _elementary(hurwitz.polygamma)
     igamma = _elementary(incomplete_gamma.igamma)
     igammac = _elementary(incomplete_gamma.igammac)
-    igamma_grad_a = _elementary(lambda a, x: incomplete_gamma_slope.igamma_derivative(a, x, 1))
-    random_gamma_grad = _elementary(incomplete_gamma_slope.random_gamma_grad)
+    igamma_grad_a = _elementary(lambda a, x: incomplete_gamma_derivative.igamma_derivative(a, x, 1))
+    random_gamma_grad = _elementary(incomplete_gamma_derivative.random_gamma_grad)
     regularized_incomplete_beta = _elementary(incomplete_beta.regularized_incomplete_beta)
 
     def igamma_derivative(self, a: Lane, x: Lane, *, order: int) -> Lane:
-        return self._rounded(incomplete_gamma_slope.igamma_derivative(a.re, x.re, order), x.dtype)
+        return self._rounded(incomplete_gamma_derivative.igamma_derivative(a.re, x.re, order), x.dtype)
 
     def pow(self, x: Lane, y: Lane) -> Lane:
         """x**y; an integer exponent is taken exactly, also where the dtype of x cannot hold it."""
@@ -431,8 +432,8 @@ class Lanes:
         if not whole:
             return self._rounded(power.pow(x.re, y.re), x.dtype)
         exponent = self.convert(y, dtypes.float64)
-        made = power.pow(x.re, exponent.re) if x.re.bits == 64 else power.pow_of_short(x.re, exponent.re)
-        return self._rounded(made, x.dtype)
+        result = power.pow(x.re, exponent.re) if x.re.bits == 64 else power.pow_of_short(x.re, exponent.re)
+        return self._rounded(result, x.dtype)
 
     # -- comparison and choice -------------------------------------------------------------------------------------
 
@@ -453,19 +454,19 @@ class Lanes:
         return Lane(bool_dtype, bits.is_finite(x.re))
 
     def select_n(self, which: Lane, *cases: Lane) -> Lane:
-        """The case of that number; an integer outside of the range chooses the nearest."""
-        made = cases[0]
-        kept = layout(which.dtype)
-        for number, case in enumerate(cases[1:], 1):
-            if kept.kind == "b":
+        """The case of that index; an integer outside of the range selects the nearest."""
+        result = cases[0]
+        form = layout(which.dtype)
+        for i, case in enumerate(cases[1:], 1):
+            if form.kind == "b":
                 chosen = which.re
-            elif kept.kind == "u" and kept.bits < 64:
-                chosen = ~which.re.below(number)
+            elif form.kind == "u" and form.bits < 64:
+                chosen = ~which.re.below(i)
             else:
-                chosen = which.re >= number
-            parts = [chosen.select(a, b) for a, b in zip(_terms(case), _terms(made), strict=True)]
-            made = Lane(made.dtype, *parts)
-        return made
+                chosen = which.re >= i
+            parts = [chosen.select(a, b) for a, b in zip(_terms(case), _terms(result), strict=True)]
+            result = Lane(result.dtype, *parts)
+        return result
 
     # -- bits ------------------------------------------------------------------------------------------------------
 
@@ -482,8 +483,8 @@ class Lanes:
         return Lane(x.dtype, ~x.re) if layout(x.dtype).kind == "b" else self._integer(~x.re, x.dtype)
 
     def _shift(self, x: Lane, y: Lane, direction: str) -> Lane:
-        kept = layout(x.dtype)
-        return Lane(x.dtype, integers.shifted(x.re, y.re, kept.bits, kept.kind == "i", direction))
+        form = layout(x.dtype)
+        return Lane(x.dtype, integers.shifted(x.re, y.re, form.bits, form.kind == "i", direction))
 
     def shift_left(self, x: Lane, y: Lane) -> Lane:
         return self._shift(x, y, "left")
@@ -501,8 +502,8 @@ class Lanes:
         return self._integer(integers.leading_zeros(x.re, layout(x.dtype).bits), x.dtype)
 
     def mulhi(self, x: Lane, y: Lane) -> Lane:
-        kept = layout(x.dtype)
-        return Lane(x.dtype, integers.upper_product(x.re, y.re, kept.bits, kept.kind == "i"))
+        form = layout(x.dtype)
+        return Lane(x.dtype, integers.mulhi(x.re, y.re, form.bits, form.kind == "i"))
 
     # -- operations of kernels -------------------------------------------------------------------------------------
 
@@ -512,10 +513,10 @@ class Lanes:
             raise InternalError(f"There is no fused multiply-add of {dtypes.name(x.dtype)}.")
         return Lane(x.dtype, x.re.fma(y.re, z.re))
 
-    def threefry2x32(self, *words: Lane) -> tuple[Lane, Lane]:
-        """The cipher of random numbers on (key, key, count, count): two words."""
-        first, second = cipher.threefry(*(x.re for x in words))
-        return Lane(words[0].dtype, first), Lane(words[0].dtype, second)
+    def threefry2x32(self, *operands: Lane) -> tuple[Lane, Lane]:
+        """The Threefry hash of (key, key, count, count): two 32-bit integers."""
+        first, second = threefry.threefry(*(x.re for x in operands))
+        return Lane(operands[0].dtype, first), Lane(operands[0].dtype, second)
 
     # -- complex numbers -------------------------------------------------------------------------------------------
 
@@ -534,7 +535,7 @@ class Lanes:
             return Lane(dtypes.to_complex_dtype(x.dtype), x.re, x.re.of(0))
         return Lane(x.dtype, x.re, -x.im)
 
-    # -- rounding to whole numbers and fewer bits ------------------------------------------------------------------
+    # -- rounding to integers and fewer bits -----------------------------------------------------------------------
 
     def floor(self, x: Lane) -> Lane:
         return self._rounded(x.re.floor(), x.dtype)
@@ -554,11 +555,11 @@ class Lanes:
         else:
             signed_zero = not layout(x.dtype).short or formats.format_of(name).signed_zero
             code = bits.next_code(self._code(x), x.re, y.re, layout(x.dtype).bits, signed_zero)
-        made = self._of_code(code, x.dtype).re
+        result = self._of_code(code, x.dtype).re
         # Between zeros of two signs it is the second.
-        made = x.re.equals(y.re).select(y.re, made)
+        result = x.re.equals(y.re).select(y.re, result)
         unknown = x.re.is_nan() | y.re.is_nan()
-        return Lane(x.dtype, unknown.select(x.re + y.re, made))
+        return Lane(x.dtype, unknown.select(x.re + y.re, result))
 
     def reduce_precision(self, x: Lane, *, exponent_bits: int, mantissa_bits: int) -> Lane:
         """On the code of the dtype; floats of one byte have encodings of their own and go by float32."""
@@ -569,23 +570,23 @@ class Lanes:
         else:
             code, mantissa, exponents = self._code(x), int(limits.nmant), int(limits.nexp)
         code = bits.fewer_bits(code, mantissa, exponents, exponent_bits, mantissa_bits, narrower)
-        made = self._rounded(code.cooked(), x.dtype) if x.dtype.itemsize == 1 else self._of_code(code, x.dtype)
-        return Lane(x.dtype, x.re.is_nan().select(x.re, made.re))
+        result = self._rounded(code.cooked(), x.dtype) if x.dtype.itemsize == 1 else self._of_code(code, x.dtype)
+        return Lane(x.dtype, x.re.is_nan().select(x.re, result.re))
 
     # -- conversion ------------------------------------------------------------------------------------------------
 
     def _code(self, x: Lane) -> Term:
         """The bits of a number as an integer."""
-        kept = layout(x.dtype)
-        if kept.short:
+        form = layout(x.dtype)
+        if form.short:
             return formats.to_bits(x.re, x.dtype.name)
-        return x.re.raw() if kept.kind == "f" else integers.code(x.re, kept.bits)
+        return x.re.raw() if form.kind == "f" else integers.code(x.re, form.bits)
 
     def _of_code(self, code: Term, dtype: np.dtype[Any]) -> Lane:
-        kept = layout(dtype)
-        if kept.short:
+        form = layout(dtype)
+        if form.short:
             return Lane(dtype, formats.from_bits(code, dtype.name))
-        return Lane(dtype, code.cooked()) if kept.kind == "f" else self._integer(code, dtype)
+        return Lane(dtype, code.cooked()) if form.kind == "f" else self._integer(code, dtype)
 
     def bitcast(self, x: Lane, dtype: np.dtype[Any]) -> Lane:
         """The same bits as another dtype of the same width."""
@@ -618,8 +619,8 @@ class Lanes:
         source, target = layout(x.dtype), layout(dtype)
         kind = x.re.typed(target.lane)
         if source.kind != "f":
-            made = (f.sitofp if source.kind == "i" else f.uitofp)(x.re.value, kind)
-            return self._rounded(Term(f, made), dtype)
+            result = (f.sitofp if source.kind == "i" else f.uitofp)(x.re.value, kind)
+            return self._rounded(Term(f, result), dtype)
         if source.bits == 64:
             if dtype == dtypes.float16:
                 return Lane(dtype, formats.half_from_double(x.re))
@@ -632,14 +633,14 @@ class Lanes:
         signed = target.kind == "i"
         if source.kind == "f":
             width = max(target.bits, 32)
-            made = Term(f, f.saturating(x.re.value, x.re.typed(integer(width)), signed))
+            result = Term(f, f.saturating(x.re.value, x.re.typed(integer(width)), signed))
             if target.bits < 32:
                 top = (1 << (target.bits - signed)) - 1
-                made = Term(f, (f.smin if signed else f.umin)(made.value, made.of(top).value))
+                result = Term(f, (f.smin if signed else f.umin)(result.value, result.of(top).value))
                 if signed:
-                    made = Term(f, f.smax(made.value, made.of(-top - 1).value))
-                made = made.narrow(target.lane.bits)
-            return Lane(dtype, made)
+                    result = Term(f, f.smax(result.value, result.of(-top - 1).value))
+                result = result.narrow(target.lane.bits)
+            return Lane(dtype, result)
         wide, narrow = target.lane.bits, source.lane.bits
         if wide > narrow:
             return self._integer(x.re.wide(wide, signed=source.kind == "i"), dtype)
@@ -650,6 +651,6 @@ def _terms(x: Lane) -> tuple[Term, ...]:
     return (x.re,) if x.im is None else x.pair
 
 
-# The primitives are called `and`, `or` and `not`, which Python has as words of its own.
+# The primitives are called `and`, `or` and `not`, which are keywords of Python.
 for _name, _method in (("and", Lanes.and_), ("or", Lanes.or_), ("not", Lanes.not_)):
     setattr(Lanes, _name, _method)

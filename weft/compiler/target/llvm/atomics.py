@@ -43,8 +43,8 @@ class Atomics(Instructions):
         if expected.type is not value.type or otherwise not in LOAD_ORDERS:
             self._fail("cmpxchg", expected, value, why="it needs two values of one type, and the order of a load")
         pair = Type(f"{{ {value.type.text}, i1 }}", "pair", 0, "")
-        made = self._emit(f"cmpxchg {pointer}, {expected}, {value} {order} {otherwise}, align {size}", pair)
-        return self._emit(f"extractvalue {made}, 0", value.type), self._emit(f"extractvalue {made}, 1", i1)
+        result = self._emit(f"cmpxchg {pointer}, {expected}, {value} {order} {otherwise}, align {size}", pair)
+        return self._emit(f"extractvalue {result}, 0", value.type), self._emit(f"extractvalue {result}, 1", i1)
 
     def _atomic_size(self, name: str, type: Type, pointer: Value, order: str, orders: frozenset[str]) -> int:
         """The alignment of an atomic scalar, which is its size."""

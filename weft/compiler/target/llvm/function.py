@@ -20,22 +20,22 @@ class Region:
     def __init__(self, values: Sequence[Value]) -> None:
         self.values = tuple(values)
         self.results: tuple[Value, ...] = ()
-        self._given: tuple[Value, ...] | None = None
+        self._yielded: tuple[Value, ...] | None = None
         self._again: Value | None = None
 
     def give(self, *values: Value) -> None:
-        """What the region leaves behind (of a loop: what the next turn starts from)."""
-        self._given = values
+        """What the region leaves behind (of a loop: what the next iteration starts from)."""
+        self._yielded = values
 
     def again(self, condition: Value, *values: Value) -> None:
-        """Of a `repeat`: whether there is another turn, and what it starts from."""
-        self._again, self._given = condition, values
+        """Of a `repeat`: whether there is another iteration, and what it starts from."""
+        self._again, self._yielded = condition, values
 
 
 class Loop(Value, Region):
-    """The index of a counted loop, which also knows the values carried from turn to turn."""
+    """The index of a counted loop, which also knows the values carried from iteration to iteration."""
 
-    __slots__ = ("_again", "_given", "results", "values")
+    __slots__ = ("_again", "_yielded", "results", "values")
 
     def __init__(self, text: str, type: Type, values: Sequence[Value]) -> None:
         Value.__init__(self, text, type)
@@ -96,7 +96,7 @@ class Function(Atomics):
         self._end(f"br label %{label}")
 
     def branch_if(self, condition: Value, then: str, otherwise: str, unlikely: bool = False) -> None:
-        """Go on in one of two blocks; `unlikely` says that the first is rare, so it is moved out of the way."""
+        """Go on in one of two blocks; `unlikely` says that the first is rare, so it is placed out of line."""
         if condition.type is not i1:
             self._fail("br", condition, why="it needs i1")
         rare = f", !prof {self.module.metadata('branch_weights', 1, 4000)}" if unlikely else ""
@@ -106,7 +106,7 @@ class Function(Atomics):
         """Go on in the block that belongs to an integer."""
         if value.type.kind != "int" or value.type.is_vector:
             self._fail("switch", value, why="it needs an integer")
-        listed = " ".join(f"{constant(number, value.type)}, label %{label}" for number, label in cases.items())
+        listed = " ".join(f"{constant(case, value.type)}, label %{label}" for case, label in cases.items())
         self._end(f"switch {value}, label %{otherwise} [ {listed} ]")
 
     def ret(self, value: Value | None = None) -> None:
@@ -139,13 +139,13 @@ class Function(Atomics):
     ) -> Iterator[Loop]:
         """A counted loop, `for index in range(start, stop, step)` with a positive step.
 
-        The value of the `with` is the index. Its `values` are those carried, as the turn finds them; the turn hands
+        The value of the `with` is the index. Its `values` are those carried, as the iteration finds them; it hands
         on their successors with `give`, and `results` has the last ones after the loop.
         """
-        given = [b for b in (start, stop, step) if isinstance(b, Value)]
-        if not given:
+        typed = [b for b in (start, stop, step) if isinstance(b, Value)]
+        if not typed:
             self._fail("loop", start, stop, step, why="one bound must be a value, so that the type is known")
-        type = given[0].type
+        type = typed[0].type
         bounds = [b if isinstance(b, Value) else constant(b, type) for b in (start, stop, step)]
         if any(b.type is not type for b in bounds) or type.kind != "int" or type.is_vector:
             self._fail("loop", *bounds, why="it needs integers of one type")
@@ -156,7 +156,7 @@ class Function(Atomics):
         held = self._reserve(type, *(v.type for v in carried))
         index = Loop(held[0][1].text, type, [v for _, v in held[1:]])
         yield index
-        handed = self._handed("loop", index._given, carried)
+        handed = self._handed("loop", index._yielded, carried)
         following = self.add(index, step_value, flags)
         again = self.icmp("slt", following, last)
         latch = self.block
@@ -175,7 +175,7 @@ class Function(Atomics):
         held = self._reserve(*(v.type for v in carried))
         region = Region([v for _, v in held])
         yield region
-        handed = self._handed("repeat", region._given, carried)
+        handed = self._handed("repeat", region._yielded, carried)
         if region._again is None:
             self._fail("repeat", why="its body does not say whether to go on")
         latch = self.block
@@ -187,13 +187,13 @@ class Function(Atomics):
 
     @contextmanager
     def when(self, condition: Value, *otherwise: Value, unlikely: bool = False) -> Iterator[Region]:
-        """Code that runs if a scalar condition holds; it gives values that else are `otherwise`."""
+        """Code that runs if a scalar condition holds; its values are `otherwise` if it does not."""
         before, inside, after = self.block, self.label("when"), self.label("after")
         self.branch_if(condition, inside, after, unlikely)
         self.start(inside)
         region = Region(otherwise)
         yield region
-        handed = self._handed("when", region._given, otherwise)
+        handed = self._handed("when", region._yielded, otherwise)
         latch = self.block
         self.branch(after)
         self.start(after)
@@ -203,21 +203,21 @@ class Function(Atomics):
 
     def _reserve(self, *types: Type) -> list[tuple[int, Value]]:
         """Lines for phis whose operands are known only after the body."""
-        made = []
+        reserved = []
         for type in types:
-            made.append((len(self.lines), self._emit("", type)))
-        return made
+            reserved.append((len(self.lines), self._emit("", type)))
+        return reserved
 
-    def _handed(self, what: str, given: tuple[Value, ...] | None, carried: Sequence[Value]) -> tuple[Value, ...]:
-        handed = given or ()
-        if [v.type for v in handed] != [v.type for v in carried]:
-            self._fail(what, *handed, why=f"it must hand on {[v.type for v in carried]}")
-        return handed
+    def _handed(self, what: str, values: tuple[Value, ...] | None, carried: Sequence[Value]) -> tuple[Value, ...]:
+        yielded = values or ()
+        if [v.type for v in yielded] != [v.type for v in carried]:
+            self._fail(what, *yielded, why=f"it must hand on {[v.type for v in carried]}")
+        return yielded
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def alloca(self, type: Type, count: int = 1, align: int = 64) -> Value:
-        """Room on the stack, made when the function is entered."""
+        """Room on the stack, allocated when the function is entered."""
         self._count += 1
         name = f"%v{self._count}"
         self._first.append(f"  {name} = alloca {type.text}, i32 {count}, align {align}")
@@ -226,11 +226,11 @@ class Function(Atomics):
     def room(self, type: Type, count: Value, align: int = 64) -> Value:
         """Room on the stack for as many elements as a value says, from here to the end of the function."""
         if count.type.kind != "int" or count.type.is_vector:
-            self._fail("alloca", count, why="it needs a number of elements")
+            self._fail("alloca", count, why="it needs a count of elements")
         return self._emit(f"alloca {type.text}, {count}, align {align}", ptr)
 
     def copy(self, target: Value, source: Value, size: Value) -> None:
-        """Copy bytes; the two places may overlap."""
+        """Copy bytes; the two ranges may overlap."""
         if target.type is not ptr or source.type is not ptr or size.type is not i64:
             self._fail("llvm.memmove", target, source, size, why="it needs two pointers and an i64")
         self.intrinsic("memmove", void, target, source, size, constant(False, i1), overload=(ptr, ptr, i64))
@@ -242,7 +242,7 @@ class Function(Atomics):
         self.intrinsic("memset", void, target, byte, size, constant(False, i1), overload=(ptr, i64))
 
     def offset(self, pointer: Value, element: Type, index: Value | int, inbounds: bool = True) -> Value:
-        """The address of element number `index` of an array; a vector of indices gives a vector of addresses."""
+        """The address of the element at `index` of an array; of a vector of indices, a vector of addresses."""
         position = constant(index, i32) if isinstance(index, int) else index
         if pointer.type.kind != "ptr" or position.type.kind != "int":
             self._fail("getelementptr", pointer, position, why="it needs a pointer and an integer")
@@ -277,7 +277,7 @@ class Function(Atomics):
 
     def expect(self, pointer: Value) -> None:
         """Bring the line of an address, which need not be one of ours, into the cache to be written."""
-        marks = (constant(number, i32) for number in (1, 3, 1))  # to be written, often, data
+        marks = (constant(argument, i32) for argument in (1, 3, 1))  # to be written, often, data
         self.intrinsic("prefetch", void, pointer, *marks)
 
     def _marks(self, nontemporal: bool) -> str:

@@ -219,7 +219,7 @@ class Instructions:
         return repr(index)
 
     def shuffle(self, a: Value, b: Value | None, indices: Sequence[int]) -> Value:
-        """Elements of two vectors laid end to end, chosen by number."""
+        """Elements of two vectors laid end to end, selected by index."""
         b = poison(a.type) if b is None else b
         if not a.type.is_vector or a.type is not b.type:
             self._fail("shufflevector", a, b, why="it needs two vectors of one type")
@@ -308,11 +308,11 @@ class Instructions:
         return self._float_intrinsic("ceil", a)
 
     def ftrunc(self, a: Value) -> Value:
-        """The whole number towards zero."""
+        """The integer towards zero."""
         return self._float_intrinsic("trunc", a)
 
     def roundeven(self, a: Value) -> Value:
-        """The nearest whole number, the even one halfway."""
+        """The nearest integer, the even one halfway."""
         return self._float_intrinsic("roundeven", a)
 
     def maximum(self, a: Value, b: Value) -> Value:
@@ -355,7 +355,7 @@ class Instructions:
         return self._integer_intrinsic("ctlz", a, flag=False)
 
     def fshl(self, high: Value, low: Value, amount: Value) -> Value:
-        """The upper half of two words laid end to end and shifted left."""
+        """The upper half of two integers laid end to end and shifted left."""
         return self._integer_intrinsic("fshl", high, low, amount)
 
     def saturating(self, a: Value, type: Type, signed: bool) -> Value:
@@ -366,7 +366,7 @@ class Instructions:
         return self.intrinsic(name, type, a, overload=(type, a.type))
 
     def reduce(self, operation: str, a: Value) -> Value:
-        """All elements of an integer vector folded by and, or, xor, add, smax, ...; a scalar is its own fold."""
+        """All elements of an integer vector reduced by and, or, xor, add, smax, ...; a scalar is itself."""
         if a.type.kind != "int":
             self._fail(f"llvm.vector.reduce.{operation}", a, why="it needs integers")
         if not a.type.is_vector:

@@ -20,7 +20,7 @@ class Parameter:
     attributes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """As it stands in the definition."""
+        """As it is in the definition."""
         return " ".join([self.type.text, *self.attributes, f"%{self.name}"])
 
 
@@ -40,8 +40,8 @@ class Module:
         """Begin a function."""
         if name in self.functions:
             raise InternalError(f"The module has two functions @{name}.")
-        made = self.functions[name] = Function(self, name, returns, parameters, linkage)
-        return made
+        function = self.functions[name] = Function(self, name, returns, parameters, linkage)
+        return function
 
     def helper(self, name: str, parameters: Sequence[Parameter], write: Callable[[Function], None]) -> str:
         """A function that several others call, written when it is first asked for; it returns nothing."""
@@ -62,7 +62,7 @@ class Module:
         self._declared[name] = (returns, tuple(types), attributes)
 
     def table(self, name: str, element: Type, values: Sequence[int | float], align: int = 64) -> Value:
-        """An array of constants; asking again for a name gives the same one."""
+        """An array of constants; asking again for a name returns the same one."""
         if name not in self._globals:
             items = ", ".join(f"{element.text} {constant(v, element).text}" for v in values)
             self._globals[name] = (
@@ -70,17 +70,18 @@ class Module:
             )
         return Value(f"@{name}", ptr)
 
-    def numbers(self, name: str, element: Type, values: Sequence[int | float], align: int = 64) -> Value:
-        """As `table`, but nothing says that they never change: so they are read where they are used, and not kept in
-        registers from before a loop on."""
+    def opaque_table(self, name: str, element: Type, values: Sequence[int | float], align: int = 64) -> Value:
+        """As `table`, but LLVM does not know that it never changes: its values are loaded where they are used, and do
+        not occupy registers from before a loop on."""
         known = name in self._globals
-        made = self.table(name, element, values, align)
+        address = self.table(name, element, values, align)
         if not known:
             self._globals[name] = self._globals[name].replace("internal constant", "internal global", 1)
-        return made
+        return address
 
     def variable(self, name: str, element: Type, count: int = 1, align: int = 64) -> Value:
-        """An array that begins as zeros and lives as long as the module; asking again for a name gives the same one."""
+        """An array that begins as zeros and lives as long as the module; asking again for a name returns the same
+        one."""
         if name not in self._globals:
             self._globals[name] = f"@{name} = internal global [{count} x {element.text}] zeroinitializer, align {align}"
         return Value(f"@{name}", ptr)
@@ -110,5 +111,5 @@ class Module:
                 taken = ", ".join(t.text for t in types)
                 lines.append(f"declare {returns.text} @{name}({taken}){' ' + attributes if attributes else ''}")
         lines.append(f'attributes #0 = {{ nounwind "prefer-vector-width"="{self.vector_bits}" }}')
-        lines += [f"!{number} = !{{{text}}}" for text, number in self._metadata.items()]
+        lines += [f"!{i} = !{{{text}}}" for text, i in self._metadata.items()]
         return "\n".join(lines) + "\n"

@@ -65,12 +65,12 @@ def vector(element: Type, count: int) -> Type:
     """`count` elements side by side; a count of 1 is the scalar itself."""
     if count == 1:
         return element
-    made = element._vectors.get(count)
-    if made is None:
+    found = element._vectors.get(count)
+    if found is None:
         if element.is_vector or element.kind == "void" or count < 1:
             raise InternalError(f"There is no vector type of {count} x {element}.")
-        made = Type(
+        found = Type(
             f"<{count} x {element.text}>", element.kind, element.bits, f"v{count}{element.suffix}", count, element
         )
-        element._vectors[count] = made
-    return made
+        element._vectors[count] = found
+    return found

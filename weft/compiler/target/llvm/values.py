@@ -23,7 +23,7 @@ class Value:
         return f"{self.type.text} {self.text}"
 
 
-_made: Memo[tuple[Type, bool | int | float], Value] = Memo(4096)
+_constants: Memo[tuple[Type, bool | int | float], Value] = Memo(4096)
 
 
 def constant(value: bool | int | float, type: Type) -> Value:
@@ -31,8 +31,8 @@ def constant(value: bool | int | float, type: Type) -> Value:
     # Zeros of both signs are equal, and nan is not equal to itself, so neither can be looked up.
     if not value or value != value:
         return _constant(value, type)
-    found = _made.get((type, value))
-    return found if found is not None else _made.keep((type, value), _constant(value, type))
+    found = _constants.get((type, value))
+    return found if found is not None else _constants.keep((type, value), _constant(value, type))
 
 
 def _constant(value: bool | int | float, type: Type) -> Value:
@@ -46,7 +46,7 @@ def _constant(value: bool | int | float, type: Type) -> Value:
 
 
 def constant_vector(values: Sequence[int | float], element: Type) -> Value:
-    """A vector of given numbers."""
+    """A vector of these numbers."""
     texts = [f"{element.text} {constant(v, element).text}" for v in values]
     return Value(f"<{', '.join(texts)}>", vector(element, len(values)))
 

@@ -89,8 +89,8 @@ def _order_0(size: Term, table: int) -> Term:
 def bessel_i1e(x: Term) -> Term:
     """exp(-|x|) * I1(x)."""
     # The sign is put on last: LLVM moves it behind conversions, and has none from double to half.
-    made = _order_1(abs(x.long()), 1).short() if x.bits == 32 else _order_1(abs(x), 0)
-    return made.copysign(x)
+    result = _order_1(abs(x.long()), 1).short() if x.bits == 32 else _order_1(abs(x), 0)
+    return result.copysign(x)
 
 
 def _order_1(size: Term, table: int) -> Term:
@@ -107,20 +107,20 @@ def _order_1(size: Term, table: int) -> Term:
 def _far(size: Term, coefficients: Sequence[float]) -> Term:
     value, low = polynomial_pair(16 / size.at_least(FARTHER) - 1, coefficients)
     root = size.sqrt()
-    made = value / root
+    result = value / root
     # The quotient and the root have an error that can be told, but not at infinity.
-    rest = made.fma(-root, value) + low - (made / (root + root)) * root.fma(-root, size)
-    return (size < 1e300).select(made + rest / root, made)
+    rest = result.fma(-root, value) + low - (result / (root + root)) * root.fma(-root, size)
+    return (size < 1e300).select(result + rest / root, result)
 
 
 def _near(x: Term, coefficients: Sequence[float]) -> tuple[Term, Term]:
-    """A polynomial of x*x; what rounding that square has lost matters as much as the slope is steep."""
+    """A polynomial of x*x; what rounding that square has lost counts as much as the derivative is large."""
     square, lost = two_product(x, x)
-    slope = polynomial(square, [n * c for n, c in enumerate(coefficients)][1:])
+    derivative = polynomial(square, [n * c for n, c in enumerate(coefficients)][1:])
     fourth = square * square
     product, product_low = two_product(polynomial(fourth, coefficients[1::2]), square)
     value, low = two_sum(polynomial(fourth, coefficients[0::2]), product)
-    return value, lost.fma(slope, low + product_low)
+    return value, lost.fma(derivative, low + product_low)
 
 
 def _times_exponential(value: Term, low: Term, x: Term) -> Term:

@@ -10,15 +10,15 @@ from weft.compiler.target.math.term import Term
 def next_code(code: Term, x: Term, y: Term, bits: int, signed_zero: bool = True) -> Term:
     """The code next to that of x in the direction of y, where codes are a sign and a magnitude in `bits` bits.
 
-    Nothing is said here of equal numbers and of nan: whoever calls handles them.
+    Equal operands and nan are for the caller to handle.
     """
     top = 1 << (bits - 1)
     up = (x < y) ^ (code & top).differs(0)
-    made = up.select(code + 1, code - 1)
+    result = up.select(code + 1, code - 1)
     if not signed_zero:  # the code that would be -0 is nan
-        made = made.equals(top).select(0, made)
+        result = result.equals(top).select(0, result)
     smallest = (y < x).select(top | 1, code.of(1))
-    return x.equals(0.0).select(smallest, made)
+    return x.equals(0.0).select(smallest, result)
 
 
 def next_power_code(code: Term, x: Term, y: Term) -> Term:
@@ -46,9 +46,9 @@ def fewer_bits(
 
 
 def rounded_away(x: Term) -> Term:
-    """The nearest whole number, the one farther from zero halfway."""
+    """The nearest integer, the one farther from zero halfway."""
     whole = x.trunc()
-    # The difference is exact, so a number just under one half is not carried over it.
+    # The difference is exact, so a value just under one half is not rounded up to it.
     away = abs(x - whole) >= 0.5
     return away.select(whole + x.of(1).copysign(x), whole)
 

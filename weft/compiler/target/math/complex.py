@@ -1,4 +1,4 @@
-"""Functions of complex numbers, given as two terms.
+"""Functions of complex numbers, each of them two terms.
 
 Sums and products are those of the parts. The others are written for float64 parts; complex64 is computed there and
 rounded, which keeps their intermediate results from overflowing or cancelling in float32.
@@ -52,7 +52,7 @@ def mul(a: Complex, b: Complex) -> Complex:
 
 
 def div(a: Complex, b: Complex) -> Complex:
-    """Smith's way: divided by the greater part of the divisor first, so that squares do not overflow."""
+    """Smith's algorithm: divided by the greater part of the divisor first, so that squares do not overflow."""
     flat = abs(b.re) >= abs(b.im)
     ratio = flat.select(b.im, b.re) / flat.select(b.re, b.im)
     scale = 1 / flat.select(b.re + b.im * ratio, b.im + b.re * ratio)
@@ -96,10 +96,10 @@ def absolute(a: Complex) -> Term:
     return infinite.select(math.inf, (a.re.is_nan() | a.im.is_nan()).select(math.nan, fine))
 
 
-def _scale(*numbers: Complex) -> Term:
+def _scale(*values: Complex) -> Term:
     """A power of two with which squares of these numbers, which are not all 0, neither overflow nor vanish."""
     most = functools.reduce(
-        lambda a, b: (b > a).select(b, a.is_nan().select(b, a)), [abs(p) for number in numbers for p in number]
+        lambda a, b: (b > a).select(b, a.is_nan().select(b, a)), [abs(p) for value in values for p in value]
     )
     return (most > 2.0**500).select(most.of(2.0**-600), (most < 2.0**-500).select(most.of(2.0**600), 1.0))
 
@@ -113,8 +113,8 @@ def sign(a: Complex) -> Complex:
     scaled = _times(a, _scale(a))
     size = absolute(scaled)
     zero = size.equals(0.0)
-    made = div(scaled, of_parts(zero.select(1.0, size), 0.0, size))
-    return chosen(zero, of_parts(0.0, 0.0, size), made)
+    result = div(scaled, of_parts(zero.select(1.0, size), 0.0, size))
+    return chosen(zero, of_parts(0.0, 0.0, size), result)
 
 
 def _power(x: Term) -> tuple[Term, Term]:
@@ -139,11 +139,11 @@ def exp(a: Complex) -> Complex:
     """e**re * (cos(im) + i*sin(im)), where the power alone may overflow."""
     e, more = _power(a.re)
     s, c = trigonometric.sin_cos(a.im)
-    made = Complex(c * e * more, s * e * more)
-    made = chosen(a.im.equals(0.0), Complex(e * more, a.im), made)
+    result = Complex(c * e * more, s * e * more)
+    result = chosen(a.im.equals(0.0), Complex(e * more, a.im), result)
     unknown = a.im.is_nan() | _is_infinite(a.im)
-    made = chosen(unknown & a.re.equals(-math.inf), of_parts(0.0, 0.0, e), made)
-    return chosen(unknown & a.re.equals(math.inf), of_parts(math.inf, math.nan, e), made)
+    result = chosen(unknown & a.re.equals(-math.inf), of_parts(0.0, 0.0, e), result)
+    return chosen(unknown & a.re.equals(math.inf), of_parts(math.inf, math.nan, e), result)
 
 
 def exp2(a: Complex) -> Complex:
@@ -159,10 +159,10 @@ def expm1(a: Complex) -> Complex:
     e, more = _power(a.re)
     re = (a.re > 40.0).select(c * e * more, less * c - 2 * half * half)
     im = s * e * more
-    made = chosen(a.im.equals(0.0), Complex(less, a.im), Complex(re, im))
+    result = chosen(a.im.equals(0.0), Complex(less, a.im), Complex(re, im))
     unknown = a.im.is_nan() | _is_infinite(a.im)
-    made = chosen(unknown & a.re.equals(-math.inf), of_parts(-1.0, 0.0, less), made)
-    return chosen(unknown & a.re.equals(math.inf), of_parts(math.inf, math.nan, less), made)
+    result = chosen(unknown & a.re.equals(-math.inf), of_parts(-1.0, 0.0, less), result)
+    return chosen(unknown & a.re.equals(math.inf), of_parts(math.inf, math.nan, less), result)
 
 
 def _log_of_size(a: Complex) -> Term:
@@ -174,8 +174,8 @@ def _log_of_size(a: Complex) -> Term:
     # Near 1 the logarithm is that of 1 + (|a|**2 - 1).
     excess = least.fma(least, (most - 1) * (most + 1))
     total = logarithm.log1p(near.select(excess, ratio * ratio)) * 0.5
-    made = near.select(total, logarithm.log(most) + total)
-    return (_is_infinite(a.re) | _is_infinite(a.im)).select(math.inf, made)
+    result = near.select(total, logarithm.log(most) + total)
+    return (_is_infinite(a.re) | _is_infinite(a.im)).select(math.inf, result)
 
 
 def log(a: Complex) -> Complex:
@@ -187,8 +187,8 @@ def log1p(a: Complex) -> Complex:
     """log(1 + a)."""
     small = (abs(a.re) < 0.5) & (abs(a.im) < 0.5)
     near = logarithm.log1p(a.re.fma(a.re, 2 * a.re) + a.im * a.im) * 0.5
-    moved = Complex(1 + a.re, a.im)
-    return Complex(small.select(near, _log_of_size(moved)), inverse.atan2(a.im, moved.re))
+    one_more = Complex(1 + a.re, a.im)
+    return Complex(small.select(near, _log_of_size(one_more)), inverse.atan2(a.im, one_more.re))
 
 
 def logistic(a: Complex) -> Complex:
@@ -210,16 +210,16 @@ def sqrt(a: Complex) -> Complex:
     zero = most.equals(0.0)
     other = y * scale * 0.5 / zero.select(1.0, t)
     right = a.re >= 0.0
-    made = Complex(right.select(t, other) * unscale, (right.select(other, t) * unscale).copysign(a.im))
-    made = chosen(zero, Complex(x, a.im), made)
+    result = Complex(right.select(t, other) * unscale, (right.select(other, t) * unscale).copysign(a.im))
+    result = chosen(zero, Complex(x, a.im), result)
     unknown = a.re.is_nan() | a.im.is_nan()
-    made = chosen(unknown, of_parts(math.nan, math.nan, x), made)
+    result = chosen(unknown, of_parts(math.nan, math.nan, x), result)
     zero_im = a.im.is_nan().select(math.nan, x.of(0).copysign(a.im))
     right_end = of_parts(math.inf, zero_im, x)
     left_end = of_parts(a.im.is_nan().select(math.nan, x.of(0)), x.of(math.inf).copysign(a.im), x)
     ending = chosen(a.re < 0, left_end, right_end)
-    made = chosen(_is_infinite(a.re), ending, made)
-    return chosen(_is_infinite(a.im), of_parts(math.inf, a.im, x), made)
+    result = chosen(_is_infinite(a.re), ending, result)
+    return chosen(_is_infinite(a.im), of_parts(math.inf, a.im, x), result)
 
 
 def rsqrt(a: Complex) -> Complex:
@@ -229,12 +229,12 @@ def rsqrt(a: Complex) -> Complex:
 
 def pow(a: Complex, b: Complex) -> Complex:
     """e**(b*log(a)); anything to 0 is 1, and 0 to what has a positive real part is 0."""
-    made = exp(mul(b, log(a)))
+    result = exp(mul(b, log(a)))
     zero = a.re.equals(0.0) & a.im.equals(0.0)
     none = b.re.equals(0.0) & b.im.equals(0.0)
     nothing = (b.re > 0.0).select(a.re.of(0), math.nan)
-    made = chosen(zero, Complex(nothing, nothing), made)
-    return chosen(none, of_parts(1.0, 0.0, a.re), made)
+    result = chosen(zero, Complex(nothing, nothing), result)
+    return chosen(none, of_parts(1.0, 0.0, a.re), result)
 
 
 def sinh(a: Complex) -> Complex:
@@ -242,8 +242,8 @@ def sinh(a: Complex) -> Complex:
     s, c = trigonometric.sin_cos(a.im)
     sh, ch, more = _hyperbolic(a.re)
     unknown = ~(abs(a.im) < math.inf)
-    made = Complex(sh * c * more, a.im.equals(0.0).select(a.im, ch * s * more))
-    return chosen(unknown & (_is_infinite(a.re) | a.re.equals(0.0)), of_parts(a.re, math.nan, s), made)
+    result = Complex(sh * c * more, a.im.equals(0.0).select(a.im, ch * s * more))
+    return chosen(unknown & (_is_infinite(a.re) | a.re.equals(0.0)), of_parts(a.re, math.nan, s), result)
 
 
 def cosh(a: Complex) -> Complex:
@@ -253,12 +253,12 @@ def cosh(a: Complex) -> Complex:
     unknown = ~(abs(a.im) < math.inf)
     zero = s.of(0).copysign(s.of(1).copysign(a.re) * s.of(1).copysign(a.im))
     im = a.im.equals(0.0).select(a.re.is_nan().select(0.0, zero), sh * s * more)
-    made = Complex(ch * c * more, (unknown & a.re.equals(0.0)).select(0.0, im))
-    return chosen(_is_infinite(a.re) & unknown, of_parts(math.inf, math.nan, s), made)
+    result = Complex(ch * c * more, (unknown & a.re.equals(0.0)).select(0.0, im))
+    return chosen(_is_infinite(a.re) & unknown, of_parts(math.inf, math.nan, s), result)
 
 
 def tanh(a: Complex) -> Complex:
-    """Kahan's way: with t = tan(im) and s = sinh(re); far from 0 it is 1 up to e**(-2|re|)."""
+    """Kahan's algorithm: with t = tan(im) and s = sinh(re); far from 0 it is 1 up to e**(-2|re|)."""
     t = trigonometric.tan(a.im)
     far = abs(a.re) > 20.0
     s = exponential.sinh(far.select(0.0, a.re))
@@ -272,8 +272,8 @@ def tanh(a: Complex) -> Complex:
     unknown = ~(abs(a.im) < math.inf)
     away = Complex(unknown.select(math.nan, one), 4 * sine * cosine * small * small)
     away = chosen(unknown & _is_infinite(a.re), of_parts(one, 0.0, t), away)
-    made = chosen(far, away, near)
-    return Complex(a.re.equals(0.0).select(a.re, made.re), a.im.equals(0.0).select(a.im, made.im))
+    result = chosen(far, away, near)
+    return Complex(a.re.equals(0.0).select(a.re, result.re), a.im.equals(0.0).select(a.im, result.im))
 
 
 def _turned_left(a: Complex) -> Complex:
@@ -317,33 +317,33 @@ def _known_sign(x: Term) -> Term:
 
 
 def asin(a: Complex) -> Complex:
-    """Kahan's way: from the roots of 1 - a and 1 + a, which keeps both branch cuts."""
+    """Kahan's algorithm: from the roots of 1 - a and 1 + a, which keeps both branch cuts."""
     below, above = sqrt(Complex(1 - a.re, -a.im)), sqrt(Complex(1 + a.re, a.im))
     re = inverse.atan2(a.re, below.re * above.re - below.im * above.im)
-    made = Complex(re, logarithm.asinh(below.re * above.im - below.im * above.re))
+    result = Complex(re, logarithm.asinh(below.re * above.im - below.im * above.re))
     far = Complex(inverse.atan2(a.re, abs(a.im)), _log_of_double(a).copysign(_known_sign(a.im)))
-    made = chosen(_is_huge(a), far, made)
-    return Complex(a.re.equals(0.0).select(a.re, made.re), made.im)
+    result = chosen(_is_huge(a), far, result)
+    return Complex(a.re.equals(0.0).select(a.re, result.re), result.im)
 
 
 def acos(a: Complex) -> Complex:
-    """Kahan's way, as `asin`."""
+    """Kahan's algorithm, as `asin`."""
     below, above = sqrt(Complex(1 - a.re, -a.im)), sqrt(Complex(1 + a.re, a.im))
     re = 2 * inverse.atan2(below.re, above.re)
-    made = Complex(re, logarithm.asinh(above.re * below.im - above.im * below.re))
+    result = Complex(re, logarithm.asinh(above.re * below.im - above.im * below.re))
     far = Complex(inverse.atan2(abs(a.im), a.re), _log_of_double(a).copysign(-_known_sign(a.im)))
-    made = chosen(_is_huge(a), far, made)
-    return Complex(a.re.equals(0.0).select(0.5 * math.pi, made.re), made.im)
+    result = chosen(_is_huge(a), far, result)
+    return Complex(a.re.equals(0.0).select(0.5 * math.pi, result.re), result.im)
 
 
 def acosh(a: Complex) -> Complex:
-    """Kahan's way, from the roots of a - 1 and a + 1."""
+    """Kahan's algorithm, from the roots of a - 1 and a + 1."""
     below, above = sqrt(Complex(a.re - 1, a.im)), sqrt(Complex(a.re + 1, a.im))
     re = logarithm.asinh(below.re * above.re + below.im * above.im)
-    made = Complex(re, 2 * inverse.atan2(below.im, above.re))
-    made = chosen(_is_huge(a), Complex(_log_of_double(a), inverse.atan2(a.im, a.re)), made)
+    result = Complex(re, 2 * inverse.atan2(below.im, above.re))
+    result = chosen(_is_huge(a), Complex(_log_of_double(a), inverse.atan2(a.im, a.re)), result)
     right_angle = a.im.of(0.5 * math.pi).copysign(_known_sign(a.im))
-    return Complex(made.re, a.re.equals(0.0).select(right_angle, made.im))
+    return Complex(result.re, a.re.equals(0.0).select(right_angle, result.im))
 
 
 def asinh(a: Complex) -> Complex:
@@ -359,13 +359,13 @@ def atanh(a: Complex) -> Complex:
     # At 1 the square of a small imaginary part may be 0.
     pole = less.equals(0.0) & (y < 2.0**-400)
     size = pole.select((math.log(2) - logarithm.log(y)) * 0.5, logarithm.log1p(4 * x / (less * less + square)) * 0.25)
-    made = Complex(size.copysign(a.re), inverse.atan2(2 * a.im, less * more - square) * 0.5)
+    result = Complex(size.copysign(a.re), inverse.atan2(2 * a.im, less * more - square) * 0.5)
     infinite = _is_infinite(a.re) | _is_infinite(a.im)
     unknown = _unknown(a)
     nothing = (unknown & ~infinite).select(math.nan, a.re.of(0).copysign(_known_sign(a.re)))
     right_angle = (a.im.is_nan() | (unknown & ~infinite)).select(math.nan, a.im.of(0.5 * math.pi).copysign(a.im))
-    made = chosen(_is_huge(a), Complex(nothing, right_angle), made)
-    return Complex(a.re.equals(0.0).select(a.re, made.re), made.im)
+    result = chosen(_is_huge(a), Complex(nothing, right_angle), result)
+    return Complex(a.re.equals(0.0).select(a.re, result.re), result.im)
 
 
 def atan(a: Complex) -> Complex:

@@ -69,8 +69,8 @@ def lgamma_difference(a: Term, b: Term) -> Term:
         more = b / (a + float(k))
         factors = factors + factors.fma(more, more)
     z = small.select(a + 10, a)
-    made = (z - 0.5).fma(log1p(b / z), b.fma(log(z + b), -b)) + stirling_difference(z, b)
-    return small.select(made - log1p(factors), made)
+    result = (z - 0.5).fma(log1p(b / z), b.fma(log(z + b), -b)) + stirling_difference(z, b)
+    return small.select(result - log1p(factors), result)
 
 
 def gamma_exponent(a: Term, x: Term, beyond: Term | None = None) -> tuple[Pair, Term]:

@@ -112,10 +112,10 @@ def _erfc_of_size(size: Term) -> Term:
 def erfc(x: Term) -> Term:
     """1 - erf(x), accurate where that is small."""
     size = abs(x)
-    made = _erfc_of_size(size)
+    result = _erfc_of_size(size)
     # Near 0 the result is near 1, where the sum is rounded no more than once.
     near = (1 - x) - x * polynomial(x * x, ERF[x.bits])
-    return (size < 0.25).select(near, (x < 0).select(2 - made, made))
+    return (size < 0.25).select(near, (x < 0).select(2 - result, result))
 
 
 def erf_inv(x: Term) -> Term:
@@ -135,7 +135,7 @@ def erf_inv(x: Term) -> Term:
 
 
 def _erf_inv_single(x: Term) -> Term:
-    """The polynomials that define it for float32, since random normal numbers are made with it."""
+    """The polynomials that define it for float32, since random normal numbers are computed with it."""
     w = -_log1p_single(-(x * x))
     central = w < 5.0
     t = central.select(w - 2.5, w.sqrt() - 3)

@@ -72,7 +72,7 @@ def expm1(x: Term) -> Term:
     """e**x - 1."""
     bits = x.bits
     part = reduced(x.at_most(LARGEST[bits]).at_least(-40.0))
-    # Half of the power, so that the greatest does not overflow before the sum is made.
+    # Half of the power, so that the greatest does not overflow before the sum is computed.
     power = power_of_two(part.n - 1)
     total = power.fma(part.rest + part.low, power.fma(part.r, power - 0.5)) * 2
     return (abs(x) < 2.0 ** (-26 if bits == 32 else -55)).select(x, total)
@@ -121,8 +121,8 @@ def _combined(x: Term, of_sinh: bool) -> Term:
 
 def sinh(x: Term) -> Term:
     """sinh(n*ln2 + r) = (2**n - 2**-n)/2 * cosh(r) + (2**n + 2**-n)/2 * sinh(r)."""
-    made = _combined(x, of_sinh=True)
-    return (abs(x) < 2.0 ** (-13 if x.bits == 32 else -28)).select(abs(x), made).copysign(x)
+    result = _combined(x, of_sinh=True)
+    return (abs(x) < 2.0 ** (-13 if x.bits == 32 else -28)).select(abs(x), result).copysign(x)
 
 
 def cosh(x: Term) -> Term:

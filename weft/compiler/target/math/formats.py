@@ -89,21 +89,21 @@ def rounded(x: Term, name: str) -> Term:
     form = format_of(name)
     drop = 23 - form.mantissa
     last = raw.lshr(drop) & 1
-    kept = ((raw + ((1 << (drop - 1)) - 1) + last) & -(1 << drop)).cooked()
+    nearest = ((raw + ((1 << (drop - 1)) - 1) + last) & -(1 << drop)).cooked()
     if name == "bfloat16":  # exponents are those of float32, so overflow and denormal numbers need no case
-        return x.is_nan().select((raw | QUIET).cooked(), kept)
-    size = abs(kept)
+        return x.is_nan().select((raw | QUIET).cooked(), nearest)
+    size = abs(nearest)
     # The sum with a number whose last bit weighs as much as the smallest number of the format rounds to it.
     step = 2.0 ** (form.lowest_exponent - form.mantissa + 23)
     small = (abs(x) + step) - step
     size = (abs(x) < 2.0**form.lowest_exponent).select(small, size)
     beyond = math.inf if form.infinite else math.nan if form.nan is not None else form.largest
     size = (size > form.largest).select(beyond, size)
-    made = size.copysign(x)
+    result = size.copysign(x)
     if not form.signed_zero:
-        made = size.equals(0.0).select(0.0, made)
+        result = size.equals(0.0).select(0.0, result)
     # Formats without nan have a zero for it, of the other sign.
-    return x.is_nan().select((raw | QUIET).cooked() if form.nan is not None else x.of(0).copysign(-x), made)
+    return x.is_nan().select((raw | QUIET).cooked() if form.nan is not None else x.of(0).copysign(-x), result)
 
 
 def _rounded_to_powers(x: Term) -> Term:
@@ -138,7 +138,7 @@ def to_bits(x: Term, name: str) -> Term:
     # A power of two turns the bias of float32 into that of the format; its denormal numbers become float32's.
     code = (abs(x) * 2.0 ** (form.bias - 127)).raw().lshr(23 - form.mantissa)
     sign = raw.lshr(31) << (form.bits - 1)
-    if form.infinite:  # the bits of a nan are kept
+    if form.infinite:  # the bits of a nan stay
         top, rest = ((1 << form.exponent) - 1) << form.mantissa, (1 << form.mantissa) - 1
         code = (abs(x) < math.inf).select(code, (raw.lshr(23 - form.mantissa) & rest) | top)
     elif form.nan is not None:
@@ -161,16 +161,16 @@ def from_bits(bits: Term, name: str) -> Term:
     form = format_of(name)
     size_bits = form.bits - 1
     size = code & ((1 << size_bits) - 1)
-    made = (size << (23 - form.mantissa)).cooked() * 2.0 ** (127 - form.bias)
+    result = (size << (23 - form.mantissa)).cooked() * 2.0 ** (127 - form.bias)
     if form.infinite:
         top = ((1 << form.exponent) - 1) << form.mantissa
-        made = (size >= top).select(((size << (23 - form.mantissa)) | INFINITE).cooked(), made)
+        result = (size >= top).select(((size << (23 - form.mantissa)) | INFINITE).cooked(), result)
     sign = (code.lshr(size_bits) & 1) << 31
     if form.nan is not None and not form.signed_zero:
-        return code.equals(form.nan).select(-math.nan, (made.raw() | sign).cooked())
+        return code.equals(form.nan).select(-math.nan, (result.raw() | sign).cooked())
     if form.nan is not None and not form.infinite:
-        made = size.equals(form.nan).select(math.nan, made)
-    return (made.raw() | sign).cooked()
+        result = size.equals(form.nan).select(math.nan, result)
+    return (result.raw() | sign).cooked()
 
 
 def half_from_double(x: Term) -> Term:

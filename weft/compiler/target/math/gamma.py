@@ -6,7 +6,7 @@ import math
 
 from weft.compiler.target.math.logarithm import combined, log, split
 from weft.compiler.target.math.term import Term, polynomial, two_product, two_sum
-from weft.compiler.target.math.trigonometric import Turned, cosine, sine
+from weft.compiler.target.math.trigonometric import ReducedAngle, cosine, sine
 
 # lgamma(z) = (z - 1)*(z - 2)*P(z - 1.75) between 1 and 2.5; the second of each is enough for float32.
 LGAMMA = (
@@ -33,7 +33,7 @@ STIRLING = (
     ),
     (0.08333333326173656, -0.0027776962427955056, 0.0007798359552054421),
 )  # fmt: skip
-# digamma(z) = (z - root)*P(z - 1.5) between 1 and 2, where its root is given in two parts.
+# digamma(z) = (z - root)*P(z - 1.5) between 1 and 2, where its root is in two parts.
 DIGAMMA_ROOT = (1.4616321449683622, 9.549995429965697e-17)
 DIGAMMA = (
     (
@@ -73,14 +73,14 @@ def digamma(x: Term) -> Term:
     return _digamma(x.long(), 1).short() if x.bits == 32 else _digamma(x, 0)
 
 
-def _half_turns(size: Term) -> tuple[Term, Term, Term]:
-    """sin(pi*x) and cos(pi*x) without their signs, and the signed distance of x from the nearest whole number."""
+def _sin_cos_pi(size: Term) -> tuple[Term, Term, Term]:
+    """sin(pi*x) and cos(pi*x) without their signs, and the signed distance of x from the nearest integer."""
     distance = size - size.rint()
     d = abs(distance)
     upper = d > 0.25
     d = upper.select(0.5 - d, d)
     r, low = two_product(d, math.pi)
-    part = Turned(d, r, d.fma(1.2246467991473532e-16, low))
+    part = ReducedAngle(d, r, d.fma(1.2246467991473532e-16, low))
     s, c = (a.high + a.low for a in (sine(part), cosine(part)))
     return upper.select(c, s), upper.select(s, c), distance
 
@@ -109,13 +109,13 @@ def _lgamma(x: Term, table: int) -> Term:
     leading, lost_too = two_sum(leading, -argument)
     series = inverse.fma(polynomial(inverse * inverse, STIRLING[table]), 0.5 * math.log(2 * math.pi))
     beyond = leading + (lost + lost_too + lowered.fma(low, series))
-    made = far.select(beyond, near)
+    result = far.select(beyond, near)
     # gamma(-x) * gamma(1 + x) = -pi / sin(pi*x)
-    sine_of, _, distance = _half_turns(size)
-    reflected = (math.log(math.pi) - log(sine_of)) - made
-    made = negative.select(distance.equals(0.0).select(math.inf, reflected), made)
-    made = size.equals(0.0).select(math.inf, made)
-    return (size < 2.0**1014).select(made, (size < math.inf).select(_huge(size, negative), size))
+    sine_of, _, distance = _sin_cos_pi(size)
+    reflected = (math.log(math.pi) - log(sine_of)) - result
+    result = negative.select(distance.equals(0.0).select(math.inf, reflected), result)
+    result = size.equals(0.0).select(math.inf, result)
+    return (size < 2.0**1014).select(result, (size < math.inf).select(_huge(size, negative), size))
 
 
 def _huge(size: Term, negative: Term) -> Term:
@@ -143,9 +143,9 @@ def _digamma(x: Term, table: int) -> Term:
     inverse = 1 / argument
     square = inverse * inverse
     beyond = log(argument) - inverse.fma(0.5, square * polynomial(square, DIGAMMA_FAR[table]))
-    made = far.select(beyond, near)
+    result = far.select(beyond, near)
     # digamma(-x) = digamma(1 + x) + pi/tan(pi*x)
-    s, c, distance = _half_turns(size)
+    s, c, distance = _sin_cos_pi(size)
     cotangent = (c * math.pi / s).copysign(distance)
-    made = negative.select(distance.equals(0.0).select(math.nan, made + cotangent), made)
-    return size.equals(0.0).select(math.nan, (z.is_nan() | x.equals(-math.inf)).select(math.nan, made))
+    result = negative.select(distance.equals(0.0).select(math.nan, result + cotangent), result)
+    return size.equals(0.0).select(math.nan, (z.is_nan() | x.equals(-math.inf)).select(math.nan, result))

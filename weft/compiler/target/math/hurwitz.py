@@ -10,7 +10,7 @@ import math
 
 from weft.compiler.target.llvm import constant, double, i1, i32, vector
 from weft.compiler.target.math.gamma import digamma
-from weft.compiler.target.math.iteration import Turn, called, repeated
+from weft.compiler.target.math.iteration import Iteration, called, repeated
 from weft.compiler.target.math.power import pow
 from weft.compiler.target.math.term import Term
 
@@ -32,7 +32,7 @@ def zeta(x: Term, q: Term) -> Term:
 
 
 def polygamma(m: Term, x: Term) -> Term:
-    """Derivative number m of digamma."""
+    """The m-th derivative of digamma."""
     return called("polygamma", _polygamma, m, x)
 
 
@@ -43,15 +43,15 @@ def _zeta(x: Term, q: Term) -> Term:
     # Lanes that are not in the domain count as 2, for which nothing is difficult.
     inside = (x > 1.0) & ~pole & ~(negative & x.floor().differs(x))
     argument = inside.select(x, 2.0)
-    made = positive_zeta(argument, (inside & ~negative).select(q, 1.0))
+    result = positive_zeta(argument, (inside & ~negative).select(q, 1.0))
     f = x.function
-    turned = inside & negative
-    with f.when(turned.any(), made.value, unlikely=True) as region:
-        region.give(turned.select(_negative_zeta(argument, turned.select(size, 1.5)), made).value)
-    made = Term(f, region.results[0])
-    made = inside.select(made, pole.select(x.of(math.inf), math.nan))
-    made = (x.is_nan() & ~pole | q.is_nan()).select(math.nan, made)
-    return x.equals(1.0).select(math.inf, (x < 1.0).select(math.nan, made))
+    reflected = inside & negative
+    with f.when(reflected.any(), result.value, unlikely=True) as region:
+        region.give(reflected.select(_negative_zeta(argument, reflected.select(size, 1.5)), result).value)
+    result = Term(f, region.results[0])
+    result = inside.select(result, pole.select(x.of(math.inf), math.nan))
+    result = (x.is_nan() & ~pole | q.is_nan()).select(math.nan, result)
+    return x.equals(1.0).select(math.inf, (x < 1.0).select(math.nan, result))
 
 
 def _negative_zeta(x: Term, size: Term) -> Term:
@@ -77,24 +77,24 @@ def _positive_zeta(x: Term, q: Term) -> Term:
     first = pow(q, -x)
     always = q.equals(q)
 
-    def turn(n: Term, total: Term, power: Term) -> Turn:
+    def body(n: Term, total: Term, power: Term) -> Iteration:
         power = pow(q + n, -x)
         total = total + power
         return abs(power / total) < LAST, (total, power)
 
-    total, power = repeated(always, (first, first), turn, TERMS)
+    total, power = repeated(always, (first, first), body, TERMS)
     # Where the terms have become too small to count the sum is complete.
     done = abs(power / total) < LAST
     last = q + float(TERMS)
     total = done.select(total, total + power * last / (x - 1) - power * 0.5)
-    factor = q.of(1)
-    for number, divisor in enumerate(EULER_MACLAURIN):
-        factor = factor * (x + 2.0 * number)
+    rising = q.of(1)
+    for k, divisor in enumerate(EULER_MACLAURIN):
+        rising = rising * (x + 2.0 * k)
         power = power / last
-        term = factor * power / divisor
+        term = rising * power / divisor
         total = done.select(total, total + term)
         done = done | (abs(term / total) < LAST)
-        factor = factor * (x + (2.0 * number + 1))
+        rising = rising * (x + (2.0 * k + 1))
         power = power / last
     far = (1 / (x - 1) + 0.5 / q) * pow(q, 1 - x)
     return (q > FARTHEST).select(far, total)
@@ -105,19 +105,19 @@ def _polygamma(m: Term, x: Term) -> Term:
     half = m * 0.5
     even = half.floor().equals(half) & (m < math.inf)
     order = defined.select(m, 1.0)
-    made = factorial(order.at_most(float(FACTORIALS))) * zeta(order + 1, x)
-    made = even.select(-made, made)
+    result = factorial(order.at_most(float(FACTORIALS))) * zeta(order + 1, x)
+    result = even.select(-result, result)
     # digamma has no value at 0; the limits from both sides count here.
     first = x.equals(0.0).select(x.of(math.inf).copysign(-x), digamma(x))
-    return defined.select(m.equals(0.0).select(first, made), math.nan)
+    return defined.select(m.equals(0.0).select(first, result), math.nan)
 
 
 def factorial(n: Term) -> Term:
-    """n! for whole numbers up to FACTORIALS, for which it is infinite."""
+    """n! for integers up to FACTORIALS, for which it is infinite."""
     f = n.function
     values = [float(math.factorial(k)) for k in range(FACTORIALS)] + [math.inf]
     table = f.module.table("weft.factorials", double, values)
-    places = f.offset(table, double, n.to_integer(i32).wide(64).value)
+    addresses = f.offset(table, double, n.to_integer(i32).wide(64).value)
     if not n.type.is_vector:
-        return Term(f, f.load(double, places, 8))
-    return Term(f, f.gather(n.type, places, constant(True, vector(i1, n.type.count)), 8))
+        return Term(f, f.load(double, addresses, 8))
+    return Term(f, f.gather(n.type, addresses, constant(True, vector(i1, n.type.count)), 8))

@@ -1,8 +1,9 @@
 """The regularized incomplete beta function, in float64.
 
-A continued fraction gives it, or what it lacks of 1, on the side of the mean where that is the smaller one. For b up to
-1 near x = 1 it may be small all the same; there a power series in 1 - x is used. Where both parameters are very large
-and x is near the mean the fraction would take too long, and the first terms of the normal approximation are enough.
+A continued fraction computes it, or what it lacks of 1, on the side of the mean where that is the smaller one. For b up
+to 1 near x = 1 it may be small all the same; there a power series in 1 - x is used. Where both parameters are very
+large and x is near the mean the fraction would take too long, and the first terms of the normal approximation are
+enough.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from weft.compiler.target.math.density import (
 from weft.compiler.target.math.error import erfc
 from weft.compiler.target.math.exponential import exp, expm1
 from weft.compiler.target.math.gamma import FAR
-from weft.compiler.target.math.iteration import Turn, called, repeated
+from weft.compiler.target.math.iteration import Iteration, called, repeated
 from weft.compiler.target.math.logarithm import log, log1p
 from weft.compiler.target.math.power import exp_pair, log_pair
 from weft.compiler.target.math.term import Term, two_product, two_sum
 
-# The fraction takes about the root of the smaller parameter many turns, at the mean.
+# At the mean the fraction takes about as many iterations as the root of the smaller parameter.
 LIMIT = 40_000
 NORMAL_FROM = 1e9
 NORMAL_WIDTH = 0.1
@@ -38,13 +39,13 @@ def regularized_incomplete_beta(a: Term, b: Term, x: Term) -> Term:
 
 def _beta(a: Term, b: Term, x: Term) -> Term:
     usual = (a > 0) & (b > 0) & (a < math.inf) & (b < math.inf) & (x > 0) & (x < 1.0)
-    made = _inside(usual.select(a, 1.0), usual.select(b, 1.0), usual.select(x, 0.5)).at_least(0.0).at_most(1.0)
+    result = _inside(usual.select(a, 1.0), usual.select(b, 1.0), usual.select(x, 0.5)).at_least(0.0).at_most(1.0)
     none = b.equals(0.0) | a.equals(math.inf)
     everything = a.equals(0.0) | b.equals(math.inf)
-    made = none.select(0.0, everything.select(1.0, made))
-    made = x.equals(0.0).select(0.0, x.equals(1.0).select(1.0, made))
+    result = none.select(0.0, everything.select(1.0, result))
+    result = x.equals(0.0).select(0.0, x.equals(1.0).select(1.0, result))
     defined = (a >= 0) & (b >= 0) & (x >= 0) & (x <= 1.0) & ~(none & everything)
-    return defined.select(made, math.nan)
+    return defined.select(result, math.nan)
 
 
 def _inside(a: Term, b: Term, x: Term) -> Term:
@@ -60,9 +61,9 @@ def _inside(a: Term, b: Term, x: Term) -> Term:
     at, rest = swapped.select(y, x), swapped.select(x, y)
     fraction = _fraction(first, second, at, rest, swapped.select(distance, -distance), ~(normal | small))
     part = _density(a, b, x, y, total, distance, first) * fraction
-    made = swapped.select(1 - part, part)
-    made = small.select(_near_one(small.select(a, 1.0), small.select(b, 1.0), y, small), made)
-    return normal.select(_normal(a, b, total, normal.select(distance, 0.0)), made)
+    result = swapped.select(1 - part, part)
+    result = small.select(_near_one(small.select(a, 1.0), small.select(b, 1.0), y, small), result)
+    return normal.select(_normal(a, b, total, normal.select(distance, 0.0)), result)
 
 
 def _fraction(a: Term, b: Term, x: Term, y: Term, before: Term, active: Term) -> Term:
@@ -70,7 +71,7 @@ def _fraction(a: Term, b: Term, x: Term, y: Term, before: Term, active: Term) ->
     that is how far, times a + b."""
     start = before + 1
 
-    def turn(n: Term, c: Term, d: Term, fraction: Term) -> Turn:
+    def body(n: Term, c: Term, d: Term, fraction: Term) -> Iteration:
         below = a + n.fma(2.0, -1.0)
         # The first numerator is divided by a, and so is the whole fraction.
         leading = n.equals(1.0).select(1.0, a + (n - 1))
@@ -83,15 +84,15 @@ def _fraction(a: Term, b: Term, x: Term, y: Term, before: Term, active: Term) ->
         return abs(change - 1) < 2.0**-51, (c, d, fraction * change)
 
     first = start / (a + 1)
-    return 1 / repeated(active, (first, a.of(0), first), turn, LIMIT)[2]
+    return 1 / repeated(active, (first, a.of(0), first), body, LIMIT)[2]
 
 
 def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term, divisor: Term) -> Term:
     """x**a * y**b / B(a, b) / divisor, where y is 1 - x and the divisor a or b."""
-    turned = a < b
-    large, little = turned.select(b, a), turned.select(a, b)
-    above, below = turned.select(y, x), turned.select(x, y)
-    beyond = turned.select(-distance, distance)
+    mirrored = a < b
+    large, little = mirrored.select(b, a), mirrored.select(a, b)
+    above, below = mirrored.select(y, x), mirrored.select(x, y)
+    beyond = mirrored.select(-distance, distance)
     # Parameters below 8, or one of them and a product, `reach`, that may be denormal: then it has few digits.
     reach = total * below
     simple = (large < FAR) | ((little < FAR) & (reach < 2.0**-1000))
@@ -108,8 +109,8 @@ def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term, di
     corrections = stirling_difference(wide, little) - log1p(little / wide) * 0.5
     high, lost = two_sum(high, corrections - exponent)
     # The result before it is divided may be denormal, with few digits, though the divisor is the smaller parameter.
-    made = exp_pair(high, low + lost) * factor * (little / divisor)
-    # x**a*y**b*Gamma(a + b)/(Gamma(a)*Gamma(b)) as it stands.
+    result = exp_pair(high, low + lost) * factor * (little / divisor)
+    # x**a*y**b*Gamma(a + b)/(Gamma(a)*Gamma(b)) as it is written.
     lesser, greater = simple.select(little, 1.0), simple.select(large, 1.0)
     gammas = lgamma_difference(greater + 1, lesser) - lgamma_of_one_more(lesser)
     (high, low), (more, more_low) = _log_power(lesser, below), _log_power(greater, above)
@@ -117,7 +118,7 @@ def _density(a: Term, b: Term, x: Term, y: Term, total: Term, distance: Term, di
     high, lost_too = two_sum(high, gammas)
     direct = exp_pair(high, low + more_low + (lost + lost_too))
     direct = direct * (lesser / divisor) * (greater / (greater + lesser))
-    return simple.select(direct, made)
+    return simple.select(direct, result)
 
 
 def _log_power(exponent: Term, base: Term) -> tuple[Term, Term]:
@@ -130,13 +131,13 @@ def _log_power(exponent: Term, base: Term) -> tuple[Term, Term]:
 def _near_one(a: Term, b: Term, y: Term, active: Term) -> Term:
     """1 - y**b/(b*B(a, b)) * (1 + b*((1 - a)*y/(b + 1) + (1 - a)*(2 - a)*y**2/(2*(b + 2)) + ...))."""
 
-    def turn(n: Term, factor: Term, total: Term) -> Turn:
+    def body(n: Term, factor: Term, total: Term) -> Iteration:
         factor = factor * ((n - a) / n * y)
         term = factor / (b + n)
         total = total + term
         return abs(term) <= abs(total) * 2.0**-55, (factor, total)
 
-    total = repeated(active, (a.of(1), a.of(0)), turn, LIMIT)[1]
+    total = repeated(active, (a.of(1), a.of(0)), body, LIMIT)[1]
     exponent = b * log(y) - (lgamma_of_one_more(b) - lgamma_difference(a, b))
     return -expm1(exponent) - exp(exponent) * b * total
 

@@ -1,7 +1,8 @@
 """The regularized incomplete gamma functions, in float64.
 
 By the power series below the mean, by a continued fraction above it, and for a from 100 up near the mean by Temme's
-expansion: the function of error and a series in 1/a whose coefficients are polynomials. So no case takes many turns.
+expansion: the function of error and a series in 1/a whose coefficients are polynomials. So no case takes many
+iterations.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from weft.compiler.target.math.density import excess, gamma_exponent, lgamma_of_one_more
 from weft.compiler.target.math.error import erfc
 from weft.compiler.target.math.exponential import exp, expm1
-from weft.compiler.target.math.iteration import Turn, called, repeated
+from weft.compiler.target.math.iteration import Iteration, called, repeated
 from weft.compiler.target.math.logarithm import log
 from weft.compiler.target.math.power import exp_pair
 from weft.compiler.target.math.term import Term, polynomial
@@ -70,14 +71,14 @@ def igammac(a: Term, x: Term) -> Term:
 
 def _incomplete(a: Term, x: Term, upper: bool) -> Term:
     defined = (a > 0) & (x > 0) & (a < math.inf) & (x < math.inf)
-    made = _inside(defined.select(a, 1.0), defined.select(x, 1.0), upper).at_least(0.0).at_most(1.0)
+    result = _inside(defined.select(a, 1.0), defined.select(x, 1.0), upper).at_least(0.0).at_most(1.0)
     all_of_it, nothing = (0.0, 1.0) if upper else (1.0, 0.0)
     # The limits, those that count most last.
-    made = x.equals(math.inf).select(all_of_it, made)
-    made = a.equals(math.inf).select(x.equals(math.inf).select(x.of(math.nan), nothing), made)
-    made = x.equals(0.0).select(nothing, made)
-    made = a.equals(0.0).select((x > 0).select(x.of(all_of_it), math.nan), made)
-    return ((a >= 0) & (x >= 0)).select(made, math.nan)
+    result = x.equals(math.inf).select(all_of_it, result)
+    result = a.equals(math.inf).select(x.equals(math.inf).select(x.of(math.nan), nothing), result)
+    result = x.equals(0.0).select(nothing, result)
+    result = a.equals(0.0).select((x > 0).select(x.of(all_of_it), math.nan), result)
+    return ((a >= 0) & (x >= 0)).select(result, math.nan)
 
 
 def _inside(a: Term, x: Term, upper: bool) -> Term:
@@ -91,34 +92,34 @@ def _inside(a: Term, x: Term, upper: bool) -> Term:
         slow = ((x > 0.5).select(a > x * 1.1, -(a * logarithm) > 0.4)) & (x <= 1.1)
         beside = (x <= 1.1) & ~slow & ~uniform
         lower = (slow | ((x > 1.1) & (x < a))) & ~uniform
-        made = lower.select(
+        result = lower.select(
             1 - density * _series(a, x, lower), density * a * _fraction(a, x, ~(lower | beside | uniform))
         )
-        made = beside.select(_small_upper(a, x, logarithm, beside), made)
+        result = beside.select(_small_upper(a, x, logarithm, beside), result)
     else:
         lower = ((x <= 1.1) | (x <= a)) & ~uniform
-        made = 1 - density * a * _fraction(a, x, ~(lower | uniform))
-        made = lower.select(density * _series(a, x, lower), made)
-    return uniform.select(_uniform(a, uniform.select(mu, 0.0), upper), made)
+        result = 1 - density * a * _fraction(a, x, ~(lower | uniform))
+        result = lower.select(density * _series(a, x, lower), result)
+    return uniform.select(_uniform(a, uniform.select(mu, 0.0), upper), result)
 
 
 def _series(a: Term, x: Term, active: Term) -> Term:
     """1 + x/(a + 1) + x**2/((a + 1)*(a + 2)) + ..."""
 
-    def turn(n: Term, term: Term, total: Term) -> Turn:
+    def body(n: Term, term: Term, total: Term) -> Iteration:
         term = term * (x / (a + n))
         total = total + term
         return term <= total * 2.0**-56, (term, total)
 
     one = a.of(1)
-    return repeated(active, (one, one), turn, LIMIT)[1]
+    return repeated(active, (one, one), body, LIMIT)[1]
 
 
 def _fraction(a: Term, x: Term, active: Term) -> Term:
     """1/(x + 1 - a - 1*(1 - a)/(x + 3 - a - 2*(2 - a)/(x + 5 - a - ...))), from the front (Lentz)."""
     distance = x - a
 
-    def turn(n: Term, c: Term, d: Term, fraction: Term) -> Turn:
+    def body(n: Term, c: Term, d: Term, fraction: Term) -> Iteration:
         numerator = n * (a - n)
         b = distance + n.fma(2.0, 1.0)
         d = 1 / numerator.fma(d, b)
@@ -127,19 +128,19 @@ def _fraction(a: Term, x: Term, active: Term) -> Term:
         return abs(step - 1) < 2.0**-51, (c, d, fraction * step)
 
     first = 1 / (distance + 1)
-    return repeated(active, (a.of(1e300), first, first), turn, LIMIT)[2]
+    return repeated(active, (a.of(1e300), first, first), body, LIMIT)[2]
 
 
 def _small_upper(a: Term, x: Term, logarithm: Term, active: Term) -> Term:
     """1 - x**a/Gamma(a + 1) - x**a/Gamma(a) * (-x/(a + 1) + x**2/(2*(a + 2)) - ...), where a and x are small."""
 
-    def turn(n: Term, factor: Term, total: Term) -> Turn:
+    def body(n: Term, factor: Term, total: Term) -> Iteration:
         factor = factor * (-x / n)
         term = factor / (a + n)
         total = total + term
         return abs(term) <= abs(total) * 2.0**-55, (factor, total)
 
-    total = repeated(active, (a.of(1), a.of(0)), turn, LIMIT)[1]
+    total = repeated(active, (a.of(1), a.of(0)), body, LIMIT)[1]
     exponent = a * logarithm - lgamma_of_one_more(active.select(a, 1.0))
     return -expm1(exponent) - exp(exponent) * a * total
 

@@ -1,4 +1,4 @@
-"""Integers over lanes. Those below a byte are kept in one, extended from their own width after each operation."""
+"""Integers over lanes. Those below a byte are stored in one, extended from their own width after each operation."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ def _divided(x: Term, y: Term, signed: bool) -> Term:
 
 
 def shifted(x: Term, amount: Term, bits: int, signed: bool, direction: str) -> Term:
-    """Bits moved "left", or right with zeros ("logical") or copies of the top bit ("arithmetic") moving in."""
+    """Bits shifted "left", or right with zeros ("logical") or copies of the top bit ("arithmetic") coming in."""
     amount = code(amount, bits)
     inside = amount.below(bits)
     safe = inside.select(amount, 0)
     if direction == "left":
-        made = inside.select(code(x, bits) << safe, 0)
+        result = inside.select(code(x, bits) << safe, 0)
     elif direction == "logical":
-        made = inside.select(code(x, bits).lshr(safe), 0)
+        result = inside.select(code(x, bits).lshr(safe), 0)
     else:  # the top bit of the width counts as the sign, of unsigned numbers too
-        made = wrapped(x, bits, True) >> inside.select(amount, bits - 1)
-    return wrapped(made, bits, signed)
+        result = wrapped(x, bits, True) >> inside.select(amount, bits - 1)
+    return wrapped(result, bits, signed)
 
 
-def upper_product(x: Term, y: Term, bits: int, signed: bool) -> Term:
+def mulhi(x: Term, y: Term, bits: int, signed: bool) -> Term:
     """The upper half of the product in twice the width."""
     if bits < 8:
         return wrapped((x * y) >> bits if signed else (x * y).lshr(bits), bits, signed)
@@ -87,7 +87,7 @@ def population(x: Term, bits: int) -> Term:
 
 
 def leading_zeros(x: Term, bits: int) -> Term:
-    """How many zeros stand before the first bit that is set."""
+    """How many zeros are before the first bit that is set."""
     counted = Term(x.function, x.function.ctlz(code(x, bits).value))
     return counted if bits >= x.bits else counted - (x.bits - bits)
 
@@ -95,8 +95,8 @@ def leading_zeros(x: Term, bits: int) -> Term:
 def float_remainder(x: Term, y: Term) -> Term:
     """The exact rest of the division cut towards zero, with the sign of x.
 
-    Each turn takes off a multiple of y times a power of two that is exact, so quotients of any size end; one of few
-    digits, which is the usual one, takes one turn.
+    Each iteration subtracts a multiple of y times a power of two that is exact, so quotients of any size end; one of
+    few digits, which is the usual one, takes one iteration.
     """
     bits = x.bits
     mantissa = MANTISSA[bits]
@@ -107,8 +107,8 @@ def float_remainder(x: Term, y: Term) -> Term:
     # The exponent that a denormal number would have.
     lifted = (divisor * 2.0**mantissa).raw().lshr(mantissa) - mantissa
     exponent = (divisor < SMALLEST_NORMAL[bits]).select(lifted, divisor.raw().lshr(mantissa))
-    with f.repeat(usual.select(abs(x), 0.0).value) as turn:
-        rest = Term(f, turn.values[0])
+    with f.repeat(usual.select(abs(x), 0.0).value) as region:
+        rest = Term(f, region.values[0])
         apart = rest.raw().lshr(mantissa) - exponent - (mantissa - 2)
         apart = (apart > 0).select(apart, 0)
         # The power may be greater than any float, so it is applied in three parts.
@@ -119,13 +119,13 @@ def float_remainder(x: Term, y: Term) -> Term:
         multiple = (multiple > rest).select(divisor, multiple)
         step = (rest / multiple).trunc()
         rest = step.fma(-multiple, rest)
-        # The quotient may have been rounded up to a whole number.
+        # The quotient may have been rounded up to an integer.
         rest = (rest < 0.0).select(rest + multiple, rest)
-        turn.again((rest >= divisor).any(), rest.value)
-    made = Term(f, turn.results[0]).copysign(x)
-    made = usual.select(made, x)
+        region.again((rest >= divisor).any(), rest.value)
+    result = Term(f, region.results[0]).copysign(x)
+    result = usual.select(result, x)
     wrong = ~(abs(x) < math.inf) | y.equals(0.0) | y.is_nan()
-    return wrong.select(math.nan, made)
+    return wrong.select(math.nan, result)
 
 
 def _power(n: Term, bits: int) -> Term:

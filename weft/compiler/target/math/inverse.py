@@ -104,6 +104,6 @@ def atan2(y: Term, x: Term) -> Term:
     shrink = huge.select(x.of(2.0**-60), 1.0)
     lesser, greater = lesser * shrink, greater * shrink
     nothing = greater.equals(0.0)
-    made = _first_octants(lesser, nothing.select(1.0, greater), steep, x.raw() < 0).copysign(y)
+    result = _first_octants(lesser, nothing.select(1.0, greater), steep, x.raw() < 0).copysign(y)
     # nan in either operand has been lost in comparisons.
-    return (x.is_nan() | y.is_nan()).select(math.nan, made)
+    return (x.is_nan() | y.is_nan()).select(math.nan, result)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from weft.compiler.target.llvm import Parameter, ptr, void
 from weft.compiler.target.math.term import Term
 
-# What a turn gives: where it was the last one, and the values for the next.
-Turn = tuple[Term, Sequence[Term]]
+# What an iteration returns: where it was the last one, and the values for the next.
+Iteration = tuple[Term, Sequence[Term]]
 
 
 def called(name: str, body: Callable[..., Term], *operands: Term) -> Term:
@@ -22,12 +22,12 @@ def called(name: str, body: Callable[..., Term], *operands: Term) -> Term:
     kind = wide[0].type
     full = f"weft.{name}.{kind.count}"
     if full not in f.module.functions:
-        given = [Parameter(f"x{n}", ptr) for n in range(len(operands))]
-        made = f.module.function(full, void, [*given, Parameter("y", ptr)], linkage="internal")
-        *addresses, result = made.arguments
-        value = body(*(Term(made, made.load(kind, address, 8)) for address in addresses))
-        made.store(value.value, result, 8)
-        made.ret()
+        parameters = [Parameter(f"x{n}", ptr) for n in range(len(operands))]
+        helper = f.module.function(full, void, [*parameters, Parameter("y", ptr)], linkage="internal")
+        *addresses, result = helper.arguments
+        value = body(*(Term(helper, helper.load(kind, address, 8)) for address in addresses))
+        helper.store(value.value, result, 8)
+        helper.ret()
     rooms = [f.alloca(kind) for _ in range(len(operands) + 1)]
     for x, room in zip(wide, rooms, strict=False):
         f.store(x.value, room, 8)
@@ -36,15 +36,15 @@ def called(name: str, body: Callable[..., Term], *operands: Term) -> Term:
     return found.short() if operands[0].bits == 32 else found
 
 
-def repeated(active: Term, start: Sequence[Term], turn: Callable[..., Turn], limit: int) -> list[Term]:
-    """The values after turns `turn(n, *values)` for n = 1, 2, ...: of each lane until it is done, for all that are
+def repeated(active: Term, start: Sequence[Term], body: Callable[..., Iteration], limit: int) -> list[Term]:
+    """The values after iterations `body(n, *values)` for n = 1, 2, ...: of each lane until it is done, for all that are
     active at the start."""
     f = active.function
-    number = start[0].of(1)
-    with f.repeat(active.value, number.value, *(x.value for x in start)) as region:
+    one = start[0].of(1)
+    with f.repeat(active.value, one.value, *(x.value for x in start)) as region:
         going, n, *values = (Term(f, value) for value in region.values)
-        done, found = turn(n, *values)
-        kept = [going.select(new, old) for new, old in zip(found, values, strict=True)]
+        done, found = body(n, *values)
+        selected = [going.select(new, old) for new, old in zip(found, values, strict=True)]
         left = going & ~done & (n < float(limit))
-        region.again(left.any(), left.value, (n + 1).value, *(x.value for x in kept))
+        region.again(left.any(), left.value, (n + 1).value, *(x.value for x in selected))
     return [Term(f, value) for value in region.results[2:]]

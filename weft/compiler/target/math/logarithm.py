@@ -63,8 +63,8 @@ def split(x: Term) -> Split:
     normal = tiny.select(x * 2.0**lift, x)
     whole = _whole_exponent(normal)
     k = whole.to_float(x.type.element)
-    moved = (whole if bits == 32 else whole.wide(64)) << MANTISSA[bits]
-    return Split(tiny.select(k - float(lift), k), (normal.raw() - moved).cooked() - 1)
+    shifted = (whole if bits == 32 else whole.wide(64)) << MANTISSA[bits]
+    return Split(tiny.select(k - float(lift), k), (normal.raw() - shifted).cooked() - 1)
 
 
 def combined(part: Split, f_low: Term | None = None) -> tuple[Term, Term]:
@@ -90,9 +90,9 @@ def combined(part: Split, f_low: Term | None = None) -> tuple[Term, Term]:
 def log(x: Term) -> Term:
     """The natural logarithm."""
     total, rest = combined(split(x))
-    made = x.equals(0.0).select(-math.inf, total + rest)
-    made = (x < 0.0).select(math.nan, made)
-    return (x < math.inf).select(made, x)
+    result = x.equals(0.0).select(-math.inf, total + rest)
+    result = (x < 0.0).select(math.nan, result)
+    return (x < math.inf).select(result, x)
 
 
 def log1p(x: Term, low: Term | None = None, doublings: Term | None = None) -> Term:
@@ -103,10 +103,10 @@ def log1p(x: Term, low: Term | None = None, doublings: Term | None = None) -> Te
     f = (x * first).fma(second, first.fma(second, -1.0))
     part = Split(k if doublings is None else k + doublings, f)
     total, rest = combined(part, None if low is None else low * first * second)
-    made = (abs(x) < 2.0 ** (-2 - MANTISSA[x.bits])).select(x, total + rest)
-    made = x.equals(-1.0).select(-math.inf, made)
-    made = (x < -1.0).select(math.nan, made)
-    return (x < math.inf).select(made, x)
+    result = (abs(x) < 2.0 ** (-2 - MANTISSA[x.bits])).select(x, total + rest)
+    result = x.equals(-1.0).select(-math.inf, result)
+    result = (x < -1.0).select(math.nan, result)
+    return (x < math.inf).select(result, x)
 
 
 def atanh(x: Term) -> Term:
@@ -133,8 +133,8 @@ def asinh(x: Term) -> Term:
     square = near * near
     more = square / (1 + (1 + square).sqrt())
     total, low = quick_two_sum(near, more)
-    made = log1p(far.select(size, total), far.select(0.0, low), far.select(x.of(1), 0.0))
-    return made.copysign(x)
+    result = log1p(far.select(size, total), far.select(0.0, low), far.select(x.of(1), 0.0))
+    return result.copysign(x)
 
 
 def acosh(x: Term) -> Term:
@@ -147,9 +147,9 @@ def acosh(x: Term) -> Term:
     product, product_low = two_product(t, more)
     product_low = t.fma((t - (more - 2)), product_low) + t_low * (more + t)
     root = product.sqrt()
-    # One step of Newton's method gives the digits that were rounded off; at 0 there are none.
+    # One step of Newton's method computes the digits that were rounded off; at 0 there are none.
     root_low = (product_low + root.fma(-root, product)) / (root + root)
     total, low = two_sum(root, t)
     low = low + (t_low + product.equals(0.0).select(0.0, root_low))
-    made = log1p(far.select(x, total), far.select(0.0, low), far.select(x.of(1), 0.0))
-    return (x < 1.0).select(math.nan, made)
+    result = log1p(far.select(x, total), far.select(0.0, low), far.select(x.of(1), 0.0))
+    return (x < 1.0).select(math.nan, result)

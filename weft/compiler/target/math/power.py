@@ -48,7 +48,7 @@ def log_pair(x: Term) -> tuple[Term, Term]:
     s_low = (s.fma(-below, f) - s * below_low) / below
     z, z_low = two_product(s, s)
     z_low = z_low + 2 * s * s_low
-    # 2*s*(1 + z*(1/3 + z*P(z))); the parts that matter are carried in pairs.
+    # 2*s*(1 + z*(1/3 + z*P(z))); the parts that matter are pairs.
     tail = z * polynomial(z, ATANH_LONG)
     c, c_low = quick_two_sum(z.of(THIRD[0]), tail)
     c_low = c_low + THIRD[1]
@@ -104,32 +104,32 @@ def _long_power(x: Term, y: Term) -> Term:
 def _special_powers(x: Term, y: Term, power: Callable[[Term, Term], Term]) -> Term:
     """`power` is for positive bases; a branch for all lanes sees to what is else special."""
     f = x.function
-    made = power(abs(x), y)
+    result = power(abs(x), y)
     # Bits between those of 0 and of infinity are a positive number.
     plain = (x.raw() - 1).below(INFINITY_BITS[x.bits] - 1) & (abs(y) < 2.0**80)
-    with f.when((~plain).any(), made.value, unlikely=True) as region:
-        region.give(_exceptions(x, y, made).value)
+    with f.when((~plain).any(), result.value, unlikely=True) as region:
+        region.give(_exceptions(x, y, result).value)
     return Term(f, region.results[0])
 
 
-def _exceptions(x: Term, y: Term, made: Term) -> Term:
+def _exceptions(x: Term, y: Term, result: Term) -> Term:
     """What C says of bases that are negative, 0 or infinite, of infinite exponents, and of nan."""
     size = abs(x)
     usual = (size > 0.0) & (size < math.inf)
-    # 0 and inf: to a negative power they change places.
+    # 0 and inf: to a negative power they are exchanged.
     to_zero = size.equals(0.0) ^ (y < 0)
-    made = usual.select(made, to_zero.select(size.of(0), math.inf))
+    result = usual.select(result, to_zero.select(size.of(0), math.inf))
     # A negative base has powers with whole exponents; odd ones are negative.
     whole = y.trunc().equals(y)
     half = y * 0.5
     odd = whole & half.trunc().differs(half)
     negative = x.raw() < 0
-    made = (negative & odd).select(-made, made)
-    made = ((x < 0) & (x > -math.inf) & ~whole).select(math.nan, made)
-    made = (x.is_nan() | y.is_nan()).select(math.nan, made)
+    result = (negative & odd).select(-result, result)
+    result = ((x < 0) & (x > -math.inf) & ~whole).select(math.nan, result)
+    result = (x.is_nan() | y.is_nan()).select(math.nan, result)
     # Of an infinite exponent only whether |x| is 1 counts; 1 to any power and any number to 0 are 1, even nan.
-    made = (abs(y).equals(math.inf) & size.equals(1.0)).select(1.0, made)
-    return (x.equals(1.0) | y.equals(0.0)).select(1.0, made)
+    result = (abs(y).equals(math.inf) & size.equals(1.0)).select(1.0, result)
+    return (x.equals(1.0) | y.equals(0.0)).select(1.0, result)
 
 
 def cbrt(x: Term) -> Term:

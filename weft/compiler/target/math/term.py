@@ -15,7 +15,7 @@ Operand: TypeAlias = "Term | int | float"
 
 
 class Term:
-    """Lanes of floats, integers or truth values; numbers of Python stand for a constant in each lane."""
+    """Lanes of floats, integers or truth values; a Python number is the same constant in each lane."""
 
     __slots__ = ("function", "value")
 
@@ -36,9 +36,9 @@ class Term:
     def __repr__(self) -> str:
         return repr(self.value)
 
-    def of(self, number: float) -> Term:
+    def of(self, value: float) -> Term:
         """A constant of the same type."""
-        return Term(self.function, constant(number, self.value.type))
+        return Term(self.function, constant(value, self.value.type))
 
     def typed(self, element: Type) -> Type:
         """The type of as many lanes of another element."""
@@ -158,15 +158,15 @@ class Term:
         return Term(self.function, self.function.sqrt(self.value))
 
     def floor(self) -> Term:
-        """The greatest whole number not above."""
+        """The greatest integer not above."""
         return Term(self.function, self.function.floor(self.value))
 
     def rint(self) -> Term:
-        """The nearest whole number, the even one halfway."""
+        """The nearest integer, the even one halfway."""
         return Term(self.function, self.function.roundeven(self.value))
 
     def trunc(self) -> Term:
-        """The whole number towards zero."""
+        """The integer towards zero."""
         return Term(self.function, self.function.ftrunc(self.value))
 
     def copysign(self, other: Operand) -> Term:
@@ -221,13 +221,13 @@ def polynomial(x: Term, coefficients: Sequence[float], table: str = "") -> Term:
     """c0 + c1*x + c2*x**2 + ...; longer ones in two interleaved chains, since one alone waits for itself.
 
     With the name of a `table` coefficients are read from there: for functions that have more of them than there are
-    registers, which would be moved from one to another all the time.
+    registers, which would be copied from one to another all the time.
     """
-    given = _from_table(x, coefficients, table) if table else list(coefficients)
-    if len(given) < 7:
-        return _horner(x, given)
+    terms = _from_table(x, coefficients, table) if table else list(coefficients)
+    if len(terms) < 7:
+        return _horner(x, terms)
     square = x * x
-    return _horner(square, given[1::2]).fma(x, _horner(square, given[0::2]))
+    return _horner(square, terms[1::2]).fma(x, _horner(square, terms[0::2]))
 
 
 def _horner(x: Term, coefficients: Sequence[Operand]) -> Term:
@@ -240,9 +240,9 @@ def _horner(x: Term, coefficients: Sequence[Operand]) -> Term:
 
 def _from_table(x: Term, coefficients: Sequence[float], table: str) -> list[Operand]:
     f, element = x.function, x.type.element
-    numbers = f.module.numbers(f"{table}_{x.bits}", element, coefficients)
+    stored = f.module.opaque_table(f"{table}_{x.bits}", element, coefficients)
     count, align = x.type.count, x.bits // 8
-    loaded = [f.load(element, f.offset(numbers, element, n), align) for n in range(len(coefficients))]
+    loaded = [f.load(element, f.offset(stored, element, n), align) for n in range(len(coefficients))]
     return [Term(f, f.splat(value, count) if x.type.is_vector else value) for value in loaded]
 
 
@@ -277,8 +277,8 @@ def quotient(a: Term, b: Term, b_low: Term) -> Term:
     return inverse.fma(first.fma(-b, a) - first * b_low, first)
 
 
-# The width of a mantissa, the bias of exponents, and a number so large that adding it rounds to a whole number, whose
-# last bits are then those of the integer.
+# The width of a mantissa, the bias of exponents, and a number so large that adding it rounds to an integer, whose bits
+# are then the last bits of the sum.
 MANTISSA = {32: 23, 64: 52}
 BIAS = {32: 127, 64: 1023}
 SHIFTER = {32: 1.5 * 2.0**23, 64: 1.5 * 2.0**52}
@@ -286,9 +286,9 @@ SMALLEST_NORMAL = {32: 2.0**-126, 64: 2.0**-1022}
 
 
 def power_of_two(n: Term) -> Term:
-    """2**n for a float that is a whole number within the exponents of normal numbers."""
+    """2**n for a float that is an integer within the exponents of normal numbers."""
     bits = n.bits
-    # The addition puts n + bias into the last bits of the sum; they are moved to where the exponent stands.
+    # The addition puts n + bias into the last bits of the sum; they are shifted to where the exponent is.
     return ((n + (SHIFTER[bits] + BIAS[bits])).raw() << MANTISSA[bits]).cooked()
 
 

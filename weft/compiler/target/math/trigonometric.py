@@ -39,7 +39,7 @@ FARTHEST = 1e5
 TWO_OVER_PI_WORDS = 22
 
 
-class Turned(NamedTuple):
+class ReducedAngle(NamedTuple):
     """x = quarter*pi/2 + r + low; only the last two bits of `quarter` count."""
 
     quarter: Term
@@ -47,33 +47,33 @@ class Turned(NamedTuple):
     low: Term
 
 
-def turned(x: Term) -> Turned:
-    """The angle within a quarter of a turn."""
+def reduced_angle(x: Term) -> ReducedAngle:
+    """The angle within a quarter of a full circle."""
     bits = x.bits
     shifted = x.fma(2 / math.pi, SHIFTER[bits])
     n = shifted - SHIFTER[bits]
     first, second, third = HALF_PI[bits]
     exact = n.fma(-first, x)
     product = n * second
-    # The sum may cancel, so both of its parts are kept.
+    # The sum may cancel, so both of its parts are used.
     r, low = two_sum(exact, -product)
     low = n.fma(-third, low - n.fma(second, -product))
-    near = Turned(shifted.raw(), r, low)
+    near = ReducedAngle(shifted.raw(), r, low)
     far = abs(x) > FARTHEST
     f = x.function
     with f.when(far.any(), *(part.value for part in near), unlikely=True) as region:
         region.give(*(far.select(a, b).value for a, b in zip(_from_far(x), near, strict=True)))
-    return Turned(*(Term(f, value) for value in region.results))
+    return ReducedAngle(*(Term(f, value) for value in region.results))
 
 
 QUARTER_TURNS = "weft.quarter_turns"
 _PARAMETERS = (*(Parameter(name, ptr) for name in ("x", "quarters", "rs", "lows")), Parameter("count", i32))
 
 
-def _from_far(x: Term) -> Turned:
+def _from_far(x: Term) -> ReducedAngle:
     """The same by a call for all lanes."""
     f, count = x.function, x.type.count
-    name = f.module.helper(QUARTER_TURNS, _PARAMETERS, write_quarter_turns)
+    name = f.module.helper(QUARTER_TURNS, _PARAMETERS, write_argument_reduction)
     wide = x.long() if x.bits == 32 else x
     rooms = [f.alloca(wide.type), f.alloca(wide.typed(i64)), f.alloca(wide.type), f.alloca(wide.type)]
     f.store(wide.value, rooms[0], 8)
@@ -82,29 +82,30 @@ def _from_far(x: Term) -> Turned:
     r, low = (Term(f, f.load(wide.type, room, 8)) for room in rooms[2:])
     if x.bits == 32:
         short = r.short()
-        return Turned(quarter.narrow(32), short, (r - short.long() + low).short())
-    return Turned(quarter, r, low)
+        return ReducedAngle(quarter.narrow(32), short, (r - short.long() + low).short())
+    return ReducedAngle(quarter, r, low)
 
 
-def write_quarter_turns(f: Function) -> None:
+def write_argument_reduction(f: Function) -> None:
     """Payne and Hanek's reduction of an array of doubles.
 
-    A double is m * 2**e with 53 bits of m. Bits of 2/pi that weigh 4 or more after multiplication only add whole turns:
-    192 bits after those are multiplied with m, which gives the quarter in the two upper bits and then the fraction.
+    A double is m * 2**e with 53 bits of m. Bits of 2/pi that weigh 4 or more after multiplication only add full
+    circles: 192 bits after those are multiplied with m, which yields the quarter in the two upper bits and then the
+    fraction.
     """
     x, quarters, rs, lows, count = f.arguments
     table = f.module.table("weft.two_over_pi", i64, [0, *_two_over_pi(TWO_OVER_PI_WORDS - 1)])
     with f.loop(constant(0, i32), count) as i:
-        number = Term(f, f.load(double, f.offset(x, double, i), 8))
-        raw = number.raw()
+        angle = Term(f, f.load(double, f.offset(x, double, i), 8))
+        raw = angle.raw()
         mantissa = (raw & ((1 << 52) - 1)) | (1 << 52)
         # The table has 64 zeros before the point, and the first bit taken weighs 2 once multiplied by 2**e.
         start = (raw.lshr(52) & 0x7FF) - 1075 + 62
         # A lane that is not far away reads inside of the table too; its result is not used.
         start = start.below(64 * (TWO_OVER_PI_WORDS - 4)).select(start, 0)
-        words = [Term(f, f.load(i64, f.offset(table, i64, (start.lshr(6) + k).value), 8)) for k in range(4)]
+        digits = [Term(f, f.load(i64, f.offset(table, i64, (start.lshr(6) + k).value), 8)) for k in range(4)]
         shift = (start & 63).value
-        upper, middle, lower = (Term(f, f.fshl(a.value, b.value, shift)) for a, b in itertools.pairwise(words))
+        upper, middle, lower = (Term(f, f.fshl(a.value, b.value, shift)) for a, b in itertools.pairwise(digits))
         product = (
             (_doubled(upper * mantissa) << 64)
             + _doubled(middle) * _doubled(mantissa)
@@ -124,7 +125,7 @@ def write_quarter_turns(f: Function) -> None:
         r = high * first
         low = high.fma(first, -r) + high.fma(second, rest * first)
         f.store((raw < 0).select(0 - quarter, quarter).value, f.offset(quarters, i64, i), 8)
-        f.store((r + (number - number)).value, f.offset(rs, double, i), 8)  # an infinite number becomes nan
+        f.store((r + (angle - angle)).value, f.offset(rs, double, i), 8)  # an infinite number becomes nan
         f.store(low.value, f.offset(lows, double, i), 8)
     f.ret()
 
@@ -134,9 +135,9 @@ def _doubled(x: Term) -> Term:
 
 
 @functools.cache
-def _two_over_pi(words: int) -> tuple[int, ...]:
+def _two_over_pi(count: int) -> tuple[int, ...]:
     """The first bits of 2/pi, 64 in each word: pi by Machin's formula in integers."""
-    bits = 64 * words + 64
+    bits = 64 * count + 64
 
     def inverse_tangent(n: int) -> int:
         total = term = (1 << bits) // n
@@ -149,7 +150,7 @@ def _two_over_pi(words: int) -> tuple[int, ...]:
 
     pi = 4 * (4 * inverse_tangent(5) - inverse_tangent(239))
     two_over_pi = (2 << (2 * bits)) // pi >> 64
-    return tuple((two_over_pi >> (64 * (words - 1 - k))) & ((1 << 64) - 1) for k in range(words))
+    return tuple((two_over_pi >> (64 * (count - 1 - k))) & ((1 << 64) - 1) for k in range(count))
 
 
 class Pair(NamedTuple):
@@ -159,13 +160,13 @@ class Pair(NamedTuple):
     low: Term
 
 
-def sine(part: Turned) -> Pair:
+def sine(part: ReducedAngle) -> Pair:
     """The sine of r + low."""
     z = part.r * part.r
     return Pair(part.r, (part.r * z).fma(polynomial(z, SIN[z.bits]), part.low))
 
 
-def cosine(part: Turned) -> Pair:
+def cosine(part: ReducedAngle) -> Pair:
     """The cosine of r + low."""
     z = part.r * part.r
     half = z * 0.5
@@ -180,40 +181,40 @@ def _signed(x: Term, quarter: Term) -> Term:
 
 def sin(x: Term) -> Term:
     """The sine."""
-    part = turned(x)
+    part = reduced_angle(x)
     a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
-    made = even.select(a.high, b.high) + even.select(a.low, b.low)
-    return x.equals(0.0).select(x, _signed(made, part.quarter))
+    result = even.select(a.high, b.high) + even.select(a.low, b.low)
+    return x.equals(0.0).select(x, _signed(result, part.quarter))
 
 
 def cos(x: Term) -> Term:
     """The cosine."""
-    part = turned(x)
+    part = reduced_angle(x)
     a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
-    made = even.select(b.high, a.high) + even.select(b.low, a.low)
-    return _signed(made, part.quarter + (part.quarter & 1))
+    result = even.select(b.high, a.high) + even.select(b.low, a.low)
+    return _signed(result, part.quarter + (part.quarter & 1))
 
 
 def sin_cos(x: Term) -> tuple[Term, Term]:
     """Both, for the price of little more than one."""
-    part = turned(x)
+    part = reduced_angle(x)
     a, b = sine(part), cosine(part)
     even = (part.quarter & 1).equals(0)
     s, c = a.high + a.low, b.high + b.low
-    made = _signed(even.select(s, c), part.quarter)
-    return x.equals(0.0).select(x, made), _signed(even.select(c, s), part.quarter + (part.quarter & 1))
+    result = _signed(even.select(s, c), part.quarter)
+    return x.equals(0.0).select(x, result), _signed(even.select(c, s), part.quarter + (part.quarter & 1))
 
 
 def tan(x: Term) -> Term:
     """sin/cos or -cos/sin by the quarter, with the digits that both have to spare."""
-    part = turned(x)
+    part = reduced_angle(x)
     a, b = (Pair(*quick_two_sum(*pair)) for pair in (sine(part), cosine(part)))
     even = (part.quarter & 1).equals(0)
     above = Pair(even.select(a.high, -b.high), even.select(a.low, -b.low))
     below = Pair(even.select(b.high, a.high), even.select(b.low, a.low))
     inverse = 1 / below.high
     first = above.high * inverse
-    made = inverse.fma(first.fma(-below.high, above.high) + (above.low - first * below.low), first)
-    return x.equals(0.0).select(x, made)
+    result = inverse.fma(first.fma(-below.high, above.high) + (above.low - first * below.low), first)
+    return x.equals(0.0).select(x, result)

@@ -28,7 +28,7 @@ class TermFunctions:
 
 
 def igamma_derivative(a: Term, x: Term, order: int) -> Term:
-    """Derivative number `order` of the lower function in a."""
+    """The derivative of that `order` of the lower function in a."""
     return called(f"igamma_derivative.{order}", lambda a, x: derivative(TermFunctions(), a, x, order), a, x)
 
 
