@@ -274,5 +274,5 @@ def test_code_of_loops_that_is_missing_is_made_when_the_program_is_called_again(
     second = Executable(compile_program(jaxpr))
     assert not second.loops and second.tier is Tier.LIGHT and second.can_improve
     second.optimise()
-    assert second.loops and second.makings[-1].tier is Tier.LIGHT
+    assert second.loops and second.compile_stats[-1].tier is Tier.LIGHT
     assert any(isinstance(step, While) for step in second.loops)

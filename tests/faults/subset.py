@@ -22,7 +22,7 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("compiler/test_regressions.py", 1),
     ("text/test_kernels.py", 1),
     ("laws/test_compiled.py", 1),
-    ("compiler/test_machine.py", 1),
+    ("compiler/test_bytecode.py", 1),
     ("compiler/test_program.py", 1),
     ("compiler/test_emit.py", 1),
     ("compiler/test_native_loops.py", 1),

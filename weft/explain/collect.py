@@ -301,9 +301,9 @@ class Collector:
         for name, seconds in compilation.seconds.items():
             if name != "passes":
                 rows.append({"name": name, "seconds": seconds, "changed": True})
-        for making in self.executable.makings:
-            tier = making.tier.name.lower()
-            rows += [{"name": f"{n} ({tier})", "seconds": s, "changed": True} for n, s in making.seconds.items()]
+        for stats in self.executable.compile_stats:
+            tier = stats.tier.name.lower()
+            rows += [{"name": f"{n} ({tier})", "seconds": s, "changed": True} for n, s in stats.seconds.items()]
         return rows
 
     def _lines(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -83,17 +83,17 @@ class CompileCost:
     """What a program took to compile: seconds by stage, then for each tier of code what its kernels took."""
 
     seconds: dict[str, float]
-    makings: list[Any]
+    compile_stats: list[Any]
 
     @property
     def total(self) -> float:
-        return sum(self.seconds.values()) + sum(making.total for making in self.makings)
+        return sum(self.seconds.values()) + sum(stats.total for stats in self.compile_stats)
 
     def __str__(self) -> str:
         stages = [f"{name} {seconds * 1e3:.1f} ms" for name, seconds in self.seconds.items()]
-        for making in self.makings:
-            made = f"{making.compiled} kernels compiled, {making.from_disk} from disk, {making.reused} at hand"
-            stages.append(f"{making.tier.name.lower()} code {making.total * 1e3:.1f} ms with {made}")
+        for stats in self.compile_stats:
+            made = f"{stats.compiled} kernels compiled, {stats.from_disk} from disk, {stats.reused} at hand"
+            stages.append(f"{stats.tier.name.lower()} code {stats.total * 1e3:.1f} ms with {made}")
         return f"{self.total * 1e3:.1f} ms ({', '.join(stages)})"
 
 
@@ -126,7 +126,7 @@ def compiled(
 ) -> Executable:
     with span("compile", jaxpr.name):
         made: Executable = backend_of(device).compile(jaxpr, donated, device, again, flat)
-    cost = CompileCost(made.compilation.seconds, made.makings)
+    cost = CompileCost(made.compilation.seconds, made.compile_stats)
     compile_costs(jaxpr).append(cost)
     if config.log_compiles:
         location = user_location()

@@ -21,7 +21,7 @@ from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.load import compilation_of
 from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, While, bytes_of
-from weft.compiler.target.cpu import interrupt, kernels, loops, machine, pool, stamp, tape
+from weft.compiler.target.cpu import bytecode, interrupt, kernels, loops, pool, tape, timestamps
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.target import Target
@@ -96,7 +96,7 @@ class Executable:
         weakref.finalize(self, _forget, range(self._first_host, self._first_host + len(hosts)))
         self._codes: list[np.ndarray] = []
         self._held: list[Any] = []  # the kernels of all codes
-        self.makings: list[kernels.Making] = []  # what the code of each tier took
+        self.compile_stats: list[kernels.CompileStats] = []  # what the code of each tier took
         self.loops: dict[Step, loops.NativeLoop] = {}  # those that have code of their own
         self._timed: _Timed | None = None
         self._calls = 0
@@ -117,27 +117,27 @@ class Executable:
 
     def _link(self, tier: Tier) -> Assembly:
         """Compile the kernels and write the words of the machine, which the next run takes."""
-        making = kernels.Making(tier)
+        stats = kernels.CompileStats(tier)
         target = self.compilation.target
         try:
-            self.kernels = kernels.compiled(self._launched(), target, tier, making)
+            self.kernels = kernels.compiled(self._launched(), target, tier, stats)
         except kernels.CodeIsGone:  # the program is on disk, but no longer its code
             self.compilation.complete()
-            self.kernels = kernels.compiled(self._launched(), target, tier, making)
-        self.tier, self.loops, self.can_improve = making.tier, {}, making.tier is Tier.QUICK
-        if making.tier is not Tier.QUICK:
+            self.kernels = kernels.compiled(self._launched(), target, tier, stats)
+        self.tier, self.loops, self.can_improve = stats.tier, {}, stats.tier is Tier.QUICK
+        if stats.tier is not Tier.QUICK:
             # Other loops than those that are there are compiled when time is given to it.
             make = tier is not Tier.QUICK
-            self.loops, self.can_improve = loops.native_loops(self.program, target, making, make)
-        with spans.measured(making.seconds, "compile", "assemble"):
+            self.loops, self.can_improve = loops.native_loops(self.program, target, stats, make)
+        with spans.measured(stats.seconds, "compile", "assemble"):
             assembly = Assembly(self.program, self._address, _host_address(), self._first_host, self.loops)
-            self._codes.append(assembly.words())  # a run may still be at the older ones
+            self._codes.append(assembly.bytecode())  # a run may still be at the older one
         self._held.append((self.kernels, self.loops))
-        self.makings.append(making)
+        self.compile_stats.append(stats)
         if self.compilation.folder is not None:
             from weft.compiler.target.cpu.dump import write_code
 
-            write_code(self.compilation.folder, self.inside.distinct_kernels(), target, making)
+            write_code(self.compilation.folder, self.inside.distinct_kernels(), target, stats)
         self.code_address: int = self._codes[-1].ctypes.data
         return assembly
 
@@ -171,7 +171,7 @@ class Executable:
         code: int,
         donate: Callable[[], None] | None,
         placement: Placement,
-        log: stamp.Log | None = None,
+        log: timestamps.Log | None = None,
     ) -> list[Any]:
         program = self.program
         held: list[Any] = []
@@ -219,7 +219,7 @@ class Executable:
             if donate is not None and self.again is None:
                 donate()
             try:
-                status = machine.run(code, registers.ctypes.data)
+                status = bytecode.run(code, registers.ctypes.data)
             except FlagRaised:
                 return self._run_with_traps(given, placement)
             if status:
@@ -239,12 +239,12 @@ class Executable:
         events: int = 0,
         donate: Callable[[], None] | None = None,
         placement: Placement = HOME,
-    ) -> tuple[list[Any], stamp.Log]:
+    ) -> tuple[list[Any], timestamps.Log]:
         """As a call, with a log of how long each step took, and of so many single events."""
-        if not stamp.can_stamp(self.compilation.target.triple):
-            return self._run(arrays, self.code_address, donate, placement), stamp.Log([], 0)
+        if not timestamps.can_time(self.compilation.target.triple):
+            return self._run(arrays, self.code_address, donate, placement), timestamps.Log([], 0)
         timed = self._timed_code()
-        log = stamp.Log(timed.steps, events)
+        log = timestamps.Log(timed.steps, events)
         with spans.run_of(self, self.program.name, log):
             results = self._run(arrays, timed.address, donate, placement, log)
         return results, log
@@ -254,19 +254,19 @@ class Executable:
     def entry(self) -> Callable[[int, bytes, int, int], int]:
         """What dispatchers call: a function of the code's address, the packed registers, their number and that of all
         registers, which gives the status."""
-        return machine.enter()
+        return bytecode.enter()
 
     def enter_timed(self, words: bytes) -> int:
         """Run with these registers and record how long each step took; gives the status. It is what dispatchers call
         while steps are timed."""
         count = self.frame.registers
-        if not stamp.can_stamp(self.compilation.target.triple):
-            return machine.enter()(self.code_address, words, len(words) // 8, count)
+        if not timestamps.can_time(self.compilation.target.triple):
+            return bytecode.enter()(self.code_address, words, len(words) // 8, count)
         timed = self._timed_code()
-        log = stamp.Log(timed.steps, self._events() if spans.wants_events() else 0)
+        log = timestamps.Log(timed.steps, self._events() if spans.wants_events() else 0)
         words = words.ljust(8 * count, b"\0") + log.address.to_bytes(8, sys.byteorder)
         with spans.run_of(self, self.program.name, log):
-            return machine.enter()(timed.address, words, count + 1, count + 1)
+            return bytecode.enter()(timed.address, words, count + 1, count + 1)
 
     def _timed_code(self) -> _Timed:
         self.compilation.complete()  # who times steps asks for their lines
@@ -277,7 +277,7 @@ class Executable:
 
     def _events(self) -> int:
         """Room for the events of one run."""
-        steps = sum(isinstance(step, stamp.TIMED) for step in self.program.all_steps())
+        steps = sum(isinstance(step, timestamps.TIMED) for step in self.program.all_steps())
         loops = any(isinstance(step, (Loop, While)) for step in self.program.all_steps())
         return MOST_EVENTS if loops else steps
 
@@ -367,10 +367,12 @@ class _Timed:
 
     def __init__(self, executable: Executable) -> None:
         self.code_address = executable.code_address
-        assembly = stamp.TimedAssembly(executable.program, executable._address, _host_address(), executable._first_host)
+        assembly = timestamps.TimedAssembly(
+            executable.program, executable._address, _host_address(), executable._first_host
+        )
         self.steps = assembly.timed
-        self._words = assembly.words()
-        self.address = self._words.ctypes.data
+        self._bytecode = assembly.bytecode()
+        self.address = self._bytecode.ctypes.data
         if assembly.log_register != executable.frame.registers:
             raise InternalError("The log of a timed program is not in its last register.", stage="run")
 

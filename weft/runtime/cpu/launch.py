@@ -11,7 +11,7 @@ from weft.base import dtypes
 from weft.base.settings import config
 from weft.compiler.compilation import FLAT_MOST
 from weft.compiler.program.ir import bytes_of
-from weft.compiler.target.cpu import machine, pool
+from weft.compiler.target.cpu import bytecode, pool
 from weft.ir.types import ArrayType
 from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.runtime.cpu import memory, tiers
@@ -88,7 +88,7 @@ class Launcher:
         return made
 
 
-_enter = machine.enter()
+_enter = bytecode.enter()
 # Lengths in memory, where programs of any length read them.
 _counts = np.arange(FLAT_MOST, dtype=np.int64)
 

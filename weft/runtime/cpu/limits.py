@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from weft.compiler import cache
-from weft.compiler.target.cpu import link, machine, pool
-from weft.compiler.target.cpu.machine import Assembler, Place
+from weft.compiler.target.cpu import bytecode, link, pool
+from weft.compiler.target.cpu.bytecode import Address, Assembler
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Module, Parameter, constant, float_, i64, ptr, vector, void
 from weft.compiler.target.target import Target
@@ -144,13 +144,13 @@ def _best(kernel: int, count: int, grain: int, arrays: list[np.ndarray]) -> floa
     def program(launches: int) -> Callable[[], float]:
         assembler = Assembler()
         for _ in range(launches):
-            assembler.parallel(kernel, count, grain, [Place(number) for number in range(len(arrays))])
+            assembler.parallel(kernel, count, grain, [Address(number) for number in range(len(arrays))])
         assembler.end()
         code = assembler.finish()
 
         def run() -> float:
             start = time.perf_counter()
-            machine.run(code.ctypes.data, registers.ctypes.data)
+            bytecode.run(code.ctypes.data, registers.ctypes.data)
             return (time.perf_counter() - start) / launches
 
         return run

@@ -1,4 +1,4 @@
-"""From a program with its memory planned to words of the step machine."""
+"""From a Program with its memory planned to bytecode."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from weft.compiler.program.ir import (
     While,
 )
 from weft.compiler.target.cpu import tape
+from weft.compiler.target.cpu.bytecode import Address, Assembler
 from weft.compiler.target.cpu.loops import NativeLoop
-from weft.compiler.target.cpu.machine import Assembler, Place
 
 
 class Assembly:
-    """Writes one program. `addresses` are those of its kernels, `host` that of what calls Python with the number of the
-    call, from `first_host` on; `loops` have code of their own, which is called in their place. `blocks` collects
-    parameters of tiled calls, which must live as long as the words."""
+    """Writes one program. `kernel_address` returns the address of a kernel, `host` is that of the function that calls
+    Python with the index of the call, from `first_host` on; `loops` have code of their own, which is called instead of
+    them. `blocks` collects parameters of tiled calls, which must live as long as the bytecode."""
 
     def __init__(
         self,
         program: Program,
-        addresses: Callable[[Kernel | NamedKernel], int],
+        kernel_address: Callable[[Kernel | NamedKernel], int],
         host: int,
         first_host: int,
         loops: Mapping[Step, NativeLoop] | None = None,
@@ -49,52 +49,53 @@ class Assembly:
             what = f"The program {program.name} has temporaries in {', '.join(program.space_bytes)}."
             raise InternalError(f"{what} A CPU has one memory space.", stage="program")
         self.program = program
-        self.addresses = addresses
+        self.kernel_address = kernel_address
         self.host = host
         self.next_host = first_host
         self.loops = loops or {}
-        self.machine = Assembler()
+        self.assembler = Assembler()
         self.blocks: list[np.ndarray] = []
         self.pointers: list[tuple[int, np.ndarray]] = []
 
-    def words(self) -> np.ndarray:
+    def bytecode(self) -> np.ndarray:
+        """The bytecode of the program."""
         self.steps(self.program.steps)
-        self.machine.end()
-        return self.machine.finish()
+        self.assembler.end()
+        return self.assembler.finish()
 
-    def place(self, slot: Slot) -> Place:
-        return Place(*address_of(slot, self.program))
+    def address(self, slot: Slot) -> Address:
+        return Address(*address_of(slot, self.program))
 
-    def places(self, slots: Sequence[Slot]) -> list[Place]:
-        return [self.place(s) for s in slots]
+    def addresses(self, slots: Sequence[Slot]) -> list[Address]:
+        return [self.address(s) for s in slots]
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
             self.step(step)
 
     def step(self, step: Any) -> None:
-        m = self.machine
+        m = self.assembler
         native = self.loops.get(step)
         if native is not None:
-            m.call(native.code.address, native.places, native.counters)
+            m.call(native.code.address, native.addresses, native.counters)
             return
         match step:
             case Launch(kernel, slots, grain):
                 if grain:
-                    m.parallel(self.addresses(kernel), kernel.count, grain, self.places(slots))
+                    m.parallel(self.kernel_address(kernel), kernel.count, grain, self.addresses(slots))
                 else:
-                    m.launch(self.addresses(kernel), kernel.count, self.places(slots))
+                    m.launch(self.kernel_address(kernel), kernel.count, self.addresses(slots))
             case Call():
                 self.call(step)
             case Copy(target, source, size):
-                m.copy(self.place(target), self.place(source), size)
+                m.copy(self.address(target), self.address(source), size)
             case Fill(target):
-                m.fill(self.place(target), target.size)
+                m.fill(self.address(target), target.size)
             case SetAddress(target, base, counter, stride):
                 assert target.register is not None
-                m.point(target.register.index, self.place(base), counter.index, stride)
+                m.set_address(target.register.index, self.address(base), counter.index, stride)
             case Count(target, counter):
-                m.write(self.place(target), counter.index, 4)
+                m.write(self.address(target), counter.index, 4)
             case Loop():
                 self.loop(step)
             case While():
@@ -109,33 +110,33 @@ class Assembly:
                 assert_never(step)
 
     def call(self, step: Call) -> None:
-        m, places = self.machine, self.places(step.slots)
+        m, addresses = self.assembler, self.addresses(step.slots)
         if step.routine == "host":
-            m.call(self.host, places, [self.next_host])
+            m.call(self.host, addresses, [self.next_host])
             self.next_host += 1
         elif step.tiles:
             block = np.array(step.parameters, np.int64)
             self.blocks.append(block)
-            # The block of numbers is at an address of its own, which a register has from the start.
+            # The block of parameters has an address of its own, which a register holds from the start.
             register = self.program.registers + len(self.pointers)
             self.pointers.append((register, block))
-            m.parallel(_routine(step.routine), step.tiles, 1, [*places, Place(register)])
+            m.parallel(_routine(step.routine), step.tiles, 1, [*addresses, Address(register)])
         elif step.routine in TAPE_ROUTINES:
-            m.call(tape.address(step.routine), places, step.parameters)
+            m.call(tape.address(step.routine), addresses, step.parameters)
         else:
-            m.call(_routine(step.routine), places, step.parameters)
+            m.call(_routine(step.routine), addresses, step.parameters)
 
     def loop(self, step: Loop) -> None:
-        m, counter, bound = self.machine, step.counter.index, step.bound.index
+        m, counter, bound = self.assembler, step.counter.index, step.bound.index
         top, body, end = m.label(), m.label(), m.label()
         start = counter if step.reverse else bound
         if isinstance(step.count, Slot):
-            m.read(start, self.place(step.count), -4)
+            m.read(start, self.address(step.count), -4)
         else:
             m.set(start, step.count)
         m.set(bound if step.reverse else counter, 0)
         m.here(top)
-        # Backwards the counter is one above the turn it is at until the turn begins, and the bound is 0.
+        # Backwards the counter is one above the index of the next iteration, and the bound is 0.
         m.jump_less(*((bound, counter) if step.reverse else (counter, bound)), body)
         m.jump(end)
         m.here(body)
@@ -148,12 +149,12 @@ class Assembly:
         m.here(end)
 
     def while_loop(self, step: While) -> None:
-        m, test = self.machine, step.test.index
+        m, test = self.assembler, step.test.index
         if step.counter is not None:
             m.set(step.counter.index, 0)
         top, end = m.here(), m.label()
         self.steps(step.condition)
-        m.read(test, self.place(step.predicate), 1)
+        m.read(test, self.address(step.predicate), 1)
         m.jump_zero(test, end)
         self.steps(step.body)
         if step.counter is not None:
@@ -162,9 +163,9 @@ class Assembly:
         m.here(end)
 
     def branch(self, step: Branch) -> None:
-        m, choice = self.machine, step.choice.index
+        m, choice = self.assembler, step.choice.index
         size = step.dtype.itemsize
-        m.read(choice, self.place(step.index), -size if step.dtype.kind == "i" else size)
+        m.read(choice, self.address(step.index), -size if step.dtype.kind == "i" else size)
         end = m.label()
         if len(step.branches) == 2 and not step.branches[0] and step.dtype.kind in "bu":  # nothing to do for 0
             m.jump_zero(choice, end)

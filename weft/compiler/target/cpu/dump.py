@@ -12,13 +12,15 @@ from weft.compiler.target.cpu.lower import module_text
 from weft.compiler.target.target import Target
 
 
-def write_code(folder: pathlib.Path, launched: Mapping[str, Kernel], target: Target, making: kernels.Making) -> None:
+def write_code(
+    folder: pathlib.Path, launched: Mapping[str, Kernel], target: Target, stats: kernels.CompileStats
+) -> None:
     """The kernels as LLVM text and as assembly of one tier. A kernel that was compiled before is written all the
     same."""
-    sources = f"{making.compiled} compiled, {making.from_disk} from disk, {making.reused} in the process already"
-    parts = ", ".join(f"{name} {took * 1e3:.3f} ms" for name, took in making.seconds.items())
+    sources = f"{stats.compiled} compiled, {stats.from_disk} from disk, {stats.reused} in the process already"
+    parts = ", ".join(f"{name} {took * 1e3:.3f} ms" for name, took in stats.seconds.items())
     text = module_text(launched.items(), target)
     write(folder / f"{FIRST + 2}_llvm.ll", ";", f"{sources}; {parts}", text)
-    tier = making.tier.name.lower()
-    code = link.assembly(text, target, making.tier)
+    tier = stats.tier.name.lower()
+    code = link.assembly(text, target, stats.tier)
     write(folder / f"{FIRST + 3}_assembly_{tier}.s", "#", f"tier {tier}; {sources}; {parts}", code)

@@ -27,7 +27,7 @@ class CompiledKernel:
 
 
 @dataclass
-class Making:
+class CompileStats:
     """What it took to get the kernels of a program: seconds by stage, and how many were compiled, how many linked from
     disk, and how many were in the process already."""
 
@@ -42,10 +42,10 @@ class Making:
         return sum(self.seconds.values())
 
 
-# Code lives as long as a program that runs it; the latest is kept for programs to come.
-MOST_KEPT = 512
+# Code lives as long as a program that runs it; the latest is retained for programs to come.
+MOST_RETAINED = 512
 _compiled: weakref.WeakValueDictionary[tuple[Target, Tier, str], CompiledKernel] = weakref.WeakValueDictionary()
-_latest: deque[CompiledKernel] = deque(maxlen=MOST_KEPT)
+_latest: deque[CompiledKernel] = deque(maxlen=MOST_RETAINED)
 # Kernels that become one object: at most so many, so that threads have something to share; where there are threads for
 # it fewer, but not one, since each object takes a file and is linked by itself.
 TOGETHER, LEAST_TOGETHER = 6, 2
@@ -60,34 +60,34 @@ def compiled(
     kernels: Iterable[Kernel | NamedKernel],
     target: Target,
     tier: Tier = Tier.LIGHT,
-    making: Making | None = None,
+    stats: CompileStats | None = None,
 ) -> dict[str, CompiledKernel]:
-    """Every kernel as machine code of at least the given tier, by symbol; those that are new are compiled together.
+    """Every kernel as machine code of at least that tier, by symbol; those that are new are compiled together.
 
-    The bits that a kernel computes are the same in every tier. `making` is filled with what it took. Raises
+    The bits that a kernel computes are the same in every tier. `stats` is filled with what it took. Raises
     `CodeIsGone` if a kernel would have to be compiled but only its name is known.
     """
-    making = making or Making(tier)
-    seconds = making.seconds
+    stats = stats or CompileStats(tier)
+    seconds = stats.seconds
     with measured(seconds, "compile", "kernel names"):
         distinct = {symbol_of(kernel): kernel for kernel in kernels}
     with _lock.current:
-        # Held from here on: code that only other programs keep goes when they do.
+        # Held from here on: code that only other programs refer to goes when they do.
         held = {name: found for name in distinct if (found := _best(target, tier, name)) is not None}
         missing = {name: kernel for name, kernel in distinct.items() if name not in held}
-        making.reused = len(distinct) - len(missing)
+        stats.reused = len(distinct) - len(missing)
         with measured(seconds, "compile", "code from disk"):
             # Better code than was asked for is welcome, if it is there for all: then the program need not change again.
             for found_tier in (Tier.LIGHT, Tier.QUICK) if tier is Tier.QUICK else (tier,):
                 loaded = list(objects.load_kernels(list(missing), target, found_tier))
                 if found_tier is not tier and sum(len(names) for _, names in loaded) < len(missing):
                     continue
-                for made, stored in loaded:
-                    held.update(_keep(made, stored, target, found_tier))
+                for code, stored in loaded:
+                    held.update(_load(code, stored, target, found_tier))
                     for name in stored:
                         del missing[name]
-        making.from_disk = len(distinct) - len(missing) - making.reused
-        making.compiled = len(missing)
+        stats.from_disk = len(distinct) - len(missing) - stats.reused
+        stats.compiled = len(missing)
         if missing:
             full = {name: kernel for name, kernel in missing.items() if isinstance(kernel, Kernel)}
             if len(full) < len(missing):
@@ -99,28 +99,28 @@ def compiled(
                 new = link.make_objects(texts, target, tier)
             with measured(seconds, "compile", "link"):
                 for code in new:
-                    held.update(_keep(code, code.exports, target, tier))
+                    held.update(_load(code, code.exports, target, tier))
                     objects.store_kernels(code, target, tier)
-        making.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
+        stats.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
         return held
 
 
 def routine(
     name: str, text: Callable[[], str] | None, target: Target, tier: Tier = Tier.LIGHT
 ) -> CompiledKernel | None:
-    """A function by the name that stands for its text: from this process, from disk, or else from the text; None if
+    """A function by the name that identifies its text: from this process, from disk, or else from the text; None if
     there is no text either."""
     with _lock.current:
         found = _compiled.get((target, tier, name))
         if found is not None:
             return found
-        for made, _ in objects.load_kernels([name], target, tier):
-            return _keep(made, [name], target, tier)[name]
+        for code, _ in objects.load_kernels([name], target, tier):
+            return _load(code, [name], target, tier)[name]
         if text is None:
             return None
         code = link.make_object(text(), target, tier)
         objects.store_kernels(code, target, tier)
-        return _keep(code, [name], target, tier)[name]
+        return _load(code, [name], target, tier)[name]
 
 
 def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:
@@ -130,14 +130,14 @@ def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:
     return [items[start : start + together] for start in range(0, len(items), together)]
 
 
-def _keep(made: Object, names: Iterable[str], target: Target, tier: Tier) -> dict[str, CompiledKernel]:
+def _load(code: Object, names: Iterable[str], target: Target, tier: Tier) -> dict[str, CompiledKernel]:
     """Put an object into memory, for the kernels that are wanted of it."""
-    library = link.load(made)
-    kept = {name: CompiledKernel(name, library.addresses[name], library, tier) for name in names}
-    for name, kernel in kept.items():
+    library = link.load(code)
+    loaded = {name: CompiledKernel(name, library.addresses[name], library, tier) for name in names}
+    for name, kernel in loaded.items():
         _compiled[target, tier, name] = kernel
         _latest.append(kernel)
-    return kept
+    return loaded
 
 
 def _best(target: Target, least: Tier, name: str) -> CompiledKernel | None:

@@ -1,10 +1,10 @@
-"""Small loops as one native function: the kernels of the body stand in it one after the other, and no step machine
-walks between them.
+"""Small loops as one native function: the kernels of the body are in it one after the other, and nothing is interpreted
+between them.
 
 A loop is first put down apart from its program (`Outline`): rows of plain data, in which memory from outside and
 registers go by the order they are met. Rows are all that its code depends on, besides the texts of its kernels, so
 their digest is the code's name: equal loops share code, and a program from disk finds the code of its loops without
-knowing kernels. The step machine calls the code as a routine, with the addresses of memory from outside in its table.
+knowing kernels. Bytecode calls the code as a routine, with the addresses of memory from outside in its table.
 
 Only what runs in one thread and cannot fail, but by being interrupted, is put down so: launches, copies, pointers,
 counters, loops and branches. What is started runs at once, so that waits leave no row.
@@ -42,40 +42,41 @@ from weft.compiler.program.ir import (
     nested_steps,
 )
 from weft.compiler.target.cpu import kernels, pool
+from weft.compiler.target.cpu.bytecode import SHARED_COPY, Address
 from weft.compiler.target.cpu.link import Tier
-from weft.compiler.target.cpu.machine import SHARED_COPY, Place
 from weft.compiler.target.target import Target
 
 # Statements of kernels in one function, each launch counted by itself: LLVM's time grows faster than a function.
 MOST_STATEMENTS = 600
-# Nanoseconds that the step machine takes for a launch and for any other step.
+# Nanoseconds that the bytecode interpreter takes for a launch and for any other step.
 LAUNCH_COST, STEP_COST = 6.0, 2.0
 # What a loop must save to be worth compiling: a part of its time, and so many nanoseconds a run.
 LEAST_PART, LEAST_NANOSECONDS = 0.04, 300.0
-# Memory of at most so many bytes, and of so many in all, is kept in registers while the loop runs.
+# Memory of at most so many bytes, and of so many in all, is in registers while the loop runs.
 MOST_LOCAL, MOST_LOCAL_TOGETHER = 128, 2048
 
-# Memory: ("outside", number in the table) or ("pointer", number of the register); counters alike, or ("turn", number).
+# Memory: ("outside", index in the table) or ("pointer", index of the register); counters alike, or ("iteration",
+# index).
 Operand: TypeAlias = tuple[str, int]
 Row: TypeAlias = tuple[Any, ...]
 
 
-class _StaysWords(Exception):
-    """A step that only the step machine can do."""
+class _NeedsInterpreter(Exception):
+    """A step that only the bytecode interpreter can do."""
 
 
 class Outline:
-    """A loop apart from its program. `places` and `counters` are what it takes from outside: memory, and registers of
-    the program that count turns of loops around it."""
+    """A loop apart from its program. `addresses` and `counters` are what it takes from outside: memory, and registers
+    of the program that count iterations of loops around it."""
 
     def __init__(self, step: Step, program: Program) -> None:
         self.program = program
-        self.places: list[Place] = []
+        self.addresses: list[Address] = []
         self.counters: list[int] = []
         self.kernels: dict[str, Kernel | NamedKernel] = {}
         self._known: dict[Any, Operand] = {}
-        self._sizes: dict[Place, int] = {}
-        self._fixed: set[Place] = set()
+        self._sizes: dict[Address, int] = {}
+        self._fixed: set[Address] = set()
         self._registers = 0
         # Registers that the loop itself sets: where they can be read, their operands, else None.
         self._own: dict[FrameRegister, Operand | None] = {}
@@ -83,29 +84,29 @@ class Outline:
         self.locals = self._locals()
 
     def _locals(self) -> tuple[int, ...]:
-        """For each place, how many bytes of it the code may keep for itself and put back in the end; 0 if it may not,
-        because the same memory is reached in another way too; a negative number if nobody writes to it."""
+        """For each address, how many bytes there the code may hold in registers and write back in the end; 0 if it may
+        not, because the same memory is reached in another way too; a negative number if nobody writes to it."""
         left, found = MOST_LOCAL_TOGETHER, []
         first_pointer = first_own(self.program)
-        unknown = any(place.register >= first_pointer for place in self.places)
-        for place in self.places:
-            size = self._sizes[place]
+        unknown = any(address.register >= first_pointer for address in self.addresses)
+        for address in self.addresses:
+            size = self._sizes[address]
             apart = not any(
-                other is not place
-                and other.register == place.register
-                and other.offset < place.offset + size
-                and place.offset < other.offset + self._sizes[other]
-                for other in self.places
+                other is not address
+                and other.register == address.register
+                and other.offset < address.offset + size
+                and address.offset < other.offset + self._sizes[other]
+                for other in self.addresses
             )
-            alone = not unknown and apart and place not in self._fixed and size <= min(left, MOST_LOCAL)
+            alone = not unknown and apart and address not in self._fixed and size <= min(left, MOST_LOCAL)
             left -= size if alone else 0
-            found.append((-size if self._constant(place) else size) if alone else 0)
+            found.append((-size if self._constant(address) else size) if alone else 0)
         return tuple(found)
 
-    def _constant(self, place: Place) -> bool:
-        number = place.register - FIRST_ARGUMENT
-        given = 0 <= number < len(self.program.arguments)
-        return place.register == CONSTANTS or (given and not self.program.arguments[number].donated)
+    def _constant(self, address: Address) -> bool:
+        index = address.register - FIRST_ARGUMENT
+        is_argument = 0 <= index < len(self.program.arguments)
+        return address.register == CONSTANTS or (is_argument and not self.program.arguments[index].donated)
 
     @property
     def symbol(self) -> str:
@@ -132,39 +133,39 @@ class Outline:
             case SetAddress(target, base, counter, stride):
                 assert target.register is not None
                 row = self._slot(base), self._counter(counter), stride
-                self._fixed.add(self._place(base))
-                return "point", self._set(target.register, "pointer"), *row
+                self._fixed.add(self._address(base))
+                return "set_address", self._set(target.register, "pointer"), *row
             case Count(target, counter):
                 return "count", self._slot(target), self._counter(counter)
             case Loop():
-                turns = self._slot(step.count) if isinstance(step.count, Slot) else step.count
-                return "loop", self._set(step.counter, "turn"), turns, step.reverse, self._steps(step.body)
+                count = self._slot(step.count) if isinstance(step.count, Slot) else step.count
+                return "loop", self._set(step.counter, "iteration"), count, step.reverse, self._steps(step.body)
             case While():
-                number = None if step.counter is None else self._set(step.counter, "turn")
+                counted = None if step.counter is None else self._set(step.counter, "iteration")
                 condition = self._steps(step.condition)
-                return "while", number, condition, self._slot(step.predicate), self._steps(step.body)
+                return "while", counted, condition, self._slot(step.predicate), self._steps(step.body)
             case Branch(index, dtype, _, branches):
                 kind = -dtype.itemsize if dtype.kind == "i" else dtype.itemsize
                 return "branch", self._slot(index), kind, tuple(self._steps(branch) for branch in branches)
             case Start(started):  # it is over at once
                 return self._step(started)
             case _:
-                raise _StaysWords
+                raise _NeedsInterpreter
 
     def _set(self, register: FrameRegister, kind: str) -> Operand:
-        made = self._own[register] = kind, self._registers
+        operand = self._own[register] = kind, self._registers
         self._registers += 1
-        return made
+        return operand
 
     def _slot(self, slot: Slot) -> Operand:
         if slot.kind is Kind.POINTED and slot.register in self._own:
             return self._read(slot.register)
-        place = self._place(slot)
-        self._sizes[place] = max(self._sizes.get(place, 0), slot.size)
-        return self._outside(place, self.places, place)
+        address = self._address(slot)
+        self._sizes[address] = max(self._sizes.get(address, 0), slot.size)
+        return self._outside(address, self.addresses, address)
 
-    def _place(self, slot: Slot) -> Place:
-        return Place(*address_of(slot, self.program))
+    def _address(self, slot: Slot) -> Address:
+        return Address(*address_of(slot, self.program))
 
     def _counter(self, register: FrameRegister) -> Operand:
         if register in self._own:
@@ -174,7 +175,7 @@ class Outline:
     def _read(self, register: FrameRegister) -> Operand:
         operand = self._own[register]
         if operand is None:  # set by a block that is over
-            raise _StaysWords
+            raise _NeedsInterpreter
         return operand
 
     def _outside(self, thing: Any, listed: list[Any], entry: Any) -> Operand:
@@ -186,21 +187,21 @@ class Outline:
 
 @dataclass(frozen=True)
 class NativeLoop:
-    """The code of a loop, and what the step machine calls it with."""
+    """The code of a loop, and what bytecode calls it with."""
 
     code: kernels.CompiledKernel
-    places: tuple[Place, ...]
+    addresses: tuple[Address, ...]
     counters: tuple[int, ...]
 
 
 def native_loops(
-    program: Program, target: Target, making: kernels.Making, make: bool
+    program: Program, target: Target, stats: kernels.CompileStats, make: bool
 ) -> tuple[dict[Step, NativeLoop], bool]:
     """Loops of a program that have code of their own, the outermost that can; and whether others should have it, which
     are made only if `make` says so."""
     found: dict[Step, NativeLoop] = {}
     wanted = False
-    with measured(making.seconds, "compile", "loops"):
+    with measured(stats.seconds, "compile", "loops"):
         inner = list(program.steps)
         while inner:
             step = inner.pop()
@@ -215,7 +216,7 @@ def native_loops(
                         wanted = True
                         continue
                 if code is not None:
-                    found[step] = NativeLoop(code, tuple(outline.places), tuple(outline.counters))
+                    found[step] = NativeLoop(code, tuple(outline.addresses), tuple(outline.counters))
                     continue
             inner.extend(child for body in step.bodies for child in body)
     return found, wanted
@@ -224,12 +225,12 @@ def native_loops(
 def _outline(step: Step, program: Program) -> Outline | None:
     try:
         return Outline(step, program)
-    except _StaysWords:
+    except _NeedsInterpreter:
         return None
 
 
 class _Text:
-    """The text of a loop's code, made when it is asked for: what lowers kernels is not loaded before."""
+    """The text of a loop's code, written when it is asked for: what lowers kernels is not loaded before."""
 
     def __init__(self, outline: Outline, target: Target) -> None:
         self.outline, self.target = outline, target
@@ -265,15 +266,15 @@ def full(known: Mapping[str, Any]) -> Iterator[tuple[str, Kernel]]:
 
 
 def times(rows: Sequence[Row], works: Mapping[str, float]) -> tuple[float, float]:
-    """Nanoseconds that rows take by themselves, and in the step machine besides."""
+    """Nanoseconds that rows take by themselves, and in the bytecode interpreter besides."""
     spent = saved = 0.0
     for row in rows:
         match row:
             case "launch", symbol, _, _:
                 spent, saved = spent + works[symbol], saved + LAUNCH_COST
-            case "loop", _, turns, _, body:
+            case "loop", _, iterations, _, body:
                 within = times(body, works)
-                count = turns if isinstance(turns, int) else ESTIMATED_ITERATIONS
+                count = iterations if isinstance(iterations, int) else ESTIMATED_ITERATIONS
                 spent, saved = spent + count * within[0], saved + count * (within[1] + 3 * STEP_COST)
             case "while", _, condition, _, body:
                 first, second = times(condition, works), times(body, works)

@@ -18,7 +18,7 @@ NOTE_MAGIC = b"weft note 1\n"
 
 
 def load(key: str) -> Object | None:
-    """The object kept under a name, if it is there and whole."""
+    """The object stored under a name, if it is there and complete."""
     content = read(key + ".o", MAGIC)
     if content is None:
         return None
@@ -31,14 +31,14 @@ def load(key: str) -> Object | None:
 
 
 def store(key: str, code: Object) -> None:
-    """Keep an object."""
+    """Store an object."""
     head = json.dumps([code.exports, code.imports]).encode()
     write(key + ".o", MAGIC, head + b"\n" + code.code)
 
 
-def kept(name: str, text: Callable[[], str], target: Target, tier: Tier) -> Object:
-    """What a text of the compiler's own becomes, compiled if it is not stored yet. The name stands for the text: what
-    changes the text changes the state of the compiler."""
+def cached_object(name: str, text: Callable[[], str], target: Target, tier: Tier) -> Object:
+    """The object of a text of the compiler's own, compiled if it is not stored yet. The name identifies the text: what
+    changes the text changes the state of the compiler, which is in the key."""
     if folder() is None:
         return link.make_object(text(), target, tier)
     key = key_of(name, target, tier.name)
@@ -65,7 +65,7 @@ def load_kernels(names: Iterable[str], target: Target, tier: Tier) -> Iterator[t
 
 
 def store_kernels(code: Object, target: Target, tier: Tier) -> None:
-    """Keep an object with kernels, and a note for each of them."""
+    """Store an object with kernels, and a note for each of them."""
     if folder() is None:
         return
     key = key_of(" ".join(code.exports), target, tier.name)

@@ -92,7 +92,7 @@ def pool_object(target: Target | None = None, how: Waiting | None = None) -> Obj
     """The pool as machine code. More passes than these gain nothing here, and cost more than twice the time."""
     target = target or host()
     how = waiting(target.triple) if how is None else how
-    return objects.kept(f"pool {how.name}", lambda: pool_text(target, how), target, Tier.LIGHT)
+    return objects.cached_object(f"pool {how.name}", lambda: pool_text(target, how), target, Tier.LIGHT)
 
 
 class _Text:

@@ -164,7 +164,7 @@ def _free(module: Module) -> None:
 @functools.cache
 def library() -> Any:
     """The routines in memory, compiled when the first program with a tape is."""
-    return link.load(objects.kept("tape", lambda: text(host().triple), host(), Tier.LIGHT))
+    return link.load(objects.cached_object("tape", lambda: text(host().triple), host(), Tier.LIGHT))
 
 
 def address(routine: str) -> int:

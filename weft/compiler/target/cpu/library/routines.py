@@ -21,7 +21,7 @@ def address(routine: str) -> int:
         library = _libraries.get(routine)
         if library is None:
             tier = Tier.LIGHT if moves.is_move(routine) else Tier.QUICK
-            made = objects.kept(f"routine {routine}", lambda: _text(routine), host(), tier)
+            made = objects.cached_object(f"routine {routine}", lambda: _text(routine), host(), tier)
             link.provide({name: _imported(name) for name in made.imports})
             library = link.load(made)
             _libraries.update(dict.fromkeys(made.exports, library))

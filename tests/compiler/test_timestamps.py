@@ -17,7 +17,7 @@ from weft.base import tree
 from weft.base.spans import now
 from weft.compiler.program.ir import Call, Launch, Loop
 from weft.compiler.provenance import costs, lines_of, step_lines
-from weft.compiler.target.cpu import stamp
+from weft.compiler.target.cpu import timestamps
 from weft.compiler.target.cpu.targets import host
 
 Sample = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -63,7 +63,7 @@ def test_timed_programs_compute_the_same_bits(name: str) -> None:
     end = now()
     for a, b in zip(plain, timed, strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
-    assert [t.step for t in log.times] == [s for s in executable.program.all_steps() if isinstance(s, stamp.TIMED)]
+    assert [t.step for t in log.times] == [s for s in executable.program.all_steps() if isinstance(s, timestamps.TIMED)]
     events = log.events
     assert log.dropped == 0 and len(events) == sum(t.runs for t in log.times)
     # One after the other, within the time of the run; and the sums are those of the events.
@@ -134,8 +134,8 @@ def test_calls_of_python_are_timed() -> None:
 
 def test_the_module_of_stamps_is_made_for_other_machines() -> None:
     for triple in ("aarch64-apple-darwin", "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"):
-        assert stamp.can_stamp(triple) and "clock_gettime" in stamp.text(triple)
-    assert not stamp.can_stamp("x86_64-pc-windows-msvc") and stamp.can_stamp(host().triple)
+        assert timestamps.can_time(triple) and "clock_gettime" in timestamps.text(triple)
+    assert not timestamps.can_time("x86_64-pc-windows-msvc") and timestamps.can_time(host().triple)
 
 
 # -- where steps come from ---------------------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
-"""The step machine: a native function that walks a program of launches, copies and jumps, without Python.
+"""Bytecode and its interpreter: a native function that runs a program of launches, copies and jumps, without Python.
 
-A program is an array of 64-bit words, made by an `Assembler`; what changes from run to run (addresses of buffers,
-counters of loops) stands in an array of 64-bit registers that the caller owns. A *place* is two words, a register and
-an offset in bytes: the address registers[register] + offset. Kernels and routines are called by address, with a table
-of pointers that the machine fills from the places of the instruction.
+The bytecode of a program is an array of 64-bit integers, written by an `Assembler`; what changes from run to run
+(addresses of buffers, counters of loops) is in an array of 64-bit registers that the caller owns. An *address* is two
+integers, a register and an offset in bytes: registers[register] + offset. Kernels and routines are called with a table
+of pointers that the interpreter fills from the addresses of the instruction.
 
-Launches and iterations of loops are counted, and after so many of them the machine looks whether the program is to be
-interrupted (`interrupt`).
+Launches and iterations of loops are counted, and after so many of them the interpreter checks whether the program is to
+be interrupted (`interrupt`).
 """
 
 from __future__ import annotations
@@ -28,54 +28,56 @@ from weft.compiler.target.target import Target
 
 
 class Op(IntEnum):
-    """The first word of an instruction. The words after it are in the order that the text says."""
+    """The opcode, the first integer of an instruction. Its operands follow in the order of the text."""
 
     END = 0
     """No operands. The program has run; its status is 0."""
     LAUNCH = 1
-    """kernel, count, n, n places: `kernel(table, 0, count)` in this thread."""
+    """kernel, count, n, n addresses: `kernel(table, 0, count)` in this thread."""
     PARALLEL = 2
-    """kernel, count, grain, n, n places: `kernel(table, begin, end)` for chunks of [0, count), shared among threads."""
+    """kernel, count, grain, n, n addresses: `kernel(table, begin, end)` for chunks of [0, count), shared among
+    threads."""
     CALL = 3
-    """routine, n, m, n places, m numbers: `i64 routine(table, numbers, registers, watch)`; most routines take no
-    watch. A status other than 0 is the program's, which ends."""
+    """routine, n, m, n addresses, m parameters: `i64 routine(table, parameters, registers, watch)`; most routines take
+    no watch. A status other than 0 is the program's, which ends."""
     COPY = 4
-    """place to, place from, bytes. The two may overlap."""
+    """target address, source address, bytes. The two may overlap."""
     FILL = 5
-    """place, bytes: all are set to zero."""
+    """address, bytes: all are set to zero."""
     SET = 6
-    """register, number: the register becomes the number."""
+    """register, value: the register becomes the value."""
     ADD = 7
-    """register, number: the number is added to the register."""
-    POINT = 8
-    """register, place, counter, stride: the register becomes the address of the place + registers[counter] * stride."""
+    """register, value: the value is added to the register."""
+    SET_ADDRESS = 8
+    """register, address, counter, stride: the register becomes the address + registers[counter] * stride."""
     READ = 9
-    """register, place, kind: an integer from memory, of `kind` bytes; a negative kind is a signed one."""
+    """register, address, kind: an integer from memory, of `kind` bytes; a negative kind is a signed one."""
     WRITE = 10
-    """place, register, bytes: the low bytes of a register to memory."""
+    """address, register, bytes: the low bytes of a register to memory."""
     JUMP = 11
-    """target, the position of a word in the program."""
+    """target, an index into the bytecode."""
     JUMP_LESS = 12
     """register a, register b, target: jump if a < b, both signed."""
     JUMP_ZERO = 13
     """register, target: jump if it holds 0."""
     SWITCH = 14
-    """register, n, n targets: jump to the target with that number; the nearest one, if there is none."""
+    """register, n, n targets: jump to the target with that index; to the nearest one, if there is none."""
     REPEAT = 15
     """target: a jump back, to the next iteration of a loop."""
 
 
-# What ends a program whose next word is no instruction.
+# The status of a program whose next integer is no opcode.
 NOT_AN_INSTRUCTION = -(1 << 62)
 READ_KINDS = (1, -1, 2, -2, 4, -4, 8)
 WRITE_SIZES = (1, 2, 4, 8)
-# Copies from this many bytes on are shared among threads, in pieces: one thread alone does not fill the memory's way.
+# Copies from this many bytes on are shared among threads, in pieces: one thread alone does not use all of the memory
+# bandwidth.
 SHARED_COPY, COPY_PIECE = 1 << 20, 1 << 18
-# No control reaches the word after these.
+# No control reaches what follows these.
 _LEAVING = (Op.END, Op.JUMP, Op.SWITCH, Op.REPEAT)
 
 
-class Place(NamedTuple):
+class Address(NamedTuple):
     """An address: what a register holds, and bytes after it."""
 
     register: int
@@ -95,11 +97,11 @@ class Assembler:
     """Writes a program, one method an instruction."""
 
     def __init__(self) -> None:
-        self._words = [0]
-        self._most_places = 0
+        self._code = [0]
+        self._most_addresses = 0
         self._last: Op | None = None
         self._jumps: list[tuple[int, Label]] = []
-        # How many registers the program uses: one more than the greatest number.
+        # How many registers the program uses: one more than the greatest index.
         self.registers = 0
 
     # -- labels ----------------------------------------------------------------------------------------------------
@@ -113,62 +115,62 @@ class Assembler:
         label = Label() if label is None else label
         if label.position is not None:
             raise InternalError(f"A label of a program is at {label.position} already.")
-        label.position = len(self._words)
+        label.position = len(self._code)
         # What can be jumped to can be reached.
         self._last = None
         return label
 
     def finish(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The program. Its address is what `run` takes, for as long as the array is kept."""
+        """The bytecode. Its address is what `run` takes, for as long as the array lives."""
         if self._last not in _LEAVING:
             raise InternalError("A program does not end with END, JUMP or SWITCH.")
-        words = np.array(self._words, dtype=np.int64)
-        words[0] = self._most_places
+        code = np.array(self._code, dtype=np.int64)
+        code[0] = self._most_addresses
         for position, label in self._jumps:
             if label.position is None:
-                raise InternalError(f"The jump at word {position} goes to a label that is nowhere.")
-            words[position] = label.position
-        return words
+                raise InternalError(f"The jump at {position} goes to a label that is nowhere.")
+            code[position] = label.position
+        return code
 
     # -- instructions ----------------------------------------------------------------------------------------------
 
     def end(self) -> None:
         self._put(Op.END)
 
-    def launch(self, kernel: int, count: int, places: Sequence[Place]) -> None:
-        self._put(Op.LAUNCH, kernel, count, len(places), *self._places(*places))
+    def launch(self, kernel: int, count: int, addresses: Sequence[Address]) -> None:
+        self._put(Op.LAUNCH, kernel, count, len(addresses), *self._addresses(*addresses))
 
-    def parallel(self, kernel: int, count: int, grain: int, places: Sequence[Place]) -> None:
-        self._put(Op.PARALLEL, kernel, count, grain, len(places), *self._places(*places))
+    def parallel(self, kernel: int, count: int, grain: int, addresses: Sequence[Address]) -> None:
+        self._put(Op.PARALLEL, kernel, count, grain, len(addresses), *self._addresses(*addresses))
 
-    def call(self, routine: int, places: Sequence[Place], numbers: Sequence[int] = ()) -> None:
-        self._put(Op.CALL, routine, len(places), len(numbers), *self._places(*places), *numbers)
+    def call(self, routine: int, addresses: Sequence[Address], parameters: Sequence[int] = ()) -> None:
+        self._put(Op.CALL, routine, len(addresses), len(parameters), *self._addresses(*addresses), *parameters)
 
-    def copy(self, target: Place, source: Place, size: int) -> None:
-        self._put(Op.COPY, *self._places(target, source), _size(size))
+    def copy(self, target: Address, source: Address, size: int) -> None:
+        self._put(Op.COPY, *self._addresses(target, source), _size(size))
 
-    def fill(self, target: Place, size: int) -> None:
-        self._put(Op.FILL, *self._places(target), _size(size))
+    def fill(self, target: Address, size: int) -> None:
+        self._put(Op.FILL, *self._addresses(target), _size(size))
 
-    def set(self, register: int, number: int) -> None:
-        self._put(Op.SET, self._register(register), number)
+    def set(self, register: int, value: int) -> None:
+        self._put(Op.SET, self._register(register), value)
 
-    def add(self, register: int, number: int) -> None:
-        self._put(Op.ADD, self._register(register), number)
+    def add(self, register: int, value: int) -> None:
+        self._put(Op.ADD, self._register(register), value)
 
-    def point(self, register: int, place: Place, counter: int, stride: int) -> None:
-        self._put(Op.POINT, self._register(register), *self._places(place), self._register(counter), stride)
+    def set_address(self, register: int, address: Address, counter: int, stride: int) -> None:
+        self._put(Op.SET_ADDRESS, self._register(register), *self._addresses(address), self._register(counter), stride)
 
-    def read(self, register: int, place: Place, kind: int) -> None:
+    def read(self, register: int, address: Address, kind: int) -> None:
         kind = 8 if kind == -8 else kind
         if kind not in READ_KINDS:
             raise InternalError(f"A program cannot read an integer of kind {kind}.")
-        self._put(Op.READ, self._register(register), *self._places(place), kind)
+        self._put(Op.READ, self._register(register), *self._addresses(address), kind)
 
-    def write(self, place: Place, register: int, size: int) -> None:
+    def write(self, address: Address, register: int, size: int) -> None:
         if size not in WRITE_SIZES:
             raise InternalError(f"A program cannot write an integer of {size} bytes.")
-        self._put(Op.WRITE, *self._places(place), self._register(register), size)
+        self._put(Op.WRITE, *self._addresses(address), self._register(register), size)
 
     def jump(self, target: Label) -> None:
         self._put(Op.JUMP if target.position is None else Op.REPEAT, target)
@@ -184,84 +186,84 @@ class Assembler:
             raise InternalError("A switch of a program needs a target.")
         self._put(Op.SWITCH, self._register(register), len(targets), *targets)
 
-    # -- words -----------------------------------------------------------------------------------------------------
+    # -- encoding --------------------------------------------------------------------------------------------------
 
     def _put(self, op: Op, *operands: int | Label) -> None:
         self._last = op
-        self._words.append(int(op))
+        self._code.append(int(op))
         for operand in operands:
             if isinstance(operand, Label):
-                self._jumps.append((len(self._words), operand))
-                self._words.append(0)
+                self._jumps.append((len(self._code), operand))
+                self._code.append(0)
             else:
-                self._words.append(operand)
+                self._code.append(operand)
 
-    def _register(self, number: int) -> int:
-        if number < 0:
-            raise InternalError(f"A program has no register {number}.")
-        self.registers = max(self.registers, number + 1)
-        return number
+    def _register(self, index: int) -> int:
+        if index < 0:
+            raise InternalError(f"A program has no register {index}.")
+        self.registers = max(self.registers, index + 1)
+        return index
 
-    def _places(self, *places: Place) -> list[int]:
-        self._most_places = max(self._most_places, len(places))
-        return [word for register, offset in places for word in (self._register(register), offset)]
+    def _addresses(self, *addresses: Address) -> list[int]:
+        self._most_addresses = max(self._most_addresses, len(addresses))
+        return [part for register, offset in addresses for part in (self._register(register), offset)]
 
 
 def _size(size: int) -> int:
     if size < 0:
-        raise InternalError(f"A program cannot move {size} bytes.")
+        raise InternalError(f"A program cannot copy {size} bytes.")
     return size
 
 
 # ---------------------------------------------------------------------------------------------------- the native code
 
 
-def machine_text(target: Target) -> str:
-    """The module with `weft_machine` and how Python enters it; it needs the functions of the pool."""
-    made = _Text(target).module
-    _write_run(made)
-    _write_enter(made)
-    return made.text()
+def interpreter_text(target: Target) -> str:
+    """The module with `weft_interpret` and how Python enters it; it needs the functions of the pool."""
+    written = _Text(target).module
+    _write_run(written)
+    _write_enter(written)
+    return written.text()
 
 
 def _write_run(module: Module) -> None:
-    """weft_run(code, registers): the machine, while other Python threads run."""
+    """weft_run(code, registers): the interpreter, while other Python threads run."""
     parameters = [Parameter("code", ptr), Parameter("registers", ptr)]
-    interrupt.write_without_gil(module, "weft_run", parameters, lambda f: _call_machine(f, *f.arguments))
+    interrupt.write_without_gil(module, "weft_run", parameters, lambda f: _call_interpreter(f, *f.arguments))
 
 
 def _write_enter(module: Module) -> None:
-    """weft_enter(code, words, given, all): puts the registers on the stack, the first `given` of them from `words`, and
-    runs the machine. The caller's words are only read, so they can be a bytes object."""
+    """weft_enter(code, frame, passed, all): puts the registers on the stack, the first `passed` of them from `frame`,
+    and runs the interpreter. The caller's frame is only read, so it can be a bytes object."""
 
     def body(f: Function) -> Value:
-        code, words, given, count = f.arguments
+        code, frame, passed, count = f.arguments
         registers = f.room(i64, count, 64)
-        f.copy(registers, words, f.mul(given, constant(8, i64)))
-        return _call_machine(f, code, registers)
+        f.copy(registers, frame, f.mul(passed, constant(8, i64)))
+        return _call_interpreter(f, code, registers)
 
-    parameters = [Parameter("code", ptr), Parameter("words", ptr), Parameter("given", i64), Parameter("all", i64)]
+    parameters = [Parameter("code", ptr), Parameter("frame", ptr), Parameter("passed", i64), Parameter("all", i64)]
     interrupt.write_without_gil(module, "weft_enter", parameters, body)
 
 
-def _call_machine(f: Function, code: Value, registers: Value) -> Value:
-    status = f.call("weft_machine", i64, code, registers)
+def _call_interpreter(f: Function, code: Value, registers: Value) -> Value:
+    status = f.call("weft_interpret", i64, code, registers)
     assert status is not None
     return status
 
 
 class _Text:
-    """Writes the machine: a loop around a switch, with a block an instruction."""
+    """Writes the interpreter: a loop around a switch, with a block for each opcode."""
 
     def __init__(self, target: Target) -> None:
         self.module = Module(target.triple, vector_bits=target.vector_bits or 128)
         self.write_pieces()
-        f = self.f = self.module.function("weft_machine", i64, [Parameter("code", ptr), Parameter("registers", ptr)])
+        f = self.f = self.module.function("weft_interpret", i64, [Parameter("code", ptr), Parameter("registers", ptr)])
         self.code, self.registers = f.arguments
         # The next instruction, and how the program ended. Both become registers of the processor.
         self.position, self.status = f.alloca(ptr, align=8), f.alloca(i64, align=8)
-        places = f.load(i64, self.code, 8, invariant=True)
-        self.table = f.room(ptr, f.smax(places, constant(1, i64)), 64)
+        addresses = f.load(i64, self.code, 8, invariant=True)
+        self.table = f.room(ptr, f.smax(addresses, constant(1, i64)), 64)
         # What may be spent before the next look for interrupts: a register too.
         self.watch, self.budget = interrupt.watch(f, target.triple), f.alloca(i64, align=8)
         f.store(constant(interrupt.FIRST_BUDGET, i64), self.budget, 8)
@@ -276,7 +278,7 @@ class _Text:
 
         f.start(self.step)
         self.here = f.load(ptr, self.position, 8)
-        f.switch(self.word(0), unknown, {int(op): label for op, label in labels.items()} | {int(Op.END): self.leave})
+        f.switch(self.operand(0), unknown, {int(op): label for op, label in labels.items()} | {int(Op.END): self.leave})
         for op, label in labels.items():
             f.start(label)
             getattr(self, f"write_{op.name.lower()}")()
@@ -296,7 +298,7 @@ class _Text:
         f.ret(f.load(i64, self.status, 8))
 
     def write_pieces(self) -> None:
-        """pieces: a kernel that copies, with a table of target, source and the number of bytes."""
+        """pieces: a kernel that copies, with a table of target, source and size in bytes."""
         parameters = [Parameter("table", ptr), Parameter("begin", i64), Parameter("end", i64)]
         f = self.module.function("pieces", void, parameters, linkage="internal")
         table, begin, end = f.arguments
@@ -307,37 +309,37 @@ class _Text:
         f.copy(f.offset(target, i8, first), f.offset(source, i8, first), f.sub(last, first))
         f.ret()
 
-    # -- words, registers and places -------------------------------------------------------------------------------
+    # -- operands --------------------------------------------------------------------------------------------------
 
-    def word(self, number: int | Value) -> Value:
-        """A word of the instruction."""
-        return self.f.load(i64, self.f.offset(self.here, i64, number), 8, invariant=True)
+    def operand(self, index: int | Value) -> Value:
+        """The integer at an index of the instruction: 0 is the opcode."""
+        return self.f.load(i64, self.f.offset(self.here, i64, index), 8, invariant=True)
 
-    def register(self, number: int) -> Value:
-        """Where the register is that a word of the instruction names."""
-        return self.f.offset(self.registers, i64, self.word(number))
+    def register(self, index: int) -> Value:
+        """The address of the register that is the operand at an index."""
+        return self.f.offset(self.registers, i64, self.operand(index))
 
-    def held(self, number: int) -> Value:
-        """What the register holds that a word of the instruction names."""
-        return self.f.load(i64, self.register(number), 8)
+    def register_value(self, index: int) -> Value:
+        """What the register holds that is the operand at an index."""
+        return self.f.load(i64, self.register(index), 8)
 
-    def place(self, number: int | Value) -> Value:
-        """The address of the place at a word of the instruction."""
+    def address(self, index: int | Value) -> Value:
+        """The address that is the operand at an index."""
         f = self.f
-        pair = f.offset(self.here, i64, number)
+        pair = f.offset(self.here, i64, index)
         register = f.load(i64, pair, 8, invariant=True)
         offset = f.load(i64, f.offset(pair, i64, 1), 8, invariant=True)
         return f.offset(f.load(ptr, f.offset(self.registers, i64, register), 8), i8, offset, inbounds=False)
 
     def fill_table(self, first: int, count: Value) -> None:
-        """The addresses of as many places, from a word on."""
+        """Fill the table with as many addresses, which begin at an index of the instruction."""
         f = self.f
-        with f.loop(0, count) as number:
-            place = self.place(f.add(f.add(number, number), constant(first, i64)))
-            f.store(place, f.offset(self.table, ptr, number), 8)
+        with f.loop(0, count) as i:
+            address = self.address(f.add(f.add(i, i), constant(first, i64)))
+            f.store(address, f.offset(self.table, ptr, i), 8)
 
     def go(self, size: int | Value, cost: int = 0) -> None:
-        """Go on with the instruction so many words later, after spending something of the budget."""
+        """Go on with the instruction that is so many integers later, after spending something of the budget."""
         self.go_on(self.f.offset(self.here, i64, size), cost)
 
     def go_to(self, target: Value, cost: int = 0) -> None:
@@ -363,30 +365,31 @@ class _Text:
         f.branch_if(f.icmp("ne", status, constant(0, i64)), self.interrupted, fine, unlikely=True)
         f.start(fine)
 
-    def after_places(self, first: int, count: Value) -> Value:
-        """The number of the word after so many places."""
+    def after_addresses(self, first: int, count: Value) -> Value:
+        """The index after so many addresses, the first of which is at an index."""
         return self.f.add(self.f.add(count, count), constant(first, i64))
 
     # -- instructions ----------------------------------------------------------------------------------------------
 
     def write_launch(self) -> None:
-        f, places = self.f, self.word(3)
-        self.fill_table(4, places)
-        f.call_pointer(f.inttoptr(self.word(1), ptr), void, self.table, constant(0, i64), self.word(2))
-        self.go(self.after_places(4, places), cost=1)
+        f, addresses = self.f, self.operand(3)
+        self.fill_table(4, addresses)
+        f.call_pointer(f.inttoptr(self.operand(1), ptr), void, self.table, constant(0, i64), self.operand(2))
+        self.go(self.after_addresses(4, addresses), cost=1)
 
     def write_parallel(self) -> None:
-        f, places = self.f, self.word(4)
-        self.fill_table(5, places)
-        self.share(f.inttoptr(self.word(1), ptr), self.table, self.word(2), self.word(3))
-        self.go(self.after_places(5, places), cost=interrupt.JOB_COST)
+        f, addresses = self.f, self.operand(4)
+        self.fill_table(5, addresses)
+        self.share(f.inttoptr(self.operand(1), ptr), self.table, self.operand(2), self.operand(3))
+        self.go(self.after_addresses(5, addresses), cost=interrupt.JOB_COST)
 
     def write_call(self) -> None:
-        f, places = self.f, self.word(2)
-        self.fill_table(4, places)
-        numbers = self.after_places(4, places)
-        given = f.offset(self.here, i64, numbers)
-        status = f.call_pointer(f.inttoptr(self.word(1), ptr), i64, self.table, given, self.registers, self.watch)
+        f, addresses = self.f, self.operand(2)
+        self.fill_table(4, addresses)
+        after = self.after_addresses(4, addresses)
+        parameters = f.offset(self.here, i64, after)
+        routine = f.inttoptr(self.operand(1), ptr)
+        status = f.call_pointer(routine, i64, self.table, parameters, self.registers, self.watch)
         assert status is not None
         f.store(status, self.status, 8)
         failed, fine = f.label("failed"), f.label("fine")
@@ -394,20 +397,20 @@ class _Text:
         f.start(failed)
         f.branch(self.leave)
         f.start(fine)
-        self.go(f.add(numbers, self.word(3)), cost=interrupt.JOB_COST)
+        self.go(f.add(after, self.operand(3)), cost=interrupt.JOB_COST)
 
     def write_copy(self) -> None:
-        f, target, source, size = self.f, self.place(1), self.place(3), self.word(5)
+        f, target, source, size = self.f, self.address(1), self.address(3), self.operand(5)
         shared, alone = f.label("shared"), f.label("alone")
-        # Pieces of places that overlap would be overwritten before they are read.
+        # Pieces of ranges that overlap would be overwritten before they are read.
         apart = f.sub(f.ptrtoint(target, i64), f.ptrtoint(source, i64))
         distance = f.smax(apart, f.sub(constant(0, i64), apart))
         large = f.and_(f.icmp("sge", size, constant(SHARED_COPY, i64)), f.icmp("sge", distance, size))
         f.branch_if(large, shared, alone, unlikely=True)
         f.start(shared)
         table = f.alloca(i64, 3, 8)
-        for number, value in enumerate((target, source, size)):
-            f.store(value, f.offset(table, i64, number), 8)
+        for i, value in enumerate((target, source, size)):
+            f.store(value, f.offset(table, i64, i), 8)
         count = f.sdiv(f.add(size, constant(COPY_PIECE - 1, i64)), constant(COPY_PIECE, i64))
         self.share(self.module.address("pieces"), table, count, constant(1, i64))
         self.go(6, cost=interrupt.JOB_COST)
@@ -416,83 +419,83 @@ class _Text:
         self.go(6)
 
     def write_fill(self) -> None:
-        self.f.fill(self.place(1), constant(0, i8), self.word(3))
+        self.f.fill(self.address(1), constant(0, i8), self.operand(3))
         self.go(4)
 
     def write_set(self) -> None:
-        self.f.store(self.word(2), self.register(1), 8)
+        self.f.store(self.operand(2), self.register(1), 8)
         self.go(3)
 
     def write_add(self) -> None:
-        self.f.store(self.f.add(self.held(1), self.word(2)), self.register(1), 8)
+        self.f.store(self.f.add(self.register_value(1), self.operand(2)), self.register(1), 8)
         self.go(3)
 
-    def write_point(self) -> None:
+    def write_set_address(self) -> None:
         f = self.f
-        address = f.offset(self.place(2), i8, f.mul(self.held(4), self.word(5)), inbounds=False)
+        address = f.offset(self.address(2), i8, f.mul(self.register_value(4), self.operand(5)), inbounds=False)
         f.store(address, self.register(1), 8)
         self.go(6)
 
     def write_read(self) -> None:
-        f, place, target, kind = self.f, self.place(2), self.register(1), self.word(4)
+        f, address, target, kind = self.f, self.address(2), self.register(1), self.operand(4)
         labels = {kind: f.label("read") for kind in READ_KINDS}
         f.switch(kind, labels[8], {kind: label for kind, label in labels.items() if kind != 8})
-        for kind_number, label in labels.items():
+        for kind_read, label in labels.items():
             f.start(label)
-            size = abs(kind_number)
-            read = f.load(integer(8 * size), place, size)
-            f.store((f.sext if kind_number < 0 else f.zext)(read, i64), target, 8)
+            size = abs(kind_read)
+            read = f.load(integer(8 * size), address, size)
+            f.store((f.sext if kind_read < 0 else f.zext)(read, i64), target, 8)
             self.go(5)
 
     def write_write(self) -> None:
-        f, place, value, size = self.f, self.place(1), self.held(3), self.word(4)
+        f, address, value, size = self.f, self.address(1), self.register_value(3), self.operand(4)
         labels = {size: f.label("write") for size in WRITE_SIZES}
         f.switch(size, labels[8], {size: label for size, label in labels.items() if size != 8})
-        for size_number, label in labels.items():
+        for size_written, label in labels.items():
             f.start(label)
-            f.store(f.trunc(value, integer(8 * size_number)), place, size_number)
+            f.store(f.trunc(value, integer(8 * size_written)), address, size_written)
             self.go(5)
 
     def write_jump(self) -> None:
-        self.go_to(self.word(1))
+        self.go_to(self.operand(1))
 
     def write_repeat(self) -> None:
-        self.go_to(self.word(1), cost=1)
+        self.go_to(self.operand(1), cost=1)
 
     def write_jump_less(self) -> None:
-        self.jump_if(self.f.icmp("slt", self.held(1), self.held(2)), 3)
+        self.jump_if(self.f.icmp("slt", self.register_value(1), self.register_value(2)), 3)
 
     def write_jump_zero(self) -> None:
-        self.jump_if(self.f.icmp("eq", self.held(1), constant(0, i64)), 2)
+        self.jump_if(self.f.icmp("eq", self.register_value(1), constant(0, i64)), 2)
 
     def jump_if(self, condition: Value, target: int) -> None:
-        """Jump to the target in the last word of the instruction, or go on after it."""
+        """Jump to the target that is the last operand, or go on after it."""
         f = self.f
         jump, stay = f.label("taken"), f.label("stay")
         f.branch_if(condition, jump, stay)
         f.start(jump)
-        self.go_to(self.word(target))
+        self.go_to(self.operand(target))
         f.start(stay)
         self.go(target + 1)
 
     def write_switch(self) -> None:
         f = self.f
-        last = f.sub(self.word(2), constant(1, i64))
-        chosen = f.smin(f.smax(self.held(1), constant(0, i64)), last)
-        self.go_to(self.word(f.add(chosen, constant(3, i64))))
+        last = f.sub(self.operand(2), constant(1, i64))
+        chosen = f.smin(f.smax(self.register_value(1), constant(0, i64)), last)
+        self.go_to(self.operand(f.add(chosen, constant(3, i64))))
 
 
 @functools.cache
-def machine_object(target: Target | None = None) -> Object:
-    """The machine as machine code. More passes than these gain nothing here, and cost more than twice the time."""
+def interpreter_object(target: Target | None = None) -> Object:
+    """The interpreter as machine code. More passes than these gain nothing here, and cost more than twice the time."""
     target = target or host()
-    return objects.kept("machine", lambda: machine_text(target), target, Tier.LIGHT)
+    return objects.cached_object("interpreter", lambda: interpreter_text(target), target, Tier.LIGHT)
 
 
 @functools.cache
 def library() -> link.Library:
-    """The machine in memory."""
-    return link.load(machine_object(host()), pool.library().addresses)
+    """The interpreter in memory."""
+    return link.load(interpreter_object(host()), pool.library().addresses)
 
 
 @functools.cache
@@ -502,14 +505,14 @@ def _run() -> Callable[[Any, Any], int]:
 
 
 def run(code: int, registers: Any) -> int:
-    """Run the program at an address, with registers given by their address or as a ctypes array; gives its status. What
-    a callback or a handler of a signal raised is raised."""
+    """Run the program at an address, with registers by their address or as a ctypes array; returns its status. What a
+    callback or a handler of a signal raised is raised."""
     pool.prepare()
     return _run()(code, registers)
 
 
 @functools.cache
 def enter() -> Callable[[int, bytes, int, int], int]:
-    """`weft_enter` of this process: as `run`, for registers of which the first are given as bytes."""
+    """`weft_enter` of this process: as `run`, for registers of which the first are passed as bytes."""
     types = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64
     return interrupt.python_function(library(), "weft_enter", *types)

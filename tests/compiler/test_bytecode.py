@@ -1,4 +1,4 @@
-"""The step machine: each instruction, loops and branches of them, status, threads, and the mode of floats."""
+"""The bytecode interpreter: each instruction, loops and branches of them, status, threads, and the mode of floats."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.compiler.native_kernels import FLUSHING, address, chunk_sums, kernels
 from tests.compiler.test_pool import in_child, in_thread, until
 from weft.base.errors import InternalError
 from weft.base.settings import num_threads
-from weft.compiler.target.cpu import machine
-from weft.compiler.target.cpu.machine import COPY_PIECE, SHARED_COPY, Assembler, Label, Op, Place
+from weft.compiler.target.cpu import bytecode
+from weft.compiler.target.cpu.bytecode import COPY_PIECE, SHARED_COPY, Address, Assembler, Label, Op
 from weft.compiler.target.cpu.targets import aarch64
 
 ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.POINTER(ctypes.c_int64)] * 3)
@@ -38,7 +38,7 @@ def run_status(
     addresses = [array.ctypes.data for array in arrays]
     held = (ctypes.c_int64 * 16)(*addresses, *[0] * (FIRST_FREE - len(addresses)), *registers)
     assert program.registers <= len(held)
-    status = machine.run(code.ctypes.data, held)
+    status = bytecode.run(code.ctypes.data, held)
     return status, list(held)
 
 
@@ -62,8 +62,8 @@ def test_end() -> None:
 def test_launch_gives_the_addresses_of_places() -> None:
     x = np.arange(10, dtype=np.float32)
     program = Assembler()
-    program.launch(address("add_one"), 3, [Place(0, 8)])
-    program.launch(address("add_one"), 0, [Place(0)])
+    program.launch(address("add_one"), 3, [Address(0, 8)])
+    program.launch(address("add_one"), 0, [Address(0)])
     program.launch(address("empty"), 5, [])
     program.end()
     run(program, x)
@@ -74,8 +74,8 @@ def test_launch_gives_the_addresses_of_places() -> None:
 def test_launch_with_many_places() -> None:
     data, sums = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     program = Assembler()
-    program.launch(address("sum"), 100, [Place(0), Place(1, 4 * 7), *[Place(0, n) for n in range(40)]])
-    program.launch(address("sum"), 10, [Place(0, 40), Place(1)])
+    program.launch(address("sum"), 100, [Address(0), Address(1, 4 * 7), *[Address(0, n) for n in range(40)]])
+    program.launch(address("sum"), 10, [Address(0, 40), Address(1)])
     program.end()
     assert program.finish()[0] == 42
     run(program, data, sums)
@@ -88,7 +88,7 @@ def test_parallel_gives_the_same_sums_with_any_number_of_threads(threads: int, r
         for grain in (1, 16, 100, 5000):
             data, sums = rng.standard_normal(count).astype(np.float32), np.zeros(count, np.float32)
             program = Assembler()
-            program.parallel(address("sum"), count, grain, [Place(0), Place(1)])
+            program.parallel(address("sum"), count, grain, [Address(0), Address(1)])
             program.end()
             with num_threads(threads):
                 run(program, data, sums)
@@ -98,7 +98,7 @@ def test_parallel_gives_the_same_sums_with_any_number_of_threads(threads: int, r
 def test_parallel_uses_as_many_threads_as_the_setting_says() -> None:
     names = np.zeros(40, np.int64)
     program = Assembler()
-    program.parallel(address("who"), 40, 1, [Place(0)])
+    program.parallel(address("who"), 40, 1, [Address(0)])
     program.end()
 
     def threads() -> set[int]:
@@ -123,8 +123,8 @@ def test_call_hands_on_table_numbers_and_registers() -> None:
     called = routine(f)
     x = np.zeros(4)
     program = Assembler()
-    program.call(called.address, [Place(0), Place(0, 24)], [5, -6, 1 << 60])
-    program.call(called.address, [Place(0, 8), Place(8, -1)], [1, 2, 3])
+    program.call(called.address, [Address(0), Address(0, 24)], [5, -6, 1 << 60])
+    program.call(called.address, [Address(0, 8), Address(8, -1)], [1, 2, 3])
     program.end()
     held = run(program, x, registers=[12])
     start = x.ctypes.data
@@ -151,8 +151,8 @@ def test_copy_by_several_threads(size: int) -> None:
     target = np.zeros(size + 64, np.uint8)
     moved = source.copy()
     program = Assembler()
-    program.copy(Place(1, 8), Place(0, 5), size)
-    program.copy(Place(2, 9), Place(2), size)  # they overlap
+    program.copy(Address(1, 8), Address(0, 5), size)
+    program.copy(Address(2, 9), Address(2), size)  # they overlap
     program.end()
     run(program, source, target, moved)
     np.testing.assert_array_equal(target[8 : size + 8], source[5 : size + 5])
@@ -163,11 +163,11 @@ def test_copy_by_several_threads(size: int) -> None:
 def test_copy_and_fill() -> None:
     x, y = np.arange(1, 9, dtype=np.int32), np.zeros(8, np.int32)
     program = Assembler()
-    program.copy(Place(1, 4), Place(0, 8), 12)
-    program.copy(Place(0, 4), Place(0), 24)  # they overlap
-    program.fill(Place(0, 28), 4)
-    program.fill(Place(0), 0)
-    program.copy(Place(1), Place(0), 0)
+    program.copy(Address(1, 4), Address(0, 8), 12)
+    program.copy(Address(0, 4), Address(0), 24)  # they overlap
+    program.fill(Address(0, 28), 4)
+    program.fill(Address(0), 0)
+    program.copy(Address(1), Address(0), 0)
     program.end()
     run(program, x, y)
     assert x.tolist() == [1, 1, 2, 3, 4, 5, 6, 0] and y.tolist() == [0, 3, 4, 5, 0, 0, 0, 0]
@@ -186,10 +186,10 @@ def test_registers() -> None:
 def test_point_is_an_address_that_a_counter_moves() -> None:
     x = np.arange(10, dtype=np.float32)
     program = Assembler()
-    program.point(9, Place(0, 8), 8, 12)
-    program.launch(address("add_one"), 1, [Place(9, 4)])
-    program.point(9, Place(0, 36), 8, -4)
-    program.launch(address("add_one"), 1, [Place(9)])
+    program.set_address(9, Address(0, 8), 8, 12)
+    program.launch(address("add_one"), 1, [Address(9, 4)])
+    program.set_address(9, Address(0, 36), 8, -4)
+    program.launch(address("add_one"), 1, [Address(9)])
     program.end()
     held = run(program, x, registers=[2])
     assert held[9] == x.ctypes.data + 36 - 8
@@ -204,7 +204,7 @@ def test_read_every_integer(dtype: str) -> None:
     for position, value in enumerate(x):
         program = Assembler()
         program.set(8, -1)
-        program.read(8, Place(0, position * kind.itemsize), -kind.itemsize if kind.kind == "i" else kind.itemsize)
+        program.read(8, Address(0, position * kind.itemsize), -kind.itemsize if kind.kind == "i" else kind.itemsize)
         program.end()
         assert run(program, x)[8] == int(np.array(value).astype(np.int64))
 
@@ -213,7 +213,7 @@ def test_read_every_integer(dtype: str) -> None:
 def test_write_leaves_what_is_beside(size: int) -> None:
     x = np.full(16, 0xAB, np.uint8)
     program = Assembler()
-    program.write(Place(0, 4), 8, size)
+    program.write(Address(0, 4), 8, size)
     program.end()
     run(program, x, registers=[-2])
     expected = b"\xab" * 4 + (-2).to_bytes(size, "little", signed=True) + b"\xab" * (12 - size)
@@ -275,11 +275,11 @@ def test_nested_loops(rows: int, columns: int) -> None:
     program = Assembler()
 
     def column() -> None:
-        program.point(13, Place(12), 10, 4)
-        program.launch(address("add_one"), 1, [Place(13)])
+        program.set_address(13, Address(12), 10, 4)
+        program.launch(address("add_one"), 1, [Address(13)])
 
     def row() -> None:
-        program.point(12, Place(0), 8, 24)
+        program.set_address(12, Address(0), 8, 24)
         loop(program, 10, columns, column)
 
     loop(program, 8, rows, row)
@@ -305,14 +305,14 @@ def test_a_loop_that_runs_while_memory_says_so() -> None:
     program.set(12, 0)
     program.here(top)
     program.call(judged.address, [], [1000])
-    program.read(10, Place(0), 1)
+    program.read(10, Address(0), 1)
     program.jump_zero(10, after)
-    program.point(11, Place(8), 9, 1)  # the sum of two registers
-    program.point(8, Place(9), 12, 1)  # register 12 holds 0, so this is a move
-    program.point(9, Place(11), 12, 1)
+    program.set_address(11, Address(8), 9, 1)  # the sum of two registers
+    program.set_address(8, Address(9), 12, 1)  # register 12 holds 0, so this is a move
+    program.set_address(9, Address(11), 12, 1)
     program.jump(top)
     program.here(after)
-    program.write(Place(1), 9, 8)
+    program.write(Address(1), 9, 8)
     program.end()
     run(program, flag, out)
     assert out[0] == 1597
@@ -321,7 +321,7 @@ def test_a_loop_that_runs_while_memory_says_so() -> None:
 def test_many_parallel_launches_in_one_program() -> None:
     x = np.zeros(256, np.float32)
     program = Assembler()
-    loop(program, 8, 20_000, lambda: program.parallel(address("add_one"), 256, 32, [Place(0)]))
+    loop(program, 8, 20_000, lambda: program.parallel(address("add_one"), 256, 32, [Address(0)]))
     program.end()
     for threads in (1, 2):
         with num_threads(threads):
@@ -335,7 +335,7 @@ def test_python_threads_run_programs_at_once() -> None:
     def work() -> bool:
         x = np.zeros(512, np.float32)
         program = Assembler()
-        loop(program, 8, 2000, lambda: program.parallel(address("add_one"), 512, 16, [Place(0)]))
+        loop(program, 8, 2000, lambda: program.parallel(address("add_one"), 512, 16, [Address(0)]))
         program.end()
         barrier.wait()
         with num_threads(2):
@@ -351,7 +351,7 @@ def test_a_program_runs_in_a_forked_process() -> None:
     def work() -> bool:
         x = np.zeros(512, np.float32)
         program = Assembler()
-        program.parallel(address("add_one"), 512, 16, [Place(0)])
+        program.parallel(address("add_one"), 512, 16, [Address(0)])
         program.end()
         with num_threads(2):
             run(program, x)
@@ -363,7 +363,7 @@ def test_a_program_runs_in_a_forked_process() -> None:
 def test_a_routine_may_run_a_program() -> None:
     x = np.zeros(4, np.float32)
     inner = Assembler()
-    inner.launch(address("add_one"), 4, [Place(0)])
+    inner.launch(address("add_one"), 4, [Address(0)])
     inner.end()
     again = routine(lambda *_: run_status(inner, x)[0])
     outer = Assembler()
@@ -379,8 +379,8 @@ def test_a_routine_may_run_a_program() -> None:
 def test_denormals_are_kept_whatever_the_mode_of_the_thread() -> None:
     x = np.full(1000, np.finfo(np.float32).tiny, np.float32)
     program = Assembler()
-    program.launch(address("half"), 1000, [Place(0)])
-    program.parallel(address("half"), 1000, 10, [Place(0)])
+    program.launch(address("half"), 1000, [Address(0)])
+    program.parallel(address("half"), 1000, 10, [Address(0)])
     program.end()
     code, held = program.finish(), (ctypes.c_int64 * 2)(x.ctypes.data)
     with num_threads(2):
@@ -388,7 +388,7 @@ def test_denormals_are_kept_whatever_the_mode_of_the_thread() -> None:
         try:
             direct = np.full(1, np.finfo(np.float32).tiny, np.float32)
             kernels().run("half", [direct.ctypes.data])
-            status = machine.run(code.ctypes.data, held)
+            status = bytecode.run(code.ctypes.data, held)
         finally:
             after = set_mode(before)
     assert direct[0] == 0  # the mode is one that flushes
@@ -402,7 +402,7 @@ def test_denormals_are_kept_whatever_the_mode_of_the_thread() -> None:
 def test_what_is_no_instruction_ends_the_program() -> None:
     for word in (len(Op), -1, 1 << 40):
         code = np.array([0, word], np.int64)
-        assert machine.run(code.ctypes.data, None) == machine.NOT_AN_INSTRUCTION
+        assert bytecode.run(code.ctypes.data, None) == bytecode.NOT_AN_INSTRUCTION
 
 
 def nowhere(program: Assembler) -> None:
@@ -419,11 +419,11 @@ WRONG: dict[str, Callable[[Assembler], object]] = {
     "nowhere": nowhere,
     "already": twice,
     "no register -1": lambda p: p.set(-1, 0),
-    "no register -2": lambda p: p.launch(0, 1, [Place(-2)]),
-    "kind 3": lambda p: p.read(0, Place(0), 3),
-    "of 3 bytes": lambda p: p.write(Place(0), 0, 3),
-    "-4 bytes": lambda p: p.copy(Place(0), Place(1), -4),
-    "-8 bytes": lambda p: p.fill(Place(0), -8),
+    "no register -2": lambda p: p.launch(0, 1, [Address(-2)]),
+    "kind 3": lambda p: p.read(0, Address(0), 3),
+    "of 3 bytes": lambda p: p.write(Address(0), 0, 3),
+    "-4 bytes": lambda p: p.copy(Address(0), Address(1), -4),
+    "-8 bytes": lambda p: p.fill(Address(0), -8),
     "needs a target": lambda p: p.switch(0, []),
 }
 
@@ -445,6 +445,6 @@ def test_a_program_may_not_run_off_its_end() -> None:
         program.finish()
 
 
-def test_other_machines_have_the_machine() -> None:
-    made = machine.machine_object(aarch64())
-    assert made.exports == ("weft_machine", "weft_run", "weft_enter") and "weft_parallel" in made.imports
+def test_other_machines_have_the_interpreter() -> None:
+    code = bytecode.interpreter_object(aarch64())
+    assert code.exports == ("weft_interpret", "weft_run", "weft_enter") and "weft_parallel" in code.imports
