@@ -19,44 +19,44 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 23
+name turn, turns, turning              | weft               | iteration                                   | 11
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 2
-name words                             | weft/compiler      | instructions, bytecode                      | 6
-name place, places                     | weft               | index, offset, address, position: say which | 25
-name number, numbers                   | weft               | index, i                                    | 56
-name made                              | weft               | result, out                                 | 61
-name given                             | weft               | args, operands                              | 15
+name words                             | weft/compiler      | instructions, bytecode                      | 1
+name place, places                     | weft               | index, offset, address, position: say which | 17
+name number, numbers                   | weft               | index, i                                    | 41
+name made                              | weft               | result, out                                 | 31
+name given                             | weft               | args, operands                              | 9
 name program, programs                 | jaxprs             | jaxpr                                       | 1
-name product, products                 | weft/compiler      | matmul, contraction                         | 20
-name factor, factors                   | weft/compiler      | lhs, rhs                                    | 12
+name product, products                 | weft/compiler      | matmul, contraction                         | 19
+name factor, factors                   | weft/compiler      | lhs, rhs                                    | 11
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 0
-name move, moves, moved                | weft/compiler      | data movement, copy                         | 14
-name kept                              | weft               | cached, retained, stored: say which         | 14
+name move, moves, moved                | weft/compiler      | data movement, copy                         | 11
+name kept                              | weft               | cached, retained, stored: say which         | 5
 name spread                            | weft               | broadcast                                   | 2
 name joined                            | weft               | concatenated, merged                        | 0
-name slope, slopes                     | weft               | derivative                                  | 3
+name slope, slopes                     | weft               | derivative                                  | 0
 name bare                              | weft               | unfused                                     | 0
 name watched                           | weft               | checked                                     | 0
 name face, faces                       | weft               | API, frontend                               | 0
-name Making                            | weft               | CompileStats                                | 4
+name Making                            | weft               | CompileStats                                | 0
 name Point                             | weft/compiler      | the address computation that it is          | 0
 name settled                           | weft               | final, fixed                                | 0
 name Register                          | weft               | slot, pointer slot                          | 0
 name Facts, facts                      | weft               | properties                                  | 0
 name closed                            | weft/compiler/fuse | materialized                                | 0
-name cipher, enciphered                | weft               | hash, bit generator                         | 3
+name cipher, enciphered                | weft               | hash, bit generator                         | 1
 name dear                              | weft               | expensive                                   | 0
-name stamp                             | weft               | timestamp                                   | 3
+name stamp                             | weft               | timestamp                                   | 0
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 0
 name walk, walks                       | weft               | map, traverse, visit                        | 1
-text stands                            | text               | is                                          | 12
-text gives                             | text               | returns                                     | 30
-text step machine                      | text               | bytecode interpreter                        | 4
-text whole number, whole numbers       | text               | integer                                     | 7
+text stands                            | text               | is                                          | 3
+text gives                             | text               | returns                                     | 18
+text step machine                      | text               | bytecode interpreter                        | 0
+text whole number, whole numbers       | text               | integer                                     | 0
 text carried program, carried programs | text               | body, sub-jaxpr                             | 2
 text settled                           | text               | final, fixed                                | 0
-text turn of, turns of                 | text               | iteration of                                | 4
+text turn of, turns of                 | text               | iteration of                                | 3
 text owed                              | text               | unreduced                                   | 0
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
