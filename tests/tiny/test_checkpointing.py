@@ -911,3 +911,9 @@ def test_a_forked_process_does_not_wait_for_the_thread(tmp_path: pathlib.Path) -
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), str(tmp_path)], cwd=ROOT, check=True, timeout=60
     )
     assert checkpointing.CheckpointManager(tmp_path).all_steps() == [1]
+
+
+def test_orbax_checkpoints_need_tensorstore(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorstore", None)
+    with pytest.raises(ImportError, match="needs the package tensorstore: pip install tensorstore"):
+        checkpointing.orbax.restore(tmp_path)

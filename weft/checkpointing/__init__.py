@@ -5,10 +5,11 @@ of safetensors files and an index; docs/design/checkpointing.md describes it.
 """
 
 from weft.base.publish import publish as _publish
+from weft.checkpointing import orbax
 from weft.checkpointing.manager import CheckpointManager
 from weft.checkpointing.restoring import Metadata, metadata, restore
 from weft.checkpointing.saving import save
 
-__all__ = ["CheckpointManager", "Metadata", "metadata", "restore", "save"]
+__all__ = ["CheckpointManager", "Metadata", "metadata", "orbax", "restore", "save"]
 
 _publish(__name__)

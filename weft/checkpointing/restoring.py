@@ -93,7 +93,7 @@ def restore_from(source: Source, like: Any, shardings: Any, partial: bool) -> An
         names = build({name: name for name in wanted})
         by_leaf = trees.broadcast_prefix(shardings, names, is_leaf=is_destination)
         asked = dict(zip(trees.leaves(names), by_leaf, strict=True))
-    problems = _Problems(source.path)
+    problems = _Problems(source)
     there = index.arrays.keys() | index.values.keys()
     problems.missing = [name for name in wanted if name not in there]
     problems.unexpected = [] if partial else sorted(there - wanted.keys())
@@ -109,8 +109,8 @@ def restore_from(source: Source, like: Any, shardings: Any, partial: bool) -> An
 class _Problems:
     """All that does not fit."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, source: Source) -> None:
+        self.source = source
         self.missing: Sequence[str] = ()
         self.unexpected: Sequence[str] = ()
         self.others: list[str] = []
@@ -125,10 +125,10 @@ class _Problems:
         if _more(self.others):
             lines.append(_more(self.others).strip(", "))
         if lines:
-            fix = ["weft.checkpointing.metadata(path).tree   shows the contents of the checkpoint"]
+            fix = [f"{self.source.shown_by}   shows the contents of the checkpoint"]
             if self.unexpected and not self.missing and not self.others:
                 fix = ["partial=True   to ignore unexpected leaves", *fix]
-            what = f"The checkpoint in {self.path} does not have the leaves that were asked for."
+            what = f"The checkpoint in {self.source.path} does not have the leaves that were asked for."
             raise CheckpointMismatchError(what, received="\n".join(lines), fix=fix)
 
 

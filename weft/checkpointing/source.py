@@ -21,6 +21,7 @@ class Source(Protocol):
 
     path: str
     index: Index
+    shown_by: str  # what to write to see the tree
 
     def read(self, name: str, box: Box) -> np.ndarray:
         """A part of an array, in the NumPy dtype that holds its elements; it may be a view that must not be written."""
@@ -28,6 +29,8 @@ class Source(Protocol):
 
 class Directory:
     """A checkpoint as `save` writes it. `bytes_read` counts what was read of the arrays."""
+
+    shown_by = "weft.checkpointing.metadata(path).tree"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)

@@ -1,0 +1,187 @@
+"""Reading checkpoints that Orbax wrote (OCDBT or one zarr array a file, zarr 2 or 3), through the package tensorstore.
+
+    state = weft.checkpointing.orbax.restore("checkpoints/100/default", like=state)
+
+`_METADATA` in the directory lists the leaves: their keys, and what kind of value each is. Arrays are read by range, as
+those of `weft.checkpointing`. Orbax itself is not needed.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import Any
+
+import numpy as np
+
+from weft.base.dtypes import Dtype
+from weft.base.errors import FileFormatError
+from weft.base.tree import DictKey
+from weft.checkpointing import index as indices
+from weft.checkpointing import restoring, tensor_file
+from weft.checkpointing.encoding import from_stored
+from weft.checkpointing.index import ArrayEntry, Box, Index
+from weft.checkpointing.restoring import Metadata
+from weft.checkpointing.structure import leaf_name
+from weft.random.keys import key_dtype
+
+_METADATA = "_METADATA"
+_STRINGS = "_strings.json"
+_SEQUENCE = 1  # the type of a key that is an index; all others are keys of dicts
+_EMPTY: dict[str, Any] = {"None": None, "Dict": {"dict": []}, "List": {"list": []}, "Tuple": {"list": []}}
+
+
+def restore(path: str | os.PathLike[str], like: Any = None, shardings: Any = None, *, partial: bool = False) -> Any:
+    """The tree in a directory that Orbax wrote; arguments as those of `weft.checkpointing.restore`.
+
+    `path` is the directory of a tree: of a step of a CheckpointManager that has one item, the directory of the step
+    will do.
+    """
+    return restoring.restore_from(OrbaxDirectory(path), like, shardings, partial)
+
+
+def metadata(path: str | os.PathLike[str]) -> Metadata:
+    """The tree in a directory that Orbax wrote, with a `ShapeDtypeStruct` for each array."""
+    return restoring.metadata_of(OrbaxDirectory(path).index)
+
+
+def _tensorstore() -> Any:
+    try:
+        import tensorstore
+    except ImportError as error:
+        raise ImportError("Reading Orbax checkpoints needs the package tensorstore: pip install tensorstore") from error
+    return tensorstore
+
+
+class OrbaxDirectory:
+    """A checkpoint of Orbax as a `Source`."""
+
+    shown_by = "weft.checkpointing.orbax.metadata(path).tree"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._tensorstore = _tensorstore()
+        self.path = _tree_directory(os.path.abspath(os.fspath(path)))
+        self._stores: dict[str, Any] = {}
+        found = self._json(_METADATA)
+        leaves = found.get("tree_metadata") if isinstance(found, dict) else None
+        if not isinstance(leaves, dict):
+            raise self._wrong(f"{_METADATA} has no tree_metadata")
+        self._ocdbt = bool(found.get("use_ocdbt", os.path.exists(os.path.join(self.path, "manifest.ocdbt"))))
+        self._driver = "zarr3" if found.get("use_zarr3") else "zarr"
+        strings = self._json(_STRINGS) if os.path.exists(os.path.join(self.path, _STRINGS)) else {}
+        key_dtypes = self._key_dtypes()
+        arrays: dict[str, ArrayEntry] = {}
+        values: dict[str, Any] = {}
+        root = _Node()
+        for described in leaves.values():
+            keys, kind = self._leaf(described)
+            node = root.below(keys)
+            name = leaf_name([DictKey(key) for key, _ in keys])
+            parameter = ".".join(key for key, _ in keys)
+            if kind in _EMPTY:
+                node.value = _EMPTY[kind]
+                continue
+            node.value = name
+            if kind == "string":
+                if not isinstance(strings, dict) or not isinstance(strings.get(parameter), str):
+                    raise self._wrong(f"{_STRINGS} has no string {parameter!r}")
+                values[name] = strings[parameter]
+                continue
+            store = self._stores[name] = self._open(parameter)
+            if kind == "scalar":
+                values[name] = self._result(store.read(), parameter).item()
+                continue
+            dtype: Dtype = key_dtypes.get(parameter, np.dtype(store.dtype.numpy_dtype))
+            shape = tuple(store.shape[:-1] if parameter in key_dtypes else store.shape)
+            arrays[name] = ArrayEntry(shape, dtype, numpy=kind == "np.ndarray")
+        self.index = Index(root.structure(), arrays, values)
+
+    def read(self, name: str, box: Box) -> np.ndarray:
+        """A part of an array."""
+        slices = tuple(slice(low, high) for low, high in box)
+        return from_stored(self._result(self._stores[name][slices].read(), name), self.index.arrays[name].dtype)
+
+    def _open(self, parameter: str) -> Any:
+        """The stored array of a leaf."""
+        if self._ocdbt:
+            kvstore = {"driver": "ocdbt", "base": f"file://{self.path}/", "path": parameter}
+        else:
+            kvstore = {"driver": "file", "path": os.path.join(self.path, parameter)}
+        spec = {"driver": self._driver, "kvstore": kvstore}
+        return self._result(self._tensorstore.open(spec, open=True, read=True), parameter)
+
+    def _result(self, future: Any, parameter: str) -> Any:
+        try:
+            return future.result()
+        except (ValueError, OSError) as error:
+            raise self._wrong(f"{parameter!r} cannot be read: {error}") from None
+
+    def _leaf(self, described: Any) -> tuple[list[tuple[str, bool]], str]:
+        """The keys of a leaf, each with whether it is an index, and what kind of value the leaf is."""
+        match described:
+            case {"key_metadata": list(keys), "value_metadata": {"value_type": str(kind)}}:
+                pass
+            case _:
+                raise self._wrong(f"{_METADATA} has the leaf {str(described)[:80]}")
+        if not all(isinstance(key, dict) and isinstance(key.get("key"), (str, int)) for key in keys):
+            raise self._wrong(f"{_METADATA} has the keys {str(keys)[:80]}")
+        return [(str(key["key"]), key.get("key_type") == _SEQUENCE) for key in keys], kind
+
+    def _key_dtypes(self) -> dict[str, Dtype]:
+        """The dtypes of random keys, which are stored as integers."""
+        result: dict[str, Dtype] = {}
+        for path in sorted(glob.glob(os.path.join(glob.escape(self.path), "array_metadatas", "process_*"))):
+            found = self._json(os.path.relpath(path, self.path))
+            for each in found.get("array_metadatas", ()) if isinstance(found, dict) else ():
+                match each:
+                    case {"array_metadata": {"param_name": str(name), "ext_metadata": {"random_key_impl": str(impl)}}}:
+                        result[name] = key_dtype(impl)
+        return result
+
+    def _json(self, name: str) -> Any:
+        try:
+            return tensor_file.strict_json(tensor_file.content(os.path.join(self.path, name)))
+        except FileFormatError:
+            raise
+        except ValueError as error:
+            raise self._wrong(f"{name} {error}") from None
+
+    def _wrong(self, reason: str) -> FileFormatError:
+        return indices.wrong(self.path, f"{reason} (read as a checkpoint of Orbax)")
+
+
+class _Node:
+    """A node of the tree while its leaves are collected."""
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.is_list = False
+        self.value: Any = None
+
+    def below(self, keys: list[tuple[str, bool]]) -> _Node:
+        node = self
+        for key, is_index in keys:
+            node.is_list = is_index
+            node = node.children.setdefault(key, _Node())
+        return node
+
+    def structure(self) -> Any:
+        if not self.children:
+            return self.value
+        if self.is_list and all(key.isdecimal() for key in self.children):
+            return {"list": [self.children[key].structure() for key in sorted(self.children, key=int)]}
+        return {"dict": [[key, child.structure()] for key, child in self.children.items()]}
+
+
+def _tree_directory(path: str) -> str:
+    """The directory of a tree: `path`, or the only one in it that has one."""
+    if not os.path.isdir(path):
+        raise FileNotFoundError(f"There is no directory {path!r}.")
+    if os.path.isfile(os.path.join(path, _METADATA)):
+        return path
+    inside = [name for name in sorted(os.listdir(path)) if os.path.isfile(os.path.join(path, name, _METADATA))]
+    if len(inside) == 1:
+        return os.path.join(path, inside[0])
+    trees = ", ".join(map(repr, inside))
+    there = f"there are trees in {trees}" if inside else f"no file {_METADATA} in it or one level below"
+    raise FileNotFoundError(f"There is no checkpoint of Orbax in {path!r}: {there}.")
