@@ -48,7 +48,6 @@ from weft.indexing.index_map import (
     read,
     reshape_map,
     reverse_map,
-    row_major_strides,
     slice_map,
     source,
     transpose_map,
@@ -472,35 +471,6 @@ def test_concatenate_reads_what_numpy_reads(rng: np.random.Generator) -> None:
         assert np.all(sum(where.map.holds(index).astype(int) for where in sources) == 1)
     with pytest.raises(ValueError, match="No source holds at index"):
         read((4,), [source(0, concatenate_map([(2,), (2,)], 0, 0))], [np.ones(2)])
-
-
-def test_strides_say_how_memory_moves(rng: np.random.Generator) -> None:
-    known = 0
-    for _ in range(100):
-        array = numbered(random_shape(rng, least=1, smallest=1))
-        index_map, result = random_operation(rng, array)
-        for axis, stride in enumerate(index_map.strides(row_major_strides(array.shape))):
-            moves = np.unique(np.diff(result, axis=axis))
-            if stride is None:
-                continue
-            known += 1
-            assert moves.size == 0 or moves.tolist() == [stride], (str(index_map), axis)
-        contiguous = index_map.contiguous_dim(row_major_strides(array.shape))
-        if contiguous is not None and result.size:
-            assert np.all(np.diff(result, axis=contiguous) == 1) and result.shape[contiguous] != 1
-    assert known > 100
-
-
-def test_stride_within_a_block() -> None:
-    split = reshape_map((8, 16), (128,))
-    transposed = split.then(transpose_map((16, 8), (1, 0)))
-    assert str(split).startswith("(d0) -> (d0//16, d0%16)")
-    assert split.strides((16, 1)) == (1,)
-    padded = (20, 1)
-    assert split.strides(padded) == (None,) and split.contiguous_dim(padded) is None
-    assert [split.stride_within(0, width, padded) for width in (4, 8, 16, 32)] == [1, 1, 1, None]
-    assert transposed.stride_within(0, 8, (8, 1)) == 8
-    assert IndexMap.over((b, 8), [Symbol("d0", 0, b - 1)]).strides((t,)) == (t, 0)
 
 
 def test_bijections(rng: np.random.Generator) -> None:

@@ -761,26 +761,27 @@ def _extremum(sign: int, values: Iterable[Integer]) -> Integer:
     return candidates[0] if len(candidates) == 1 else _intern(Extremum, arguments=tuple(candidates), sign=sign)
 
 
+def _replacement(key: Any, replacement: Any, value: Integer, values: Substitution) -> Any:
+    """What a symbol of `value` is replaced by, checked; arrays are int64."""
+    if not isinstance(replacement, np.ndarray):
+        integer = _operand(replacement)
+        if integer is None:
+            raise TypeError(f"{key} must be replaced by an int, an expression or an integer array: {replacement!r}")
+        return integer
+    if replacement.dtype.kind not in "iu":
+        raise TypeError(f"{key} must be replaced by integers, but the array has dtype {replacement.dtype}")
+    missing = [symbol.name for symbol in symbols_of(value) if symbol not in values and symbol.name not in values]
+    if missing:
+        raise ValueError(f"{value} cannot be evaluated on arrays: no value for {', '.join(missing)}")
+    # Narrow or unsigned integers would wrap around in the middle of the expression.
+    return replacement.astype(np.int64)
+
+
 def substitute(value: Integer, values: Substitution) -> Any:
     """Replace symbols (keys: Symbol or name) by ints, expressions, or NumPy integer arrays."""
     if not any(symbol in values or symbol.name in values for symbol in symbols_of(value)):
         return value
-    known: dict[Any, Any] = {}
-    for key, replacement in values.items():
-        if isinstance(replacement, np.ndarray):
-            if replacement.dtype.kind not in "iu":
-                raise TypeError(f"{key} must be replaced by integers, but the array has dtype {replacement.dtype}")
-            # Narrow or unsigned integers would wrap around in the middle of the expression.
-            known[key] = replacement.astype(np.int64)
-            missing = [
-                symbol.name for symbol in symbols_of(value) if symbol not in values and symbol.name not in values
-            ]
-            if missing:
-                raise ValueError(f"{value} cannot be evaluated on arrays: no value for {', '.join(missing)}")
-        else:
-            known[key] = _operand(replacement)
-            if known[key] is None:
-                raise TypeError(f"{key} must be replaced by an int, an expression or an integer array: {replacement!r}")
+    known = {key: _replacement(key, replacement, value, values) for key, replacement in values.items()}
     done: dict[Expression, Any] = {}
 
     def visit(part: Any) -> Any:

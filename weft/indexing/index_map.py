@@ -262,42 +262,6 @@ class IndexMap:
         np.add.at(count, tuple(reached), np.ones(np.count_nonzero(valid), np.int64) if reached else np.sum(valid))
         return bool(np.all(count == 1))
 
-    def flattened(self, strides: Sequence[Dimension]) -> Integer:
-        """The position in memory of the resulting index: the sum of results times strides."""
-        position: Integer = 0
-        for result, stride in zip(self.results, strides, strict=True):
-            position = position + result * stride
-        return position
-
-    def strides(self, strides: Sequence[Dimension]) -> tuple[Integer | None, ...]:
-        """How far the position in memory moves when the index of each dim grows by 1; None where that varies.
-
-        `strides` are those of the tensor that the results index.
-        """
-        position = self.flattened(strides)
-        return tuple(self._stride(position, symbol) for symbol in self.symbols)
-
-    def _stride(self, position: Integer, symbol: Symbol) -> Integer | None:
-        split = linear_in(position, symbol)
-        if split is None or any(other in self.symbols for other in symbols_of(split[0])):
-            return None
-        return split[0]
-
-    def stride_within(self, dim: int, width: int, strides: Sequence[Dimension]) -> Integer | None:
-        """As `strides` for one dim, for steps that stay inside an aligned block of `width` indices.
-
-        This tells whether `width` neighbours can be one vector load although the map divides: `d0//8, d0%8`.
-        """
-        symbol = self.symbols[dim]
-        block, lane = Symbol(f"{symbol.name}_block", 0), Symbol(f"{symbol.name}_lane", 0, width - 1)
-        return self._stride(substitute(self.flattened(strides), {symbol: block * width + lane}), lane)
-
-    def contiguous_dim(self, strides: Sequence[Dimension]) -> int | None:
-        """The dim along which memory is read element after element, or None; the last where several are."""
-        steps = self.strides(strides)
-        found = [i for i, size in enumerate(self.shape) if size != 1 and steps[i] == 1]
-        return found[-1] if found else None
-
     # --- on arrays
 
     def _values(self, index: IndexArrays) -> dict[Any, Any]:
