@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.partial_eval import partial_eval
+from weft.ir.partial_eval import PartialJaxpr, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, check_operands, instantiate, primitive
 from weft.ir.types import TapeType, Type, array_type, type_of
 from weft.ir.zeros import Linear, Zero
@@ -137,47 +137,14 @@ class repeat(HigherOrder):
         split, carry_mask = fixpoint(split_body, unknown[1 + nconsts :])
         known_consts = [1 + i for i, u in enumerate(const_unknown) if not u]
         carried = len(carry_mask) - sum(carry_mask)
-        argument_index = {v: i for i, v in enumerate(split.known.invars[: 1 + len(known_consts)])}
-        residuals = split.known.outvars[carried:]
-        invariant = {
-            k: argument_index[v] for k, v in enumerate(residuals) if v in argument_index
-        }  # the step itself, or a constant
-        taped = [k for k in range(len(residuals)) if k not in invariant]
-        held = [k for k in sorted(invariant) if invariant[k] > 0]
-        element = split.residual_types
-        tape_types = [TapeType(element[k]) for k in taped]
-        known_types = split.known.in_avals
-        c = len(known_consts)
-
-        def known_body(step: Any, *values: Any) -> list[Any]:
-            results = replay(split.known, step, *values[: c + carried])
-            written = [
-                tape_write(t, step, results[carried + k]) for t, k in zip(values[c + carried :], taped, strict=True)
-            ]
-            return [*results[:carried], *written]
-
-        def forward(count: Any, *values: Any) -> list[Any]:
-            body = stage_closed(known_body, [*known_types, *tape_types], name=jaxpr.name)
-            tapes = [tape_new(element=t.element) for t in tape_types]
-            return repeat(count, *values, *tapes, jaxpr=body, nconsts=c, reverse=reverse)
-
-        def waiting_body(step: Any, *values: Any) -> list[Any]:
-            found = {k: tape_read(t, step) for k, t in zip(taped, values, strict=False)}
-            found.update(zip(held, values[len(taped) :], strict=False))
-            found.update((k, step) for k, index in invariant.items() if index == 0)
-            rest = values[len(taped) + len(held) :]
-            return replay(split.unknown, *(found[k] for k in range(len(element))), *rest)
-
-        rest_types = split.unknown.in_avals[len(element) :]
-        waiting = stage_closed(
-            waiting_body, [COUNT, *tape_types, *(element[k] for k in held), *rest_types], name=jaxpr.name
-        )
+        invariant = invariant_residuals(split, carried, 1 + len(known_consts))  # argument 0 is the step
+        taped = [k for k in range(len(split.residual_types)) if k not in invariant]
+        held = [k for k in invariant if invariant[k] > 0]
+        forward = forward_repeat(split, taped, carried, len(known_consts), params)
+        waiting = linear_body(split, taped, held, jaxpr.name)
         first_carry = 1 + nconsts
         return Split(
-            known=(
-                jit_primitive,
-                {"name": "repeat_forward", "jaxpr": stage_closed(forward, known_types, name="repeat_forward")},
-            ),
+            known=(jit_primitive, {"name": "repeat_forward", "jaxpr": forward}),
             known_in=(0, *known_consts, *(first_carry + i for i, u in enumerate(carry_mask) if not u)),
             unknown=(
                 repeat,
@@ -191,7 +158,7 @@ class repeat(HigherOrder):
                 *(first_carry + i for i, u in enumerate(carry_mask) if u),
             ),
             unknown_out=carry_mask,
-            residual_types=tuple(tape_types),
+            residual_types=tuple(TapeType(split.residual_types[k]) for k in taped),
         )
 
     def transpose_through(
@@ -229,3 +196,47 @@ class repeat(HigherOrder):
 
     def samples(self) -> Any:
         return iter(())  # has a sub-jaxpr; the composition tests cover it
+
+
+def invariant_residuals(split: PartialJaxpr, known_results: int, count: int) -> dict[int, int]:
+    """Residuals that are among the first `count` arguments of the known body, the same in all iterations (or the step),
+    by the index of the argument: they need no tape."""
+    argument_index = {v: i for i, v in enumerate(split.known.invars[:count])}
+    residuals = split.known.outvars[known_results:]
+    return {k: argument_index[v] for k, v in enumerate(residuals) if v in argument_index}
+
+
+def forward_repeat(split: PartialJaxpr, taped: Sequence[int], carried: int, consts: int, params: Params) -> Jaxpr:
+    """The known part of a `repeat`: (count, known constants, known carry) -> (known carry, tapes)."""
+    name, types = params["jaxpr"].name, split.known.in_avals
+    elements = [split.residual_types[k] for k in taped]
+
+    def known_body(step: Any, *values: Any) -> list[Any]:
+        results = replay(split.known, step, *values[: consts + carried])
+        tapes = values[consts + carried :]
+        return [
+            *results[:carried],
+            *(tape_write(t, step, results[carried + k]) for t, k in zip(tapes, taped, strict=True)),
+        ]
+
+    def forward(count: Any, *values: Any) -> list[Any]:
+        body = stage_closed(known_body, [*types, *map(TapeType, elements)], name=name)
+        tapes = [tape_new(element=t) for t in elements]
+        return repeat(count, *values, *tapes, jaxpr=body, nconsts=consts, reverse=params["reverse"])
+
+    return stage_closed(forward, types, name="repeat_forward")
+
+
+def linear_body(split: PartialJaxpr, taped: Sequence[int], held: Sequence[int], name: str) -> Jaxpr:
+    """The body of the unknown part: (step, tapes, held residuals, unknown constants, unknown carry) -> unknown carry.
+    Residuals that are neither on a tape nor held are the step."""
+    types = split.residual_types
+    arguments = [COUNT, *(TapeType(types[k]) for k in taped), *(types[k] for k in held)]
+    first = len(taped) + len(held)
+
+    def body(step: Any, *values: Any) -> list[Any]:
+        residuals = {k: tape_read(t, step) for k, t in zip(taped, values, strict=False)}
+        residuals.update(zip(held, values[len(taped) : first], strict=True))
+        return replay(split.unknown, *(residuals.get(k, step) for k in range(len(types))), *values[first:])
+
+    return stage_closed(body, [*arguments, *split.unknown.in_avals[len(types) :]], name=name)

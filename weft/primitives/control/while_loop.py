@@ -15,7 +15,7 @@ import numpy as np
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.keys import KeysThrough
-from weft.ir.partial_eval import partial_eval, remat_split_jaxpr
+from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
 from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, instantiate, primitive
 from weft.ir.types import TapeType, Type
 from weft.ir.zeros import Zero
@@ -32,7 +32,7 @@ from weft.primitives.control.loop_bodies import (
     with_extra_arguments,
 )
 from weft.primitives.control.masked import can_mask, masked
-from weft.primitives.control.repeat import COUNT, repeat
+from weft.primitives.control.repeat import COUNT, invariant_residuals, linear_body, repeat
 from weft.primitives.control.tape import batched_value, tape_new, tape_read, tape_write, zeros
 from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.movement.shape import move_axis
@@ -187,10 +187,8 @@ class while_(HigherOrder):
         first_carry = cond_nconsts + body_nconsts
         known_carry = [first_carry + i for i, u in enumerate(carry_mask) if not u]
         cond_in = list(range(cond_nconsts))
-        forward = forward_loop(
-            params, split, carry_mask, [tape_types[k] for k in taped], taped, carried, len(known_consts), types
-        )
-        waiting = linear_loop(split, taped, invariant, sum(const_unknown))
+        forward = forward_loop(params, split, carry_mask, taped, carried, len(known_consts))
+        waiting = linear_body(split, taped, list(invariant), split.unknown.name)
         return Split(
             known=(jit_primitive, {"name": "while_forward", "jaxpr": forward}),
             known_in=(*cond_in, *known_consts, *known_carry),
@@ -199,7 +197,7 @@ class while_(HigherOrder):
             unknown_in=(
                 ~0,
                 *(~(1 + n) for n in range(len(taped))),
-                *(known_consts[invariant[k]] for k in sorted(invariant)),
+                *(known_consts[i] for i in invariant.values()),
                 *(cond_nconsts + i for i, u in enumerate(const_unknown) if u),
                 *(first_carry + i for i, u in enumerate(carry_mask) if u),
             ),
@@ -283,19 +281,17 @@ def keep(left: Any, new: Any, old: Any) -> Any:
     return new if isinstance(new.aval, TapeType) else select_lanes(left, [old, new])
 
 
-def invariant_residuals(split: Any, known_results: int, known_consts: int) -> dict[int, int]:
-    """Residuals that are constants of the loop, by the index of the (known) constant: they need no tape."""
-    const_index = {v: i for i, v in enumerate(split.known.invars[:known_consts])}
-    residuals = split.known.outvars[known_results:]
-    return {k: const_index[v] for k, v in enumerate(residuals) if v in const_index}
-
-
 def forward_loop(
-    params: Params, split: Any, carry_mask: Any, tape_types: Any, taped: Any, carried: int, const_count: int, types: Any
+    params: Params,
+    split: PartialJaxpr,
+    carry_mask: Sequence[bool],
+    taped: Sequence[int],
+    carried: int,
+    const_count: int,
 ) -> Jaxpr:
     """The known part: the loop over the known carry, a counter and the tapes; results: known carry, count, tapes."""
     cond_jaxpr, cond_nconsts = params["cond_jaxpr"], params["cond_nconsts"]
-    known_types = split.known.in_avals
+    known_types, tape_types = split.known.in_avals, [split.residual_types[k] for k in taped]
     state_types = known_types[const_count:]
     extra = [COUNT, *(TapeType(t) for t in tape_types)]
 
@@ -335,22 +331,6 @@ def forward_loop(
         )
 
     return stage_closed(forward, [*cond_jaxpr.in_avals[:cond_nconsts], *known_types], name="while_forward")
-
-
-def linear_loop(split: Any, taped: Sequence[int], invariant: dict[int, int], unknown_consts: int) -> Jaxpr:
-    """The body of the unknown part: (step, tapes, invariant residuals, unknown constants, unknown carry) -> unknown
-    carry."""
-    types = split.residual_types
-    rest = split.unknown.in_avals[len(types) :]
-    held = sorted(invariant)
-    arguments = [COUNT, *(TapeType(types[k]) for k in taped), *(types[k] for k in held), *rest]
-
-    def body(step: Any, *values: Any) -> list[Any]:
-        residuals = {k: tape_read(t, step) for k, t in zip(taped, values, strict=False)}
-        residuals.update(zip(held, values[len(taped) : len(types)], strict=True))
-        return replay(split.unknown, *(residuals[k] for k in range(len(types))), *values[len(types) :])
-
-    return stage_closed(body, arguments, name=split.unknown.name)
 
 
 def placeholder(aval: Type) -> Any:
