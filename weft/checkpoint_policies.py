@@ -1,4 +1,4 @@
-"""What `checkpoint` keeps between forward and backward pass."""
+"""What `checkpoint` stores between forward and backward pass."""
 
 from weft.api.remat import (
     checkpoint_dots,

@@ -57,7 +57,7 @@ LIMIT = 4096  # signatures remembered per function
 # remembers so many, with a few dispatchers each.
 CALLS_BEFORE_DISPATCH = 2
 MOST_HINTS, MOST_OF_HINT = 1024, 8
-# Python reads expressions nested to a limited depth only, and so it is for trees in the code of a dispatcher.
+# Python limits how deep expressions may be nested, so deeper trees have no dispatcher.
 DEEPEST_DISPATCH = 50
 
 
@@ -242,7 +242,7 @@ class JitFunction:
         placements = tuple([leaf._placement if isinstance(leaf, ConcreteArray) else HOME for leaf in leaves])
         key = (timed, config.default_device, placements)
         if key not in staged.dispatchers:
-            # With it comes the compiler, which programs that never jit do without.
+            # It imports the compiler, which programs that never jit do without.
             from weft.api.dispatch import dispatcher
 
             in_tree, out_tree, found = tree.structure((args, kwargs)), staged.out_tree, None

@@ -561,7 +561,7 @@ def coerce_value(value: Any, dtype: Any) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype == float64 and array is not value and not isinstance(value, np.generic):
         if issubdtype(found, np.integer):
-            return _whole_parts(array, found)  # Python numbers, or lists of them
+            return _truncated(array, found)  # Python numbers, or lists of them
     if array.dtype == object and issubdtype(found, np.inexact):
         array = array.astype(float64)
     if array.dtype not in _KEEP:
@@ -571,7 +571,7 @@ def coerce_value(value: Any, dtype: Any) -> np.ndarray:
     return convert(array, found)
 
 
-def _whole_parts(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+def _truncated(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
     """Floats as integers, rounded towards zero; a value outside of the dtype's range raises."""
     limits, whole = iinfo(dtype), np.trunc(array)
     outside = array[~((whole >= float(limits.min)) & (whole < float(limits.max) + 1.0))]

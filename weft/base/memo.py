@@ -14,7 +14,7 @@ from weft.base.forks import held
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-# Those that `clear_all` empties; they go with whoever has them.
+# Those that `clear_all` empties, referred to weakly.
 _all: weakref.WeakSet[Any] = weakref.WeakSet()
 _lock = held(threading.RLock())  # collecting garbage may make a memo
 

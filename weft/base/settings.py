@@ -127,7 +127,7 @@ class Config(threading.local):
         return before
 
     def __getattr__(self, name: str) -> Any:
-        """Asked for what is no setting."""
+        """Called for names without an attribute: other spellings of settings are found, the rest raise."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self, find(name).name)
@@ -354,7 +354,7 @@ def text(name: str, default: str, doc: str, *, in_key: bool) -> State[str]:
 def value_of_any_kind(
     name: str, default: Any, doc: str, *, holds: Callable[[Any], bool], expected: str, in_key: bool
 ) -> State[Any]:
-    """Define a setting whose values are objects of higher floors; they must be hashable, and `holds` of them."""
+    """Define a setting whose values are hashable objects of other modules, for which `holds` is true."""
 
     def validate(value: Any) -> Any:
         hash(value)

@@ -107,7 +107,7 @@ class PyTreeDef:
         return unflatten(self, leaves)
 
     def flatten_up_to(self, tree: Any) -> list[Any]:
-        """The subtrees of `tree` that stand where this structure has leaves."""
+        """The subtrees of `tree` at the leaves of this structure."""
         return flatten_up_to(self, tree)
 
     def children(self) -> list[PyTreeDef]:
@@ -270,7 +270,7 @@ def _token(data: Any) -> Any:
 
 
 def _intern(signature: list[Any], datas: list[Any]) -> PyTreeDef:
-    """The structure that a signature writes; `datas` holds the static data of its custom nodes in order."""
+    """The structure of a signature; `datas` holds the static data of its custom nodes in order."""
     tokens = tuple(signature)
     if not _PLAIN.issuperset(map(type, tokens)):
         tokens = tuple([t if type(t) in _PLAIN or type(t) is _Identity else _token(t) for t in tokens])

@@ -131,8 +131,6 @@ class Jaxpr:
     __str__ = __repr__
 
 
-ClosedJaxpr = Jaxpr
-
 _printer: Callable[[Jaxpr], str] = lambda jaxpr: f"<jaxpr of {len(jaxpr.eqns)} equations>"
 
 

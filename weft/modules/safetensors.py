@@ -100,7 +100,7 @@ def save_file(
     metadata: Mapping[str, str] | None = None,
     separator: str = ".",
 ) -> None:
-    """Write a tree of arrays and numbers to a file; a file that is there is replaced when the new one is whole."""
+    """Write a tree of arrays and numbers to a file; an existing file is replaced once the new one is complete."""
     with tensor_file.replacing(os.path.realpath(filename)) as file:
         file.writelines(_chunks(tree, metadata, separator))
 

@@ -24,7 +24,7 @@ from weft.trace.array import Array
 
 
 def sampler(function: Callable[..., Any], static: tuple[str, ...] = ("shape", "dtype")) -> Callable[..., Any]:
-    """A function that draws, staged once for each shape and dtype, so that a draw is one equation of its program.
+    """A function that draws, staged once for each shape and dtype, so that a draw is one equation of its jaxpr.
 
     That its parameters broadcast to the shape of the draws is what the caller asks for, whatever the setting
     `numpy_rank_promotion` says.

@@ -153,7 +153,7 @@ class NamedSharding(Sharding):
             raise ArgumentTypeError(
                 "NamedSharding needs a PartitionSpec.", received=described(spec), fix=f"P({spec!r}), or P() for whole"
             )
-        # An array is in the device's own memory unless somebody says otherwise, so to say that is to say nothing.
+        # The device's own memory is the default, so "device" is the same as None.
         kind = check_memory_kind(memory_kind) if memory_kind != "device" else None
         key = (mesh, spec, kind)
         known = _named.get(key)
