@@ -161,4 +161,4 @@ def test_phases_share_a_copy_of_the_window(shape: tuple[int, ...], window: tuple
     x, w = whole(*shape), whole(*window, seed=1)
     assert check(convolve, x, w, compare=EXACT) == ["convolution"]
     kernels = [name.split("_")[0] for name in weft.jit(convolve).lower(x, w).compile().kernels]
-    assert kernels.count("pack") == 1 and kernels.count("products") == 2**rank
+    assert kernels.count("pack") == 1 and kernels.count("contraction") == 2**rank

@@ -194,7 +194,7 @@ def test_many_scalars_are_brought_together_by_parts_of_the_array(name: str) -> N
         emission = emit(equation.params["kind"], program, equation.params["hero"], AVX512)
         names = [launch.kernel.name for launch in emission.launches]
         if equation.params["kind"] == "scatter":
-            assert names == ["scatter_count", "scatter_places", "scatter_move", "scatter"]
+            assert names == ["scatter_count", "scatter_scan", "scatter_partition", "scatter"]
         got = launched(emission, operands, program, lambda k, arrays: compiled(k, arrays, host(), parts=3))
         for one, want in zip(got, interpret(program, operands), strict=True):
             assert_same(one, want)

@@ -232,4 +232,4 @@ def test_dear_work_after_rows_of_sums_is_done_in_lanes() -> None:
     x, w = normal(200, 100), normal(100)
     program = compile_program(make_jaxpr(lambda x, w: wnp.exp(x @ w))(x, w)).program
     kernels = [s.kernel for s in program.all_steps() if isinstance(s, Launch)]
-    assert [kernel.name for kernel in kernels] == ["products", "join"]
+    assert [kernel.name for kernel in kernels] == ["contraction", "contraction_sum"]

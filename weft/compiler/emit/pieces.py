@@ -22,10 +22,10 @@ FEW = 8
 
 @dataclass(frozen=True)
 class Piece:
-    """A space, how many of its leading dimensions are not part of one run of memory, and what to do at each index."""
+    """A space, how many of its leading dimensions are not contiguous with the rest, and what to do at each index."""
 
     space: tuple[int, ...]
-    apart: int
+    strided_dims: int
     store: Callable[[Writer, MultiIndex], None]
 
     @property
@@ -42,10 +42,10 @@ def copy_lanes(fusion: Fusion) -> int:
     return max(1, min(fusion.target.vector_bytes // max(widest, 1 if only_copied else 4), 64))
 
 
-def lane_axis(space: Sequence[int], apart: int, width: int) -> int:
-    """The dimension of lanes: the last, or the longest if a run of memory does not fill half a register."""
+def lane_axis(space: Sequence[int], strided_dims: int, width: int) -> int:
+    """The dimension of lanes: the last, or the longest if a contiguous run does not fill half a register."""
     last = len(space) - 1
-    if math.prod(space[apart:]) * 2 >= width:
+    if math.prod(space[strided_dims:]) * 2 >= width:
         return last
     return max(range(len(space)), key=lambda axis: (space[axis] * (1 if axis < last else 2), axis))
 
@@ -134,7 +134,7 @@ def _emit_alone(fusion: Fusion, name: str, pieces: Sequence[Piece]) -> None:
     writer = fusion.writer(name)
     width = copy_lanes(fusion)
     for piece in pieces:
-        axis = lane_axis(piece.space, piece.apart, width) if piece.space else None
+        axis = lane_axis(piece.space, piece.strided_dims, width) if piece.space else None
 
         def store(index: MultiIndex, piece: Piece = piece) -> None:
             piece.store(writer, index)

@@ -69,7 +69,7 @@ class Systems:
         """An element of an operand's matrix (or vector)."""
         return self.k.load(self.writer.argument(atom), self._offset(atom, row, column))
 
-    def deliver(self, v: Any, row: AnyIndex, column: AnyIndex, value: Value) -> None:
+    def store_result(self, v: Any, row: AnyIndex, column: AnyIndex, value: Value) -> None:
         """Write an element of a result, if it is wanted."""
         if v in self.fusion.results:
             self.k.store(self.writer.result(v), self._offset(v, row, column), value)
@@ -135,7 +135,7 @@ def _emit_lu(systems: Systems) -> None:
                 a.store(i, j, systems.element(x, i, j))
         with k.loop(min(rows, columns)) as j:
             chosen = _pivot(systems, a, j)
-            systems.deliver(pivots, j, 0, chosen)
+            systems.store_result(pivots, j, 0, chosen)
             with _after(systems, rows, j) as i:
                 hit = s.eq(chosen, k.position(i, INT32))
                 _exchange(systems, order, (j, i), 0, hit)
@@ -150,9 +150,9 @@ def _emit_lu(systems: Systems) -> None:
                 with _after(systems, columns, j) as c:
                     a.store(i, c, systems.multiply_subtract(a.load(i, c), multiplier, a.load(j, c)))
         with k.loop(rows) as i:
-            systems.deliver(permutation, i, 0, order.load(i))
+            systems.store_result(permutation, i, 0, order.load(i))
             with k.loop(columns) as j:
-                systems.deliver(lu_out, i, j, a.load(i, j))
+                systems.store_result(lu_out, i, j, a.load(i, j))
 
 
 @contextmanager
@@ -206,9 +206,9 @@ def _emit_cholesky(systems: Systems) -> None:
             (failed,) = k.carry(getattr(s, "or")(failed, getattr(s, "not")(s.gt(square, zero))))
         with k.loop(size) as i:
             with k.loop(size, limit=i + 1) as j:
-                systems.deliver(out, i, j, s.select_n(failed, a.load(i, j), nan))
+                systems.store_result(out, i, j, s.select_n(failed, a.load(i, j), nan))
             with _after(systems, size, i) as j:
-                systems.deliver(out, i, j, zero)
+                systems.store_result(out, i, j, zero)
 
 
 # -------------------------------------------------------------------------------------------------------------- solves
@@ -259,7 +259,7 @@ def _emit_triangular(systems: Systems) -> None:
                 x.store(i, 0, systems.element(b, *((i, column) if left else (column, i))))
             _substitute(systems, entry, x, params["lower"] != swapped, params["unit_diagonal"])
             with k.loop(size) as i:
-                systems.deliver(out, *((i, column) if left else (column, i)), x.load(i))
+                systems.store_result(out, *((i, column) if left else (column, i)), x.load(i))
 
 
 def _emit_factored(systems: Systems) -> None:
@@ -281,7 +281,7 @@ def _emit_factored(systems: Systems) -> None:
             _substitute(systems, entry, x, lower=True, unit=not transposed)
             _substitute(systems, entry, x, lower=False, unit=transposed)
             with k.loop(size) as i:
-                systems.deliver(out, permuted(i) if transposed else i, column, x.load(i))
+                systems.store_result(out, permuted(i) if transposed else i, column, x.load(i))
 
 
 def _row_of(systems: Systems, index: Value) -> Value:

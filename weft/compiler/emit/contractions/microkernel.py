@@ -106,7 +106,7 @@ def result_pairs(fusion: Fusion) -> list[tuple[int, int]]:
 
 def _add_parts(fusion: Fusion, contraction: ContractionLoops, count: int, scratch: int) -> None:
     """A kernel that adds the sums of all parts, in order, and computes the epilogue."""
-    writer = fusion.writer("join")
+    writer = fusion.writer("contraction_sum")
     size = prod(contraction.shape)
 
     def body(index: tuple[Index, ...]) -> None:
@@ -145,7 +145,7 @@ class _Kernel:
         parts: int | None = None,
     ) -> None:
         # Merging would make one long loop over lanes of panels that threads are to share.
-        self.writer = fusion.writer("products", final=True)
+        self.writer = fusion.writer("contraction", final=True)
         self.k: KernelBuilder = self.writer.k
         self.contraction, self.plan, self.left, self.right = contraction, chosen, left, right
         self.parts, self.split_k = parts, chosen.split_k

@@ -140,7 +140,7 @@ def _count(split: ScatterSplit) -> None:
 
 def _scan_counts(split: ScatterSplit) -> None:
     """Where each block puts the first update of each part, and where parts begin."""
-    scattering = split.written_by("scatter_places")
+    scattering = split.written_by("scatter_scan")
     k, writer = scattering.k, scattering.writer
     counts, starts = writer.scratch(split.counts), writer.scratch(split.starts)
     with k.loop(split.parts + 1, carries=[k.constant(0, COUNT)]) as (part, (total,)):
@@ -155,7 +155,7 @@ def _scan_counts(split: ScatterSplit) -> None:
 
 def _partition_updates(split: ScatterSplit) -> None:
     """Write the updates of each part, and their offsets, one after the other."""
-    scattering = split.written_by("scatter_move")
+    scattering = split.written_by("scatter_partition")
     k, writer = scattering.k, scattering.writer
     counts, ranks = (writer.scratch_input(n) for n in (split.counts, split.ranks))
     offsets, updates = (writer.scratch(n) for n in (split.offsets, split.updates))

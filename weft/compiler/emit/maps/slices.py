@@ -18,13 +18,13 @@ def emit_slices(fusion: Fusion) -> Emission:
     shared = 0
     while all(shared < len(s) and s[shared] == spaces[0][shared] for s in spaces):
         shared += 1
-    pieces = [Piece(space_of(v), _apart(defined[v], v), _storing(v)) for v in results]
+    pieces = [Piece(space_of(v), _strided_dims(defined[v], v), _storing(v)) for v in results]
     # Where the results have all dimensions in common, the last one is for lanes.
     emit_pieces(fusion, "slices", pieces, min(shared, len(spaces[0]) - 1) if spaces[0] else 0)
     return fusion.finish()
 
 
-def _apart(equation: Equation, v: Any) -> int:
+def _strided_dims(equation: Equation, v: Any) -> int:
     """How many leading dimensions of a result, those of size 1 aside, are not contiguous in the operand with those
     after them."""
     shape = equation.invars[0].aval.shape  # type: ignore[attr-defined]

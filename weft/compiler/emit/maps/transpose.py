@@ -93,8 +93,8 @@ def emit_transpose(fusion: Fusion) -> Emission:
     parked = _parking(fusion) if max(before, after) > SMALL_WORK else None
     if not whole_rows or not whole_columns or (parked is None and max(before, after) > SMALL_WORK):
         if math.prod(axes.sizes):
-            writer = fusion.writer("transpose_apart")
-            _visit_apart(writer, axes, (0, rows), (0, columns), threads=True)
+            writer = fusion.writer("transpose_strided")
+            _visit_strided(writer, axes, (0, rows), (0, columns), threads=True)
         return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))
     writer = fusion.writer("transpose")
     tiles = _Tiles(
@@ -108,9 +108,9 @@ def emit_transpose(fusion: Fusion) -> Emission:
     if whole_rows < rows or whole_columns < columns:
         edges = fusion.writer("transpose_edges")
         if whole_rows < rows:
-            _visit_apart(edges, axes, (whole_rows, rows), (0, columns), threads=False)
+            _visit_strided(edges, axes, (whole_rows, rows), (0, columns), threads=False)
         if whole_columns < columns:
-            _visit_apart(edges, axes, (0, whole_rows), (whole_columns, columns), threads=False)
+            _visit_strided(edges, axes, (0, whole_rows), (whole_columns, columns), threads=False)
     # A result in which tiles are parked is written before everything is read.
     return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr) if parked is None else ())
 
@@ -303,7 +303,7 @@ def _decoded(k: KernelBuilder, code: Value, dtype: np.dtype[Any]) -> Value:
 # ------------------------------------------------------------------------------------------------------ other elements
 
 
-def _visit_apart(writer: Writer, axes: Axes, rows: tuple[int, int], columns: tuple[int, int], threads: bool) -> None:
+def _visit_strided(writer: Writer, axes: Axes, rows: tuple[int, int], columns: tuple[int, int], threads: bool) -> None:
     """Visit a range of both dimensions in blocks, lanes along the result, or along the operand if that is longer by
     far."""
     k, width = writer.k, writer.lanes

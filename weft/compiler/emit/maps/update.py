@@ -25,7 +25,7 @@ def emit_update(fusion: Fusion) -> Emission:
     writer = fusion.writer("update")
     space = space_of(update)
     cut = [axis for axis, (a, b) in enumerate(zip(shape, sizes, strict=True)) if a != b]
-    apart = sum(1 for d in sizes[: cut[-1] if cut else 0] if d != 1)
+    strided_dims = sum(1 for d in sizes[: cut[-1] if cut else 0] if d != 1)
 
     def store(index: MultiIndex) -> None:
         inside = expanded(update, index)
@@ -34,7 +34,7 @@ def emit_update(fusion: Fusion) -> Emission:
         writer.k.store(writer.result(out), row_major(shape, target), writer.values.at(update, inside))
 
     width = copy_lanes(fusion)
-    visit(writer, space, lane_axis(space, apart, width) if space else None, width, store, threads=True)
+    visit(writer, space, lane_axis(space, strided_dims, width) if space else None, width, store, threads=True)
     return fusion.finish(updated=updated)
 
 

@@ -54,11 +54,11 @@ class Search:
         (axis,) = hero.params["axes"]
         # The searched dimension among those that are not of size 1.
         reduced = [sum(d != 1 for d in shape[:axis])] if shape[axis] != 1 else []
-        self.space = collapsed(fusion, space_of(self.operand), reduced, self._ask)
+        self.space = collapsed(fusion, space_of(self.operand), reduced, self._emit_trial)
         self.index_dtype = dtypes.int32 if shape[axis] < 1 << 31 else dtypes.int64
         self.lanes = register_lanes(fusion, besides=hero)
 
-    def _ask(self, writer: Writer, full: Any, free: Any) -> None:
+    def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
         writer.values.at(self.operand, expanded(self.operand, full))
         writer.store(self.hero.outvars[0], free, writer.k.constant(0, storage(self.hero.outvars[0])))
 
@@ -136,7 +136,7 @@ def emit_argmax(fusion: Fusion) -> Emission:
     if should_split(space, plan):
         _emit_split(search, plan, size_of_axes(space.free))
         return fusion.finish()
-    writer = fusion.writer("search", final=True)
+    writer = fusion.writer("argmax", final=True)
     with free_nest(writer.k, space, plan, size_of_axes(space.reduced)) as indices:
         pair = search.through(writer, space.reduced, plan, indices, search.element(writer))
         search.store(writer, indices, pair)
@@ -149,7 +149,7 @@ def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
     block = split_block(axis, plan, rows)
     blocks = -(-axis.size // block)
     found = [fusion.new_scratch(dtype, blocks * rows) for dtype in (search.wide, search.index_dtype)]
-    writer = fusion.writer("partial_search", final=True)
+    writer = fusion.writer("partial_argmax", final=True)
     k = writer.k
     with k.loop(blocks, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
         part = (Index.of(b) * block, block)
@@ -159,7 +159,7 @@ def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
     pieces = CollapsedAxis(-1, (blocks,), reduced=True)
     partial_space = Space((pieces, *space.free), 1.0)
     plan = schedule(partial_space, search.lanes)
-    last = fusion.writer("joined_search", final=True)
+    last = fusion.writer("final_argmax", final=True)
 
     def element(at: dict[CollapsedAxis, Index]) -> Pair:
         position = at[pieces] * rows + space.free_position(at)

@@ -39,7 +39,7 @@ TILE = 1024
 LEAST_ROWS = 32
 
 
-class Running:
+class Scan:
     """The hero of a fusion, its space, and one step of its scan."""
 
     def __init__(self, fusion: Fusion) -> None:
@@ -56,14 +56,14 @@ class Running:
         self.reverse: bool = hero.params["reverse"]
         self.full = space_of(self.operand)
         reduced = [sum(d != 1 for d in shape[:axis])] if shape[axis] != 1 else []
-        self.space = collapsed(fusion, self.full, reduced, self._ask)
+        self.space = collapsed(fusion, self.full, reduced, self._emit_trial)
         self.axis = next(iter(self.space.reduced), None)
         self.lanes = register_lanes(fusion)
         self.rows = size_of_axes(self.space.free)
         # Products and logarithms of complex numbers have no element that leaves every number as it is.
         self.no_neutral = dtypes.kind(self.wide) == "c" and not self.card.complex_neutral
 
-    def _ask(self, writer: Writer, full: Any, free: Any) -> None:
+    def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
         writer.values.at(self.operand, expanded(self.operand, full))
         writer.values.overrides[self.hero.outvars[0]] = writer.k.constant(0, self.exact)
         writer.store_results(full)
@@ -165,108 +165,108 @@ class Running:
 
 def emit_cumulative(fusion: Fusion) -> Emission:
     """The kernels of a fusion with a cumulative operation, whose results have one space."""
-    running = Running(fusion)
-    space, axis = running.space, running.axis
-    passes = Passes(fusion.jaxpr, [running.hero], running.full)
-    if axis is None or 0 in running.full:
-        _emit_copy(running)
+    scan = Scan(fusion)
+    space, axis = scan.space, scan.axis
+    passes = Passes(fusion.jaxpr, [scan.hero], scan.full)
+    if axis is None or 0 in scan.full:
+        _emit_copy(scan)
         return fusion.finish(in_place=passes.in_place())
-    plan = schedule(space, running.lanes)
-    if running.no_neutral and plan.lanes is axis:
+    plan = schedule(space, scan.lanes)
+    if scan.no_neutral and plan.lanes is axis:
         last = next(iter(reversed(space.free)), None)
-        plan = Schedule(last, 1 if last is None else running.lanes)
-    if _streams(running, plan):
-        _emit_streamed(running, plan)
-    elif should_split(space, plan) and not running.no_neutral:
-        _emit_split(running, plan)
+        plan = Schedule(last, 1 if last is None else scan.lanes)
+    if _streams(scan, plan):
+        _emit_streamed(scan, plan)
+    elif should_split(space, plan) and not scan.no_neutral:
+        _emit_split(scan, plan)
     else:
-        writer = fusion.writer("running", final=True)
+        writer = fusion.writer("cumulative", final=True)
         with free_nest(writer.k, space, plan, axis.size) as indices:
-            start = running.neutral(writer)
-            (running.scanned if plan.lanes is axis else running.serial)(writer, indices, start)
+            start = scan.neutral(writer)
+            (scan.scanned if plan.lanes is axis else scan.serial)(writer, indices, start)
     return fusion.finish(in_place=passes.in_place())
 
 
-def _emit_copy(running: Running) -> None:
+def _emit_copy(scan: Scan) -> None:
     """Along an axis of one element the result is the element; along an empty one there is nothing to do."""
-    writer = running.fusion.writer("running")
+    writer = scan.fusion.writer("cumulative")
 
     def body(index: MultiIndex) -> None:
-        running.store(writer, index, running.element(writer, index))
+        scan.store(writer, index, scan.element(writer, index))
 
-    nest(writer.k, running.full, writer.lanes, body)
+    nest(writer.k, scan.full, writer.lanes, body)
 
 
-def _emit_split(running: Running, plan: Schedule) -> None:
+def _emit_split(scan: Scan, plan: Schedule) -> None:
     """Three kernels: the totals of all blocks but the last, the prefix of each block, and the blocks."""
-    fusion, space, axis, rows = running.fusion, running.space, running.axis, running.rows
+    fusion, space, axis, rows = scan.fusion, scan.space, scan.axis, scan.rows
     assert axis is not None
     along = plan.lanes is axis
     block = split_block(axis, plan, rows)
     blocks = -(-axis.size // block)
-    before = fusion.new_scratch(running.wide, blocks * rows)
-    scan = running.scanned if along else running.serial
-    writer = fusion.writer("totals_of_blocks", final=True)
+    before = fusion.new_scratch(scan.wide, blocks * rows)
+    scan_row = scan.scanned if along else scan.serial
+    writer = fusion.writer("block_totals", final=True)
     k = writer.k
     with k.loop(blocks - 1, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
-        total = running.total(writer, indices, plan, Index.of(b) * block, block)
+        total = scan.total(writer, indices, plan, Index.of(b) * block, block)
         k.store(writer.scratch(before), (Index.of(b) + 1) * rows + space.free_position(indices), total)
-    _emit_before(running, Schedule(None, 1) if along else plan, before, blocks)
-    writer = fusion.writer("blocks", final=True)
+    _emit_before(scan, Schedule(None, 1) if along else plan, before, blocks)
+    writer = fusion.writer("cumulative_blocks", final=True)
     k = writer.k
     with k.loop(blocks, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
         start = k.load(writer.scratch_input(before), Index.of(b) * rows + space.free_position(indices))
-        scan(writer, indices, start, (Index.of(b) * block, block))
+        scan_row(writer, indices, start, (Index.of(b) * block, block))
 
 
-def _emit_before(running: Running, plan: Schedule, before: int, blocks: int) -> None:
+def _emit_before(scan: Scan, plan: Schedule, before: int, blocks: int) -> None:
     """The kernel that scans the totals of blocks, each stored one block further, to the prefix of each block."""
-    writer = running.fusion.writer("before_blocks", final=True)
+    writer = scan.fusion.writer("block_prefixes", final=True)
     k = writer.k
-    with free_nest(k, running.space, plan, blocks) as indices:
-        position = running.space.free_position(indices)
-        k.store(writer.scratch(before), position, running.neutral(writer))
-        with k.loop(blocks - 1, carries=[running.neutral(writer)]) as (b, (so_far,)):
-            offset = (Index.of(b) + 1) * running.rows + position
-            total = running.combine(writer, so_far, k.load(writer.scratch(before), offset))
+    with free_nest(k, scan.space, plan, blocks) as indices:
+        position = scan.space.free_position(indices)
+        k.store(writer.scratch(before), position, scan.neutral(writer))
+        with k.loop(blocks - 1, carries=[scan.neutral(writer)]) as (b, (so_far,)):
+            offset = (Index.of(b) + 1) * scan.rows + position
+            total = scan.combine(writer, so_far, k.load(writer.scratch(before), offset))
             k.store(writer.scratch(before), offset, total)
             k.carry(total)
 
 
-def _streams(running: Running, plan: Schedule) -> bool:
+def _streams(scan: Scan, plan: Schedule) -> bool:
     """Whether accumulators should be an array: long columns side by side."""
-    lanes, axis = plan.lanes, running.axis
-    if lanes is None or lanes is axis or axis is None or lanes is not running.space.axes[-1] or running.no_neutral:
+    lanes, axis = plan.lanes, scan.axis
+    if lanes is None or lanes is axis or axis is None or lanes is not scan.space.axes[-1] or scan.no_neutral:
         return False
-    return running.rows * axis.size >= STREAMED_WORK and axis.size >= 64 and lanes.size > plan.width
+    return scan.rows * axis.size >= STREAMED_WORK and axis.size >= 64 and lanes.size > plan.width
 
 
-def _emit_streamed(running: Running, plan: Schedule) -> None:
+def _emit_streamed(scan: Scan, plan: Schedule) -> None:
     """Row after row in the order of memory; the accumulators of a tile of columns stay in cache. If there are few
     tiles, rows are split into blocks, in three kernels as above."""
-    axis, lanes = running.axis, plan.lanes
+    axis, lanes = scan.axis, plan.lanes
     assert axis is not None and lanes is not None
     tile = min(TILE, lanes.size)
-    pieces = running.rows // lanes.size * -(-lanes.size // tile)
+    pieces = scan.rows // lanes.size * -(-lanes.size // tile)
     blocks = 1 if pieces >= ENOUGH_ITERATIONS // 2 else min(-(-ENOUGH_ITERATIONS // pieces), axis.size // LEAST_ROWS)
     block = -(-axis.size // max(1, blocks))
     blocks = -(-axis.size // block)
-    scratch = running.fusion.new_scratch(running.wide, blocks * running.rows)
+    scratch = scan.fusion.new_scratch(scan.wide, blocks * scan.rows)
     if blocks > 1:
-        writer = running.fusion.writer("totals_of_blocks", final=True)
-        _write_rows(running, plan, writer, scratch, range(1, blocks), block, tile, store=False)
-        _emit_before(running, plan, scratch, blocks)
-    writer = running.fusion.writer("blocks", final=True)
-    _write_rows(running, plan, writer, scratch, range(blocks), block, tile, store=True)
+        writer = scan.fusion.writer("block_totals", final=True)
+        _write_rows(scan, plan, writer, scratch, range(1, blocks), block, tile, store=False)
+        _emit_before(scan, plan, scratch, blocks)
+    writer = scan.fusion.writer("cumulative_blocks", final=True)
+    _write_rows(scan, plan, writer, scratch, range(blocks), block, tile, store=True)
 
 
 def _write_rows(
-    running: Running, plan: Schedule, writer: Writer, scratch: int, wanted: range, block: int, tile: int, store: bool
+    scan: Scan, plan: Schedule, writer: Writer, scratch: int, wanted: range, block: int, tile: int, store: bool
 ) -> None:
     """Blocks of rows, each into accumulators of its own. With `store`, the blocks are the `wanted` ones, and go on from
     what the accumulators hold if there are several; else they are those before them, and start from the neutral
     element."""
-    space, axis, lanes, k = running.space, running.axis, plan.lanes, writer.k
+    space, axis, lanes, k = scan.space, scan.axis, plan.lanes, writer.k
     assert axis is not None and lanes is not None
     others = [(a, a.size) for a in space.free if a is not lanes]
     sizes: list[tuple[Any, int]] = [("block", len(wanted)), ("tile", -(-lanes.size // tile)), *others]
@@ -282,20 +282,20 @@ def _write_rows(
         limit = None if axis.size % block == 0 or not store else Index(axis.size) - row
 
         def position(indices: AxisIndices) -> Index:
-            return (b + wanted.start) * running.rows + space.free_position(indices)
+            return (b + wanted.start) * scan.rows + space.free_position(indices)
 
         if not store or len(wanted) == 1:
             with k.loop(tile, kind=LoopKind.LANES, width=plan.width, limit=columns) as i:
                 offset = position({**at, lanes: first + i})
-                k.store(writer.scratch(scratch), offset, running.neutral(writer))
+                k.store(writer.scratch(scratch), offset, scan.neutral(writer))
         with (
             k.loop(block, limit=limit) as r,
             k.loop(tile, kind=LoopKind.LANES, width=plan.width, limit=columns) as i,
         ):
             indices = {**at, lanes: first + i, axis: row + r}
-            offset, index = position(indices), running.index(writer, indices)
+            offset, index = position(indices), scan.index(writer, indices)
             before = k.load(writer.scratch(scratch), offset)
-            total = running.combine(writer, before, running.element(writer, index))
+            total = scan.combine(writer, before, scan.element(writer, index))
             k.store(writer.scratch(scratch), offset, total)
             if store:
-                running.store(writer, index, total)
+                scan.store(writer, index, total)

@@ -94,12 +94,12 @@ class Reductions:
         self.heroes = [Hero.of(e) for e in fusion.jaxpr.eqns if classify(e, fusion.target).full is not None]
         self.passes = Passes(fusion.jaxpr, [h.equation for h in self.heroes], self.full)
         self.empty = 0 in [self.full[d] for d in properties.reduced]
-        self.space = collapsed(fusion, self.full, properties.reduced, self._ask)
+        self.space = collapsed(fusion, self.full, properties.reduced, self._emit_trial)
         self.lanes = register_lanes(fusion)
         self.rows = size_of_axes(self.space.free)
         self.length = size_of_axes(self.space.reduced)
 
-    def _ask(self, writer: Writer, full: Any, free: Any) -> None:
+    def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
         values = writer.values
         for hero in self.heroes:
             values.overrides[hero.result] = writer.k.constant(0, hero.exact)
@@ -145,12 +145,12 @@ class Reductions:
         for v, value in zip(results, values, strict=True):
             writer.store(v, index, value)
 
-    def know(self, writer: Writer, heroes: Sequence[Hero], totals: Sequence[Value]) -> None:
+    def set_results(self, writer: Writer, heroes: Sequence[Hero], totals: Sequence[Value]) -> None:
         """Define the results of reductions as the totals."""
         for hero, total in zip(heroes, totals, strict=True):
             writer.values.overrides[hero.result] = writer.k.scalars.convert(total, hero.exact)
 
-    def forget(self, writer: Writer) -> None:
+    def clear_results(self, writer: Writer) -> None:
         """Undefine the results of reductions, which hold at one free index only."""
         for hero in self.heroes:
             writer.values.overrides.pop(hero.result, None)
@@ -234,9 +234,11 @@ def _emit_whole(reductions: Reductions, plan: Schedule) -> None:
 
             starts = reductions.starts(writer, heroes)
             inner = _row_plan(reductions, plan, passes.weight(pass_index))
-            reductions.know(writer, heroes, reduce_loops(writer, heroes, starts, space.reduced, inner, indices, step))
+            reductions.set_results(
+                writer, heroes, reduce_loops(writer, heroes, starts, space.reduced, inner, indices, step)
+            )
         reductions.store_free(writer, indices)
-        reductions.forget(writer)
+        reductions.clear_results(writer)
 
 
 def _row_plan(reductions: Reductions, plan: Schedule, weight: float) -> Schedule:
@@ -265,7 +267,7 @@ def _emit_split(reductions: Reductions, plan: Schedule) -> None:
         totals = reduce_loops(writer, heroes, starts, space.reduced, plan, indices, visit, part)
         for scratch, total in zip(partial, totals, strict=True):
             k.store(writer.scratch(scratch), Index.of(b) * reductions.rows + space.free_position(indices), total)
-    _emit_combined(reductions, partial, blocks)
+    _emit_final(reductions, partial, blocks)
 
 
 def _streams(reductions: Reductions, plan: Schedule) -> bool:
@@ -327,12 +329,12 @@ def _emit_streamed(reductions: Reductions, plan: Schedule) -> None:
                 indices = {**at, lanes: first + i, axis: row + group + r}
                 totals = k.carry(*reductions.step(writer, 0, heroes, inside, indices))
             store(i, totals)
-    _emit_combined(reductions, partial, blocks)
+    _emit_final(reductions, partial, blocks)
 
 
-def _emit_combined(reductions: Reductions, partial: Sequence[int], blocks: int) -> None:
+def _emit_final(reductions: Reductions, partial: Sequence[int], blocks: int) -> None:
     """The second kernel: partial results of blocks, in order, and what is computed from the totals."""
-    writer = reductions.fusion.writer("joined_reduction", final=True)
+    writer = reductions.fusion.writer("final_reduction", final=True)
     k, heroes = writer.k, reductions.heroes
     axis = CollapsedAxis(-1, (blocks,), reduced=True)
     space = Space((axis, *reductions.space.free), 1.0)
@@ -348,6 +350,6 @@ def _emit_combined(reductions: Reductions, partial: Sequence[int], blocks: int) 
             ]
 
         starts = reductions.starts(writer, heroes)
-        reductions.know(writer, heroes, reduce_loops(writer, heroes, starts, [axis], plan, indices, step))
+        reductions.set_results(writer, heroes, reduce_loops(writer, heroes, starts, [axis], plan, indices, step))
         reductions.store_free(writer, indices)
-        reductions.forget(writer)
+        reductions.clear_results(writer)

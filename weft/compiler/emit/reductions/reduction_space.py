@@ -95,15 +95,18 @@ def size_of_axes(axes: Sequence[CollapsedAxis]) -> int:
 
 
 def collapsed(
-    fusion: Fusion, full: Sequence[int], reduced: Sequence[int], ask: Callable[[Writer, MultiIndex, MultiIndex], None]
+    fusion: Fusion,
+    full: Sequence[int],
+    reduced: Sequence[int],
+    emit_trial: Callable[[Writer, MultiIndex, MultiIndex], None],
 ) -> Space:
-    """The axes of a full space whose dimensions `reduced` are reduced. `ask` asks a writer for all values that the
-    kernels compute, at an index of the full space and one of the free dimensions."""
+    """The axes of a full space whose dimensions `reduced` are reduced. `emit_trial` emits all values that the kernels
+    compute, at an index of the full space and one of the free dimensions."""
     writer = Writer(fusion, "trial")
     with ExitStack() as stack:
         variables = [stack.enter_context(writer.k.loop(d)) for d in full]
         positions = [Index.of(v) for v in variables]
-        ask(writer, tuple(positions), tuple(p for d, p in enumerate(positions) if d not in reduced))
+        emit_trial(writer, tuple(positions), tuple(p for d, p in enumerate(positions) if d not in reduced))
     kernel = writer.k.finish()
     indices = list(indices_of(kernel.body))
     axes: list[CollapsedAxis] = []

@@ -45,14 +45,14 @@ LINE = 64
 
 @dataclass(frozen=True)
 class Radix:
-    """How rows are sorted. `beside`: what goes with the words ("" for nothing, "index", "element"); `combined`: it is
+    """How rows are sorted. `payload`: what moves with the words ("" for nothing, "index", "element"); `combined`: it is
     in the lower half of the words themselves; `size`: how many there are, if fewer than a row has elements; `bits`: by
     how many of the lowest bits words are sorted at most, if not by all, and `rounds` by how many digits. `far`: buckets
     are not in a cache, and too many for the hardware prefetcher."""
 
     task: Task
     writer: Writer
-    beside: str
+    payload: str
     combined: bool
     digit: int
     word_scratch: tuple[int, ...]
@@ -80,8 +80,8 @@ class Radix:
         return 1 << self.digit
 
     @property
-    def other(self) -> Any:
-        """The operand that goes with the words."""
+    def payload_operand(self) -> Any:
+        """The operand that moves with the words."""
         return next((source for _, source in self.task.results if source is not self.task.keys[0]), None)
 
     def buffers(self) -> list[Buffer]:
@@ -109,12 +109,12 @@ def emit_radix(task: Task) -> None:
 def radix_of(task: Task, writer: Writer) -> Radix:
     """How the rows of a task are sorted, with scratch for it."""
     stages, length = task.stages, task.rows.length
-    beside = beside_of(task)
+    payload = payload_of(task)
     index_dtype = dtypes.uint32 if length <= NARROW else dtypes.uint64
-    other = index_dtype if beside == "index" else dtypes.uint32
-    combined = bool(beside) and len(stages) == 1 and stage_bits(stages[0]) <= 32 and other == dtypes.uint32
+    other = index_dtype if payload == "index" else dtypes.uint32
+    combined = bool(payload) and len(stages) == 1 and stage_bits(stages[0]) <= 32 and other == dtypes.uint32
     word = dtypes.uint64 if combined or len(stages) > 1 else stage_dtype(stages[0])
-    moving: list[np.dtype[Any]] = [word] if combined or not beside else [word, other]
+    moving: list[np.dtype[Any]] = [word] if combined or not payload else [word, other]
     digit = 11 if length >= LONG else 8
     most = max(-(-stage_bits(stage) // digit) for stage in stages)
     blocks = task.rows.blocks
@@ -122,7 +122,7 @@ def radix_of(task: Task, writer: Writer) -> Radix:
     return Radix(
         task,
         writer,
-        beside,
+        payload,
         combined,
         digit,
         word_scratch,
@@ -130,8 +130,8 @@ def radix_of(task: Task, writer: Writer) -> Radix:
     )
 
 
-def beside_of(task: Task) -> str:
-    """What goes with the words."""
+def payload_of(task: Task) -> str:
+    """What moves with the words."""
     if task.order is Order.DESCENDING or len(task.keys) > 1 or dtypes.kind(storage(task.keys[0])) == "c":
         return "index"
     others = [source for _, source in task.results if source is not task.keys[0]]
@@ -151,8 +151,8 @@ def _sort_row(radix: Radix, block: Index, row: Row) -> None:
         else:
             _fill_again(radix, stage, row, base, half)
         count(radix, stage, base, half, counts)
-        half = pass_all(radix, stage, base, half, counts)
-    deliver(radix, row, base, half, specials)
+        half = run_passes(radix, stage, base, half, counts)
+    write_results(radix, row, base, half, specials)
 
 
 def sort_collected(radix: Radix, block: Index, row: Row, size: Index) -> None:
@@ -160,7 +160,7 @@ def sort_collected(radix: Radix, block: Index, row: Row, size: Index) -> None:
     (stage,), few = radix.task.stages, replace(radix, size=size)
     base, counts, half = radix.base(block), radix.table(block), radix.k.constant(0, INT64)
     count(few, stage, base, half, counts)
-    deliver(few, row, base, pass_all(few, stage, base, half, counts), [])
+    write_results(few, row, base, run_passes(few, stage, base, half, counts), [])
 
 
 # --------------------------------------------------------------------------------------------------- words of elements
@@ -181,7 +181,7 @@ def fill(radix: Radix, stage: list[Part], row: Row, base: Index, part: Range | N
         i, inside = opened if counting else (opened, ())
         i = first + i
         word = task.word(radix.writer, stage, row, i)
-        _store(radix, base + i, word, _goes_with(radix, row, i))
+        _store(radix, base + i, word, _payload_at(radix, row, i))
         if counting:
             x = task.element(radix.writer, task.keys[0], row, i)
             nought = s.constant(0, dtype)
@@ -196,7 +196,7 @@ def fill(radix: Radix, stage: list[Part], row: Row, base: Index, part: Range | N
 
 def has_specials(radix: Radix) -> bool:
     """Whether some elements cannot be decoded from their words."""
-    return radix.beside != "index" and dtypes.kind(storage(radix.task.keys[0])) == "f"
+    return radix.payload != "index" and dtypes.kind(storage(radix.task.keys[0])) == "f"
 
 
 def _negative_zero(radix: Radix, x: Value) -> Value:
@@ -207,14 +207,14 @@ def _negative_zero(radix: Radix, x: Value) -> Value:
     return s.eq(s.bitcast(x, signed), s.constant(np.iinfo(signed).min, signed))
 
 
-def _goes_with(radix: Radix, row: Row, i: Any) -> Value | None:
-    """What goes with the word of an element."""
+def _payload_at(radix: Radix, row: Row, i: Any) -> Value | None:
+    """What moves with the word of an element."""
     k = radix.k
-    match radix.beside:
+    match radix.payload:
         case "index":
             return k.scalars.convert(k.position(i), radix.count)
         case "element":
-            return as_uint32(k.scalars, radix.task.element(radix.writer, radix.other, row, i))
+            return as_uint32(k.scalars, radix.task.element(radix.writer, radix.payload_operand, row, i))
     return None
 
 
@@ -274,7 +274,7 @@ def count(radix: Radix, stage: list[Part], base: Index, half: Value, counts: Ind
             k.store(table, bucket, k.compute("add", k.load(table, bucket), one))
 
 
-def pass_all(radix: Radix, stage: list[Part], base: Index, half: Value, counts: Index) -> Value:
+def run_passes(radix: Radix, stage: list[Part], base: Index, half: Value, counts: Index) -> Value:
     """Move the words, digit by digit; returns in which half they are then."""
     k, length = radix.k, radix.length
     table, buffers = radix.writer.scratch(radix.counts), radix.buffers()
@@ -333,7 +333,7 @@ def _scatter(radix: Radix, own: Index, shift: Value, positions: Sequence[Index],
 # ------------------------------------------------------------------------------------------------------------- results
 
 
-def deliver(radix: Radix, row: Row, base: Index, half: Value, specials: list[Value], first: Index = NONE) -> None:
+def write_results(radix: Radix, row: Row, base: Index, half: Value, specials: list[Value], first: Index = NONE) -> None:
     """Write the results from the sorted words: all, or `radix.size` of them from `first` on."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     limit = None if first is NONE else radix.size
@@ -344,8 +344,8 @@ def deliver(radix: Radix, row: Row, base: Index, half: Value, specials: list[Val
         if radix.combined:
             other = s.convert(word, dtypes.uint32)
             word = s.shift_right_logical(word, s.constant(32, word.dtype))
-        if radix.beside == "index":
-            task.deliver(radix.writer, row, i, other)
+        if radix.payload == "index":
+            task.store_results(radix.writer, row, i, other)
             return
         for v, source in task.results:
             dtype = storage(v)
@@ -356,10 +356,10 @@ def deliver(radix: Radix, row: Row, base: Index, half: Value, specials: list[Val
             task.store(radix.writer, v, row, i, value)
     wanted = [v for v, source in task.results if source is task.keys[0]]
     if specials and wanted:
-        put_back(radix, row, specials, wanted)
+        restore_specials(radix, row, specials, wanted)
 
 
-def put_back(radix: Radix, row: Row, specials: list[Value], wanted: list[Any]) -> None:
+def restore_specials(radix: Radix, row: Row, specials: list[Value], wanted: list[Any]) -> None:
     """Write zeros and nans again from the operand, in their order: words do not tell -0 from 0."""
     k, task, s = radix.k, radix.task, radix.k.scalars
     zeros, nans, special = specials

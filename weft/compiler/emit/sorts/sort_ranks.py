@@ -62,21 +62,21 @@ class Ranks:
                 own = self.read(columns, block * length + i, i)
                 with k.loop(length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
                     (rank,) = k.carry(self.counted(count, self.read(columns, block * length + j, j), own))
-                self.task.deliver(self.writer, row, rank, i, self.taken(rank))
+                self.task.store_results(self.writer, row, rank, i, self.taken(rank))
 
     def across(self) -> None:
         """Lanes across rows that lie side by side."""
         k, rows, length, width = self.k, self.task.rows, self.task.rows.length, self.writer.lanes
         size = rows.pieces(width) * length * width
         columns = [self.task.fusion.new_scratch(dtype, size) for dtype in self.dtypes]
-        with rows.beside(k, width) as (base, row):
+        with rows.across(k, width) as (base, row):
             with k.loop(length) as i:
                 self.write(columns, base + i * width, row, i)
             with k.loop(length) as i:
                 own = self.read(columns, base + i * width, i)
                 with k.loop(length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
                     (rank,) = k.carry(self.counted(count, self.read(columns, base + j * width, j), own))
-                self.task.deliver(self.writer, row, rank, i, self.taken(rank))
+                self.task.store_results(self.writer, row, rank, i, self.taken(rank))
 
     def write(self, columns: Sequence[int], at: Index, row: Row, i: Any) -> None:
         """Put the words of an element into scratch."""

@@ -55,7 +55,7 @@ class Rows:
                 yield Index.of(block), lambda length: outer * (length * self.inner) + inner
 
     @contextmanager
-    def beside(self, k: KernelBuilder, width: int) -> Iterator[tuple[Index, Row]]:
+    def across(self, k: KernelBuilder, width: int) -> Iterator[tuple[Index, Row]]:
         """A loop over lanes, one row a lane, of rows that lie side by side. Yields the offset of a row's first element
         in scratch for `pieces(width) * width` rows, where its elements are `width` apart; and the row."""
         with k.loop(self.pieces(width), kind=LoopKind.THREADS) as piece:
@@ -110,7 +110,7 @@ class Task:
         offset = row(self.taken) + Index.of(i) * self.rows.inner
         writer.k.store(writer.result(v), offset, value, condition)
 
-    def deliver(self, writer: Writer, row: Row, i: Any, origin: Any, condition: Value | None = None) -> None:
+    def store_results(self, writer: Writer, row: Row, i: Any, origin: Any, condition: Value | None = None) -> None:
         """Write all results at index i of a row: the elements at index `origin` of the operands."""
         k = writer.k
         for v, source in self.results:

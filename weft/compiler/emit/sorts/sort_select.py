@@ -50,7 +50,7 @@ def _along(task: Task, writer: Writer) -> None:
         found = _best_per_lane(task, writer, row, task.taken, width)
         with k.loop(task.taken, carries=found) as (n, best):
             first, following = _first(k, best, width)
-            task.deliver(writer, row, n, _index_of(k, first))
+            task.store_results(writer, row, n, _index_of(k, first))
             k.carry(*following)
 
 
@@ -75,11 +75,11 @@ def _across(task: Task, writer: Writer) -> None:
     """Lanes across rows that lie side by side."""
     k, rows = writer.k, task.rows
     last = k.constant(_LAST, WORD)
-    with rows.beside(k, writer.lanes) as (_, row):
+    with rows.across(k, writer.lanes) as (_, row):
         with k.loop(rows.length, carries=[last] * task.taken) as (i, best):
             found = k.carry(*_inserted(k, best, _indexed_word(task, writer, row, i)))
         for n, word in enumerate(found):
-            task.deliver(writer, row, n, _index_of(k, word))
+            task.store_results(writer, row, n, _index_of(k, word))
 
 
 # -------------------------------------------------------------------------------------------------------- a few more

@@ -18,14 +18,14 @@ from weft.compiler.emit.sorts.sort_radix import (
     Radix,
     Range,
     count,
-    deliver,
     digit_of,
     fill,
     has_specials,
-    pass_all,
-    put_back,
     radix_of,
+    restore_specials,
+    run_passes,
     scatter_all,
+    write_results,
 )
 from weft.compiler.emit.sorts.sort_rows import Task
 from weft.compiler.kernel.builder import KernelBuilder
@@ -139,10 +139,10 @@ def emit_split(task: Task) -> None:
         fusion.new_scratch(counted, BLOCKS * 3),
         fusion.new_scratch(fusion.scratch[radix.word_scratch[0]].dtype, BLOCKS),
     )
-    _fill_blocks(split.written_by("sort_words"))
+    _fill_blocks(split.written_by("sort_encode"))
     _count_blocks(split.written_by("sort_count"))
-    _scan_counts(split.written_by("sort_places"))
-    _scatter_blocks(split.written_by("sort_move"))
+    _scan_counts(split.written_by("sort_scan"))
+    _scatter_blocks(split.written_by("sort_scatter"))
     _sort_buckets(split.written_by("sort_buckets"))
     if has_specials(radix) and any(source is task.keys[0] for _, source in task.results):
         _restore(split.written_by("sort_restore"))
@@ -241,7 +241,7 @@ def _sort_bucket(radix: Radix, stage: list[Part], first: Index, table: Index) ->
     none = k.constant(0, INT64)
     counted = k.compute("select_n", k.compute("gt", rounds, none), none, size)
     count(replace(radix, size=Index.of(counted)), stage, first, half, table)
-    deliver(radix, _row, first, pass_all(radix, stage, first, half, table), [], first)
+    write_results(radix, _row, first, run_passes(radix, stage, first, half, table), [], first)
 
 
 def _restore(split: SortSplit) -> None:
@@ -253,4 +253,4 @@ def _restore(split: SortSplit) -> None:
         with k.loop(BLOCKS, carries=[k.constant(0, radix.count)]) as (block, (total,)):
             (total,) = k.carry(k.compute("add", total, k.load(specials, block * 3 + i)))
         found.append(total)
-    put_back(radix, _row, found, [v for v, source in radix.task.results if source is radix.task.keys[0]])
+    restore_specials(radix, _row, found, [v for v, source in radix.task.results if source is radix.task.keys[0]])
