@@ -6,8 +6,8 @@ hundredths of a second the main thread takes the GIL and lets Python run the fun
 raises, the exception stays set in the thread, native code ends with `INTERRUPTED`, and the call from Python raises it.
 
 A look costs as much as a few instructions of a program, so each run has a *budget* of steps between two looks: it
-doubles while steps are quick, and shrinks when they are slow. What a run knows is its *watch*, three words: the budget
-after the next look, when the last look was, and when signals were last asked for.
+doubles while steps are quick, and shrinks when they are slow. What a run knows is its *watch*, three integers: the
+budget after the next look, when the last look was, and when signals were last asked for.
 
 Everything here is written into the module of the pool, and uses the C API of Python by its stable names only.
 """
@@ -31,7 +31,7 @@ FIRST_BUDGET, MOST_BUDGET = 4, 128
 # What a job of the pool and a call of a routine cost: they take longer.
 JOB_COST = 8
 # Words of a watch.
-NEXT_BUDGET, LAST_LOOK, LAST_POLL, WATCH_WORDS = 0, 1, 2, 3
+NEXT_BUDGET, LAST_LOOK, LAST_POLL, WATCH_SIZE = 0, 1, 2, 3
 # Ticks between two questions for signals; looks that are further apart than SLOW are too rare, than QUICK too many.
 # Ticks are cycles of the counter of x86 (1 to 5 of them a nanosecond), nanoseconds elsewhere.
 _PERIOD, _SLOW, _QUICK = 100_000_000, 20_000_000, 1_000_000
@@ -60,11 +60,11 @@ link.provide({name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p
 
 def watch(f: Function, triple: str) -> Value:
     """A watch that begins now."""
-    made = f.alloca(i64, WATCH_WORDS, 8)
+    address = f.alloca(i64, WATCH_SIZE, 8)
     now = ticks(f, triple)
     for word, value in ((NEXT_BUDGET, constant(FIRST_BUDGET, i64)), (LAST_LOOK, now), (LAST_POLL, now)):
-        f.store(value, f.offset(made, i64, word), 8)
-    return made
+        f.store(value, f.offset(address, i64, word), 8)
+    return address
 
 
 def look(f: Function, watch: Value) -> Value:
@@ -90,7 +90,8 @@ def nanoseconds(f: Function, triple: str) -> Value:
 def write_without_gil(
     module: Module, name: str, parameters: list[Parameter], body: Callable[[Function], Value]
 ) -> None:
-    """A function for `python_function`: it lets other Python threads run while its body does, which gives a status."""
+    """A function for `python_function`: it lets other Python threads run while its body does, which returns a
+    status."""
     f = module.function(name, i64, parameters)
     saved = _call(f, "PyEval_SaveThread", ptr)
     status = body(f)
@@ -136,7 +137,7 @@ def _write_poll(module: Module, triple: str, main: Value) -> None:
 def _write_look(module: Module, triple: str) -> None:
     """weft_look(watch): see `look`."""
     f = module.function("weft_look", i64, [Parameter("watch", ptr)])
-    budget_at, look_at, poll_at = (f.offset(f.arguments[0], i64, n) for n in range(WATCH_WORDS))
+    budget_at, look_at, poll_at = (f.offset(f.arguments[0], i64, n) for n in range(WATCH_SIZE))
     now = ticks(f, triple)
     passed = f.sub(now, f.load(i64, look_at, 8))
     f.store(now, look_at, 8)
@@ -157,9 +158,9 @@ def _write_look(module: Module, triple: str) -> None:
 
 
 def _write_host(module: Module, host: Value) -> None:
-    """weft_host(table, numbers, registers): call the function of `set_host` with the three addresses. An exception
+    """weft_host(table, parameters, registers): call the function of `set_host` with the three addresses. An exception
     stays set, wherever in the call it was raised."""
-    f = module.function("weft_host", i64, [Parameter(name, ptr) for name in ("table", "numbers", "registers")])
+    f = module.function("weft_host", i64, [Parameter(name, ptr) for name in ("table", "parameters", "registers")])
     gil = _call(f, "PyGILState_Ensure", i32)
     free = f.icmp("eq", _call(f, "PyErr_Occurred", ptr), zero(ptr))
     with f.when(free, constant(RAISED, i64)) as called:
@@ -169,8 +170,8 @@ def _write_host(module: Module, host: Value) -> None:
         for value in values:
             whole = f.and_(whole, f.icmp("ne", value, zero(ptr)))
         with f.when(whole, constant(RAISED, i64)) as there:
-            for number, value in enumerate(values):
-                f.call("PyTuple_SetItem", i32, arguments, constant(number, i64), value)
+            for i, value in enumerate(values):
+                f.call("PyTuple_SetItem", i32, arguments, constant(i, i64), value)
             function = f.inttoptr(f.atomic_load(i64, host, "monotonic"), ptr)
             result = _call(f, "PyObject_Call", ptr, function, arguments, zero(ptr))
             f.call("Py_DecRef", void, arguments)
@@ -185,19 +186,19 @@ def _write_host(module: Module, host: Value) -> None:
 
 
 def _call(f: Function, name: str, returns: Any, *arguments: Value) -> Value:
-    made = f.call(name, returns, *arguments)
-    assert made is not None
-    return made
+    result = f.call(name, returns, *arguments)
+    assert result is not None
+    return result
 
 
 # ---------------------------------------------------------------------------------------------------------- for Python
 
 
 def python_function(library: link.Library, name: str, *arguments: Any) -> Callable[..., int]:
-    """A function made by `write_without_gil`: what is set as an exception when it returns is raised."""
-    made = ctypes.PYFUNCTYPE(ctypes.c_int64, *arguments)(library.addresses[name])
-    made.library = library  # type: ignore[attr-defined]
-    return made
+    """A function written by `write_without_gil`: what is set as an exception when it returns is raised."""
+    function = ctypes.PYFUNCTYPE(ctypes.c_int64, *arguments)(library.addresses[name])
+    function.library = library  # type: ignore[attr-defined]
+    return function
 
 
 _library: link.Library | None = None
@@ -221,7 +222,7 @@ def _tell_thread() -> None:
 
 
 def set_host(function: Callable[[int, int, int], object]) -> None:
-    """Have `weft_host` call a function, which is kept."""
+    """Have `weft_host` call a function, which stays referenced."""
     global _host
     _host = function
     if _library is not None:

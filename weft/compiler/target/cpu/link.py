@@ -1,7 +1,7 @@
 """LLVM text to machine code, and machine code to addresses that can be called.
 
-An `Object` is what could be kept on disk: code that refers to everything outside of it by name. Linking gives those
-names their addresses in this process. Everything here is serialised by one lock, because LLVM's parts are shared.
+An `Object` is what could be stored on disk: code that refers to everything outside of it by name. Linking resolves
+those names in this process. Everything here is serialised by one lock, because LLVM's parts are shared.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _released: deque[Any] = deque()
 
 
 class Library:
-    """Code in memory, for as long as this is kept."""
+    """Code in memory, for as long as this is referenced."""
 
     def __init__(self, addresses: dict[str, int], tracker: Any, size: int = 0) -> None:
         self.addresses = addresses
@@ -63,9 +63,9 @@ class Library:
 
     def function(self, name: str, returns: Any = None, *arguments: Any) -> Callable[..., Any]:
         """A function of the library, to be called through ctypes; it keeps the library."""
-        made = ctypes.CFUNCTYPE(returns, *arguments)(self.addresses[name])
-        made.library = self  # type: ignore[attr-defined]
-        return made
+        found = ctypes.CFUNCTYPE(returns, *arguments)(self.addresses[name])
+        found.library = self  # type: ignore[attr-defined]
+        return found
 
     def run(self, name: str, pointers: Sequence[int], begin: int = 0, end: int = 1) -> None:
         """Call a kernel with the addresses of its buffers and the part of its loop over threads."""
@@ -76,7 +76,7 @@ class Library:
 # A fork waits until LLVM is not at work.
 _lock = held(threading.RLock())
 _symbols: dict[str, int] = {}
-_numbers = itertools.count()
+_link_counter = itertools.count()
 
 
 def _serialised(function: Callable[Given, Made]) -> Callable[Given, Made]:
@@ -132,14 +132,14 @@ def make_objects(texts: Sequence[Callable[[], str]], target: Target, tier: Tier)
     if len(texts) == 1:
         return [_object(texts[0](), target, tier)]
     threads = _threads()
-    made: list[Object | Future[Object]] = []
+    pending: list[Object | Future[Object]] = []
     for text in texts:
         written = text()
         try:
-            made.append(threads.submit(_object, written, target, tier))
+            pending.append(threads.submit(_object, written, target, tier))
         except RuntimeError:  # the process is about to end, and its threads take nothing more
-            made.append(_object(written, target, tier))
-    return [found if isinstance(found, Object) else found.result() for found in made]
+            pending.append(_object(written, target, tier))
+    return [found if isinstance(found, Object) else found.result() for found in pending]
 
 
 @functools.cache
@@ -183,26 +183,26 @@ def check(text: str, target: Target | None = None) -> None:
 
 
 @_serialised
-def load(made: Object, symbols: Mapping[str, int] | None = None) -> Library:
-    """Put code into memory and give back where its functions are."""
+def load(code: Object, symbols: Mapping[str, int] | None = None) -> Library:
+    """Load code into memory; returns the addresses of its functions."""
     llvm = native.binding()
     while _released:
         _released.popleft()
     builder = llvm.JITLibraryBuilder()
-    builder.add_object_img(made.code)
+    builder.add_object_img(code.code)
     builder.add_current_process()
-    for name in made.imports:
+    for name in code.imports:
         address = (symbols or {}).get(name) or _symbols.get(name)
         if address is not None:
             builder.import_symbol(name, address)
-    for name in made.exports:
+    for name in code.exports:
         builder.export_symbol(name)
     try:
-        tracker = builder.link(native.linker(), f"weft{next(_numbers)}")
+        tracker = builder.link(native.linker(), f"weft{next(_link_counter)}")
     except RuntimeError as error:
-        needed = ", ".join(made.imports) or "nothing"
+        needed = ", ".join(code.imports) or "nothing"
         raise InternalError(f"A kernel cannot be linked, which needs {needed}: {error}", stage="link") from None
-    return Library({name: tracker[name] for name in made.exports}, tracker, len(made.code))
+    return Library({name: tracker[name] for name in code.exports}, tracker, len(code.code))
 
 
 def compiled(

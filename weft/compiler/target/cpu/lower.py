@@ -41,7 +41,7 @@ from weft.compiler.kernel.operations import OWN, weight_of
 from weft.compiler.kernel.widths import widths
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import tiles
-from weft.compiler.target.cpu.memory import Mask, Memory, Place
+from weft.compiler.target.cpu.memory import Access, Mask, Memory
 from weft.compiler.target.lanes import Lane, Lanes
 from weft.compiler.target.llvm import constant, constant_vector, i32, i64
 from weft.compiler.target.target import Target
@@ -52,7 +52,7 @@ from weft.primitives.elementwise.elementwise import Elementwise
 # additions) than this: the exponential of a softmax is the most.
 SPLIT_VECTORS, SPLIT_WEIGHT = 8, 12
 # Loops over fewer elements than lanes that do no more than this go by shorter vectors.
-MOVE_WEIGHT = 4
+COPY_WEIGHT = 4
 
 
 def lower(kernel: Kernel, target: Target, name: str = "kernel") -> str:
@@ -71,7 +71,7 @@ def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target) -> str:
 
 
 def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -> None:
-    """Add a kernel to a module, as a function of the given name."""
+    """Add a kernel to a module, as a function of that name."""
     parameters = [llvm.Parameter("buffers", llvm.ptr), llvm.Parameter("begin", i64), llvm.Parameter("end", i64)]
     function = module.function(name, llvm.void, parameters)
     table, begin, end = function.arguments
@@ -114,8 +114,8 @@ class _Lowering:
         self.begin = self.end = constant(0, i64)
         self.memory: dict[Any, Memory] = {}
         self.widened: dict[int, Lanes] = {}
-        # Scalars made from indices and pairs of words made by the cipher, by block: what an outer block has made is
-        # known in inner ones.
+        # Scalars computed from indices and results of the Threefry hash, by block: those of an outer block are known in
+        # inner ones.
         self.scalars: list[dict[Any, llvm.Value]] = [{}]
         self.pairs: list[dict[Any, tuple[Lane, Lane]]] = [{}]
         # The loop over lanes around this statement: its variable, how far lanes are apart, how many, which take part.
@@ -144,7 +144,7 @@ class _Lowering:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What was made in a block that may not run is not known after it."""
+        """What was computed in a block that may not run is not known after it."""
         self.scalars.append({})
         self.pairs.append({})
         yield
@@ -153,8 +153,8 @@ class _Lowering:
 
     def statement(self, statement: Any) -> None:
         match statement:
-            case Constant(result, number):
-                self.values[result] = self.lanes(1).constant(number, result.dtype)
+            case Constant(result, value):
+                self.values[result] = self.lanes(1).constant(value, result.dtype)
             case Position(result, index):
                 self.values[result] = self.position(index, result.dtype)
             case Load(result, buffer, index, condition, otherwise):
@@ -163,15 +163,15 @@ class _Lowering:
                 self.store(buffer, index, value, condition)
             case TileMatmul(out=out, left=left, right=right):
                 pairs = ((out, statement.index), (left, statement.left_index), (right, statement.right_index))
-                tiles.write(self.f, statement, *(self.place(*pair, safe=True)[1].base for pair in pairs))
+                tiles.write(self.f, statement, *(self.access(*pair, safe=True)[1].base for pair in pairs))
             case Prefetch(buffer, index):
-                self.f.expect(self.place(buffer, index, safe=False)[1].base)
+                self.f.expect(self.access(buffer, index, safe=False)[1].base)
             case Compute(result, "threefry2x32", operands, params):
-                self.values[result] = self.enciphered(operands)[params["part"]]
+                self.values[result] = self.threefry(operands)[params["part"]]
             case Compute(result, op, operands, params):
                 self.values[result] = self.compute(op, [self.values[v] for v in operands], params)
             case ReduceLanes(result, op, vector, width):
-                self.values[result] = self.fold(op, self.spread(self.values[vector], width), width)
+                self.values[result] = self.reduce_lanes(op, self.broadcast(self.values[vector], width), width)
             case Shuffle(result, vectors, chosen):
                 self.values[result] = self.shuffle([self.values[v] for v in vectors], chosen)
             case Shift(result, vector, by, fill):
@@ -191,12 +191,12 @@ class _Lowering:
     # -- values ----------------------------------------------------------------------------------------------------
 
     def lanes(self, width: int) -> Lanes:
-        made = self.widened.get(width)
-        if made is None:
-            made = self.widened[width] = Lanes(self.f, width)
-        return made
+        lanes = self.widened.get(width)
+        if lanes is None:
+            lanes = self.widened[width] = Lanes(self.f, width)
+        return lanes
 
-    def spread(self, lane: Lane, width: int) -> Lane:
+    def broadcast(self, lane: Lane, width: int) -> Lane:
         """A scalar in all lanes; lanes as they are."""
         return lane if lane.width == width else lane.with_parts([self.f.splat(part, width) for part in lane.parts])
 
@@ -204,29 +204,29 @@ class _Lowering:
         return a.with_parts([self.f.select(mask, p, q) for p, q in zip(a.parts, b.parts, strict=True)])
 
     def compute(self, op: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
-        lanes, given = self.together(operands)
+        lanes, widened = self.together(operands)
         if op not in OWN:
             card = lookup(op)
             if isinstance(card, Elementwise):
-                return card.emit(lanes, *given, **params)
-        return lanes.apply(op, given, params)
+                return card.emit(lanes, *widened, **params)
+        return lanes.apply(op, widened, params)
 
     def together(self, operands: Sequence[Lane]) -> tuple[Lanes, list[Lane]]:
         """Operands in as many lanes as the widest has."""
         width = max(lane.width for lane in operands)
-        return self.lanes(width), [self.spread(lane, width) for lane in operands]
+        return self.lanes(width), [self.broadcast(lane, width) for lane in operands]
 
-    def enciphered(self, operands: tuple[Value, ...]) -> tuple[Lane, Lane]:
-        """Both words that the cipher gives, made once for the two operations that take one each."""
+    def threefry(self, operands: tuple[Value, ...]) -> tuple[Lane, Lane]:
+        """Both results of the hash, computed once for the two operations that take one each."""
         for known in reversed(self.pairs):
             if operands in known:
                 return known[operands]
-        lanes, given = self.together([self.values[v] for v in operands])
-        made = self.pairs[-1][operands] = lanes.threefry2x32(*given)
-        return made
+        lanes, widened = self.together([self.values[v] for v in operands])
+        pair = self.pairs[-1][operands] = lanes.threefry2x32(*widened)
+        return pair
 
-    def fold(self, op: str, lane: Lane, width: int) -> Lane:
-        """Halves onto each other until one is left. Bits of one register are a number, that of none or of all."""
+    def reduce_lanes(self, op: str, lane: Lane, width: int) -> Lane:
+        """Combine the halves until one lane is left. Bits of one register are compared as an integer."""
         bits = lane.dtype == dtypes.bool_ and op in ("or", "and")
         while width > 1:
             if bits and width in (8, 16):
@@ -242,9 +242,9 @@ class _Lowering:
         return self.f.extract(part, start) if width == 1 else self.f.shuffle(part, None, range(start, start + width))
 
     def shift(self, lane: Lane, by: int, fill: Lane) -> Lane:
-        """Lanes moved up; the first ones are those of `fill`."""
+        """Lanes shifted up; the first ones are those of `fill`."""
         chosen = [i - by if i >= by else self.width + i for i in range(self.width)]
-        return self.shuffle([self.spread(lane, self.width), self.spread(fill, self.width)], chosen)
+        return self.shuffle([self.broadcast(lane, self.width), self.broadcast(fill, self.width)], chosen)
 
     def last(self, lane: Lane) -> Lane:
         """The last lane in all; a scalar is in all of them anyway."""
@@ -270,7 +270,7 @@ class _Lowering:
     # -- indices ---------------------------------------------------------------------------------------------------
 
     def index(self, index: Index) -> tuple[llvm.Value, int, llvm.Value | None]:
-        """An index as a number for the first lane, how far lanes are apart, and what else differs between them."""
+        """An index as its value for the first lane, how far lanes are apart, and what else differs between them."""
         stride, offsets = 0, None
         uniform: list[tuple[Any, int]] = []
         for term, coefficient in index.terms:
@@ -286,16 +286,16 @@ class _Lowering:
                 offsets = scaled if offsets is None else self.f.add(offsets, scaled)
         return self.scalar(index.constant, uniform), stride, offsets
 
-    def scalar(self, number: int, terms: Sequence[tuple[Any, int]]) -> llvm.Value:
-        """number + sum of coefficient * term as i64; equal ones are made once."""
-        key = (number, frozenset(terms))
+    def scalar(self, offset: int, terms: Sequence[tuple[Any, int]]) -> llvm.Value:
+        """offset + sum of coefficient * term as i64; equal ones are computed once."""
+        key = (offset, frozenset(terms))
         for known in reversed(self.scalars):
             if key in known:
                 return known[key]
         total = None
-        if number and terms:
-            # Places that are a constant apart share the rest, which then is part of an address.
-            total = self.f.add(self.scalar(0, terms), constant(number, i64))
+        if offset and terms:
+            # Indices that are a constant apart share the rest, which then is part of an address.
+            total = self.f.add(self.scalar(0, terms), constant(offset, i64))
             self.scalars[-1][key] = total
             return total
         for term, coefficient in terms:
@@ -304,57 +304,57 @@ class _Lowering:
                 part = self.f.mul(part, constant(coefficient, i64))
             total = part if total is None else self.f.add(total, part)
         if total is None:
-            total = constant(number, i64)
+            total = constant(offset, i64)
         self.scalars[-1][key] = total
         return total
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
-    def place(self, buffer: Buffer, index: Index, safe: bool) -> tuple[Memory, Place]:
+    def access(self, buffer: Buffer, index: Index, safe: bool) -> tuple[Memory, Access]:
         memory = self.memory.get(buffer.dtype)
         if memory is None:
             memory = self.memory[buffer.dtype] = Memory(self.f, *Lanes.storage(buffer.dtype))
         base, stride, offsets = self.index(index)
         address = memory.address(self.pointers[buffer], base, safe and offsets is None)
-        return memory, Place(address, stride, offsets, safe)
+        return memory, Access(address, stride, offsets, safe)
 
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
-        memory, place = self.place(buffer, index, condition is None)
-        uniform = not place.stride and place.offsets is None
+        memory, access = self.access(buffer, index, condition is None)
+        uniform = not access.stride and access.offsets is None
         if condition is None or otherwise is None:
             if uniform:
-                return self.lanes(1).loaded(memory.load_one(place.base), buffer.dtype)
-            mask = None if buffer.padded and place.stride == 1 and place.offsets is None else self.mask
-            return self.lanes(self.width).loaded(memory.load(place, self.width, mask, None), buffer.dtype)
+                return self.lanes(1).loaded(memory.load_one(access.base), buffer.dtype)
+            mask = None if buffer.padded and access.stride == 1 and access.offsets is None else self.mask
+            return self.lanes(self.width).loaded(memory.load(access, self.width, mask, None), buffer.dtype)
         holds, rest = self.values[condition].parts[0], self.values[otherwise]
         if uniform:
-            return self.load_uniform(memory, place, buffer.dtype, holds, rest)
+            return self.load_uniform(memory, access, buffer.dtype, holds, rest)
         lanes = self.lanes(self.width)
-        numbers = lanes.stored(self.spread(rest, self.width))
+        parts = lanes.stored(self.broadcast(rest, self.width))
         mask = self.both(self.in_lanes(holds), self.mask)
-        return lanes.loaded(memory.load(place, self.width, mask, numbers), buffer.dtype)
+        return lanes.loaded(memory.load(access, self.width, mask, parts), buffer.dtype)
 
-    def load_uniform(self, memory: Memory, place: Place, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
+    def load_uniform(self, memory: Memory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
         """One element, read if a lane asks for it."""
         asked = self.both(holds, self.mask) if holds.type.is_vector else holds
         zeros = [llvm.zero(memory.element)] * memory.parts
         with self.f.when(self.f.reduce("or", asked), *zeros) as region, self.scope():
-            region.give(*memory.load_one(place.base))
+            region.give(*memory.load_one(access.base))
         width = max(rest.width, holds.type.count)
-        read = self.spread(self.lanes(1).loaded(region.results, dtype), width)
-        return self.chosen(holds, read, self.spread(rest, width))
+        read = self.broadcast(self.lanes(1).loaded(region.results, dtype), width)
+        return self.chosen(holds, read, self.broadcast(rest, width))
 
     def store(self, buffer: Buffer, index: Index, value: Value, condition: Value | None) -> None:
-        memory, place = self.place(buffer, index, condition is None)
-        numbers = self.lanes(self.width).stored(self.spread(self.values[value], self.width))
+        memory, access = self.access(buffer, index, condition is None)
+        parts = self.lanes(self.width).stored(self.broadcast(self.values[value], self.width))
         holds = None if condition is None else self.values[condition].parts[0]
         if self.width > 1:
-            memory.store(numbers, place, self.mask if holds is None else self.both(self.in_lanes(holds), self.mask))
+            memory.store(parts, access, self.mask if holds is None else self.both(self.in_lanes(holds), self.mask))
         elif holds is None:
-            memory.store_one(numbers, place.base)
+            memory.store_one(parts, access.base)
         else:
             with self.f.when(holds), self.scope():
-                memory.store_one(numbers, place.base)
+                memory.store_one(parts, access.base)
 
     def is_uniform(self, term: Any) -> bool:
         """Whether a term of an index is known and the same in all lanes."""
@@ -362,19 +362,19 @@ class _Lowering:
 
     def load_group(self, group: Group) -> None:
         """Read interleaved lanes, for all loads of a group."""
-        memory, place = self.place(group.buffer, group.index, safe=True)
-        columns = memory.load_interleaved(place.base, group.stride, group.offsets, self.width, self.mask_of_lanes())
+        memory, access = self.access(group.buffer, group.index, safe=True)
+        columns = memory.load_interleaved(access.base, group.stride, group.offsets, self.width, self.mask_of_lanes())
         for member, offset in zip(group.members, group.offsets, strict=True):
             self.values[member.result] = self.lanes(self.width).loaded(columns[offset], group.buffer.dtype)
 
     def store_group(self, group: Group) -> None:
         """Write interleaved lanes, for all stores of a group."""
-        memory, place = self.place(group.buffer, group.index, safe=True)
+        memory, access = self.access(group.buffer, group.index, safe=True)
         lanes = self.lanes(self.width)
         ordered = sorted(zip(group.offsets, group.members, strict=True), key=lambda pair: pair[0])
-        values = [self.spread(self.values[member.value], self.width) for _, member in ordered]
+        values = [self.broadcast(self.values[member.value], self.width) for _, member in ordered]
         columns = [part for value in values for part in lanes.stored(value)]
-        memory.store_interleaved(columns, place.base, self.mask_of_lanes())
+        memory.store_interleaved(columns, access.base, self.mask_of_lanes())
 
     def mask_of_lanes(self) -> Mask | None:
         """Which numbers in memory belong to lanes that take part, by their lanes."""
@@ -398,9 +398,9 @@ class _Lowering:
     # -- loops -----------------------------------------------------------------------------------------------------
 
     def initial(self, carry: Carry) -> Lane:
-        """A carry at the start, as wide as it will be; in lanes always spread, since what it becomes may differ."""
+        """A carry at the start, as wide as it will be; in lanes always a vector, since what it becomes may differ."""
         width = self.widths[carry.inside] if self.variable is None else self.width
-        return self.spread(self.values[carry.initial], width)
+        return self.broadcast(self.values[carry.initial], width)
 
     def stop(self, loop: Loop) -> llvm.Value:
         """The bound of the variable, with the limit."""
@@ -412,12 +412,12 @@ class _Lowering:
         bounds = (self.begin, self.end, 1) if threads else (constant(loop.start, i64), self.stop(loop), loop.step)
         started = [self.initial(carry) for carry in loop.carries]
         with self.f.loop(*bounds, carried=_flat(started)) as index, self.scope():
-            number: llvm.Value = index
+            variable: llvm.Value = index
             if threads and loop.step != 1:
-                number = self.f.mul(number, constant(loop.step, i64))
+                variable = self.f.mul(variable, constant(loop.step, i64))
             if threads and loop.start:
-                number = self.f.add(number, constant(loop.start, i64))
-            self.variables[loop.variable] = number
+                variable = self.f.add(variable, constant(loop.start, i64))
+            self.variables[loop.variable] = variable
             self.enter(loop, _unflat(started, index.values))
             self.block(loop.body)
             index.give(*_flat(self.finals(loop, started)))
@@ -428,7 +428,7 @@ class _Lowering:
             self.values[carry.inside] = lane
 
     def finals(self, loop: Loop, like: Sequence[Lane]) -> list[Lane]:
-        return [self.spread(self.values[c.final], a.width) for c, a in zip(loop.carries, like, strict=True)]
+        return [self.broadcast(self.values[c.final], a.width) for c, a in zip(loop.carries, like, strict=True)]
 
     def leave(self, loop: Loop, carried: Sequence[Lane]) -> None:
         for carry, lane in zip(loop.carries, carried, strict=True):
@@ -439,7 +439,7 @@ class _Lowering:
         if loop.limit is not None and not loop.limit.terms:
             loop = replace(loop, stop=min(loop.stop, loop.limit.constant), limit=None)
         before = self.variable, self.step, self.width, self.mask
-        carried = [self.spread(self.values[c.initial], loop.width) for c in loop.carries]
+        carried = [self.broadcast(self.values[c.initial], loop.width) for c in loop.carries]
         start, stop = constant(loop.start, i64), self.stop(loop)
         self.variable, self.step, self.width, self.mask = loop.variable, loop.step, loop.width, None
         whole, rest = divmod(loop.count, loop.width)
@@ -447,7 +447,7 @@ class _Lowering:
             carried = self.vectors(loop, start, stop, carried, masked=False)
         elif not whole and loop.limit is None and not rest & (rest - 1) and (rest > 1 or not carried):
             carried = self.short_vector(loop, rest, start, carried)
-        elif not whole and loop.limit is None and not carried and _moves(loop.body):
+        elif not whole and loop.limit is None and not carried and _only_copies(loop.body):
             self.short_vectors(loop, rest)
         elif self.target.masks and (whole or loop.limit is not None) and not self.splits(loop):
             carried = self.vectors(loop, start, stop, carried, masked=True)
@@ -465,7 +465,7 @@ class _Lowering:
 
     def splits(self, loop: Loop) -> bool:
         """Whether whole vectors have a body of their own without masks. It costs next to nothing where work is light
-        and the bound is known, since the second body is no loop then; it would where that has loops, as in products."""
+        and the bound is known, since the second body is no loop then; it would where that has loops, as in matmuls."""
         plain = loop.limit is None and not any(isinstance(statement, Loop) for statement in loop.body)
         return plain and loop.count // loop.width >= SPLIT_VECTORS and _weight(loop.body) <= SPLIT_WEIGHT
 
@@ -488,7 +488,7 @@ class _Lowering:
         return _unflat(carried, index.results)
 
     def vector(self, loop: Loop, at: llvm.Value, mask: llvm.Value | None, carried: list[Lane]) -> list[Lane]:
-        """One turn of the body; carries change only in the lanes that take part."""
+        """One iteration of the body; carries change only in the lanes that take part."""
         self.variables[loop.variable], self.mask = at, mask
         self.enter(loop, carried)
         with self.scope():
@@ -497,8 +497,8 @@ class _Lowering:
         return finals if mask is None else [self.chosen(mask, a, b) for a, b in zip(finals, carried, strict=True)]
 
     def short_vector(self, loop: Loop, count: int, at: llvm.Value, carried: list[Lane]) -> list[Lane]:
-        """The one turn of a loop over fewer elements than lanes, a power of two, in lanes of that number: the processor
-        hands nothing from a masked store to a load that soon follows, nor from a short store to a longer load."""
+        """The one iteration of a loop over fewer elements than lanes, a power of two, in as many lanes: the processor
+        forwards nothing from a masked store to a load that soon follows, nor from a short store to a longer load."""
         self.width = count
         begun = [lane.with_parts([self.half(part, 0, count) for part in lane.parts]) for lane in carried]
         finals = self.vector(loop, at, None, begun)
@@ -518,7 +518,7 @@ class _Lowering:
 
     def longer(self, lane: Lane) -> Lane:
         """Lanes as the first ones of a whole vector."""
-        chosen = [number % lane.width for number in range(self.width)]
+        chosen = [i % lane.width for i in range(self.width)]
         return lane.with_parts([self.f.shuffle(part, None, chosen) for part in lane.parts])
 
     def lanes_below(self, loop: Loop, at: llvm.Value, stop: llvm.Value) -> llvm.Value:
@@ -546,9 +546,9 @@ class _Lowering:
         return _unflat(carried, region.results)
 
 
-def _moves(body: Iterable[Statement]) -> bool:
+def _only_copies(body: Iterable[Statement]) -> bool:
     """Whether statements only copy an element or two."""
-    return all(isinstance(statement, Load | Store) for statement in body) and _weight(body) <= MOVE_WEIGHT
+    return all(isinstance(statement, Load | Store) for statement in body) and _weight(body) <= COPY_WEIGHT
 
 
 def _weight(body: Iterable[Statement]) -> float:

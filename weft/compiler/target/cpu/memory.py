@@ -1,4 +1,4 @@
-"""Loads and stores of lanes: contiguous, backwards or spread; with masks; complex numbers as interleaved pairs.
+"""Loads and stores of lanes: contiguous, backwards or strided; with masks; complex numbers as interleaved pairs.
 
 Memory knows the numbers that a dtype is stored as (a bool is a byte, a complex number two floats); what they become in
 registers is the business of `lanes`.
@@ -17,7 +17,7 @@ Mask = Callable[[Sequence[int | None]], Value]
 
 
 @dataclass(frozen=True)
-class Place:
+class Access:
     """Where lanes are in memory: elements from `base` on, each `stride` after the one before, or at `offsets` from it.
 
     `base` is the address of the element that the first lane has; `safe` says that it is one of the buffer.
@@ -54,16 +54,16 @@ class Memory:
         for n, value in enumerate(values):
             self.f.store(value, self._part(address, n), self.align)
 
-    def _part(self, address: Value, number: int) -> Value:
-        return self.f.offset(address, self.element, number) if number else address
+    def _part(self, address: Value, index: int) -> Value:
+        return self.f.offset(address, self.element, index) if index else address
 
     # -- lanes -----------------------------------------------------------------------------------------------------
 
-    def load(self, place: Place, width: int, mask: Value | None, otherwise: Sequence[Value] | None) -> list[Value]:
-        """Lanes at a place; without a mask all of them are read."""
-        if place.offsets is None and abs(place.stride) == 1:
-            backwards = place.stride < 0
-            start, order = self._span(place, width), _order(width, self.parts, backwards)
+    def load(self, access: Access, width: int, mask: Value | None, otherwise: Sequence[Value] | None) -> list[Value]:
+        """Read lanes; without a mask all of them."""
+        if access.offsets is None and abs(access.stride) == 1:
+            backwards = access.stride < 0
+            start, order = self._span(access, width), _order(width, self.parts, backwards)
             type = vector(self.element, width * self.parts)
             if mask is None:
                 whole = self.f.load(type, start, self.align)
@@ -71,57 +71,57 @@ class Memory:
                 rest = None if otherwise is None else otherwise[0]
                 return [self.f.masked_load(type, start, mask, self.align, rest)]
             else:
-                whole = self.f.masked_load(type, start, self._spread(mask, order), self.align)
-            made = [self._pick(whole, order[n :: self.parts]) for n in range(self.parts)]
+                whole = self.f.masked_load(type, start, self._element_mask(mask, order), self.align)
+            lanes = [self._pick(whole, order[n :: self.parts]) for n in range(self.parts)]
             if mask is None or otherwise is None:
-                return made
-            return [self.f.select(mask, a, b) for a, b in zip(made, otherwise, strict=True)]
+                return lanes
+            return [self.f.select(mask, a, b) for a, b in zip(lanes, otherwise, strict=True)]
         read = mask if mask is not None else constant_vector([1] * width, i1)
         type = vector(self.element, width)
-        pointers = self._pointers(place, width)
+        pointers = self._pointers(access, width)
         return [
             self.f.gather(type, self._part(pointers, n), read, self.align, None if otherwise is None else otherwise[n])
             for n in range(self.parts)
         ]
 
-    def store(self, values: Sequence[Value], place: Place, mask: Value | None) -> None:
-        """Write lanes to a place; without a mask all of them."""
+    def store(self, values: Sequence[Value], access: Access, mask: Value | None) -> None:
+        """Write lanes; without a mask all of them."""
         width = values[0].type.count
-        if place.offsets is None and abs(place.stride) == 1:
-            order = _order(width, self.parts, place.stride < 0)
+        if access.offsets is None and abs(access.stride) == 1:
+            order = _order(width, self.parts, access.stride < 0)
             whole = self._merge(values, order)
-            start = self._span(place, width)
+            start = self._span(access, width)
             if mask is None:
                 self.f.store(whole, start, self.align)
             else:
-                self.f.masked_store(whole, start, self._spread(mask, order), self.align)
+                self.f.masked_store(whole, start, self._element_mask(mask, order), self.align)
             return
         written = mask if mask is not None else constant_vector([1] * width, i1)
-        pointers = self._pointers(place, width)
+        pointers = self._pointers(access, width)
         for n, value in enumerate(values):
             self.f.scatter(value, self._part(pointers, n), written, self.align)
 
-    def _span(self, place: Place, width: int) -> Value:
+    def _span(self, access: Access, width: int) -> Value:
         """The lowest address of lanes that lie side by side."""
-        if place.stride > 0:
-            return place.base
-        return self.f.offset(place.base, self.element, (1 - width) * self.parts, inbounds=False)
+        if access.stride > 0:
+            return access.base
+        return self.f.offset(access.base, self.element, (1 - width) * self.parts, inbounds=False)
 
-    def _pointers(self, place: Place, width: int) -> Value:
-        steps = [lane * place.stride * self.parts for lane in range(width)]
-        if place.offsets is None:
+    def _pointers(self, access: Access, width: int) -> Value:
+        steps = [lane * access.stride * self.parts for lane in range(width)]
+        if access.offsets is None:
             fits = all(-(1 << 31) <= step < 1 << 31 for step in steps)
             return self.f.offset(
-                place.base, self.element, constant_vector(steps, i32 if fits else llvm.i64), place.safe
+                access.base, self.element, constant_vector(steps, i32 if fits else llvm.i64), access.safe
             )
-        offsets = place.offsets
+        offsets = access.offsets
         if self.parts == 2:
             offsets = self.f.shl(offsets, llvm.constant(1, offsets.type))
-        if place.stride:
+        if access.stride:
             offsets = self.f.add(offsets, constant_vector(steps, offsets.type.element))
-        return self.f.offset(place.base, self.element, offsets, inbounds=False)
+        return self.f.offset(access.base, self.element, offsets, inbounds=False)
 
-    def _spread(self, mask: Value, order: Sequence[int]) -> Value:
+    def _element_mask(self, mask: Value, order: Sequence[int]) -> Value:
         """The mask of numbers in memory from that of lanes."""
         width = mask.type.count
         lanes = [0] * len(order)
@@ -162,7 +162,7 @@ class Memory:
                 vectors.append(f.load(kind, address, self.align))
                 continue
             owners = [divmod(start + i, apart) for i in range(width)]
-            bits = mask([lane if number < used else None for lane, number in owners])
+            bits = mask([lane if part < used else None for lane, part in owners])
             vectors.append(f.masked_load(kind, address, bits, self.align))
 
         def column(first: int) -> Value:
@@ -176,7 +176,7 @@ class Memory:
         width, apart = columns[0].type.count, len(columns)
         for start in range(0, width * apart, width):
             owners = [divmod(start + i, apart) for i in range(width)]
-            whole = self._permuted(columns, [(number, lane) for lane, number in owners])
+            whole = self._permuted(columns, [(column, lane) for lane, column in owners])
             address = self._part(base, start)
             if mask is None:
                 self.f.store(whole, address, self.align)
@@ -184,7 +184,7 @@ class Memory:
                 self.f.masked_store(whole, address, mask([lane for lane, _ in owners]), self.align)
 
     def _permuted(self, vectors: Sequence[Value], chosen: Sequence[tuple[int, int]]) -> Value:
-        """Elements of several vectors, each given by its vector and its index there."""
+        """Elements of several vectors, each selected by its vector and its index there."""
         width = len(chosen)
         first, *others = sorted({source for source, _ in chosen})
         result, order = vectors[first], [lane if source == first else i for i, (source, lane) in enumerate(chosen)]
@@ -197,6 +197,6 @@ class Memory:
 
 
 def _order(width: int, parts: int, backwards: bool) -> list[int]:
-    """For each part of each lane in turn, which of the numbers that lie side by side it is."""
+    """For each part of each lane, which of the numbers that lie side by side it is."""
     lanes = range(width - 1, -1, -1) if backwards else range(width)
     return [lane * parts + part for lane in lanes for part in range(parts)]

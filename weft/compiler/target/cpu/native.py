@@ -65,7 +65,7 @@ class _Machines(threading.local):
     """The target machines of a thread."""
 
     def __init__(self) -> None:
-        self.made: dict[tuple[str, str, str, int], Any] = {}
+        self.machines: dict[tuple[str, str, str, int], Any] = {}
 
 
 _machines = _Machines()
@@ -73,12 +73,12 @@ _machines = _Machines()
 
 def target_machine(triple: str, cpu: str, flags: str, level: int) -> Any:
     """What makes machine code in this thread. `small` and `pic` put constants next to it, and make objects that can be
-    kept."""
+    stored."""
     key = (triple, cpu, flags, level)
-    made = _machines.made.get(key)
-    if made is None:
-        made = _machines.made[key] = _target_machine(*key)
-    return made
+    machine = _machines.machines.get(key)
+    if machine is None:
+        machine = _machines.machines[key] = _target_machine(*key)
+    return machine
 
 
 def _target_machine(triple: str, cpu: str, flags: str, level: int) -> Any:

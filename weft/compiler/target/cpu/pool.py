@@ -1,7 +1,7 @@
 """The thread pool: native threads that share the chunks of a loop with the thread that asks for it.
 
 The pool is LLVM text of our own, compiled once in a process; its threads never touch Python. A *job* is a kernel over
-[0, count), cut into chunks of a fixed size, so that what is computed does not depend on the number of threads. The
+[0, count), cut into chunks of a fixed size, so that what is computed does not depend on how many threads there are. The
 caller starts on the chunks at once. A worker that comes in time registers and helps; when no chunk is left the caller
 closes the job and waits only for workers that have registered. So one that sleeps never holds it up.
 
@@ -60,7 +60,7 @@ _FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # both private to the process
 _SIGNAL_SET, _MUTEX, _CONDITION = 128, 64, 64
 # Marks in the gate, above the number of workers inside.
 _CLOSED, _CALLER_SLEEPS = 1 << 30, 1 << 29
-# Nothing else stands in the two cache lines of a variable that threads write.
+# Nothing else is in the two cache lines of a variable that threads write.
 _LINE = 128
 _EVERYONE = (1 << 31) - 1
 # Bytes of a set of processors, as the C library has it.
@@ -140,19 +140,21 @@ class _Text:
         f = self.function("spin", i32, address=ptr, seen=i32)
         address, seen = f.arguments
         deadline = f.add(_call(f, "now", i64), constant(SPIN_NANOSECONDS, i64))
-        with f.repeat(constant(0, i32)) as turn:
+        with f.repeat(constant(0, i32)) as region:
             self.pause(f)
             value = f.atomic_load(i32, address, "acquire")
             # A look at the clock costs about as much as a pause, so it is rare.
-            due = f.icmp("eq", f.and_(turn.values[0], constant(63, i32)), constant(63, i32))
+            due = f.icmp("eq", f.and_(region.values[0], constant(63, i32)), constant(63, i32))
             with f.when(due, constant(False, i1)) as look:
                 look.give(f.icmp("sge", _call(f, "now", i64), deadline))
             same = f.icmp("eq", value, seen)
-            turn.again(f.select(look.results[0], constant(False, i1), same), f.add(turn.values[0], constant(1, i32)))
+            region.again(
+                f.select(look.results[0], constant(False, i1), same), f.add(region.values[0], constant(1, i32))
+            )
         f.ret(value)
 
         park = self.function("park", void, address=ptr, seen=i32)
-        wake = self.function("wake", void, address=ptr, number=i32)
+        wake = self.function("wake", void, address=ptr, count=i32)
         if self.how is Waiting.FUTEX:
             self.system_call(park, _FUTEX_WAIT)
             self.system_call(wake, _FUTEX_WAKE)
@@ -163,9 +165,9 @@ class _Text:
 
     def system_call(self, f: Function, operation: int) -> None:
         """Call futex with a number. The C library's `syscall` is variadic, which on Linux is an ordinary call."""
-        address, number = f.arguments
+        address, value = f.arguments
         call = constant(_FUTEX[self.triple.split("-")[0]], i64)
-        arguments = (constant(operation, i64), f.zext(number, i64), zero(ptr), zero(ptr), constant(0, i64))
+        arguments = (constant(operation, i64), f.zext(value, i64), zero(ptr), zero(ptr), constant(0, i64))
         f.call("syscall", i64, call, address, *arguments)
 
     def write_condition(self, park: Function, wake: Function) -> None:
@@ -179,9 +181,9 @@ class _Text:
             else:
                 address, seen = f.arguments
                 with f.when(f.icmp("eq", f.atomic_load(i32, address, "acquire"), seen)):
-                    with f.repeat() as turn:
+                    with f.repeat() as region:
                         f.call("pthread_cond_wait", i32, condition, lock)
-                        turn.again(f.icmp("eq", f.atomic_load(i32, address, "acquire"), seen))
+                        region.again(f.icmp("eq", f.atomic_load(i32, address, "acquire"), seen))
             f.call("pthread_mutex_unlock", i32, lock)
 
     def pause(self, f: Function) -> None:
@@ -198,24 +200,24 @@ class _Text:
         f = self.function("chunks", void)
         kernel, table = f.load(ptr, self.job, 8), f.load(ptr, f.offset(self.job, i64, 1), 8)
         count, grain = (f.load(i64, f.offset(self.job, i64, n), 8) for n in (2, 3))
-        with f.repeat() as turn:
+        with f.repeat() as region:
             begin = f.atomic_update("add", self.next, grain, "monotonic")
             left = f.icmp("slt", begin, count)
             with f.when(left):
                 _run_chunk(f, kernel, table, begin, count, grain)
-            turn.again(left)
+            region.again(left)
         f.ret()
 
     def write_enter(self) -> None:
         """enter: register for the job, unless it is closed or has as many workers as are allowed."""
         f = self.function("enter", i1)
-        with f.repeat() as turn:
+        with f.repeat() as region:
             state = f.atomic_load(i32, self.gate, "acquire")
             free = f.icmp("ult", state, f.atomic_load(i32, self.allowed, "monotonic"))
             with f.when(free, constant(False, i1)) as attempt:
                 _, done = f.compare_exchange(self.gate, state, f.add(state, constant(1, i32)), "acq_rel")
                 attempt.give(done)
-            turn.again(f.and_(free, f.not_(attempt.results[0])))
+            region.again(f.and_(free, f.not_(attempt.results[0])))
         f.ret(attempt.results[0])
 
     def write_apart(self) -> None:
@@ -242,7 +244,7 @@ class _Text:
         f.ret()
 
     def write_worker(self) -> None:
-        """worker: the life of a thread. It gets the generation to start from, in the place of a pointer."""
+        """worker: the life of a thread. It gets the generation to start from, as its pointer."""
         f = self.function("worker", ptr, first=ptr)
         float_mode.set_default(f, self.triple)
         last = f.alloca(i32, align=4)
@@ -303,30 +305,30 @@ class _Text:
             with f.when(f.icmp("eq", created, constant(0, i32))):
                 f.call("pthread_mutex_init", i32, self.module.variable("lock", i8, _MUTEX), zero(ptr))
                 f.call("pthread_cond_init", i32, self.module.variable("condition", i8, _CONDITION), zero(ptr))
-        every, kept = f.alloca(i8, _SIGNAL_SET), f.alloca(i8, _SIGNAL_SET)
+        every, previous = f.alloca(i8, _SIGNAL_SET), f.alloca(i8, _SIGNAL_SET)
         replace = constant(3 if "apple" in self.triple else 2, i32)
         f.call("sigfillset", i32, every)
-        f.call("pthread_sigmask", i32, replace, every, kept)
+        f.call("pthread_sigmask", i32, replace, every, previous)
         first = f.inttoptr(f.zext(f.atomic_load(i32, self.generation, "monotonic"), i64), ptr)
-        with f.repeat(created) as turn:
-            number = turn.values[0]
-            handle = f.offset(self.threads, i64, number)
+        with f.repeat(created) as region:
+            count = region.values[0]
+            handle = f.offset(self.threads, i64, count)
             status = _call(f, "pthread_create", i32, handle, zero(ptr), self.module.address("worker"), first)
-            made = f.icmp("eq", status, constant(0, i32))
-            following = f.add(number, f.zext(made, i32))
-            turn.again(f.and_(made, f.icmp("slt", following, allowed)), following)
+            started = f.icmp("eq", status, constant(0, i32))
+            following = f.add(count, f.zext(started, i32))
+            region.again(f.and_(started, f.icmp("slt", following, allowed)), following)
         f.store(following, self.created, 4)
-        # Where the system gives no more threads, those that are there must do, and nobody asks again.
-        with f.when(f.not_(made), unlikely=True):
+        # Where the system has no more threads, those that are there must do, and nobody asks again.
+        with f.when(f.not_(started), unlikely=True):
             f.atomic_store(following, self.allowed, "monotonic")
-        f.call("pthread_sigmask", i32, replace, kept, zero(ptr))
+        f.call("pthread_sigmask", i32, replace, previous, zero(ptr))
         f.ret()
 
     def write_finish(self) -> None:
         """finish: wait until the last worker has left a closed job, which has one inside."""
         f = self.function("finish", void)
         count = constant(_CALLER_SLEEPS - 1, i32)
-        with f.repeat() as turn:
+        with f.repeat() as region:
             state = f.atomic_load(i32, self.gate, "acquire")
             inside = f.icmp("ne", f.and_(state, count), constant(0, i32))
             with f.when(inside):
@@ -336,7 +338,7 @@ class _Text:
                     before = f.atomic_update("or", self.gate, mark, "acq_rel")
                     with f.when(f.icmp("ne", f.and_(before, count), constant(0, i32))):
                         f.call("park", void, self.gate, f.or_(before, mark))
-            turn.again(inside)
+            region.again(inside)
         f.ret()
 
     def write_parallel(self) -> None:
@@ -385,8 +387,8 @@ class _Text:
         f.start(share)
         with f.when(f.icmp("slt", f.load(i32, self.created, 4), allowed), unlikely=True):
             f.call("grow", void)
-        for number, value in enumerate((kernel, table, count, grain)):
-            f.store(value, f.offset(self.job, i64, number), 8)
+        for i, value in enumerate((kernel, table, count, grain)):
+            f.store(value, f.offset(self.job, i64, i), 8)
         if self.how is Waiting.FUTEX:
             f.atomic_store(_call(f, "sched_getcpu", i32), self.caller, "monotonic")
         f.atomic_store(constant(0, i64), self.next, "monotonic")
@@ -404,7 +406,7 @@ class _Text:
         """The caller's part in the job: as `chunks`, but when interrupted it leaves no chunk to anybody. Gives the
         status."""
         watch = interrupt.watch(f, self.triple)
-        with f.repeat() as turn:
+        with f.repeat() as region:
             begin = f.atomic_update("add", self.next, grain, "monotonic")
             left = f.icmp("slt", begin, count)
             with f.when(left, constant(False, i1)) as ran:
@@ -413,7 +415,7 @@ class _Text:
             interrupted = ran.results[0]
             with f.when(interrupted, unlikely=True):
                 f.atomic_store(count, self.next, "monotonic")
-            turn.again(f.and_(left, f.not_(interrupted)))
+            region.again(f.and_(left, f.not_(interrupted)))
         return f.select(interrupted, constant(interrupt.INTERRUPTED, i64), constant(0, i64))
 
     # -- the number of threads -------------------------------------------------------------------------------------
@@ -427,8 +429,8 @@ class _Text:
         f.atomic_update("add", self.generation, one, "seq_cst")
         with f.when(f.icmp("ne", created, none)):
             f.call("wake", void, self.generation, constant(_EVERYONE, i32))
-        with f.loop(0, created) as number:
-            f.call("pthread_join", i32, f.load(i64, f.offset(self.threads, i64, number), 8), zero(ptr))
+        with f.loop(0, created) as i:
+            f.call("pthread_join", i32, f.load(i64, f.offset(self.threads, i64, i), 8), zero(ptr))
         f.store(none, self.created, 4)
         f.atomic_store(none, self.ending, "monotonic")
         f.ret()
@@ -441,7 +443,7 @@ class _Text:
         f.atomic_store(f.smin(f.smax(f.arguments[0], none), constant(MOST_WORKERS, i32)), self.allowed, "monotonic")
         f.ret()
 
-        # Ends all workers and gives 1; or 0, and does nothing, where a job is under way.
+        # Ends all workers and returns 1; or 0, and does nothing, where a job is under way.
         f = self.function("weft_pool_stop", i32)
         _, mine = f.compare_exchange(self.owner, none, one, "acquire")
         with f.when(mine):
@@ -460,9 +462,9 @@ class _Text:
 
 def _call(f: Function, name: str, returns: Type, *arguments: Value) -> Value:
     """Call a function that returns something."""
-    made = f.call(name, returns, *arguments)
-    assert made is not None
-    return made
+    result = f.call(name, returns, *arguments)
+    assert result is not None
+    return result
 
 
 def _run_chunk(f: Function, kernel: Value, table: Value, begin: Value, count: Value, grain: Value) -> None:
@@ -482,10 +484,10 @@ def library() -> Library:
     """The pool of this process, compiled and loaded when it is first asked for."""
     global _library
     if _library is None:
-        made = pool_object(host())
+        code = pool_object(host())
         with _lock:
             if _library is None:
-                _library = link.load(made)
+                _library = link.load(code)
                 link.provide({name: _library.addresses[name] for name in ("weft_parallel", *interrupt.NAMES)})
                 interrupt.loaded(_library)
                 forks.before(_before_fork)
@@ -526,17 +528,17 @@ def _apply() -> None:
         start(threads() - 1)
 
 
-def set_threads(number: int) -> None:
+def set_threads(count: int) -> None:
     """Set how many threads programs use, in the whole process; 0 is as many as can run at once.
 
-    Threads are made by the first loop that is shared among them, and never with 1.
+    Threads are started by the first loop that is shared among them, and never with 1.
     """
-    config.update("num_threads", number)
+    config.update("num_threads", count)
     prepare()
 
 
 def stop(patience: float = 0.0) -> bool:
-    """End all workers; the next job makes new ones. False where a job was under way for all of `patience` seconds."""
+    """End all workers; the next job starts new ones. False where a job was under way for all of `patience` seconds."""
     if _library is None:
         return True
     stop_once = _function("weft_pool_stop", ctypes.c_int32)

@@ -1,9 +1,9 @@
 """Tapes in native code: sequences that grow, as the reverse mode of unbounded loops needs them.
 
-A tape is a handle of two words, the address of its entries and their number. The entries are in a block from malloc
-with a head of four words: the block before it in the list of all blocks of this run, the room in it (in entries), how
-many entries are written, and nothing. Writing at the end of a tape whose block has no more entries than it writes in
-place; any other write copies, so that older handles stay what they are. All blocks are freed when the program ends.
+A tape is a handle of two integers, the address of its entries and their count. The entries are in a block from malloc
+with a head of four integers: the block before it in the list of all blocks of this run, the room in it (in entries),
+how many entries are written, and nothing. Writing at the end of a tape whose block has no more entries than it writes
+in place; any other write copies, so that older handles stay what they are. All blocks are freed when the program ends.
 """
 
 from __future__ import annotations
@@ -35,27 +35,29 @@ def text(triple: str) -> str:
 
 
 def _routine(module: Module, name: str) -> Function:
-    return module.function(name, i64, [Parameter("table", ptr), Parameter("numbers", ptr), Parameter("registers", ptr)])
+    return module.function(
+        name, i64, [Parameter("table", ptr), Parameter("parameters", ptr), Parameter("registers", ptr)]
+    )
 
 
-def _pointer(f: Function, number: int) -> Value:
-    return f.load(ptr, f.offset(f.arguments[0], ptr, number), 8)
+def _pointer(f: Function, index: int) -> Value:
+    return f.load(ptr, f.offset(f.arguments[0], ptr, index), 8)
 
 
-def _word(f: Function, base: Value, number: int) -> Value:
-    return f.load(i64, f.offset(base, i64, number), 8)
+def _word(f: Function, base: Value, index: int) -> Value:
+    return f.load(i64, f.offset(base, i64, index), 8)
 
 
-def _put(f: Function, value: Value, base: Value, number: int) -> None:
-    f.store(value, f.offset(base, i64, number), 8)
+def _put(f: Function, value: Value, base: Value, index: int) -> None:
+    f.store(value, f.offset(base, i64, index), 8)
 
 
 def _read(module: Module) -> None:
     """tape, position (int32), result; size of an entry: the entry, or zeros where there is none."""
     f = _routine(module, "weft_tape_read")
-    tape, place, target = (_pointer(f, n) for n in range(3))
+    tape, index_address, target = (_pointer(f, n) for n in range(3))
     size = _word(f, f.arguments[1], 0)
-    position = f.sext(f.load(i32, place, 4), i64)
+    position = f.sext(f.load(i32, index_address, 4), i64)
     there = f.icmp("ult", position, _word(f, tape, 1))
     found, missing, end = f.label("found"), f.label("missing"), f.label("end")
     f.branch_if(there, found, missing)
@@ -73,11 +75,11 @@ def _read(module: Module) -> None:
 def _write(module: Module) -> None:
     """tape, position (int32), value, result; size of an entry."""
     f = _routine(module, "weft_tape_write")
-    tape, place, value, result = (_pointer(f, n) for n in range(4))
+    tape, index_address, value, result = (_pointer(f, n) for n in range(4))
     size = _word(f, f.arguments[1], 0)
     registers = f.arguments[2]
     zero, one = constant(0, i64), constant(1, i64)
-    position = f.sext(f.load(i32, place, 4), i64)
+    position = f.sext(f.load(i32, index_address, 4), i64)
     data, length = _word(f, tape, 0), _word(f, tape, 1)
     ahead, check, fresh, in_place, copy, end, wrong = (
         f.label(n) for n in ("ahead", "check", "fresh", "in_place", "copy", "end", "wrong")
@@ -110,22 +112,22 @@ def _write(module: Module) -> None:
     block = f.call("malloc", ptr, bytes_of_block)
     assert block is not None
     none = f.icmp("eq", f.ptrtoint(block, i64), zero)
-    failed, made = f.label("failed"), f.label("made")
-    f.branch_if(none, failed, made)
+    failed, allocated = f.label("failed"), f.label("allocated")
+    f.branch_if(none, failed, allocated)
     f.start(failed)
     f.ret(constant(2, i64))
-    f.start(made)
+    f.start(allocated)
     _put(f, _word(f, registers, TAPES), block, 0)
     _put(f, f.ptrtoint(block, i64), registers, TAPES)
     _put(f, wanted, block, 1)
     _put(f, after, block, 2)
     entries = f.offset(block, i8, HEAD)
     f.copy(entries, f.inttoptr(data, ptr), f.mul(length, size))
-    moved = f.ptrtoint(entries, i64)
+    new_data = f.ptrtoint(entries, i64)
     f.branch(fresh)
 
     f.start(fresh)
-    where = f.phi(i64, (data, in_place), (moved, made))
+    where = f.phi(i64, (data, in_place), (new_data, allocated))
     base = f.inttoptr(where, ptr)
     # Entries between the old end and the new one are zero.
     gap = f.smax(f.sub(position, length), zero)
@@ -152,11 +154,11 @@ def _free(module: Module) -> None:
     (registers,) = f.arguments
     first = _word(f, registers, TAPES)
     zero = constant(0, i64)
-    with f.when(f.icmp("ne", first, zero)), f.repeat(first) as turn:
-        block = f.inttoptr(turn.values[0], ptr)
+    with f.when(f.icmp("ne", first, zero)), f.repeat(first) as region:
+        block = f.inttoptr(region.values[0], ptr)
         following = f.load(i64, block, 8)
         f.call("free", void, block)
-        turn.again(f.icmp("ne", following, zero), following)
+        region.again(f.icmp("ne", following, zero), following)
     _put(f, zero, registers, TAPES)
     f.ret()
 

@@ -1,4 +1,4 @@
-"""The CPUs that code is made for: this machine, as much of it as is asked for, and others to look at their code."""
+"""The CPUs that code is compiled for: this machine, as much of it as is asked for, and others to look at their code."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def host() -> Target:
     if asked:
         raise ArgumentError(f"{ASKED} is {asked!r}; it can be avx2, or unset for all that this machine has.")
     triple, cpu, flags = native.host()
-    made = of_flags(triple, cpu, flags)
-    return replace(made, tiles=made.masks and all(flags.get(name) for name in _TILES) and _may_use_tiles())
+    target = of_flags(triple, cpu, flags)
+    return replace(target, tiles=target.masks and all(flags.get(name) for name in _TILES) and _may_use_tiles())
 
 
 _TILES = ("amx-tile", "amx-bf16", "amx-int8")
@@ -91,8 +91,8 @@ _AFTER_AVX2 = ("avx512", "avx10", "amx", "evex512", "avxvnni", "avxifma", "avxne
 def host_avx2() -> Target:
     """This machine without what came after AVX2: its code runs here, as on older ones."""
     triple, _, flags = native.host()
-    kept = {name: on and not name.startswith(_AFTER_AVX2) for name, on in flags.items()}
-    return of_flags(triple, "haswell", kept)
+    older = {name: on and not name.startswith(_AFTER_AVX2) for name, on in flags.items()}
+    return of_flags(triple, "haswell", older)
 
 
 @functools.cache
@@ -105,8 +105,8 @@ def host_scalar() -> Target:
 def sapphire_rapids() -> Target:
     """An x86 server with tile registers, for which code is made wherever this is."""
     names = ("avx2", "avx512f", "avx512vl", "avx512bw", "avx512dq", "fma", *_TILES)
-    made = of_flags("x86_64-unknown-linux-gnu", "sapphirerapids", dict.fromkeys(names, True))
-    return replace(made, tiles=True)
+    target = of_flags("x86_64-unknown-linux-gnu", "sapphirerapids", dict.fromkeys(names, True))
+    return replace(target, tiles=True)
 
 
 def aarch64() -> Target:

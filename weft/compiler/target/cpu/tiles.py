@@ -52,27 +52,27 @@ def write(f: llvm.Function, s: TileMatmul, out: llvm.Value, left: llvm.Value, ri
     sums = [(row, column) for row in range(s.rows) for column in range(s.columns)]
     size = s.out.dtype.itemsize
     corners = [(row * TILE_ROWS * s.stride + column * TILE_ROWS) * size for row, column in sums]
-    places = [f.offset(out, i8, constant(corner, i64)) for corner in corners]
+    addresses = [f.offset(out, i8, constant(corner, i64)) for corner in corners]
     apart = constant(s.stride * size, i64)
-    for number, place in enumerate(places):
+    for i, corner_address in enumerate(addresses):
         if s.accumulate:
-            f.call("llvm.x86.tileloadd64", void, constant(number, i8), place, apart)
+            f.call("llvm.x86.tileloadd64", void, constant(i, i8), corner_address, apart)
         else:
-            f.call("llvm.x86.tilezero", void, constant(number, i8))
+            f.call("llvm.x86.tilezero", void, constant(i, i8))
     with f.loop(constant(0, i64), constant(s.steps * TILE_BYTES, i64), TILE_BYTES) as offset:
-        for number in range(s.rows):
-            address = _moved(f, left, offset, number * s.left_stride * s.left.dtype.itemsize)
-            f.call("llvm.x86.tileloadd64", void, constant(_LEFT + number, i8), address, line)
-        for number in range(s.columns):
-            address = _moved(f, right, offset, number * s.right_stride * s.right.dtype.itemsize)
-            f.call("llvm.x86.tileloadd64", void, constant(_RIGHT + number, i8), address, line)
-        for number, (row, column) in enumerate(sums):
-            chosen = (number, _LEFT + row, _RIGHT + column)
+        for i in range(s.rows):
+            address = _shifted(f, left, offset, i * s.left_stride * s.left.dtype.itemsize)
+            f.call("llvm.x86.tileloadd64", void, constant(_LEFT + i, i8), address, line)
+        for i in range(s.columns):
+            address = _shifted(f, right, offset, i * s.right_stride * s.right.dtype.itemsize)
+            f.call("llvm.x86.tileloadd64", void, constant(_RIGHT + i, i8), address, line)
+        for i, (row, column) in enumerate(sums):
+            chosen = (i, _LEFT + row, _RIGHT + column)
             f.call(f"llvm.x86.{_PRODUCTS[s.dtypes]}", void, *(constant(n, i8) for n in chosen))
         offset.give()
-    for number, place in enumerate(places):
-        f.call("llvm.x86.tilestored64", void, constant(number, i8), place, apart)
+    for i, corner_address in enumerate(addresses):
+        f.call("llvm.x86.tilestored64", void, constant(i, i8), corner_address, apart)
 
 
-def _moved(f: llvm.Function, base: llvm.Value, offset: Any, besides: int) -> llvm.Value:
+def _shifted(f: llvm.Function, base: llvm.Value, offset: Any, besides: int) -> llvm.Value:
     return f.offset(base, i8, f.add(offset, constant(besides, i64)))
