@@ -19,20 +19,20 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 11
-name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 2
+name turn, turns, turning              | weft               | iteration                                   | 9
+name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 1
 name words                             | weft/compiler      | instructions, bytecode                      | 1
-name place, places                     | weft               | index, offset, address, position: say which | 17
-name number, numbers                   | weft               | index, i                                    | 41
-name made                              | weft               | result, out                                 | 31
-name given                             | weft               | args, operands                              | 9
+name place, places                     | weft               | index, offset, address, position: say which | 13
+name number, numbers                   | weft               | index, i                                    | 34
+name made                              | weft               | result, out                                 | 23
+name given                             | weft               | args, operands                              | 8
 name program, programs                 | jaxprs             | jaxpr                                       | 1
 name product, products                 | weft/compiler      | matmul, contraction                         | 19
 name factor, factors                   | weft/compiler      | lhs, rhs                                    | 11
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 0
-name move, moves, moved                | weft/compiler      | data movement, copy                         | 11
-name kept                              | weft               | cached, retained, stored: say which         | 5
-name spread                            | weft               | broadcast                                   | 2
+name move, moves, moved                | weft/compiler      | data movement, copy                         | 8
+name kept                              | weft               | cached, retained, stored: say which         | 3
+name spread                            | weft               | broadcast                                   | 0
 name joined                            | weft               | concatenated, merged                        | 0
 name slope, slopes                     | weft               | derivative                                  | 0
 name bare                              | weft               | unfused                                     | 0
@@ -44,19 +44,19 @@ name settled                           | weft               | final, fixed      
 name Register                          | weft               | slot, pointer slot                          | 0
 name Facts, facts                      | weft               | properties                                  | 0
 name closed                            | weft/compiler/fuse | materialized                                | 0
-name cipher, enciphered                | weft               | hash, bit generator                         | 1
+name cipher, enciphered                | weft               | hash, bit generator                         | 0
 name dear                              | weft               | expensive                                   | 0
 name stamp                             | weft               | timestamp                                   | 0
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 0
 name walk, walks                       | weft               | map, traverse, visit                        | 1
-text stands                            | text               | is                                          | 3
-text gives                             | text               | returns                                     | 18
+text stands                            | text               | is                                          | 2
+text gives                             | text               | returns                                     | 13
 text step machine                      | text               | bytecode interpreter                        | 0
 text whole number, whole numbers       | text               | integer                                     | 0
 text carried program, carried programs | text               | body, sub-jaxpr                             | 2
 text settled                           | text               | final, fixed                                | 0
-text turn of, turns of                 | text               | iteration of                                | 3
+text turn of, turns of                 | text               | iteration of                                | 2
 text owed                              | text               | unreduced                                   | 0
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
