@@ -380,7 +380,7 @@ def test_memory_planned_without_the_wait_is_found() -> None:
     steps: list[Step] = [copied(m.t, m.a), copied(m.x, m.t), copied(m.u, m.b), copied(m.y, m.u)]
     program = verify(m.program(*steps))
     program.steps = [steps[0], Start(steps[1], m.e), *steps[2:], Wait(m.e)]
-    with pytest.raises(InternalError, match="lie on each other"):
+    with pytest.raises(InternalError, match="overlap"):
         verify(program)
     late, _ = interpret(program, [A, B])
     np.testing.assert_array_equal(late.view(np.float32), B)

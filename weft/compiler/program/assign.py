@@ -1,7 +1,7 @@
-"""Memory: where every temporary and constant lies, from how long each is needed; and the numbers of registers.
+"""Memory: the offset of every temporary and constant, from how long each is needed; and the indices of registers.
 
 A temporary is needed from the first step that touches it to the last. A step inside of a loop counts as all of the loop
-for what lives outside of its body, because it comes again. What is started is touched at the `Start` and at the `Wait`,
+for what lives outside of its body, because it runs again. What is started is touched at the `Start` and at the `Wait`,
 so it lasts from one to the other. Every memory space has a block of its own.
 """
 
@@ -27,8 +27,8 @@ from weft.compiler.program.ir import (
 
 
 def assign(program: Program) -> Program:
-    """Give every slot and register of the program its place; those of before, if steps have changed since, do not
-    count."""
+    """Give every slot of the program its offset and every register its index; those from before, if steps have changed
+    since, do not count."""
     lifetimes = Lifetimes()
     lifetimes.visit(program.steps)
     blocks: dict[str, dict[Slot, tuple[int, int]]] = {DEFAULT_SPACE: {}}
@@ -41,11 +41,11 @@ def assign(program: Program) -> Program:
         slot.offset = offset
         offset += aligned(slot.size)
     program.constant_bytes = offset
-    number = first_own(program)
+    count = first_own(program)
     for register in dict.fromkeys(registers(program)):
-        register.index = number
-        number += 1
-    program.registers = number
+        register.index = count
+        count += 1
+    program.registers = count
     return program
 
 
@@ -83,7 +83,7 @@ class Lifetimes:
         self._later: list[tuple[Slot, list[int]]] = []
 
     def visit(self, steps: Sequence[Step]) -> None:
-        """Number the steps and note what they touch."""
+        """Count the positions of steps and note what they touch."""
         self._steps(steps)
         # Touches from within a loop of what lives outside of it count for the whole loop, whose end is known now.
         for slot, (first, last) in self._later:
@@ -137,15 +137,15 @@ class Lifetimes:
 
 
 def pack(ranges: dict[Slot, tuple[int, int]]) -> int:
-    """Lay temporaries into one block, such that those needed at one time do not overlap; gives its size.
+    """Assign offsets in one block to temporaries, such that those needed at one time do not overlap; returns its size.
 
-    In the order of time each takes the smallest hole that fits, and gives it back when it is done.
+    In the order of time each takes the smallest hole that fits, and releases it when it is done.
     """
     events = sorted(ranges.items(), key=lambda item: (item[1][0], -item[0].size))
-    ends: list[tuple[int, int, int, int]] = []  # (last, number, offset, size), sorted
+    ends: list[tuple[int, int, int, int]] = []  # (last, order, offset, size), sorted
     holes: list[tuple[int, int]] = []  # (offset, size), sorted by offset, never adjacent
     top = 0
-    for number, (slot, (first, last)) in enumerate(events):
+    for order, (slot, (first, last)) in enumerate(events):
         size = aligned(slot.size)
         while ends and ends[0][0] < first:
             _, _, offset, freed = ends.pop(0)
@@ -164,12 +164,12 @@ def pack(ranges: dict[Slot, tuple[int, int]]) -> int:
             top = slot.offset + size
         else:
             slot.offset, top = top, top + size
-        bisect.insort(ends, (last, number, slot.offset, size))
+        bisect.insort(ends, (last, order, slot.offset, size))
     return top
 
 
 def _release(holes: list[tuple[int, int]], offset: int, size: int) -> None:
-    """Give memory back, joined with the holes beside it."""
+    """Release memory, merged with the holes beside it."""
     at = bisect.bisect(holes, (offset, 0))
     if at < len(holes) and holes[at][0] == offset + size:
         size += holes.pop(at)[1]

@@ -11,7 +11,7 @@ from weft.ir.jaxpr import Jaxpr, Literal
 
 
 class Block:
-    """The values of one program (of the whole, of a loop's body, of a branch) while its steps are made.
+    """The values of one jaxpr (the whole, a loop's body, a branch) while its steps are built.
 
     A slot that the block owns dies with the last use of the last of its values; the memory of others belongs to blocks
     around, which may need it again. `targets` says where a value must go in the end, `preferred` where it would best go
@@ -26,10 +26,10 @@ class Block:
         self.targets: dict[Any, Slot] = {}
         self.preferred: dict[Any, Slot] = {}
         self.last: dict[Any, int] = {}
-        for number, equation in enumerate(jaxpr.eqns):
+        for i, equation in enumerate(jaxpr.eqns):
             for atom in equation.invars:
                 if type(atom) is not Literal:
-                    self.last[atom] = number
+                    self.last[atom] = i
         for atom in jaxpr.outvars:
             self.last[atom] = len(jaxpr.eqns)
 
@@ -47,7 +47,7 @@ class Block:
         return all(self.last.get(v, -1) <= limit for v in self.users.get(slot, ()))
 
     def send(self, targets: Mapping[Any, Slot]) -> None:
-        """Say where results go; and values that become one of them in place, so that they need not be copied."""
+        """Say where results go, and values that become one of them in place, so that they need not be copied."""
         self.targets.update(targets)
         updated = {e.outvars[n]: e.invars[m] for e in self.jaxpr.eqns for m, n in self.updates(e)}
         defined = {v for e in self.jaxpr.eqns for v in e.outvars}
@@ -73,9 +73,9 @@ class Block:
             return []
         inner = equation.params["jaxpr"]
         hero = inner.eqns[equation.params["hero"]]
-        buffer, made = hero.invars[0], hero.outvars[0]
-        if buffer not in inner.invars or made not in inner.outvars:
+        buffer, result = hero.invars[0], hero.outvars[0]
+        if buffer not in inner.invars or result not in inner.outvars:
             return []
         if buffer in hero.invars[1:]:  # what is read elsewhere while it changes is copied first
             return []
-        return [(inner.invars.index(buffer), inner.outvars.index(made))]
+        return [(inner.invars.index(buffer), inner.outvars.index(result))]

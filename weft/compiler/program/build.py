@@ -1,8 +1,8 @@
-"""From a fused program to steps: kernels emitted, libraries called, control flow as loops and branches over slots.
+"""From a fused jaxpr to steps: kernels emitted, libraries called, control flow as loops and branches over slots.
 
 Memory is shared here where values are: a result takes the slot of an operand that dies, if its kernel allows that; an
-update in place copies only what somebody still needs; loops keep their carries where they are. Which temporaries may
-lie on top of each other is decided afterwards (`assign`).
+update in place copies only what somebody still needs; carries of loops stay where they are. Which temporaries may
+overlap is decided afterwards (`assign`).
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def build(
     target: Target,
     schedules: Schedules | None = None,
 ) -> Program:
-    """The steps of a fused program whose constants are arguments. `donated` has a flag for each argument. Products get
-    the schedules that emitters prefer, unless `schedules` says otherwise."""
+    """The steps of a fused jaxpr whose constants are arguments. `donated` has a flag for each argument. Contractions
+    get the schedules that emitters prefer, unless `schedules` says otherwise."""
     return Builder(target, schedules).program(jaxpr, donated)
 
 
 class Builder:
-    """Makes the steps of one program."""
+    """Builds the steps of one program."""
 
     def __init__(self, target: Target, schedules: Schedules | None = None) -> None:
         self.target, self.schedules = target, schedules
@@ -77,10 +77,10 @@ class Builder:
 
     def program(self, jaxpr: Jaxpr, donated: Sequence[bool]) -> Program:
         arguments = [
-            Slot(Kind.ARGUMENT, bytes_of(v.aval), number, donated=number < len(donated) and donated[number])
-            for number, v in enumerate(jaxpr.invars)
+            Slot(Kind.ARGUMENT, bytes_of(v.aval), i, donated=i < len(donated) and donated[i])
+            for i, v in enumerate(jaxpr.invars)
         ]
-        results = [Slot(Kind.RESULT, bytes_of(v.aval), number) for number, v in enumerate(jaxpr.outvars)]
+        results = [Slot(Kind.RESULT, bytes_of(v.aval), i) for i, v in enumerate(jaxpr.outvars)]
         block = Block(jaxpr, owned=[a for a in arguments if a.donated])
         for v, slot in zip(jaxpr.invars, arguments, strict=True):
             block.put(v, slot)
@@ -88,14 +88,14 @@ class Builder:
         self.fill(block, results)
         aliases: list[int | None] = []
         taken: set[int] = set()
-        for made, slot in zip(jaxpr.outvars, results, strict=True):
-            found = block.slots.get(made)
-            given = found is not None and found.kind is Kind.ARGUMENT and found.donated and found.index not in taken
-            if found is not None and given:
+        for outvar, slot in zip(jaxpr.outvars, results, strict=True):
+            found = block.slots.get(outvar)
+            donor = found is not None and found.kind is Kind.ARGUMENT and found.donated and found.index not in taken
+            if found is not None and donor:
                 taken.add(found.index)
             elif found is not slot:
-                self.copy(slot, self.atom(block, made))
-            aliases.append(found.index if found is not None and given else None)
+                self.copy(slot, self.atom(block, outvar))
+            aliases.append(found.index if found is not None and donor else None)
         program = Program(jaxpr.name, self.steps, arguments, results, aliases, self.constants, self.constant_slots)
         program.schedules = {} if self.schedules is None else self.schedules.chosen
         return program
@@ -103,37 +103,37 @@ class Builder:
     def prefer_donated(self, block: Block, jaxpr: Jaxpr, arguments: Sequence[Slot]) -> None:
         """Pair every donated argument with a result of its type."""
         free = {n: v.aval for n, v in enumerate(jaxpr.invars) if arguments[n].donated}
-        for made in jaxpr.outvars:
-            for number, aval in free.items():
-                if type(made) is not Literal and made not in block.slots and aval.matches(made.aval):
-                    block.preferred.setdefault(made, arguments[number])
-                    del free[number]
+        for outvar in jaxpr.outvars:
+            for i, aval in free.items():
+                if type(outvar) is not Literal and outvar not in block.slots and aval.matches(outvar.aval):
+                    block.preferred.setdefault(outvar, arguments[i])
+                    del free[i]
                     break
 
     # -- blocks ----------------------------------------------------------------------------------------------------
 
     def fill(self, block: Block, results: Sequence[Slot | None] = ()) -> None:
-        """The steps of a block, with results sent to the given slots (None: wherever they are made)."""
+        """The steps of a block, with results written to these slots (None: wherever they are computed)."""
         jaxpr = block.jaxpr
         for v, value in zip(jaxpr.constvars, jaxpr.consts, strict=True):
             block.put(v, self.constant(storage_of(value)))
         targets: dict[Any, Slot] = {}
-        for made, slot in zip(jaxpr.outvars, results, strict=False):
-            if slot is not None and type(made) is not Literal and made not in block.slots:
-                targets.setdefault(made, slot)
+        for outvar, slot in zip(jaxpr.outvars, results, strict=False):
+            if slot is not None and type(outvar) is not Literal and outvar not in block.slots:
+                targets.setdefault(outvar, slot)
         block.send(targets)
-        for number, equation in enumerate(jaxpr.eqns):
-            self.equation(block, number, equation)
+        for position, equation in enumerate(jaxpr.eqns):
+            self.equation(block, position, equation)
 
-    def settle(self, block: Block, results: Sequence[Slot]) -> None:
+    def copy_results(self, block: Block, results: Sequence[Slot]) -> None:
         """Copy the block's results to where they belong, if they are not there."""
-        moves = [(slot, self.atom(block, v)) for v, slot in zip(block.jaxpr.outvars, results, strict=True)]
-        self.move([(target, source) for target, source in moves if target is not source])
+        pairs = [(slot, self.atom(block, v)) for v, slot in zip(block.jaxpr.outvars, results, strict=True)]
+        self.copy_all([(target, source) for target, source in pairs if target is not source])
 
-    def move(self, moves: Sequence[tuple[Slot, Slot]]) -> None:
+    def copy_all(self, pairs: Sequence[tuple[Slot, Slot]]) -> None:
         """Copy all sources to their targets at once: what others still read is overwritten after them, and where that
-        goes round in a circle, one of them is put aside."""
-        rest = list(moves)
+        is a cycle, one of them is copied to a temporary first."""
+        rest = list(pairs)
         while rest:
             free = next((n for n, (target, _) in enumerate(rest) if all(target is not s for _, s in rest)), None)
             if free is not None:
@@ -173,8 +173,8 @@ class Builder:
             return self.constant(np.asarray(atom.val, dtypes.storage(atom.aval.dtype)))  # type: ignore[attr-defined]
         return block.slots[atom]
 
-    def place(self, block: Block, v: Any, position: int) -> Slot:
-        """Memory for a new value: where it best goes, where it must go, or a temporary."""
+    def allocate(self, block: Block, v: Any, position: int) -> Slot:
+        """Memory for a new value: its preferred slot, its target, or a temporary."""
         preferred = block.preferred.get(v)
         if preferred is not None and block.dead(preferred, position, from_now=True):
             slot = preferred
@@ -208,10 +208,10 @@ class Builder:
         elif card is trap:
             build_trap(self, block, equation)
         elif card.higher_order:
-            raise InternalError(f"`{card.name}` must be gone before steps are made.", stage="program")
+            raise InternalError(f"`{card.name}` must be gone before steps are built.", stage="program")
         else:
             self.library(block, position, equation)
-        # Steps inside of loops and branches have theirs already, but for those that only move values.
+        # Steps inside of loops and branches have theirs already, but for those that only copy values.
         for step in nested_steps(self.steps[before:]):
             if step.line is None:
                 step.line = equation.source
@@ -228,33 +228,33 @@ class Builder:
         block.put(v, slot)
 
     def fusion(self, block: Block, position: int, equation: Equation) -> None:
-        kind, program = equation.params["kind"], equation.params["jaxpr"]
+        kind, jaxpr = equation.params["kind"], equation.params["jaxpr"]
         if kind == "alias":
-            for v, result in zip(equation.outvars, program.outvars, strict=True):
-                self.alias(block, v, aliased(equation, program, result))
+            for v, result in zip(equation.outvars, jaxpr.outvars, strict=True):
+                self.alias(block, v, aliased(equation, jaxpr, result))
             return
         if not any(size_of(v) for v in equation.outvars):
             for v in equation.outvars:
-                self.place(block, v, position)
+                self.allocate(block, v, position)
             return
         hero = equation.params["hero"]
-        schedule = self.schedule(program, hero, FIRST) if kind in KINDS else FIRST
+        schedule = self.schedule(jaxpr, hero, FIRST) if kind in KINDS else FIRST
         if schedule == LIBRARY:
-            (product,) = program.eqns
-            operands = dict(zip(program.invars, equation.invars, strict=True))
-            given = tuple(a if type(a) is Literal else operands[a] for a in product.invars)
-            self.call(block, position, product.replace(invars=given, outvars=equation.outvars))
+            (matmul,) = jaxpr.eqns
+            operands = dict(zip(jaxpr.invars, equation.invars, strict=True))
+            args = tuple(a if type(a) is Literal else operands[a] for a in matmul.invars)
+            self.call(block, position, matmul.replace(invars=args, outvars=equation.outvars))
             return
-        self.kernels(block, position, equation, kind, program, hero, int(schedule))
+        self.kernels(block, position, equation, kind, jaxpr, hero, int(schedule))
 
-    def schedule(self, program: Jaxpr, hero: int | None, default: str) -> str:
-        """Which schedule a product gets."""
+    def schedule(self, jaxpr: Jaxpr, hero: int | None, default: str) -> str:
+        """Which schedule a contraction gets."""
         if self.schedules is None:
             return default
-        either = has_either(program, self.target)
+        either = has_either(jaxpr, self.target)
         if default == LIBRARY and not either:
             return default
-        return self.schedules.choose(program, hero, default, changes_bits=either)
+        return self.schedules.choose(jaxpr, hero, default, changes_bits=either)
 
     def kernels(
         self,
@@ -262,18 +262,18 @@ class Builder:
         position: int,
         equation: Equation,
         kind: str,
-        program: Jaxpr,
+        jaxpr: Jaxpr,
         hero: int | None,
         schedule: int = 0,
     ) -> None:
         """The kernels of a fusion, whose operands and results are those of an equation."""
-        emission = emission_of(kind, program, hero, self.target, schedule)
+        emission = emission_of(kind, jaxpr, hero, self.target, schedule)
         arguments = [self.atom(block, a) for a in equation.invars]
         results: list[Slot] = []
-        for number, v in enumerate(equation.outvars):
-            results.append(self.result(block, position, emission, arguments, results, number, v))
+        for i, v in enumerate(equation.outvars):
+            results.append(self.result(block, position, emission, arguments, results, i, v))
         scratch = [self.temporary(s.size * s.dtype.itemsize) for s in emission.scratch]
-        literals = [self.constant(a) for a in literal_arrays(program)]
+        literals = [self.constant(a) for a in literal_arrays(jaxpr)]
         operands = [*arguments, *results, *scratch, *literals]
         self.launch(emission, operands, kind)
 
@@ -284,13 +284,13 @@ class Builder:
         computed: Emission | LibraryCall,
         arguments: Sequence[Slot],
         others: Sequence[Slot],
-        number: int,
+        i: int,
         v: Any,
     ) -> Slot:
         """Memory for a result: that of an operand which dies here, where its kernel or library allows or demands it."""
         size = bytes_of(v.aval)
         for argument, result in computed.updated if isinstance(computed, Emission) else ():
-            if result == number:
+            if result == i:
                 slot = arguments[argument]
                 once = arguments.count(slot) == 1  # else it would be read while it changes, under another shape
                 dead = block.dead(slot, position, from_now=False)
@@ -298,11 +298,11 @@ class Builder:
                 if once and dead and free and slot not in others:
                     block.put(v, slot)
                     return slot
-                made = self.place(block, v, position)
-                self.copy(made, slot)
-                return made
+                allocated = self.allocate(block, v, position)
+                self.copy(allocated, slot)
+                return allocated
         target = block.targets.get(v)
-        allowed = [arguments[a] for a, r in computed.in_place if r == number]
+        allowed = [arguments[a] for a, r in computed.in_place if r == i]
         preferred = block.preferred.get(v)
         if preferred is not None:
             allowed = [s for s in allowed if s is preferred] + [s for s in allowed if s is not preferred]
@@ -314,19 +314,19 @@ class Builder:
                 if slot.size == size and once and slot not in others and block.dead(slot, position, from_now=False):
                     block.put(v, slot)
                     return slot
-        return self.place(block, v, position)
+        return self.allocate(block, v, position)
 
     # -- libraries and callbacks -----------------------------------------------------------------------------------
 
     def library(self, block: Block, position: int, equation: Equation) -> None:
-        """A call of a library, or our own kernels for a product that they are quicker for."""
+        """A call of a library, or our own kernels for a matmul that they are quicker for."""
         if equation.primitive is dot_general:
-            program = alone(equation)
-            schedule = self.schedule(program, 0, LIBRARY)
+            jaxpr = alone(equation)
+            schedule = self.schedule(jaxpr, 0, LIBRARY)
             if schedule != LIBRARY:
                 distinct = tuple(dict.fromkeys(a for a in equation.invars if type(a) is not Literal))
                 operands_only = equation.replace(invars=distinct)
-                self.kernels(block, position, operands_only, "contraction", program, 0, int(schedule))
+                self.kernels(block, position, operands_only, "contraction", jaxpr, 0, int(schedule))
                 return
         self.call(block, position, equation)
 
@@ -334,12 +334,12 @@ class Builder:
         """A call of a library."""
         call = tables_of(self.target).plan(equation)
         operands = [self.atom(block, a) for a in equation.invars]
-        for number, permutation in enumerate(call.permutations):
+        for i, permutation in enumerate(call.permutations):
             if permutation is not None:
-                operands[number] = self.transposed(equation.invars[number].aval, permutation, operands[number])
+                operands[i] = self.transposed(equation.invars[i].aval, permutation, operands[i])
         results: list[Slot] = []
-        for number, v in enumerate(equation.outvars):
-            results.append(self.result(block, position, call, operands, results, number, v))
+        for i, v in enumerate(equation.outvars):
+            results.append(self.result(block, position, call, operands, results, i, v))
         scratch = [self.temporary(size) for size in call.scratch]
         slots = (*operands, *results, *scratch)
         if call.routine == "host":
@@ -362,13 +362,13 @@ class Builder:
             0 if hero else None,
             self.target,
         )
-        made = self.temporary(source.size)
+        result = self.temporary(source.size)
         self.launch(
             emission,
-            [source, made, *(self.temporary(s.size * s.dtype.itemsize) for s in emission.scratch)],
+            [source, result, *(self.temporary(s.size * s.dtype.itemsize) for s in emission.scratch)],
             "transpose",
         )
-        return made
+        return result
 
     def launch(self, emission: Emission, operands: Sequence[Slot], label: str) -> None:
         for launch in emission.launches:
@@ -378,7 +378,7 @@ class Builder:
     def callback(self, block: Block, position: int, equation: Equation) -> None:
         """A call of the user's Python function, which gets arrays of its own."""
         operands = [self.atom(block, a) for a in equation.invars]
-        results = [self.place(block, v, position) for v in equation.outvars]
+        results = [self.allocate(block, v, position) for v in equation.outvars]
         primitive, params = equation.primitive, equation.params
 
         def call(*arrays: np.ndarray, out: Sequence[np.ndarray]) -> None:
@@ -403,25 +403,25 @@ class Builder:
         )
 
 
-def aliased(equation: Equation, program: Jaxpr, result: Any) -> Any:
+def aliased(equation: Equation, jaxpr: Jaxpr, result: Any) -> Any:
     """The operand (or the literal) whose bytes a result of an alias fusion has."""
-    sources: dict[Any, Any] = dict(zip(program.invars, equation.invars, strict=True))
-    for inner in program.eqns:
+    sources: dict[Any, Any] = dict(zip(jaxpr.invars, equation.invars, strict=True))
+    for inner in jaxpr.eqns:
         (atom,) = inner.invars
         for v in inner.outvars:
             sources[v] = atom if type(atom) is Literal else sources[atom]
     return sources[result]
 
 
-def emission_of(kind: str, program: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
+def emission_of(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
     """The kernels of a fusion; equal fusions, whatever their literals, are emitted once."""
-    structure = fusion_key(kind, program, hero, target)
+    structure = fusion_key(kind, jaxpr, hero, target)
     if structure is None:
-        return emit(kind, program, hero, target, schedule)
+        return emit(kind, jaxpr, hero, target, schedule)
     key = (structure, schedule)
     found = _emissions.get(key)
     if found is None:
-        found = _emissions.keep(key, emit(kind, program, hero, target, schedule))
+        found = _emissions.keep(key, emit(kind, jaxpr, hero, target, schedule))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Traps as steps: a branch on the flag around a call of Python, which makes the error."""
+"""Traps as steps: a branch on the flag around a call of Python, which raises the error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class EnclosingLoop(NamedTuple):
-    """A loop whose body is being built, and the register that counts its turns."""
+    """A loop whose body is being built, and the register that counts its iterations."""
 
     name: str
     counter: FrameRegister
@@ -33,7 +33,7 @@ class EnclosingLoop(NamedTuple):
 
 @contextmanager
 def enclosing_loop(builder: Builder, name: str, counter: FrameRegister | None, equation: Equation) -> Iterator[None]:
-    """Steps built here are in a loop; one that nobody asks for its turn has no counter."""
+    """Steps built here are in a loop; one whose iteration nobody asks for has no counter."""
     if counter is None:
         yield
         return
@@ -48,7 +48,7 @@ def build_trap(builder: Builder, block: Block, equation: Equation) -> None:
     params, loops = equation.params, tuple(builder.enclosing_loops)
 
     def call(*arrays: np.ndarray, out: Sequence[np.ndarray], iterations: Sequence[int]) -> None:
-        named = [(loop.describe(), turn) for loop, turn in zip(loops, iterations, strict=True)]
+        named = [(loop.describe(), iteration) for loop, iteration in zip(loops, iterations, strict=True)]
         error = reason(*arrays, iterations=named, **params)
         if error is not None:
             raise error

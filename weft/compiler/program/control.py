@@ -1,7 +1,7 @@
 """Control flow as steps: scan, while, repeat and cond.
 
 A carry of a loop has one slot for the whole loop. The body reads it there and, where the old value has died by then,
-writes the new one there; else the new one is copied at the end of the turn. Slices of scanned arrays are read and
+writes the new one there; else the new one is copied at the end of the iteration. Slices of scanned arrays are read and
 written in place, through registers that point at them.
 """
 
@@ -49,19 +49,19 @@ def carries(
     those that the loop reads besides), else a copy, made where the loop's result must go."""
     slots: list[Slot] = []
     for atom, v in zip(operands, results, strict=True):
-        given = builder.atom(block, atom)
+        start = builder.atom(block, atom)
         target = block.targets.get(v)
         preferred = block.preferred.get(v)
-        mine = given not in slots and given not in read and block.dead(given, position, from_now=False)
-        if mine and (target is None or given is preferred):
-            slots.append(given)
+        mine = start not in slots and start not in read and block.dead(start, position, from_now=False)
+        if mine and (target is None or start is preferred):
+            slots.append(start)
             continue
         slot = target
         if preferred is not None and preferred not in slots and block.dead(preferred, position, from_now=True):
             slot = preferred
         if slot is None:
-            slot = builder.temporary(given.size)
-        builder.copy(slot, given)
+            slot = builder.temporary(start.size)
+        builder.copy(slot, start)
         slots.append(slot)
     return slots
 
@@ -78,11 +78,11 @@ def build_body(
     block = Block(jaxpr, owned=carried)
     for v, slot in zip(jaxpr.invars, inputs, strict=True):
         block.put(v, slot)
-    for made, slot in zip(jaxpr.outvars, carried, strict=False):
-        if made not in block.slots:
-            block.preferred.setdefault(made, slot)
+    for outvar, slot in zip(jaxpr.outvars, carried, strict=False):
+        if outvar not in block.slots:
+            block.preferred.setdefault(outvar, slot)
     builder.fill(block, [*(None for _ in carried), *targets])
-    builder.settle(block, [*carried, *targets])
+    builder.copy_results(block, [*carried, *targets])
 
 
 def finish(builder: Builder, block: Block, results: Sequence[Any], slots: Sequence[Slot]) -> None:
@@ -99,7 +99,7 @@ def build_scan(builder: Builder, block: Block, position: int, equation: Equation
     held = [builder.atom(block, a) for a in consts]
     scanned = [builder.atom(block, a) for a in xs]
     carried = carries(builder, block, position, carry, equation.outvars[:count], [*held, *scanned])
-    stacked = [builder.place(block, v, position) for v in equation.outvars[count:]]
+    stacked = [builder.allocate(block, v, position) for v in equation.outvars[count:]]
     for v, slot in zip(equation.outvars[count:], stacked, strict=True):
         if isinstance(v.aval, TapeType):
             builder.steps.append(Fill(slot))
@@ -121,14 +121,14 @@ def build_scan(builder: Builder, block: Block, position: int, equation: Equation
 
 
 def _slice(builder: Builder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
-    """What a scanned operand is in this turn."""
+    """The slice of a scanned operand in this iteration."""
     if isinstance(v.aval, TapeType):
         return tapes.read_at(builder, v.aval, base, counter)
     return _target(builder, v, base, counter)
 
 
 def _target(builder: Builder, v: Any, base: Slot, counter: FrameRegister) -> Slot:
-    """Where the slice of this turn is."""
+    """Where the slice of this iteration is."""
     size = builder.size(v.aval)
     if isinstance(v.aval, TapeType):
         return builder.temporary(size)
@@ -141,9 +141,9 @@ def build_repeat(builder: Builder, block: Block, position: int, equation: Equati
     params = equation.params
     jaxpr, constants = params["jaxpr"], params["nconsts"]
     count, *rest = equation.invars
-    number = builder.atom(block, count)
+    bound = builder.atom(block, count)
     held = [builder.atom(block, a) for a in rest[:constants]]
-    carried = carries(builder, block, position, rest[constants:], equation.outvars, [number, *held])
+    carried = carries(builder, block, position, rest[constants:], equation.outvars, [bound, *held])
     finish(builder, block, equation.outvars, carried)
     token = object()
     counter = FrameRegister("counter")
@@ -151,7 +151,7 @@ def build_repeat(builder: Builder, block: Block, position: int, equation: Equati
         step = builder.temporary(4)
         builder.steps.append(Count(step, counter))
         build_body(builder, jaxpr, [step, *held, *carried], carried)
-    builder.steps.append(Loop(counter, FrameRegister("bound"), number, params["reverse"], body, token, label="repeat"))
+    builder.steps.append(Loop(counter, FrameRegister("bound"), bound, params["reverse"], body, token, label="repeat"))
 
 
 def build_while(builder: Builder, block: Block, position: int, equation: Equation) -> None:
@@ -171,24 +171,24 @@ def build_while(builder: Builder, block: Block, position: int, equation: Equatio
             inner.put(v, slot)
         builder.fill(inner)
         predicate = builder.atom(inner, condition.outvars[0])
-    with steps_of(builder, token) as turns, enclosing_loop(builder, "while", counter, equation):
+    with steps_of(builder, token) as inner_steps, enclosing_loop(builder, "while", counter, equation):
         build_body(builder, body, [*held, *carried], carried)
-    builder.steps.append(While(test, predicate, FrameRegister("test"), turns, token, counter))
+    builder.steps.append(While(test, predicate, FrameRegister("test"), inner_steps, token, counter))
 
 
 def build_cond(builder: Builder, block: Block, position: int, equation: Equation) -> None:
     index, *operands = equation.invars
     which = builder.atom(block, index)
     slots = [builder.atom(block, a) for a in operands]
-    results = [builder.place(block, v, position) for v in equation.outvars]
+    results = [builder.allocate(block, v, position) for v in equation.outvars]
     branches = []
-    for program in equation.params["branches"]:
+    for branch in equation.params["branches"]:
         with steps_of(builder) as steps:
-            inner = Block(program)
-            for v, slot in zip(program.invars, slots, strict=True):
+            inner = Block(branch)
+            for v, slot in zip(branch.invars, slots, strict=True):
                 inner.put(v, slot)
             builder.fill(inner, results)
-            builder.settle(inner, results)
+            builder.copy_results(inner, results)
         branches.append(steps)
     dtype = np.dtype(dtypes.storage(index.aval.dtype))  # type: ignore[attr-defined]
     builder.steps.append(Branch(which, dtype, FrameRegister("choice"), branches))

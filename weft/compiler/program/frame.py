@@ -1,4 +1,4 @@
-"""The call frame of a program: the words by which whoever runs it says where its memory is.
+"""The call frame of a program: the 64-bit words by which the caller says where its memory is.
 
 The first words are the address of the temporaries, the address of the constants and the list of tapes, which is empty
 when a run begins. Then come the addresses of all arguments and of all results, and of the temporaries in each memory

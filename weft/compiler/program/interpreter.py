@@ -1,8 +1,8 @@
 """Run a program without machine code of its own: steps in Python, kernels by their interpreter.
 
-Memory is planned memory: a program whose slots overlap where they must not gives wrong numbers here too. Which bytes of
+Memory is planned memory: a program whose slots overlap where they must not has wrong results here too. Which bytes of
 a slot have been written is known for each slot, not for the memory that several of them share: what is read without
-having been written is an error, even if something else has left a number there. What was started runs at the `Wait`,
+having been written is an error, even if something else was written there. What was started runs at the `Wait`,
 the latest moment, and what it writes counts as unwritten until then. Routines of libraries and of tapes are called as
 they are; what they read must have been written, and what they write counts as written.
 """
@@ -44,7 +44,7 @@ class Routines(Protocol):
     """How the calls of libraries and of tapes are computed: a target's routines, or a model of them."""
 
     def call(self, step: Call, addresses: Sequence[int], registers: np.ndarray) -> int:
-        """Call the routine of a step on the memory at these addresses; gives its status."""
+        """Call the routine of a step on the memory at these addresses; returns its status."""
         ...
 
     def free_tapes(self, registers: np.ndarray) -> None:
@@ -65,10 +65,7 @@ def run(program: Program, arrays: Sequence[np.ndarray], routines: Routines) -> l
     for slot, alias in zip(program.results, program.aliases, strict=True):
         if alias is None:
             runner.check_written(slot, "the program ends")
-    return [
-        runner.results[number] if alias is None else runner.arguments[alias]
-        for number, alias in enumerate(program.aliases)
-    ]
+    return [runner.results[i] if alias is None else runner.arguments[alias] for i, alias in enumerate(program.aliases)]
 
 
 class _Runner:
@@ -76,7 +73,7 @@ class _Runner:
         self.program, self.routines = program, routines
         self.arguments = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]
         self.results = [np.zeros(max(s.size, 1), np.uint8)[: s.size] for s in program.results]
-        # What was never written shows: no number is all ones but a nan.
+        # What was never written shows: a float whose bits are all ones is nan.
         self.temporaries = np.full(program.temporary_bytes, 0xFF, np.uint8)
         self.constants = np.zeros(program.constant_bytes, np.uint8)
         for slot, array in zip(program.constant_slots, program.constants, strict=True):
@@ -98,7 +95,7 @@ class _Runner:
         raise InternalError(what, stage="program", text=to_text(self.program))
 
     def mask(self, slot: Slot) -> np.ndarray | None:
-        """Which bytes of a slot are written; None if they were given."""
+        """Which bytes of a slot are written; None if it is an argument or a constant."""
         root, offset = self.pointed.get(slot, (slot, 0))
         if root.kind is Kind.TEMPORARY and root not in self.written:
             self.written[root] = np.zeros(root.size, np.bool_)
@@ -140,72 +137,125 @@ class _Runner:
 
     def step(self, step: Any) -> None:
         match step:
-            case Launch(slots=slots):
-                kernel = step.full
-                pairs = list(zip(slots, kernel.buffers, strict=True))
-                masks = [self.mask(s) for s in slots]
-                written = [
-                    None if m is None else m[: b.size * b.dtype.itemsize].reshape(b.size, b.dtype.itemsize)
-                    for m, (_, b) in zip(masks, pairs, strict=True)
-                ]
-                views = [self.view(s, b.dtype, b.size) for s, b in pairs]
-                kernel_interpreter.run(kernel, views, written=written)
+            case Launch():
+                self.launch(step)
             case Call():
-                for slot in step.slots:
-                    if slot not in step.written:
-                        self.check_written(slot, f"{step.label or step.routine} reads it")
                 self.call(step)
-                for slot in step.written:
-                    self.set_written(slot)
-            case Copy(target, source, size):
-                self.view(target)[:size] = self.view(source)[:size].copy()
-                here, there = self.mask(target), self.mask(source)
-                if here is not None:
-                    here[:size] = True if there is None else there[:size].copy()
-            case Fill(target):
-                self.view(target)[:] = 0
-                self.set_written(target)
-            case SetAddress(target, base, counter, stride):
-                assert target.register is not None
-                moved = int(self.registers[counter.index]) * stride
-                self.registers[target.register.index] = self.address(base) + moved
-                root, offset = self.pointed.get(base, (base, 0))
-                self.pointed[target] = (root, offset + moved)
-            case Count(target, counter):
-                self.view(target, np.int32)[0] = self.registers[counter.index]
-                self.set_written(target)
+            case Copy():
+                self.copy(step)
+            case Fill():
+                self.view(step.target)[:] = 0
+                self.set_written(step.target)
+            case SetAddress():
+                self.set_address(step)
+            case Count():
+                self.view(step.target, np.int32)[0] = self.registers[step.counter.index]
+                self.set_written(step.target)
             case Loop():
-                if isinstance(step.count, Slot):
-                    self.check_written(step.count, "a loop counts to it")
-                count = int(self.view(step.count, np.int32)[0]) if isinstance(step.count, Slot) else step.count
-                for turn in reversed(range(count)) if step.reverse else range(count):
-                    self.forget(step.token)
-                    self.registers[step.counter.index] = turn
-                    self.steps(step.body)
+                self.loop(step)
             case While():
-                if step.counter is not None:
-                    self.registers[step.counter.index] = 0
-                while self.holds(step):
-                    self.steps(step.body)
-                    if step.counter is not None:
-                        self.registers[step.counter.index] += 1
+                self.while_loop(step)
             case Branch():
-                self.check_written(step.index, "a branch is chosen by it")
-                index = int(self.view(step.index, step.dtype)[0])
-                self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
-            case Start(started, event):
-                if event in self.started:
-                    self.fail(f"{started.label} is started with the event of {self.started[event].label}.")
-                self.started[event] = started
-                self.before[event] = [self.hide(slot) for slot in dict.fromkeys(started.writes)]
-            case Wait(event):
-                if event not in self.started:
-                    self.fail("A wait for what was not started.")
-                for mask, before in reversed(self.before.pop(event)):
-                    mask[:] = before
-                self.step(self.started.pop(event))
+                self.branch(step)
+            case Start():
+                self.start(step)
+            case Wait():
+                self.wait(step)
             case _:
                 assert_never(step)
+
+    def launch(self, step: Launch) -> None:
+        kernel = step.full
+        views: list[np.ndarray] = []
+        written: list[np.ndarray | None] = []
+        for slot, buffer in zip(step.slots, kernel.buffers, strict=True):
+            mask, itemsize = self.mask(slot), buffer.dtype.itemsize
+            written.append(None if mask is None else mask[: buffer.size * itemsize].reshape(buffer.size, itemsize))
+            views.append(self.view(slot, buffer.dtype, buffer.size))
+        kernel_interpreter.run(kernel, views, written=written)
+
+    def call(self, step: Call) -> None:
+        for slot in step.slots:
+            if slot not in step.written:
+                self.check_written(slot, f"{step.label or step.routine} reads it")
+        if step.routine == "host":
+            self.call_host(step)
+        else:
+            status = self.routines.call(step, [self.address(s) for s in step.slots], self.registers)
+            if status:
+                raise RuntimeError(f"{step.routine} ended with status {status}")
+        for slot in step.written:
+            self.set_written(slot)
+
+    def call_host(self, step: Call) -> None:
+        assert step.host is not None
+        arrays = [
+            self.view(slot, dtype).reshape(shape) for slot, (shape, dtype) in zip(step.slots, step.types, strict=True)
+        ]
+        count = len(arrays) - step.results
+        if step.counters is None:
+            step.host(*arrays[:count], out=arrays[count:])
+        else:
+            iterations = [int(self.registers[c.index]) for c in step.counters]
+            step.host(*arrays[:count], out=arrays[count:], iterations=iterations)
+
+    def copy(self, step: Copy) -> None:
+        size = step.size
+        self.view(step.target)[:size] = self.view(step.source)[:size].copy()
+        target, source = self.mask(step.target), self.mask(step.source)
+        if target is not None:
+            target[:size] = True if source is None else source[:size].copy()
+
+    def set_address(self, step: SetAddress) -> None:
+        assert step.target.register is not None
+        shift = int(self.registers[step.counter.index]) * step.stride
+        self.registers[step.target.register.index] = self.address(step.base) + shift
+        root, offset = self.pointed.get(step.base, (step.base, 0))
+        self.pointed[step.target] = (root, offset + shift)
+
+    def loop(self, step: Loop) -> None:
+        count = step.count
+        if isinstance(count, Slot):
+            self.check_written(count, "a loop counts to it")
+            count = int(self.view(count, np.int32)[0])
+        for i in reversed(range(count)) if step.reverse else range(count):
+            self.forget(step.token)
+            self.registers[step.counter.index] = i
+            self.steps(step.body)
+
+    def while_loop(self, step: While) -> None:
+        if step.counter is not None:
+            self.registers[step.counter.index] = 0
+        while self.holds(step):
+            self.steps(step.body)
+            if step.counter is not None:
+                self.registers[step.counter.index] += 1
+
+    def holds(self, step: While) -> bool:
+        """Begin an iteration: whether there is one."""
+        self.forget(step.token)
+        self.steps(step.condition)
+        self.check_written(step.predicate, "a loop asks it")
+        return bool(self.view(step.predicate)[0])
+
+    def branch(self, step: Branch) -> None:
+        self.check_written(step.index, "a branch is chosen by it")
+        index = int(self.view(step.index, step.dtype)[0])
+        self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
+
+    def start(self, step: Start) -> None:
+        started, event = step.step, step.event
+        if event in self.started:
+            self.fail(f"{started.label} is started with the event of {self.started[event].label}.")
+        self.started[event] = started
+        self.before[event] = [self.hide(slot) for slot in dict.fromkeys(started.writes)]
+
+    def wait(self, step: Wait) -> None:
+        if step.event not in self.started:
+            self.fail("A wait for what was not started.")
+        for mask, before in reversed(self.before.pop(step.event)):
+            mask[:] = before
+        self.step(self.started.pop(step.event))
 
     def hide(self, slot: Slot) -> tuple[np.ndarray, np.ndarray]:
         """Let nothing of a slot count as written; returns which bytes do, and which did."""
@@ -218,28 +268,3 @@ class _Runner:
         before = mask.copy()
         mask[:] = False
         return mask, before
-
-    def holds(self, step: While) -> bool:
-        """Begin an iteration: whether there is one."""
-        self.forget(step.token)
-        self.steps(step.condition)
-        self.check_written(step.predicate, "a loop asks it")
-        return bool(self.view(step.predicate)[0])
-
-    def call(self, step: Call) -> None:
-        if step.routine == "host":
-            arrays = [
-                self.view(slot, dtype).reshape(shape)
-                for slot, (shape, dtype) in zip(step.slots, step.types, strict=True)
-            ]
-            count = len(arrays) - step.results
-            assert step.host is not None
-            if step.counters is not None:
-                iterations = [int(self.registers[c.index]) for c in step.counters]
-                step.host(*arrays[:count], out=arrays[count:], iterations=iterations)
-            else:
-                step.host(*arrays[:count], out=arrays[count:])
-            return
-        status = self.routines.call(step, [self.address(s) for s in step.slots], self.registers)
-        if status:
-            raise RuntimeError(f"{step.routine} ended with status {status}")

@@ -1,9 +1,9 @@
 """Programs: steps that read and write slots. A slot is a piece of memory; what steps do is in order.
 
-A `Slot` is where a value lives. Arguments, results and constants are given from outside; temporaries share one block of
+A `Slot` is where a value lives. Arguments, results and constants come from outside; temporaries share one block of
 memory, by their lifetimes; a pointed slot is wherever a register points at that time, such as the slice of an array
-that a loop is at. A `Register` holds a number: a loop counter, or an address. Every slot is in one of the target's
-memory spaces, and each space has a block of temporaries of its own.
+that a loop is at. A `FrameRegister` holds an integer: a loop counter, or an address. Every slot is in one of the
+target's memory spaces, and each space has a block of temporaries of its own.
 
 Steps run one after the other, but for those that a `Start` begins: they are over when the `Wait` for their event is.
 """
@@ -30,7 +30,7 @@ TAPE_BYTES = 16
 TAPE_ROUTINES = ("weft_tape_read", "weft_tape_write", "weft_tape_length")
 # The memory space in which kernels and routines find their operands.
 DEFAULT_SPACE = "device"
-# Turns of a loop whose number is not known before it runs, where costs are estimated.
+# Iterations of a loop whose count is not known before it runs, where costs are estimated.
 ESTIMATED_ITERATIONS = 100
 
 
@@ -53,7 +53,7 @@ class Kind(Enum):
 
 @dataclass(eq=False)
 class FrameRegister:
-    """A number that steps keep: it gets its position in the register file when memory is planned."""
+    """An integer of the call frame, which steps set and read; it gets its index there when memory is planned."""
 
     name: str
     index: int = -1
@@ -86,11 +86,11 @@ class Slot:
 
 
 class Step:
-    """One thing that a program does. `reads` and `writes` are the slots that it touches, `bodies` what it contains."""
+    """One action of a program. `reads` and `writes` are the slots that it touches, `bodies` what it contains."""
 
     label: str = ""
     line: Location | None = None  # the user's line
-    origin: Equation | None = None  # the equation of the fused program that it is for
+    origin: Equation | None = None  # the equation of the fused jaxpr that it is for
 
     @property
     def reads(self) -> Sequence[Slot]:
@@ -136,8 +136,9 @@ class Launch(Step):
 
 @dataclass(eq=False)
 class Call(Step):
-    """Call a routine of a library by name with slots (those in `written` are results or scratch) and numbers; with
-    `tiles`, over so many tiles in parallel. The routine "host" is a Python function, `host(*operands, out=results)`."""
+    """Call a routine of a library by name with slots (those in `written` are results or scratch) and integer
+    parameters; with `tiles`, over so many tiles in parallel. The routine "host" is a Python function, `host(*operands,
+    out=results)`."""
 
     routine: str
     slots: tuple[Slot, ...]
@@ -147,7 +148,7 @@ class Call(Step):
     host: Callable[..., Any] | None = None
     types: tuple[tuple[Any, ...], ...] = ()  # for the host: (shape, dtype) of each slot
     results: int = 0  # for the host: how many of the last slots are results
-    # For the host, if it wants them: the counters of the loops around, whose numbers it gets as `turns`.
+    # For the host, if it wants them: the counters of the loops around, whose values it gets as `iterations`.
     counters: tuple[FrameRegister, ...] | None = None
     label: str = ""
 
@@ -231,7 +232,7 @@ class Count(Step):
 
 @dataclass(eq=False)
 class Loop(Step):
-    """The body for `counter` from 0 to `count` (a number, or a slot with an int32), or backwards."""
+    """The body for `counter` from 0 to `count` (an integer, or a slot with an int32), or backwards."""
 
     counter: FrameRegister
     bound: FrameRegister
@@ -253,7 +254,7 @@ class Loop(Step):
 @dataclass(eq=False)
 class While(Step):
     """The body as long as `predicate` (a bool) holds after `condition` ran. `counter`, where somebody reads it, is the
-    number of the turn."""
+    index of the iteration."""
 
     condition: list[Step]
     predicate: Slot
@@ -359,7 +360,7 @@ class Program:
     constant_bytes: int = 0
     registers: int = 0
     nanoseconds: float = 0.0  # of one run on one thread, roughly
-    schedules: dict[str, str] = field(default_factory=dict)  # those that its products got, by their keys
+    schedules: dict[str, str] = field(default_factory=dict)  # those of its contractions, by their keys
     space_bytes: dict[str, int] = field(default_factory=dict)
 
     @property

@@ -38,9 +38,9 @@ def to_text(program: Program) -> str:
     )
     head += "".join(f", temporaries in {space} {size} bytes" for space, size in program.space_bytes.items())
     printer.steps(program.steps, 1)
-    for number, alias in enumerate(program.aliases):
+    for i, alias in enumerate(program.aliases):
         if alias is not None:
-            printer.lines.append(f"  out{number} is in{alias}")
+            printer.lines.append(f"  out{i} is in{alias}")
     return "\n".join([head, *printer.lines])
 
 
@@ -92,16 +92,16 @@ class _Printer:
         match step:
             case Launch(slots=slots, grain=grain):
                 kernel = step.full
-                number = self.kernels.setdefault(kernel, len(self.kernels))
+                index = self.kernels.setdefault(kernel, len(self.kernels))
                 writes = step.writes
                 reads = [s for s, b in zip(slots, kernel.buffers, strict=True) if not b.written]
                 threads = f" over threads by {grain}" if grain else ""
-                self.line(f"{self.all(writes)} = kernel {number} ({kernel.name}){threads} {self.all(reads)}", depth)
+                self.line(f"{self.all(writes)} = kernel {index} ({kernel.name}){threads} {self.all(reads)}", depth)
             case Call():
                 reads = [s for s in step.slots if not any(s is w for w in step.written)]
-                numbers = f" {list(step.parameters)}" if step.parameters else ""
+                parameters = f" {list(step.parameters)}" if step.parameters else ""
                 what = f"host {step.label}" if step.routine == "host" else step.routine
-                self.line(f"{self.all(step.written)} = {what}{numbers} {self.all(reads)}", depth)
+                self.line(f"{self.all(step.written)} = {what}{parameters} {self.all(reads)}", depth)
             case Copy(target, source, size):
                 self.line(f"{self.name(target)} = copy {self.name(source)} ({size} bytes)", depth)
             case Fill(target):
@@ -122,8 +122,8 @@ class _Printer:
                 self.steps(step.body, depth + 1)
             case Branch():
                 self.line(f"branch {self.name(step.index)}:", depth)
-                for number, body in enumerate(step.branches):
-                    self.line(f"case {number}:", depth + 1)
+                for i, body in enumerate(step.branches):
+                    self.line(f"case {i}:", depth + 1)
                     self.steps(body, depth + 2)
             case Start(started, event):
                 begin = len(self.lines)

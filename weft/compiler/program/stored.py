@@ -1,8 +1,8 @@
-"""Programs as bytes, for the next process: steps with their places, and kernels by name.
+"""Programs as bytes, for the next process: steps with their memory, and kernels by name.
 
-What is kept is what it takes to run: no lines of the user, no equations, no text of kernels. Whoever wants to look
-inside compiles the program again and gives the steps their details back. A program that calls Python is not kept,
-because the function it calls belongs to this process.
+What is stored is what it takes to run: no lines of the user, no equations, no text of kernels. Who wants to look inside
+compiles the program again, which adds these details to its steps. A program that calls Python is not stored, because
+the function it calls belongs to this process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from weft.compiler.program.ir import (
 
 
 def to_bytes(program: Program) -> bytes | None:
-    """The program to be kept, or None if it cannot be."""
+    """The program as bytes, or None if it cannot be stored."""
     if any(isinstance(step, Call) and step.host is not None for step in program.all_steps()):
         return None
     writer = _Writer()
@@ -63,7 +63,7 @@ def to_bytes(program: Program) -> bytes | None:
 
 
 def from_bytes(content: bytes, name: str) -> Program:
-    """The program that was kept, under the name that it has in this process."""
+    """The program that was stored, under the name that it has in this process."""
     text, _, values = content.partition(b"\n")
     head = json.loads(text)
     reader = _Reader(head)
@@ -93,13 +93,13 @@ def from_bytes(content: bytes, name: str) -> Program:
 def complete(program: Program, compiled: Program) -> None:
     """Give a program from disk the steps that it has now that it was compiled: the same, with all their details."""
     if to_bytes(program) != to_bytes(compiled):
-        what = "A program from disk is not what compiling it gives."
+        what = "A program from disk is not what it compiles to."
         raise InternalError(f"{what} Remove the folder of the compilation cache to go on.", stage="program")
     vars(program).update(vars(compiled))
 
 
 class _Writer:
-    """Numbers slots and kernels as steps mention them."""
+    """Lists slots and kernels in the order in which steps mention them."""
 
     def __init__(self) -> None:
         self.table: list[list[Any]] = []
@@ -109,13 +109,13 @@ class _Writer:
         self._events: dict[Event, int] = {}
 
     def slot(self, slot: Slot) -> int:
-        number = self._slots.get(slot)
-        if number is None:
-            number = self._slots[slot] = len(self.table)
+        position = self._slots.get(slot)
+        if position is None:
+            position = self._slots[slot] = len(self.table)
             register = -1 if slot.register is None else slot.register.index
             row = [slot.kind.value, slot.size, slot.index, slot.offset, register, int(slot.donated), slot.space]
             self.table.append(row)
-        return number
+        return position
 
     def slots(self, slots: Sequence[Slot]) -> list[int]:
         return [self.slot(s) for s in slots]
@@ -125,11 +125,11 @@ class _Writer:
 
     def kernel(self, kernel: Any) -> int:
         symbol = symbol_of(kernel)
-        number = self._kernels.get(symbol)
-        if number is None:
-            number = self._kernels[symbol] = len(self.kernels)
+        position = self._kernels.get(symbol)
+        if position is None:
+            position = self._kernels[symbol] = len(self.kernels)
             self.kernels.append((symbol, kernel.count))
-        return number
+        return position
 
     def steps(self, steps: Sequence[Step]) -> list[Any]:
         return [self.step(s) for s in steps]
@@ -169,7 +169,7 @@ class _Writer:
 
 
 class _Reader:
-    """Makes slots, registers and kernels once each."""
+    """Creates every slot, register and kernel once."""
 
     def __init__(self, head: dict[str, Any]) -> None:
         self._registers: dict[int, FrameRegister] = {}
@@ -177,38 +177,38 @@ class _Reader:
         self.table = [self._slot(*row) for row in head["slots"]]
         self.kernels = [NamedKernel(symbol, count) for symbol, count in head["kernels"]]
 
-    def _slot(self, kind: str, size: int, number: int, offset: int, register: int, donated: int, space: str) -> Slot:
-        made = Slot(Kind(kind), size, number, None, self.register(register), bool(donated), space)
-        made.offset = offset
-        return made
+    def _slot(self, kind: str, size: int, index: int, offset: int, register: int, donated: int, space: str) -> Slot:
+        slot = Slot(Kind(kind), size, index, None, self.register(register), bool(donated), space)
+        slot.offset = offset
+        return slot
 
-    def register(self, number: int) -> Any:
-        """The register of that number; None for -1."""
-        if number < 0:
+    def register(self, index: int) -> Any:
+        """The register with that index; None for -1."""
+        if index < 0:
             return None
-        found = self._registers.get(number)
+        found = self._registers.get(index)
         if found is None:
-            found = self._registers[number] = FrameRegister("stored", number)
+            found = self._registers[index] = FrameRegister("stored", index)
         return found
 
-    def slots(self, numbers: Sequence[int]) -> list[Slot]:
-        return [self.table[n] for n in numbers]
+    def slots(self, positions: Sequence[int]) -> list[Slot]:
+        return [self.table[p] for p in positions]
 
     def steps(self, rows: Sequence[Any]) -> list[Step]:
         return [self.step(*row) for row in rows]
 
     def step(self, kind: str, label: str, *parts: Any) -> Step:
-        made = getattr(self, kind)(*parts)
-        made.label = label
-        return made
+        result = getattr(self, kind)(*parts)
+        result.label = label
+        return result
 
     def launch(self, kernel: int, slots: Sequence[int], grain: int) -> Step:
         return Launch(self.kernels[kernel], tuple(self.slots(slots)), grain)
 
     def call(
-        self, routine: str, slots: Sequence[int], written: Sequence[int], numbers: Sequence[int], tiles: int
+        self, routine: str, slots: Sequence[int], written: Sequence[int], parameters: Sequence[int], tiles: int
     ) -> Step:
-        return Call(routine, tuple(self.slots(slots)), tuple(self.slots(written)), tuple(numbers), tiles)
+        return Call(routine, tuple(self.slots(slots)), tuple(self.slots(written)), tuple(parameters), tiles)
 
     def copy(self, target: int, source: int, size: int) -> Step:
         return Copy(self.table[target], self.table[source], size)
@@ -223,8 +223,8 @@ class _Reader:
         return Count(self.table[target], self.register(counter))
 
     def loop(self, counter: int, bound: int, count: Sequence[Any], reverse: int, body: Sequence[Any]) -> Step:
-        turns = self.table[count[1]] if count[0] == "slot" else count[1]
-        return Loop(self.register(counter), self.register(bound), turns, bool(reverse), self.steps(body), None)
+        iterations = self.table[count[1]] if count[0] == "slot" else count[1]
+        return Loop(self.register(counter), self.register(bound), iterations, bool(reverse), self.steps(body), None)
 
     def repeat(self, condition: Any, predicate: int, test: int, body: Any, counter: int) -> Step:
         parts = (self.steps(condition), self.table[predicate], self.register(test), self.steps(body))

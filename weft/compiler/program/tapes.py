@@ -1,7 +1,7 @@
 """Tapes as steps. A tape is a handle (address, length) of entries that grow; see `target/cpu/tape.py` for the routines.
 
-Only making, reading, writing and measuring a tape are steps; sums of tapes and the like are loops over these, written
-by `decompose`.
+Only creating, reading and writing a tape and taking its length are steps; sums of tapes and the like are loops over
+these, written by `decompose`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ def build_tape(builder: Builder, block: Block, position: int, equation: Equation
     """The step of an operation on tapes."""
     build = _BUILDERS.get(equation.primitive)
     if build is None:
-        raise InternalError(f"`{equation.primitive.name}` must be gone before steps are made.", stage="program")
+        raise InternalError(f"`{equation.primitive.name}` must be gone before steps are built.", stage="program")
     build(builder, block, position, equation)
 
 
 def _build_new(builder: Builder, block: Block, position: int, equation: Equation) -> None:
-    builder.steps.append(Fill(builder.place(block, equation.outvars[0], position)))
+    builder.steps.append(Fill(builder.allocate(block, equation.outvars[0], position)))
 
 
 def _build_read(builder: Builder, block: Block, position: int, equation: Equation) -> None:
     tape, index = (builder.atom(block, a) for a in equation.invars)
     (v,) = equation.outvars
-    read(builder, tape, index, builder.place(block, v, position), builder.size(v.aval))
+    read(builder, tape, index, builder.allocate(block, v, position), builder.size(v.aval))
 
 
 def _build_write(builder: Builder, block: Block, position: int, equation: Equation) -> None:
@@ -44,13 +44,13 @@ def _build_write(builder: Builder, block: Block, position: int, equation: Equati
     dies = block.dead(tape, position, from_now=False) and v not in block.targets
     if dies:
         block.put(v, tape)
-    out = tape if dies else builder.place(block, v, position)
+    out = tape if dies else builder.allocate(block, v, position)
     write(builder, tape, index, value, out, builder.size(equation.invars[2].aval))
 
 
 def _build_length(builder: Builder, block: Block, position: int, equation: Equation) -> None:
     tape = builder.atom(block, equation.invars[0])
-    out = builder.place(block, equation.outvars[0], position)
+    out = builder.allocate(block, equation.outvars[0], position)
     builder.steps.append(Call("weft_tape_length", (tape, out), (out,), label=equation.primitive.name))
 
 
@@ -62,25 +62,25 @@ _BUILDERS: dict[Any, Callable[[Builder, Block, int, Equation], None]] = {
 }
 
 
-def read(builder: Builder, tape: Slot, place: Slot, made: Slot, size: int) -> None:
-    builder.steps.append(Call("weft_tape_read", (tape, place, made), (made,), (size,), label="tape_read"))
+def read(builder: Builder, tape: Slot, index: Slot, out: Slot, size: int) -> None:
+    builder.steps.append(Call("weft_tape_read", (tape, index, out), (out,), (size,), label="tape_read"))
 
 
-def write(builder: Builder, tape: Slot, place: Slot, value: Slot, made: Slot, size: int) -> None:
-    slots = (tape, place, value, made)
-    builder.steps.append(Call("weft_tape_write", slots, (made,), (size,), label="tape_write"))
+def write(builder: Builder, tape: Slot, index: Slot, value: Slot, out: Slot, size: int) -> None:
+    slots = (tape, index, value, out)
+    builder.steps.append(Call("weft_tape_write", slots, (out,), (size,), label="tape_write"))
 
 
 def read_at(builder: Builder, element: TapeType, tape: Slot, counter: FrameRegister) -> Slot:
     """The entry of a tape at a loop's counter."""
-    place, made = builder.temporary(4), builder.temporary(builder.size(element))
-    builder.steps.append(Count(place, counter))
-    read(builder, tape, place, made, made.size)
-    return made
+    index, out = builder.temporary(4), builder.temporary(builder.size(element))
+    builder.steps.append(Count(index, counter))
+    read(builder, tape, index, out, out.size)
+    return out
 
 
 def write_at(builder: Builder, element: Any, tape: Slot, counter: FrameRegister, value: Slot) -> None:
     """Write the entry of a tape at a loop's counter, in place."""
-    place = builder.temporary(4)
-    builder.steps.append(Count(place, counter))
-    write(builder, tape, place, value, tape, builder.size(element))
+    index = builder.temporary(4)
+    builder.steps.append(Count(index, counter))
+    write(builder, tape, index, value, tape, builder.size(element))

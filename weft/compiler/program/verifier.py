@@ -1,5 +1,5 @@
 """What must hold of a program with its memory planned: values are written before they are read, memory that is needed
-at one time does not overlap, every slot lies in its block and in a memory space where those who use it find it, and
+at one time does not overlap, every slot is in its block and in a memory space that those who use it can reach, and
 nothing touches the memory of a started step before its end."""
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Checker:
                     # A slice of something that is read, or of what the loop writes slice by slice.
                     written |= {target, base}
                 case Loop():
-                    # The body may not run at all, but what it writes and somebody reads later it has then by its carry.
+                    # The body may not run; what is read after the loop is then a carry, which was written before it.
                     self.steps(step.body, written)
                 case While():
                     self.steps(step.condition, written)
@@ -86,10 +86,10 @@ class _Checker:
                         self.fail("The condition of a loop does not write its predicate.")
                     self.steps(step.body, written)
                 case Branch():
-                    made = [set(written) for _ in step.branches]
-                    for body, inside in zip(step.branches, made, strict=True):
+                    written_by = [set(written) for _ in step.branches]
+                    for body, inside in zip(step.branches, written_by, strict=True):
                         self.steps(body, inside)
-                    written |= set.intersection(*made)
+                    written |= set.intersection(*written_by)
                 case _:
                     pass
             written.update(step.writes)
@@ -145,7 +145,7 @@ class _Checker:
                 if other.space != slot.space:
                     continue
                 if slot.offset < other.offset + aligned(other.size) and other.offset < slot.offset + aligned(slot.size):
-                    self.fail(f"{slot} and {other} lie on each other.")
+                    self.fail(f"{slot} and {other} overlap.")
             program, default = self.program, slot.space == DEFAULT_SPACE
             size = program.temporary_bytes if default else program.space_bytes.get(slot.space, 0)
             if slot.offset % 64 or slot.offset + slot.size > size:
