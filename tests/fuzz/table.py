@@ -181,6 +181,7 @@ NEVER: dict[str, str] = {
     "reduce_scatter": "a named axis is one of vmap, which replaces it by a reduction",
     "all_to_all": "a named axis is one of vmap, which replaces it by a transpose",
     "ppermute": "a named axis is one of vmap, which replaces it by a gather",
+    "sharding_constraint": "the operand as it is, on one device; tests/compiler/test_partition.py has it",
     "pvary": "changes types inside of shard_map; tests/tiny/test_shard_map.py has it",
     "shard_map": "its meaning is vmap; tests/tiny/test_shard_map.py has it under every transformation",
     "device_put": "programs run on one device; tests/tiny/test_devices.py has it under every transformation",

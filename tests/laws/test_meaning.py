@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import weft
 from tests.laws.laws import assert_close
 from tests.laws.numpy_builder import NumpyBuilder
 from tests.laws.samples import (
@@ -22,7 +23,7 @@ from weft.base import dtypes
 from weft.base.errors import InconclusiveDimensionOperation
 from weft.indexing import index_map
 from weft.indexing.dimension import Symbol, substitute_shape, symbol
-from weft.ir.primitive import lookup
+from weft.ir.primitive import Primitive, lookup
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import Indexing, Reduction
@@ -135,6 +136,9 @@ def size_of(case: Case, factors: Any, name: str) -> int:
     """The one size of the dimensions called `name`; 1 where there is nothing to cut."""
     pairs = [*zip(factors.operands, case.types, strict=True), *zip(factors.results, case.result_types, strict=True)]
     sizes = {t.shape[i] for names, t in pairs for i, n in enumerate(names) if n == name}
+    if name in factors.sizes:  # the major part of its dimensions
+        assert all(size % factors.sizes[name] == 0 for size in sizes), f"factor {name} has sizes {sizes}"
+        return factors.sizes[name]
     assert len(sizes) == 1, f"factor {name} has sizes {sizes}"
     return max(1, sizes.pop())
 
@@ -154,6 +158,15 @@ def check_sharded_is_whole(case: Case) -> None:
             t.plain_of_shape(d // 2 if n == name else d for n, d in zip(names, t.shape, strict=True))
             for names, t in zip(factors.results, case.result_types, strict=True)
         ]
+        wholes = case.meaning(case.arrays, case.params)
+        if type(case.primitive).bind_local is not Primitive.bind_local:  # it asks where its part begins
+            bind = lambda *a, name=name, local=local: case.primitive.bind_local(
+                a, case.params, local, factors.results, {name: ("shard",)}, {"shard": 2}
+            )
+            split = weft.vmap(bind, (), 0, axis_name="shard", axis_size=2)()
+            for names, whole, parts in zip(factors.results, wholes, split, strict=True):
+                assert_close(np.concatenate(list(parts), names.index(name)), whole)
+            continue
         params = case.primitive.localize(case.params, local)
         parts = []
         for half in halves:
@@ -162,7 +175,6 @@ def check_sharded_is_whole(case: Case) -> None:
                 f"types when split over {name}"
             )
             parts.append(case.meaning(half, params))
-        wholes = case.meaning(case.arrays, case.params)
         for number, (names, whole) in enumerate(zip(factors.results, wholes, strict=True)):
             first, second = parts[0][number], parts[1][number]
             if name in names:

@@ -28,7 +28,7 @@ name made                              | weft               | result, out       
 name given                             | weft               | args, operands                              | 8
 name program, programs                 | jaxprs             | jaxpr                                       | 1
 name product, products                 | weft/compiler      | matmul, contraction                         | 19
-name factor, factors                   | weft/compiler      | lhs, rhs                                    | 11
+name factor, factors                   | matmuls            | lhs, rhs                                    | 11
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 0
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 8
 name kept                              | weft               | cached, retained, stored: say which         | 3
@@ -63,6 +63,8 @@ text gift, carrier                     | text               | propagated axis, s
 """
 # What a `where` that is no folder stands for.
 FOLDERS = {
+    # Those of the compiler in which a factor is an operand of a contraction, and not a factor of shardings.
+    "matmuls": tuple(f"weft/compiler/{f}/" for f in ("emit", "fuse", "kernel", "passes", "program", "target")),
     "text": ("weft/", "docs/", "README.md", "CONTRIBUTING.md"),
     "jaxprs": tuple(
         f"weft/{f}/" for f in ("ir", "trace", "transforms", "api", "lax", "compiler/passes", "compiler/fuse")

@@ -9,13 +9,14 @@ card with examples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.base import dtypes
 from weft.base.errors import InternalError, JaxprTypeError, MissingRuleError, ShardingTypeError
 from weft.indexing.ranges import Range
+from weft.ir.carried import Carried
 from weft.ir.context import context, current_source
 from weft.ir.element import Element
 from weft.ir.flow import Condition, OperandRanges, union_of
@@ -24,8 +25,9 @@ from weft.ir.keys import KeysThrough
 from weft.ir.types import ArrayType, Type
 from weft.ir.zeros import Zero
 from weft.sharding.device import Device
-from weft.sharding.factors import AxisFactors
+from weft.sharding.factors import AxisFactors, Names
 from weft.sharding.manual import ManualAxisType
+from weft.sharding.spec import PartitionSpec
 
 Params = dict[str, Any]
 # Operands by their position, or "all".
@@ -134,6 +136,8 @@ class Primitive:
     foldable: ClassVar[bool] = False
     # The parameter with the jaxpr that it calls, if that is all it does for everybody but derivatives.
     opens: ClassVar[str | None] = None
+    # Partitioning of programs over meshes reads it: it stays until then.
+    partitions: ClassVar[bool] = False
     # No pass looks through it: what it returns is not known to be its operand.
     fence: ClassVar[bool] = False
     # Called outside of any program it is compiled as one, and not run operation by operation.
@@ -269,6 +273,24 @@ class Primitive:
         """Parameters for a shard whose results have the types `local_results`."""
         return params
 
+    def fixed_spec(self, params: Params) -> PartitionSpec | None:
+        """How the user says that the result is split, if the operation is there to say it."""
+        return None
+
+    def bind_local(
+        self,
+        args: Sequence[Any],
+        params: Params,
+        results: Sequence[Type],
+        names: Sequence[Names],
+        axes: Mapping[str, tuple[Any, ...]],
+        sizes: Mapping[Any, int],
+    ) -> Sequence[Any]:
+        """Bind the operation on the parts of one device. Results have these local types and the factors `names`, which
+        are split over `axes` of a mesh with these `sizes`."""
+        out = self(*args, **self.localize(params, results))
+        return out if self.multiple_results else [out]
+
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:
         """The random keys among the results that are keys of the operands, for the check that none is used twice; None
         if all are new. Operands are `KeysOf` an array, or None for what is no key array."""
@@ -383,6 +405,14 @@ class HigherOrder(Primitive):
     def iterations(self, params: Params) -> Any:
         """How often the jaxprs run, as far as that is known: an integer, or a dimension."""
         return 1
+
+    def carried(self, params: Params) -> Carried:
+        """How the values of its jaxprs belong to its operands and results."""
+        raise missing(f"`{self.name}` does not say how the values of its jaxprs belong to its own.")
+
+    def with_bodies(self, bodies: Sequence[Any], params: Params) -> Params:
+        """Parameters with other jaxprs, in the order of `carried`."""
+        return {**params, "jaxpr": bodies[0]}
 
     def chosen(self, index: int, params: Params) -> Any:
         """Of an exclusive operation, the jaxpr that runs where its first operand is `index`."""

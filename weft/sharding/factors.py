@@ -20,6 +20,8 @@ class AxisFactors:
     operands: tuple[Names, ...]
     results: tuple[Names, ...]
     combine: dict[str, str] = field(default_factory=dict)
+    # Of a factor that is the major part of a dimension, its size; others have that of their dimension.
+    sizes: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         def side(groups: tuple[Names, ...]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.base.errors import OrderedEffectError
 from weft.base.source import user_line
+from weft.ir.carried import Carried
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead
 from weft.ir.keys import KeysThrough
@@ -37,6 +38,16 @@ class cond(HigherOrder):
         for branch in branches:
             check_operands(self.name, types, branch.in_avals)
         return branches[0].out_avals
+
+    def carried(self, params: Params) -> Carried:
+        branches = params["branches"]
+        arguments = tuple(range(1, 1 + len(branches[0].invars)))
+        count = len(branches[0].outvars)
+        results = tuple(tuple((b, i, False) for b in range(len(branches))) for i in range(count))
+        return Carried(branches, (arguments,) * len(branches), results)
+
+    def with_bodies(self, bodies: Sequence[Any], params: Params) -> Params:
+        return {**params, "branches": tuple(bodies)}
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return frozenset().union(*(b.effects for b in params["branches"]))

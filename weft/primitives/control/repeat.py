@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir.carried import Carried
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.partial_eval import PartialJaxpr, partial_eval
@@ -39,6 +40,12 @@ class repeat(HigherOrder):
     def type(self, count: Type, *types: Type, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> list[Type]:
         check_operands(self.name, [COUNT, *types], jaxpr.in_avals)
         return jaxpr.out_avals
+
+    def carried(self, params: Params) -> Carried:
+        body, consts = params["jaxpr"], params["nconsts"]
+        arguments = tuple(i or None for i in range(len(body.invars)))
+        results = tuple(((0, i, False),) for i in range(len(body.outvars)))
+        return Carried((body,), (arguments,), results, tuple((0, 1 + consts + i, i) for i in range(len(results))))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["jaxpr"].effects

@@ -46,6 +46,7 @@ class shard_map(HigherOrder):
     name an axis are the same along it, which the types of the body show where `check_vma` is set."""
 
     staged_alone = True
+    partitions = True
 
     def type(
         self,

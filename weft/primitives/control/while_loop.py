@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.ir.carried import Carried
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.keys import KeysThrough
@@ -55,6 +56,18 @@ class while_(HigherOrder):
         check_operands(self.name, [*cond_consts, *carry], cond_jaxpr.in_avals)
         check_operands(self.name, [*body_consts, *carry], body_jaxpr.in_avals)
         return body_jaxpr.out_avals
+
+    def carried(self, params: Params) -> Carried:
+        condition, body = params["cond_jaxpr"], params["body_jaxpr"]
+        first, second = params["cond_nconsts"], params["body_nconsts"]
+        count = len(body.outvars)
+        carry = range(first + second, first + second + count)
+        arguments = ((*range(first), *carry), (*range(first, first + second), *carry))
+        results = tuple(((1, i, False),) for i in range(count))
+        return Carried((condition, body), arguments, results, tuple((1, second + i, i) for i in range(count)), (0,))
+
+    def with_bodies(self, bodies: Sequence[Any], params: Params) -> Params:
+        return {**params, "cond_jaxpr": bodies[0], "body_jaxpr": bodies[1]}
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["cond_jaxpr"].effects | params["body_jaxpr"].effects

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from weft.indexing.ranges import Range
 from weft.ir.element import Element
 from weft.ir.flow import OperandRanges
 from weft.ir.fusing import REPEATED, Machine, Properties
-from weft.ir.primitive import Params, Primitive, Sample, primitive
+from weft.ir.primitive import Params, Primitive, Sample, lookup, primitive
 from weft.ir.types import ArrayType, Shape, array_type
 from weft.primitives.families import fail
 from weft.sharding.factors import AxisFactors
@@ -41,10 +42,22 @@ class iota(Primitive):
         return np.broadcast_to(count.reshape([-1 if i == dimension else 1 for i in range(len(shape))]), shape)
 
     def factors(self, *, dtype: Any, shape: Shape, dimension: int) -> AxisFactors:
-        return AxisFactors((), (tuple(None if i == dimension else f"d{i}" for i in range(len(shape))),))
+        return AxisFactors((), (tuple(f"d{i}" for i in range(len(shape))),))
 
-    def localize(self, params: Params, local_results: Any) -> Params:
-        return {**params, "shape": local_results[0].shape}
+    def bind_local(
+        self, args: Any, params: Params, results: Any, names: Any, axes: Any, sizes: Mapping[Any, int]
+    ) -> Sequence[Any]:
+        """A part counts from where it begins."""
+        dtype, dimension, shape = params["dtype"], params["dimension"], results[0].shape
+        out = iota(dtype=dtype, shape=shape, dimension=dimension)
+        split = axes.get(names[0][dimension], ())
+        if split:
+            start = lookup("convert_element_type")(
+                first_index(split, sizes, shape[dimension]), new_dtype=dtype, weak_type=False
+            )
+            start = lookup("broadcast_in_dim")(start, shape=shape, broadcast_dimensions=())
+            out = lookup("add")(out, start)
+        return [out]
 
     def bounds(self, operands: OperandRanges, *, dtype: Any, shape: Shape, dimension: int) -> Range:
         size = shape[dimension]
@@ -61,3 +74,12 @@ class iota(Primitive):
         yield Sample(dtype=np.dtype(np.float32), shape=(2, 3), dimension=1)
         yield Sample(dtype=dtypes.bfloat16, shape=(3, 2), dimension=0)
         yield Sample(dtype=np.dtype(np.uint8), shape=(0, 2), dimension=1)
+
+
+def first_index(axes: Sequence[Any], sizes: Mapping[Any, int], local: int) -> Any:
+    """Where the part of this device begins in a dimension that is split over axes of a mesh into parts of a size."""
+    index: Any = None
+    for axis in axes:
+        own = lookup("axis_index")(axis_name=axis)
+        index = own if index is None else lookup("add")(lookup("mul")(index, np.int32(sizes[axis])), own)
+    return lookup("mul")(index, np.int32(local))

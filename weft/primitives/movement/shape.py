@@ -162,6 +162,36 @@ class broadcast_in_dim(Indexing):
         yield Sample(ramp(2, dtype=np.bool_), shape=(2, 1), broadcast_dimensions=(0,))
 
 
+def reshaped_groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
+    """Dimensions before and after that have as many elements, in the smallest groups; those of size 1 are in none."""
+    groups: list[tuple[list[int], list[int]]] = []
+    before = [i for i, d in enumerate(old) if not (isinstance(d, int) and d == 1)]
+    after = [i for i, d in enumerate(new) if not (isinstance(d, int) and d == 1)]
+    if not all(isinstance(d, int) and d > 0 for d in (*old, *new)):
+        # Of sizes that are not known, those at the front that are the same.
+        for i, (a, b) in enumerate(zip(old, new, strict=False)):
+            if a != b:
+                break
+            groups.append(([i], [i]))
+        return groups
+    i = j = 0
+    while i < len(before) and j < len(after):
+        left, right = [before[i]], [after[j]]
+        first, second = old[before[i]], new[after[j]]
+        while first != second:
+            if first < second:
+                i += 1
+                left.append(before[i])
+                first = first * old[before[i]]
+            else:
+                j += 1
+                right.append(after[j])
+                second = second * new[after[j]]
+        groups.append((left, right))
+        i, j = i + 1, j + 1
+    return groups
+
+
 @primitive
 class reshape(Indexing):
     """The same elements in row-major order under another shape."""
@@ -187,18 +217,19 @@ class reshape(Indexing):
         return reshape(move_axis(x, dim, 0), new_sizes=(axis.size, *new_sizes), dimensions=None), 0
 
     def factors(self, x: ArrayType, *, new_sizes: Shape, dimensions: None = None) -> AxisFactors:
-        """Leading and trailing dimensions of equal size correspond; those merged or split between are not sharded."""
+        """Dimensions of equal size correspond. Where some are merged or split, the first of each group do: they may be
+        split as far as the largest common factor of their sizes goes, since that is the major part of both."""
         old: list[str | None] = [None] * x.ndim
         new: list[str | None] = [None] * len(new_sizes)
-        front = 0
-        while front < min(x.ndim, len(new_sizes)) and x.shape[front] == new_sizes[front]:
-            old[front] = new[front] = f"d{front}"
-            front += 1
-        back = 1
-        while back <= min(x.ndim, len(new_sizes)) - front and x.shape[-back] == new_sizes[-back]:
-            old[-back] = new[-back] = f"e{back}"
-            back += 1
-        return AxisFactors((tuple(old),), (tuple(new),))
+        sizes: dict[str, int] = {}
+        for before, after in reshaped_groups(x.shape, new_sizes):
+            name, (first, second) = f"d{before[0]}", (x.shape[before[0]], new_sizes[after[0]])
+            if len(before) == len(after) == 1:
+                old[before[0]] = new[after[0]] = name
+            elif isinstance(first, int) and isinstance(second, int) and math.gcd(first, second) > 1:
+                old[before[0]] = new[after[0]] = name
+                sizes[name] = math.gcd(first, second)
+        return AxisFactors((tuple(old),), (tuple(new),), {}, sizes)
 
     def localize(self, params: Params, local_results: Any) -> Params:
         return {**params, "new_sizes": local_results[0].shape}

@@ -1,0 +1,198 @@
+"""The program of one device: run for all devices, which is `vmap` over the axes of the mesh, it gives what the whole
+program gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as onp
+import pytest
+
+import weft
+import weft.lax as lax
+import weft.numpy as np
+from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.partition import Partitioned, partition
+from weft.compiler.partition.reshard import apply, bytes_of, reshard
+from weft.compiler.partition.rules import Dims
+from weft.ir.interpreter import replay
+from weft.ir.types import array_type
+
+Sizes = Mapping[Any, int]
+MESH = {"x": 4, "y": 2}
+
+
+def dims_of(spec: Sequence[Any], rank: int) -> Dims:
+    entries = [*spec, *[None] * (rank - len(spec))]
+    return tuple(() if e is None else e if isinstance(e, tuple) else (e,) for e in entries)
+
+
+def part_of(x: Any, dims: Dims, at: Mapping[Any, int], sizes: Sizes) -> Any:
+    """The part of an array on the device at some coordinates."""
+    index = []
+    for size, axes in zip(x.shape, dims, strict=True):
+        position = 0
+        for a in axes:
+            position = position * sizes[a] + at[a]
+        count = math.prod(sizes[a] for a in axes)
+        index.append(slice(position * size // count, (position + 1) * size // count))
+    return x[tuple(index)]
+
+
+def stacked(x: Any, dims: Dims, sizes: Sizes) -> onp.ndarray:
+    """The parts of all devices, stacked along the axes of the mesh."""
+    x = onp.asarray(x)
+    shape = tuple(sizes.values())
+    parts = [part_of(x, dims, dict(zip(sizes, i, strict=True)), sizes) for i in onp.ndindex(*shape)]
+    return onp.stack(parts).reshape(*shape, *parts[0].shape)
+
+
+def on_all_devices(function: Callable[..., Any], sizes: Sizes) -> Callable[..., Any]:
+    for axis in reversed(list(sizes)):
+        function = weft.vmap(function, axis_name=axis, axis_size=sizes[axis])
+    return weft.jit(function)
+
+
+def check(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    specs: Sequence[Any],
+    out_specs: Sequence[Any] | None = None,
+    sizes: Sizes = MESH,
+    stored: Sequence[bool] = (),
+) -> Partitioned:
+    jaxpr = prepared(weft.make_jaxpr(f)(*args))
+    leaves = weft.tree_util.tree_leaves(args)
+    in_dims = [dims_of(s, onp.ndim(x)) for s, x in zip(specs, leaves, strict=True)]
+    outs: Sequence[Any] = [None] * len(jaxpr.outvars)
+    if out_specs is not None:
+        outs = [dims_of(s, len(v.aval.shape)) for s, v in zip(out_specs, jaxpr.outvars, strict=True)]  # type: ignore[attr-defined]
+    result = partition(jaxpr, sizes, in_dims, outs, stored)
+    found = on_all_devices(lambda *a: replay(result.jaxpr, *a), sizes)(
+        *[stacked(x, d, sizes) for x, d in zip(leaves, result.in_dims, strict=True)]
+    )
+    for y, whole, dims in zip(found, replay(jaxpr, *leaves), result.out_dims, strict=True):
+        onp.testing.assert_allclose(y, stacked(whole, dims, sizes), rtol=2e-5, atol=2e-5)
+    return result
+
+
+RANDOM = onp.random.RandomState(0)
+A, W = RANDOM.randn(8, 16).astype(onp.float32), RANDOM.randn(16, 32).astype(onp.float32)
+
+
+def kinds(result: Partitioned) -> list[str]:
+    return [c.kind for c in result.communication]
+
+
+@pytest.mark.parametrize(
+    ("specs", "collectives"),
+    [
+        ([("x",), ()], []),
+        ([("x",), (None, "y")], []),
+        ([(None, "x"), ("x",)], ["psum"]),
+        ([("x", "y"), ("y",)], ["psum"]),
+        ([("x",), ("y",)], ["psum"]),
+        ([((("x", "y")),), ()], []),
+    ],
+    ids=str,
+)
+def test_a_contraction_communicates_what_it_must(specs: Any, collectives: list[str]) -> None:
+    assert kinds(check(lambda a, w: np.tanh(a @ w), (A, W), specs)) == collectives
+
+
+def test_reductions_movement_and_counts() -> None:
+    def f(a: Any, w: Any) -> Any:
+        rows = np.arange(8)[:, None, None]
+        return a.reshape(8, 4, 4) * rows, a.T, np.cumsum(a, 1), a.max(), np.argmax(a, 0), a[::-1], np.sort(a, 0)
+
+    check(f, (A, W), [("x", "y"), ()])
+
+
+def test_random_bits_do_not_depend_on_how_they_are_split() -> None:
+    result = check(lambda a: a + weft.random.normal(weft.random.key(0), (8, 16)), (A,), [("x", "y")])
+    assert not result.communication
+
+
+def test_loops_and_branches() -> None:
+    def scanned(a: Any, w: Any) -> Any:
+        def body(carry: Any, x: Any) -> Any:
+            carry = np.tanh(carry @ w @ w.T / 16 + x)
+            return carry, carry.sum(1)
+
+        return lax.scan(body, a, np.stack([a] * 3))
+
+    assert kinds(check(scanned, (A, W), [("x",), (None, "y")])) == ["psum"]
+    check(lambda a: lax.while_loop(lambda c: c[1] < 3, lambda c: (c[0] * 2 + 1, c[1] + 1), (a, 0)), (A,), [("x", "y")])
+    check(lambda a: lax.cond(a.sum() > 0, lambda x: x * 2, lambda x: x.T.T - 1, a), (A,), [("x",)])
+    check(weft.grad(lambda a, w: scanned(a, w)[1].sum(), argnums=(0, 1)), (A, W), [("x",), (None, "y")])
+
+
+def test_shard_map_is_opened_and_its_auto_axes_are_propagated() -> None:
+    mesh = weft.make_mesh((4, 2), ("x", "y"), (weft.sharding.AxisType.Auto,) * 2)
+    P = weft.P
+    body = lambda a, w: lax.psum(np.sin(a @ w).sum(), "x")
+    for names in (frozenset(), frozenset({"x"})):
+        f = weft.shard_map(body, mesh=mesh, in_specs=(P("x"), P()), out_specs=P(), axis_names=names)
+        assert "psum" in str(check(f, (A, W), [("x",), (None, "y")]).jaxpr)
+        check(weft.grad(f, 1), (A, W), [(), ()])
+
+
+def step_of(loss: Callable[..., Any]) -> Callable[..., Any]:
+    def step(params: Any, batch: Any) -> Any:
+        value, gradients = weft.value_and_grad(loss)(params, batch)
+        return weft.tree_util.tree_map(lambda p, g: p - 0.01 * g, params, gradients), value
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("specs", "batch", "sizes", "megabytes"),
+    [
+        ([(), ()] * 2, ("x",), {"x": 8}, 0.46),
+        ([("x",), ("x",)] * 2, ("x",), {"x": 8}, 0.6),
+        ([(None, "x"), ("x", None)] * 2, (), {"x": 8}, 0.36),
+        ([("x", "y"), ("y", "x")] * 2, ("x",), {"x": 4, "y": 2}, 0.4),
+    ],
+    ids=["data", "fully sharded", "tensor", "both"],
+)
+def test_training_steps(specs: Any, batch: Any, sizes: Sizes, megabytes: float) -> None:
+    size = 128
+    params = [RANDOM.randn(size, size).astype(onp.float32) / 11 for _ in range(4)]
+
+    def loss(params: Any, h: Any) -> Any:
+        for w in params:
+            h = np.tanh(h @ w)
+        return np.mean(h**2)
+
+    x = RANDOM.randn(64, size).astype(onp.float32)
+    stored = [True] * 4 + [False]
+    result = check(step_of(loss), (params, x), [*specs, batch], [*specs, ()], sizes, stored)
+    assert sum(c.bytes for c in result.communication) <= megabytes * 1e6
+
+
+ALL_DIMS = [
+    dims_of(s, 2)
+    for s in [(), ("x",), ("y",), (None, "x"), (None, "y"), ("x", "y"), ("y", "x"), (("x", "y"),), (("y", "x"),)]
+]
+
+
+@pytest.mark.parametrize("source", ALL_DIMS, ids=str)
+def test_resharding_gives_the_parts_and_is_never_more_than_gathering(source: Dims) -> None:
+    x = onp.arange(64 * 8, dtype=onp.float32).reshape(64, 8)
+    size = bytes_of(array_type(x.shape, x.dtype))
+    for goal in ALL_DIMS:
+        transfers = reshard(size, source, goal, MESH)
+        found = on_all_devices(lambda a: apply(a, transfers, MESH), MESH)(stacked(x, source, MESH))  # noqa: B023
+        onp.testing.assert_array_equal(found, stacked(x, goal, MESH))
+        gathered = reshard(size, source, ((), ()), MESH)
+        assert sum(m.bytes for m in transfers) <= sum(m.bytes for m in gathered)
+
+
+@pytest.mark.parametrize("goal", [d for d in ALL_DIMS if ("y",) not in d], ids=str)
+def test_unreduced_values_are_summed(goal: Dims) -> None:
+    x = RANDOM.randn(4, 2, 16, 8).astype(onp.float32)
+    transfers = reshard(16 * 8 * 4, ((), ()), goal, MESH, ("x", "y"))
+    found = on_all_devices(lambda a: apply(a, transfers, MESH), MESH)(x)
+    onp.testing.assert_allclose(found, stacked(x.sum((0, 1)), goal, MESH), rtol=1e-5, atol=1e-5)

@@ -1,0 +1,456 @@
+"""The local jaxpr: every equation on the parts of one device, with the collectives that this takes.
+
+Equations are visited once, in order. For each value it is known how it is split now (`at`) and over which axes it is
+unreduced. An equation is split over an axis only where one of its operands or results is already; where several of its
+factors are, the cheaper one is taken, by the bytes that operands and results would have to be sent for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.source import Location
+from weft.compiler.partition.propagate import Propagation
+from weft.compiler.partition.reshard import Transfer, apply, bytes_of, reshard
+from weft.compiler.partition.rules import (
+    COMBINED,
+    Dims,
+    Rule,
+    local_shape,
+    parts_of,
+    rank_of,
+    rule_of,
+    whole,
+)
+from weft.ir.carried import Carried
+from weft.ir.context import context, merged_stack
+from weft.ir.interpreter import literal
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
+from weft.ir.types import ArrayType, array_type
+from weft.sharding.spec import PartitionSpec, entry_axes
+from weft.trace.closed import stage_closed
+
+# What costs are compared by: bytes a second of links and of memory, flops a second, seconds a collective.
+LINK, MEMORY, FLOPS, LATENCY = 5e9, 1e10, 5e10, 5e-6
+
+
+@dataclass(frozen=True)
+class Collective:
+    """A collective of a local jaxpr: how many bytes each device sends, of which value, for which line, and why."""
+
+    kind: str
+    axis: Any
+    bytes: float
+    value: str
+    source: Location | None
+    reason: str
+
+
+@dataclass
+class Partitioned:
+    """The jaxpr that each device runs; how its arguments and results are split; what it communicates."""
+
+    jaxpr: Jaxpr
+    in_dims: list[Dims]
+    out_dims: list[Dims]
+    communication: list[Collective]
+
+
+def partition(
+    jaxpr: Jaxpr,
+    sizes: Mapping[Any, int],
+    in_dims: Sequence[Dims | None],
+    out_dims: Sequence[Dims | None],
+    stored: Sequence[bool] = (),
+) -> Partitioned:
+    """The local jaxpr of a jaxpr without calls, on a mesh whose axes have these sizes. Arguments and results are split
+    as `in_dims` and `out_dims` say, or, where that is None, as it turns out. Arguments that are `stored` are split for
+    memory's sake."""
+    shardings = Propagation(jaxpr, sizes)
+    for i, (v, dims) in enumerate(zip(jaxpr.invars, in_dims, strict=True)):
+        if dims is not None:
+            shardings.fix(v, dims, stored=i < len(stored) and stored[i])
+    for v in jaxpr.constvars:
+        shardings.fix(v, whole(v.aval))
+    for result, dims in zip(jaxpr.outvars, out_dims, strict=True):
+        if dims is not None and type(result) is Var and result not in shardings.dims:
+            shardings.fix(result, dims, stored=bool(stored))
+    fix_constraints(shardings, jaxpr)
+    shardings.run()
+    found = [shardings[v] for v in jaxpr.invars]
+    communication: list[Collective] = []
+    split: list[Dims] = []
+
+    def local(*args: Any) -> list[Any]:
+        block = Block(shardings, sizes, communication)
+        block.define(zip(jaxpr.invars, args, strict=True), found)
+        block.define(zip(jaxpr.constvars, jaxpr.consts, strict=True), [whole(v.aval) for v in jaxpr.constvars])
+        block.run(jaxpr)
+        outs = []
+        for v, dims in zip(jaxpr.outvars, out_dims, strict=True):
+            split.append(block.target(v) if dims is None else dims)
+            outs.append(block.value(v, split[-1], None, "the result is split so"))
+        return outs
+
+    types = [local_type(v.aval, dims, sizes) for v, dims in zip(jaxpr.invars, found, strict=True)]
+    return Partitioned(stage_closed(local, types, name=jaxpr.name), found, split, communication)
+
+
+def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
+    """Fix what `sharding_constraint`s say, in bodies too."""
+    for equation in jaxpr.eqns:
+        spec = equation.primitive.fixed_spec(equation.params)
+        if spec is not None:
+            (v,) = equation.outvars
+            shardings.fix(v, dims_of(spec, rank_of(v.aval)))
+        for body in subjaxprs(equation.params):
+            fix_constraints(shardings, body)
+
+
+def local_type(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Any:
+    """The type of one part."""
+    if not isinstance(aval, ArrayType):
+        return aval
+    return array_type(local_shape(aval.shape, dims, sizes), aval.dtype, aval.weak_type)
+
+
+def dims_of(spec: PartitionSpec, rank: int) -> Dims:
+    """The axes of each dimension that a spec names."""
+    entries = (*spec.partitions, *[None] * (rank - len(spec)))
+    return tuple(entry_axes(e) for e in entries)
+
+
+class Block:
+    """Binds the local equations of a jaxpr, or of a body, under the active trace."""
+
+    def __init__(self, shardings: Propagation, sizes: Mapping[Any, int], communication: list[Collective]) -> None:
+        self.shardings, self.sizes, self.communication = shardings, sizes, communication
+        self.at: dict[Var, Dims] = {}
+        self.values: dict[Var, Any] = {}
+        # Values that are still to be summed: over which axes, and for which equation.
+        self.unreduced: dict[Var, tuple[tuple[Any, ...], Equation]] = {}
+        self.copies: dict[tuple[Var, Dims], Any] = {}
+        self.uses: dict[Var, list[Equation | None]] = {}
+        self.defined_by: dict[Var, Equation] = {}
+
+    def define(self, pairs: Any, dims: Sequence[Dims]) -> None:
+        """Values that are there from the beginning, and how they are split."""
+        for (v, value), own in zip(pairs, dims, strict=True):
+            self.values[v], self.at[v] = value, own
+
+    def target(self, v: Atom) -> Dims:
+        """How propagation splits a value."""
+        return self.shardings[v]
+
+    def run(self, jaxpr: Jaxpr) -> None:
+        for equation in jaxpr.eqns:
+            self.defined_by.update(dict.fromkeys(equation.outvars, equation))
+            for a in equation.invars:
+                if type(a) is Var:
+                    self.uses.setdefault(a, []).append(equation)
+        for a in jaxpr.outvars:
+            if type(a) is Var:
+                self.uses.setdefault(a, []).append(None)
+        source, stack = context.source, context.stack
+        try:
+            for equation in jaxpr.eqns:
+                context.source = equation.source or source
+                context.stack = merged_stack(stack, equation.stack)
+                if equation.primitive.bound_axes(equation.params):
+                    self.shard_map(equation)
+                elif equation.primitive.higher_order:
+                    self.control(equation)
+                else:
+                    self.operation(equation)
+        finally:
+            context.source, context.stack = source, stack
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def value(self, atom: Atom, dims: Dims, equation: Equation | None, reason: str) -> Any:
+        """A value split in a certain way: as it is, or resharded, once for all that want it so."""
+        if type(atom) is Literal:
+            return literal(atom)
+        assert type(atom) is Var
+        if atom in self.unreduced:
+            self.reduce(atom)
+        if self.at[atom] == dims:
+            return self.values[atom]
+        key = (atom, dims)
+        if key not in self.copies:
+            transfers = reshard(bytes_of(atom.aval), self.at[atom], dims, self.sizes)
+            self.copies[key] = self.resharded(self.values[atom], transfers, atom, equation, reason)
+        return self.copies[key]
+
+    def resharded(self, x: Any, transfers: Sequence[Transfer], v: Var, equation: Equation | None, reason: str) -> Any:
+        for transfer in transfers:
+            if transfer.kind != "slice":
+                line = None if equation is None else equation.source
+                self.communication.append(
+                    Collective(transfer.kind, transfer.axis, transfer.bytes, v.aval.short(), line, reason)
+                )
+        return apply(x, transfers, self.sizes)
+
+    def reduce(self, v: Var) -> None:
+        """Do the sums of a value that have waited until now."""
+        axes, equation = self.unreduced.pop(v)
+        wanted = self.target(v)
+        transfers = reshard(bytes_of(v.aval), self.at[v], wanted, self.sizes, axes)
+        self.values[v] = self.resharded(
+            self.values[v], transfers, v, equation, f"{equation.primitive.name} sums over it"
+        )
+        self.at[v] = wanted
+
+    # -- operations --------------------------------------------------------------------------------------------------
+
+    def operation(self, equation: Equation) -> None:
+        """One operation on parts: operands are resharded as its factors need them, and what it sums over split
+        dimensions is combined, now or where the sum is first needed."""
+        rule = rule_of(equation)
+        waiting = list(dict.fromkeys(a for a in equation.invars if type(a) is Var and a in self.unreduced))
+        axes = self.linear_in(equation, waiting)
+        if axes is None:
+            for a in waiting:
+                self.reduce(a)
+            axes, origin = (), equation
+        else:
+            origin = self.unreduced[waiting[0]][1]
+        chosen = self.choose(equation, rule, axes)
+        if axes:
+            args = [
+                literal(a) if type(a) is Literal else self.unsummed(a, wanted(names, chosen), equation)
+                for a, names in zip(equation.invars, rule.operand_names, strict=True)
+            ]
+        else:
+            reason = f"{equation.primitive.name} needs it so"
+            args = [
+                self.value(a, wanted(names, chosen), equation, reason)
+                for a, names in zip(equation.invars, rule.operand_names, strict=True)
+            ]
+        results = self.bind(equation, rule, chosen, args)
+        summed = [a for factor, own in chosen.items() if not rule.in_results(factor) for a in own]
+        how = next((rule.combine[f] for f, own in chosen.items() if own and not rule.in_results(f)), "sum")
+        for v, names, x in zip(equation.outvars, rule.result_names, results, strict=True):
+            self.values[v], self.at[v] = x, wanted(names, chosen)
+            if how != "sum":
+                transfers = reshard(bytes_of(v.aval), self.at[v], self.at[v], self.sizes, summed, how)
+                self.values[v] = self.resharded(
+                    x, transfers, v, equation, f"{equation.primitive.name} is over all parts"
+                )
+            elif summed or axes:
+                self.unreduced[v] = ((*axes, *summed), origin)
+                if not self.may_wait(v, (*axes, *summed)):
+                    self.reduce(v)
+
+    def unsummed(self, a: Atom, dims: Dims, equation: Equation) -> Any:
+        """An operand whose sum goes on waiting."""
+        assert type(a) is Var
+        if self.at[a] == dims:
+            return self.values[a]
+        transfers = reshard(bytes_of(a.aval), self.at[a], dims, self.sizes)
+        return self.resharded(self.values[a], transfers, a, equation, f"{equation.primitive.name} needs it so")
+
+    def bind(self, equation: Equation, rule: Rule, chosen: dict[str, tuple[Any, ...]], args: Sequence[Any]) -> Any:
+        """The operation on parts."""
+        card: Any = equation.primitive
+        results = [
+            local_type(v.aval, wanted(names, chosen), self.sizes)
+            for v, names in zip(equation.outvars, rule.result_names, strict=True)
+        ]
+        return card.bind_local(args, equation.params, results, rule.result_names, chosen, self.sizes)
+
+    def linear_in(self, equation: Equation, waiting: Sequence[Var]) -> tuple[Any, ...] | None:
+        """The axes over which the results are unreduced if the operands' sums go on waiting; None if they cannot. They
+        can where the operation is linear: of one operand, or a sum of operands that are unreduced alike."""
+        if not waiting:
+            return None
+        axes = self.unreduced[waiting[0]][0]
+        if not can_wait(equation) or any(self.unreduced[a][0] != axes for a in waiting):
+            return None
+        if len(waiting) == 1 and sum(type(a) is Var for a in equation.invars) == 1:
+            return axes
+        both = all(type(a) is Var and a in self.unreduced for a in equation.invars)
+        return axes if both and len({self.at[a] for a in equation.invars}) == 1 else None  # type: ignore[index]
+
+    def may_wait(self, v: Var, axes: tuple[Any, ...]) -> bool:
+        """Whether the sum of a value can wait: its only use is linear, and will have nothing that is already summed."""
+        users = self.uses.get(v, [])
+        if len(users) != 1 or users[0] is None:
+            return False
+        user = users[0]
+        if not can_wait(user):
+            return False
+        others = [a for a in user.invars if a is not v and type(a) is Var]
+        if len(others) > 1 or (others and len(user.invars) > 2):
+            return False
+        if not others:
+            return user.invars.count(v) == 1
+        known = self.unreduced.get(others[0])
+        return self.will_wait(others[0], axes) if known is None else known[0] == axes
+
+    def will_wait(self, v: Var, axes: tuple[Any, ...]) -> bool:
+        """Whether a value that is not there yet will be unreduced over these axes: it is a sum over a dimension that
+        is split over them."""
+        equation = self.defined_by.get(v)
+        if v in self.values or equation is None or equation.primitive.higher_order or len(self.uses.get(v, ())) != 1:
+            return False
+        rule = rule_of(equation)
+        for a, names in zip(equation.invars, rule.operand_names, strict=True):
+            if type(a) is Var:
+                for name, own in zip(names, self.at.get(a, self.target(a)), strict=True):
+                    if name is not None and own == axes and rule.combine.get(name) == "sum":
+                        return not rule.in_results(name)
+        return False
+
+    def choose(self, equation: Equation, rule: Rule, taken: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
+        """Over which axes each factor is split."""
+        chosen: dict[str, tuple[Any, ...]] = {}
+        for axis in self.sizes:
+            if axis in taken:  # an axis over which a sum is waiting splits nothing
+                continue
+            operands = self.factors_with(axis, rule.values[: rule.operands], rule.operand_names, self.at)
+            results = self.factors_with(axis, rule.values[rule.operands :], rule.result_names, self.shardings)
+            candidates = [f for f in (operands or results) if self.can_split(rule, f, (*chosen.get(f, ()), axis))]
+            options: list[str | None] = [*candidates] if operands else [*candidates, None]
+            if not options:
+                continue
+            trials = [chosen if f is None else {**chosen, f: (*chosen.get(f, ()), axis)} for f in options]
+            chosen = trials[0] if len(trials) == 1 else min(trials, key=lambda t: self.cost(equation, rule, t))
+        return chosen
+
+    def factors_with(self, axis: Any, values: Sequence[Atom], groups: Sequence[Any], at: Any) -> list[str]:
+        """The factors that some values are split along over an axis."""
+        found: dict[str, None] = {}
+        for v, names in zip(values, groups, strict=True):
+            if type(v) is Var:
+                for name, axes in zip(names, at[v], strict=True):
+                    if axis in axes and name is not None:
+                        found[name] = None
+        return list(found)
+
+    def can_split(self, rule: Rule, factor: str, axes: tuple[Any, ...]) -> bool:
+        if rule.sizes[factor] % parts_of(axes, self.sizes):
+            return False
+        return rule.in_results(factor) or rule.combine.get(factor) in COMBINED
+
+    def cost(self, equation: Equation, rule: Rule, chosen: dict[str, tuple[Any, ...]]) -> float:
+        """Seconds, roughly: resharding operands and results, and the work of one device."""
+        seconds = 0.0
+        for a, names in zip(equation.invars, rule.operand_names, strict=True):
+            if type(a) is Var:
+                seconds += self.transfer_cost(a, self.at[a], wanted(names, chosen))
+        summed = [a for factor, own in chosen.items() if not rule.in_results(factor) for a in own]
+        for v, names in zip(equation.outvars, rule.result_names, strict=True):
+            seconds += self.transfer_cost(v, wanted(names, chosen), self.target(v), summed)
+        touched = sum(bytes_of(v.aval) for v in (*equation.invars, *equation.outvars) if isinstance(v.aval, ArrayType))
+        work = touched / MEMORY + equation.primitive.flops(equation) / FLOPS
+        return seconds + work / math.prod(parts_of(axes, self.sizes) for axes in chosen.values())
+
+    def transfer_cost(self, v: Any, src: Dims, dst: Dims, unreduced: Sequence[Any] = ()) -> float:
+        transfers = reshard(bytes_of(v.aval), src, dst, self.sizes, unreduced)
+        return sum(LATENCY + m.bytes / LINK for m in transfers if m.kind != "slice")
+
+    # -- bodies --------------------------------------------------------------------------------------------------------
+
+    def shard_map(self, equation: Equation) -> None:
+        """A body that is local along its manual axes already: its equations are bound here."""
+        params = equation.params
+        body: Jaxpr = params["jaxpr"]
+        inner = Block(self.shardings, self.sizes, self.communication)
+        args, dims = [], []
+        for a, v, spec in zip(equation.invars, body.invars, params["in_specs"], strict=True):
+            own = self.target(v)
+            manual = dims_of(spec, rank_of(v.aval))
+            split = tuple((*m, *o) for m, o in zip(manual, own, strict=True))
+            args.append(self.value(a, split, equation, "in_specs of shard_map"))
+            dims.append(own)
+        inner.define(zip(body.invars, args, strict=True), dims)
+        inner.define(zip(body.constvars, body.consts, strict=True), [whole(v.aval) for v in body.constvars])
+        inner.run(body)
+        for v, a, spec in zip(equation.outvars, body.outvars, params["out_specs"], strict=True):
+            own = self.target(a) if type(a) is Var else whole(a.aval)
+            manual = dims_of(spec, rank_of(a.aval))
+            self.values[v] = inner.value(a, own, equation, "out_specs of shard_map")
+            self.at[v] = tuple((*m, *o) for m, o in zip(manual, own, strict=True))
+
+    def control(self, equation: Equation) -> None:
+        """A loop or a branch: what goes into bodies and comes out of them is split as propagation says, so that carries
+        are split alike before and after."""
+        card: Any = equation.primitive
+        carried = card.carried(equation.params)
+        operands: list[Dims] = [whole(a.aval) for a in equation.invars]
+        for body, arguments in zip(carried.bodies, carried.arguments, strict=True):
+            for v, i in zip(body.invars, arguments, strict=True):
+                if i is not None:
+                    own = self.argument_dims(carried, body, v)
+                    operands[i if i >= 0 else ~i] = own if i >= 0 else ((), *own)
+        reason = f"{equation.primitive.name} carries it so"
+        args = [self.value(a, dims, equation, reason) for a, dims in zip(equation.invars, operands, strict=True)]
+        results, wanted_results = self.result_dims(equation, carried)
+        bodies = [
+            self.local_body(body, [self.argument_dims(carried, body, v) for v in body.invars], outs, equation)
+            for body, outs in zip(carried.bodies, wanted_results, strict=True)
+        ]
+        outs = card(*args, **card.with_bodies(bodies, equation.params))
+        for v, x, dims in zip(equation.outvars, outs, results, strict=True):
+            self.values[v], self.at[v] = x, dims
+
+    def argument_dims(self, carried: Carried, body: Jaxpr, v: Var) -> Dims:
+        """How an argument of a body is split: those of several bodies that are one operand agree with the last body."""
+        last = carried.bodies[-1]
+        if body is last:
+            return self.target(v)
+        mine = carried.arguments[carried.bodies.index(body)][body.invars.index(v)]
+        theirs = carried.arguments[-1]
+        return self.target(last.invars[theirs.index(mine)]) if mine in theirs else self.target(v)
+
+    def result_dims(self, equation: Equation, carried: Carried) -> tuple[list[Dims], list[list[Dims]]]:
+        """How the results of the equation are split, and those of its bodies."""
+        inner: list[list[Dims]] = [[self.target(v) for v in body.outvars] for body in carried.bodies]
+        for b, argument, result in carried.carries:
+            inner[b][result] = self.argument_dims(carried, carried.bodies[b], carried.bodies[b].invars[argument])
+        outs: list[Dims] = []
+        for sources in carried.results:
+            b, i, stacked = sources[0]
+            for other, j, _ in sources[1:]:
+                inner[other][j] = inner[b][i]
+            outs.append(((), *inner[b][i]) if stacked else inner[b][i])
+        for b in carried.predicates:  # what decides is the same for all
+            inner[b] = [whole(v.aval) for v in carried.bodies[b].outvars]
+        return outs, inner
+
+    def local_body(self, body: Jaxpr, dims: Sequence[Dims], outs: Sequence[Dims], equation: Equation) -> Jaxpr:
+        types = [local_type(v.aval, own, self.sizes) for v, own in zip(body.invars, dims, strict=True)]
+
+        def local(*args: Any) -> list[Any]:
+            inner = Block(self.shardings, self.sizes, self.communication)
+            inner.define(zip(body.invars, args, strict=True), dims)
+            inner.define(zip(body.constvars, body.consts, strict=True), [whole(v.aval) for v in body.constvars])
+            inner.run(body)
+            reason = f"{equation.primitive.name} carries it so"
+            return [inner.value(v, own, equation, reason) for v, own in zip(body.outvars, outs, strict=True)]
+
+        return stage_closed(local, types, name=body.name)
+
+
+def can_wait(equation: Equation) -> bool:
+    """Whether sums of operands may be done on the result instead: it is linear, without rounding to another dtype. A
+    product is linear in one operand where the others are literals."""
+    card = equation.primitive
+    types = [a.aval for a in (*equation.invars, *equation.outvars)]
+    if card.higher_order or not all(isinstance(t, ArrayType) and t.dtype == types[0].dtype for t in types):  # type: ignore[attr-defined]
+        return False
+    if card.copies == "all" and len(equation.invars) == 1:
+        return True
+    literals = sum(type(a) is Literal for a in equation.invars)
+    if not card.pointwise or not card.linear:
+        return False
+    return literals == len(equation.invars) - 1 if card.multilinear else not literals
+
+
+def wanted(names: Sequence[str | None], chosen: Mapping[str, tuple[Any, ...]]) -> Dims:
+    """How a value is split whose dimensions have these factors."""
+    return tuple(chosen.get(name, ()) if name is not None else () for name in names)

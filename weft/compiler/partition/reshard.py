@@ -1,0 +1,108 @@
+"""From one sharding of a value to another: which collectives, how many bytes, and the operations themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.partition.rules import Dims, parts_of
+from weft.primitives import collectives
+from weft.primitives.collectives import merge_dims, split_dim
+from weft.primitives.elementwise.arithmetic import mul
+from weft.primitives.movement.slicing import dynamic_slice
+
+REDUCE = {"sum": collectives.psum, "max": collectives.pmax, "min": collectives.pmin}
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One collective (or, as a device takes its part of what it has, a slice) over an axis. `dim` is the dimension that
+    is gathered, scattered or sliced, `source` the one that an exchange takes the axis from."""
+
+    kind: str
+    axis: Any
+    dim: int = -1
+    source: int = -1
+    bytes: float = 0.0  # that one device sends
+
+
+def reshard(
+    size: float, src: Dims, dst: Dims, sizes: Mapping[Any, int], unreduced: Sequence[Any] = (), how: str = "sum"
+) -> list[Transfer]:
+    """The collectives that bring a value from one sharding to another. `size` is that of the whole value in bytes;
+    over `unreduced` axes the parts of the devices are still to be combined."""
+    here, there = [list(axes) for axes in src], [list(axes) for axes in dst]
+    local = size / parts_of([a for axes in src for a in axes], sizes)
+    goal = {a: d for d, axes in enumerate(there) for a in axes}
+    transfers: list[Transfer] = []
+
+    def is_next(axis: Any) -> bool:
+        """Whether an axis is the next one that the goal splits its dimension over."""
+        d = goal.get(axis)
+        return d is not None and there[d][: len(here[d]) + 1] == [*here[d], axis]
+
+    for axis in unreduced:
+        n = sizes[axis]
+        if how == "sum" and is_next(axis):
+            transfers.append(Transfer("reduce_scatter", axis, goal[axis], bytes=local * (n - 1) / n))
+            here[goal[axis]].append(axis)
+            local /= n
+        else:
+            transfers.append(Transfer(f"p{how}", axis, bytes=2 * local * (n - 1) / n))
+    for d, axes in enumerate(here):
+        while axes != there[d][: len(axes)]:
+            axis = axes.pop()
+            n = sizes[axis]
+            if goal.get(axis, d) != d and is_next(axis):
+                transfers.append(Transfer("all_to_all", axis, goal[axis], d, local * (n - 1) / n))
+                here[goal[axis]].append(axis)
+            else:
+                transfers.append(Transfer("all_gather", axis, d, bytes=local * (n - 1)))
+                local *= n
+    for d, axes in enumerate(there):
+        for axis in axes[len(here[d]) :]:
+            transfers.append(Transfer("slice", axis, d))
+            local /= sizes[axis]
+    return transfers
+
+
+def apply(x: Any, transfers: Sequence[Transfer], sizes: Mapping[Any, int]) -> Any:
+    """The value after the collectives, which are bound under the active trace."""
+    for transfer in transfers:
+        axis, n, dim = transfer.axis, sizes[transfer.axis], transfer.dim
+        if transfer.kind in ("psum", "pmax", "pmin"):
+            x = REDUCE[transfer.kind[1:]](x, axes=(axis,))
+        elif transfer.kind == "reduce_scatter":
+            x = collectives.reduce_scatter(x, axis_name=axis, axis_size=n, scatter_dimension=dim, tiled=True)
+        elif transfer.kind == "all_gather":
+            x = collectives.all_gather(x, axis_name=axis, axis_size=n, all_gather_dimension=dim, tiled=True)
+        elif transfer.kind == "all_to_all":
+            x = exchange(x, axis, n, split=dim, concat=transfer.source)
+        else:
+            x = own_part(x, axis, n, dim)
+    return x
+
+
+def exchange(x: Any, axis: Any, size: int, split: int, concat: int) -> Any:
+    """The parts of dimension `split` go to their devices, and what arrives is put together along `concat`."""
+    x = split_dim(x, split, size)
+    x = collectives.all_to_all(x, axis_name=axis, axis_size=size, split_axis=split, concat_axis=concat)
+    return merge_dims(x, concat)
+
+
+def own_part(x: Any, axis: Any, size: int, dim: int) -> Any:
+    """The part of a dimension that belongs to this device."""
+    shape = list(x.shape)
+    shape[dim] //= size
+    start = mul(collectives.axis_index(axis_name=axis), np.int32(shape[dim]))
+    starts = [start if d == dim else np.int32(0) for d in range(len(shape))]
+    return dynamic_slice(x, *starts, slice_sizes=tuple(shape))
+
+
+def bytes_of(aval: Any) -> int:
+    """How many bytes a whole value has."""
+    return int(np.prod(aval.shape, dtype=np.int64)) * dtypes.storage(aval.dtype).itemsize
