@@ -145,7 +145,8 @@ class CheckpointManager:
         taken = snapshot(tree, copy=self._asynchronous, step=step, metadata=metadata, metrics=metrics)
 
         def run() -> None:
-            self._delete_unfinished(step)
+            if self._processes.index == 0:
+                self._delete_unfinished(step)
             write(
                 self._path(step),
                 taken,
@@ -153,7 +154,9 @@ class CheckpointManager:
                 max_file_bytes=self._max_file_bytes,
                 processes=self._processes,
             )
-            self._delete_others()
+            if self._processes.index == 0:
+                self._delete_others()
+            self._processes.barrier(f"after step {step} all processes see the same checkpoints")
 
         if self._asynchronous:
             self._pending = _Pending(step, run)
@@ -164,14 +167,13 @@ class CheckpointManager:
     def _delete_unfinished(self, current: int) -> None:
         """Delete what is left of saves that were not finished, other than of the one that begins: before it is written,
         since then no other process can be at work on another one."""
-        if self._processes.index == 0:
-            for step in self._directories():
-                if step != current and not indices.exists(self._path(step)):
-                    delete(self._path(step))
+        for step in self._directories():
+            if step != current and not indices.exists(self._path(step)):
+                delete(self._path(step))
 
     def _delete_others(self) -> None:
         """Delete what is not retained."""
-        if self._processes.index != 0 or self._max_to_keep is None:
+        if self._max_to_keep is None:
             return
         candidates = self._steps() if self._best_fn is None else self._ranked(self._steps())
         for step in candidates[: max(len(candidates) - self._max_to_keep, 0)]:
@@ -205,6 +207,7 @@ class CheckpointManager:
         """Delete the checkpoint of a step."""
         self.wait_until_finished()
         path = self._path(self._existing(_step(step)))
+        self._processes.barrier(f"all processes have seen the checkpoint of step {step}")
         if self._processes.index == 0:
             delete(path)
         self._processes.barrier(f"the checkpoint of step {step} is deleted")

@@ -127,13 +127,16 @@ def _dtype(leaf: Any) -> Dtype:
 
 def _shards(leaf: Any) -> Iterator[tuple[Box, int, Any]]:
     """The different parts of an array, each with the process that writes it and its data if they are here. Of equal
-    parts the first in the order of the mesh counts. What each process has for itself is the first one's to write."""
+    parts the first in the order of the mesh is written. The first process writes arrays that are not sharded, which
+    every process has for itself."""
     if not isinstance(leaf, ShardedArray):
         yield tuple((0, size) for size in leaf.shape), 0, leaf
         return
     for shard in leaf.global_shards:
-        if shard.replica_id == 0:
-            yield box_of(shard.index, leaf.shape), shard.device.process_index, shard.data
+        box = box_of(shard.index, leaf.shape)
+        empty = any(low == high and size for (low, high), size in zip(box, leaf.shape, strict=True))
+        if shard.replica_id == 0 and not empty:
+            yield box, shard.device.process_index, shard.data
 
 
 def box_of(index: Slices, shape: tuple[int, ...]) -> Box:
