@@ -249,9 +249,9 @@ def test_arrays_are_made_in_parts(word: str) -> None:
 @pytest.mark.parametrize(
     ("where", "text"),
     [
-        ({"device": "cpu"}, "a Device, or as a Sharding"),
+        ({"device": "cpu"}, "a Device, or by a Sharding"),
         ({"out_sharding": P("x")}, "no mesh is given"),
-        ({"device": weft.devices()[0], "out_sharding": NamedSharding(MESH, P("x"))}, "by device or by out_sharding"),
+        ({"device": weft.devices()[0], "out_sharding": NamedSharding(MESH, P("x"))}, "Pass device or out_sharding"),
         ({"device": weft.Device(0, "cuda")}, "cannot move an array"),
     ],
 )
