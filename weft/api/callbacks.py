@@ -15,6 +15,7 @@ from weft.api.flat import check_leaves, name_of, structure_differences
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError, JaxRuntimeError
 from weft.base.source import is_internal, user_line
+from weft.ir.context import current_line
 from weft.ir.types import ShapeDtypeStruct, array_type, is_value
 from weft.primitives.control import callback as primitives
 
@@ -44,7 +45,7 @@ def flat_callback(callback: Callable[..., Any], in_tree: Any, out_tree: Any, wha
                 f"{what} of {name_of(callback)}: the function returned another structure than was promised.",
                 received=structure_differences(out_tree, found, ()),
                 fix="make result_shape_dtypes agree with what the function returns",
-                at=primitives.line(),
+                at=current_line(),
             )
         return leaves
 

@@ -75,6 +75,12 @@ def current_source() -> Location | None:
     return context.source or user_location()
 
 
+def current_line() -> str | None:
+    """The same line as text for an error."""
+    source = current_source()
+    return None if source is None else source.describe()
+
+
 @contextmanager
 def active(trace: Trace) -> Iterator[Trace]:
     """Make `trace` the one that receives operations."""

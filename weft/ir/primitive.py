@@ -17,7 +17,7 @@ from weft.base import dtypes
 from weft.base.errors import InternalError, JaxprTypeError, MissingRuleError, ShardingTypeError
 from weft.indexing.ranges import Range
 from weft.ir.carried import Carried
-from weft.ir.context import context, current_source
+from weft.ir.context import context, current_line
 from weft.ir.element import Element
 from weft.ir.flow import Condition, OperandRanges, union_of
 from weft.ir.fusing import CONTROLS, UNFUSED, Machine, Properties, size_of
@@ -38,8 +38,7 @@ NO_AXES: frozenset[Any] = frozenset()
 
 def missing(what: str) -> MissingRuleError:
     """The error for a rule that is not there, with the line of the operation that needs it."""
-    source = current_source()
-    return MissingRuleError(what, at=None if source is None else source.describe())
+    return MissingRuleError(what, at=current_line())
 
 
 class No:

@@ -16,6 +16,7 @@ from weft.base.publish import publish as _publish
 from weft.lax.tridiagonal import perturbed_tridiagonal_solve
 from weft.primitives.elementwise.arithmetic import add, mul, sub
 from weft.primitives.elementwise.compare import lt
+from weft.primitives.elementwise.scalar import is_complex
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.families import fail
 from weft.primitives.linalg import cholesky as _cholesky
@@ -34,7 +35,6 @@ from weft.primitives.linalg.matrix import (
     flip,
     hermitian_part,
     identity_like,
-    is_complex,
     matmul,
     resized,
     scalar,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import NotSupportedError, ShapeMismatchError
+from weft.base.errors import ArgumentTypeError, NotSupportedError, ShapeMismatchError
 from weft.base.source import user_line
 from weft.indexing.index_map import IndexMap
 from weft.ir.context import EVALUATION, active
@@ -29,12 +29,17 @@ __all__ = [
     "Indexing",
     "Reduction",
     "check_axes",
+    "check_kind",
     "fail",
     "inverse_permutation",
+    "kind_error",
     "primitive",
     "remaining_axes",
     "shifted",
 ]
+
+
+KIND_NAMES = {"b": "bool", "i": "integer", "u": "unsigned integer", "f": "float", "c": "complex", "k": "key"}
 
 
 def fail(message: str, received: str | None = None, fix: str | None = None) -> ShapeMismatchError:
@@ -57,6 +62,19 @@ def remaining_axes(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
 def shifted(axes: Sequence[int], batch_dim: int) -> tuple[int, ...]:
     """Axes after a batch dimension was inserted at `batch_dim`."""
     return tuple(a + (a >= batch_dim) for a in axes)
+
+
+def kind_error(name: str, dtype: Any, kinds: str) -> ArgumentTypeError:
+    """The error for a dtype that is not of `kinds`; raise what this returns."""
+    accepted = ", ".join(KIND_NAMES[k] for k in kinds)
+    fix = f"x.astype(...): it takes {accepted} arrays"
+    return ArgumentTypeError(f"{name} does not accept dtype {dtypes.name(dtype)}.", fix=fix)
+
+
+def check_kind(name: str, dtype: Any, kinds: str) -> None:
+    """The dtype of an operand must be of one of `kinds`, by the letters of `dtypes.kind`."""
+    if dtypes.kind(dtype) not in kinds:
+        raise kind_error(name, dtype, kinds)
 
 
 def check_axes(name: str, axes: Sequence[int], rank: int) -> None:

@@ -11,6 +11,7 @@ from weft.api.custom import custom_jvp
 from weft.base.errors import ArgumentError
 from weft.lax import linalg as lax_linalg
 from weft.numpy.linalg.inputs import square_matrix
+from weft.primitives.elementwise.scalar import is_complex
 from weft.primitives.linalg.lu import solve
 from weft.primitives.linalg.matrix import (
     adjoint,
@@ -19,7 +20,6 @@ from weft.primitives.linalg.matrix import (
     diagonal,
     flip,
     identity_like,
-    is_complex,
     matmul,
     part,
     real_part,

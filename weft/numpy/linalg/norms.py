@@ -19,7 +19,8 @@ from weft.numpy.reductions import max as max_
 from weft.numpy.reductions import min as min_
 from weft.numpy.reductions import sum as sum_
 from weft.numpy.util import canonicalize_axes, canonicalize_axis
-from weft.primitives.linalg.matrix import conjugate, is_complex, part, real_dtype, real_part, scalar
+from weft.primitives.elementwise.scalar import is_complex
+from weft.primitives.linalg.matrix import conjugate, part, real_dtype, real_part, scalar
 from weft.primitives.movement.shape import move_axis
 from weft.trace.array import Array
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import JaxRuntimeError, MissingRuleError, WeftError
-from weft.ir.context import current_source
+from weft.ir.context import current_line
 from weft.ir.fusing import CALLS_BACK, Machine, Properties
 from weft.ir.primitive import Axis, No, Params, Primitive, primitive
 from weft.ir.types import ArrayType, Type
@@ -59,7 +59,7 @@ class Callback(Primitive):
         except Exception as error:
             name = getattr(callback, "__name__", "the function")
             what = f"{self.name}: `{name}` raised {type(error).__name__}: {error}"
-            raise JaxRuntimeError(what, received=", ".join(map(in_words, arrays)) or None, at=line()) from error
+            raise JaxRuntimeError(what, received=", ".join(map(in_words, arrays)) or None, at=current_line()) from error
         return checked(results, result_types, self.name)
 
     factors = No("a Python function sees whole arrays")
@@ -81,7 +81,7 @@ def checked(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> li
     arrays = [np.asarray(r) for r in results]
     if len(arrays) != len(types):
         raise JaxRuntimeError(
-            f"{name}: the function returned {len(arrays)} arrays, {len(types)} were promised.", at=line()
+            f"{name}: the function returned {len(arrays)} arrays, {len(types)} were promised.", at=current_line()
         )
     out = []
     for array, aval in zip(arrays, types, strict=True):
@@ -91,15 +91,10 @@ def checked(results: Sequence[Any], types: Sequence[ArrayType], name: str) -> li
                 f"{name}: the function returned an array of another type than was promised.",
                 received=f"{array.dtype}{list(array.shape)} for {aval.short()}",
                 fix="make result_shape_dtypes agree with what the function returns",
-                at=line(),
+                at=current_line(),
             )
         out.append(dtypes.convert(array, wanted) if array.dtype != wanted else array.astype(wanted))
     return out
-
-
-def line() -> str | None:
-    source = current_source()
-    return None if source is None else source.describe()
 
 
 @primitive
@@ -116,7 +111,7 @@ class pure_callback(Callback):
             raise MissingRuleError(
                 "pure_callback has no batch rule without a vmap_method: what the function does to a batch is unknown.",
                 fix=f"pass vmap_method, one of {', '.join(map(repr, VMAP_METHODS))}",
-                at=line(),
+                at=current_line(),
             )
         if vmap_method in ("sequential", "sequential_unrolled"):
             rows = [

@@ -15,7 +15,7 @@ from weft.base import dtypes
 from weft.base.errors import IntegerDivisionError, NonFiniteValueError, OutOfBoundsIndexError, WeftError
 from weft.base.settings import config
 from weft.base.source import Location
-from weft.ir.context import EVALUATION, context, current_source
+from weft.ir.context import EVALUATION, context, current_line, current_source
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ir.nans import checks_for_nans
 from weft.ir.primitive import Axis, Params, Primitive, primitive
@@ -249,7 +249,7 @@ def failure(value: np.ndarray, *active: Any, iterations: Sequence[Iteration] = (
             "An integer is divided by zero.",
             received="\n".join([f"0 as the divisor{many}", *context_lines]),
             fix="where(d == 0, 1, d)   as the divisor, with the result chosen for 0 afterwards",
-            at=_line(),
+            at=current_line(),
         )
     axis, shape, window = params["about"]
     index, into = int(value[position]), f"axis {axis} of an array of shape {list(shape)}"
@@ -263,7 +263,7 @@ def failure(value: np.ndarray, *active: Any, iterations: Sequence[Iteration] = (
         what,
         received="\n".join([f"index {index}{many}{more}", *context_lines]),
         fix="x.at[i].get(mode='clip') or mode='fill', x.at[i].set(v, mode='drop')   if it is meant",
-        at=_line(),
+        at=current_line(),
     )
 
 
@@ -292,11 +292,6 @@ def around(lanes: Sequence[tuple[str | None, int]], iterations: Sequence[Iterati
         mapped = "vmap" if name is None else name if name.startswith("vmap") else f"vmap over {name!r}"
         lines.append(f"in lane {lane} of {mapped}")
     return lines
-
-
-def _line() -> str | None:
-    source = current_source()
-    return None if source is None else source.describe()
 
 
 # ------------------------------------------------------------------------------------------------------ without checks

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.errors import CustomRuleError
-from weft.ir.context import current_source
+from weft.ir.context import current_line
 from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.primitive import (
@@ -163,6 +163,19 @@ class CustomCall(HigherOrder):
     def called(self, operands: Sequence[Any], params: Params) -> tuple[Jaxpr, Sequence[Any]]:
         return params["call_jaxpr"], operands
 
+    def jvp_through(
+        self,
+        through: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        call_jaxpr: Jaxpr,
+        rule: JvpRule | VjpRule,
+        num_consts: int,
+    ) -> Any:
+        self.check_constants(tangents, num_consts, rule)
+        return rule.push(primals[num_consts:], tangents[num_consts:])
+
     def transpose_through(
         self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], *, call_jaxpr: Jaxpr, **params: Any
     ) -> Any:
@@ -178,26 +191,13 @@ class CustomCall(HigherOrder):
             raise CustomRuleError(
                 f"{rule} is differentiated in a value that it closes over, which its custom rule does not cover.",
                 fix="pass the value as an argument of the function, or wrap it in stop_gradient",
-                at=line(),
+                at=current_line(),
             )
 
 
 @primitive
 class custom_jvp_call(CustomCall):
     """A call whose tangents come from the user's rule."""
-
-    def jvp_through(
-        self,
-        through: Any,
-        primals: Sequence[Any],
-        tangents: Sequence[Any],
-        *,
-        call_jaxpr: Jaxpr,
-        rule: JvpRule,
-        num_consts: int,
-    ) -> Any:
-        self.check_constants(tangents, num_consts, rule)
-        return rule.push(primals[num_consts:], tangents[num_consts:])
 
     def batch_through(
         self,
@@ -230,19 +230,6 @@ class custom_jvp_call(CustomCall):
 @primitive
 class custom_vjp_call(CustomCall):
     """A call whose cotangents come from the user's forward and backward rules."""
-
-    def jvp_through(
-        self,
-        through: Any,
-        primals: Sequence[Any],
-        tangents: Sequence[Any],
-        *,
-        call_jaxpr: Jaxpr,
-        rule: VjpRule,
-        num_consts: int,
-    ) -> Any:
-        self.check_constants(tangents, num_consts, rule)
-        return rule.push(primals[num_consts:], tangents[num_consts:])
 
     def batch_through(
         self,
@@ -363,13 +350,8 @@ def forward_mode_error(rule: Pullback) -> CustomRuleError:
     return CustomRuleError(
         f"Forward-mode differentiation reached {rule}, which has a custom vjp and so no forward-mode derivative.",
         fix="use reverse mode (grad, vjp, jacrev), or define the function with custom_jvp, which serves both modes",
-        at=line(),
+        at=current_line(),
     )
-
-
-def line() -> str | None:
-    source = current_source()
-    return None if source is None else source.describe()
 
 
 def inexact(aval: Type) -> bool:

@@ -9,17 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import ArgumentTypeError, DtypeMismatchError
+from weft.base.errors import DtypeMismatchError
 from weft.base.source import user_line
 from weft.ir.element import Element
 from weft.ir.fusing import AT_SAME_INDEX, UNFUSED, Machine, Properties
 from weft.ir.primitive import Axis, Primitive
 from weft.ir.types import ArrayType, array_type
-from weft.primitives.families import fail
+from weft.primitives.families import fail, kind_error
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis
 from weft.sharding import factors as axis_factors
-
-KIND_NAMES = {"b": "bool", "i": "integer", "u": "unsigned integer", "f": "float", "c": "complex", "k": "key"}
 
 
 class Elementwise(Primitive):
@@ -54,11 +52,7 @@ class Elementwise(Primitive):
 
     def _result(self, shape: Any, dtype: Any, weak: bool, same: ArrayType | None, params: dict[str, Any]) -> ArrayType:
         if dtypes.kind(dtype) not in self.kinds:
-            accepted = ", ".join(KIND_NAMES[k] for k in self.kinds)
-            raise ArgumentTypeError(
-                f"{self.name} does not accept dtype {dtypes.name(dtype)}.",
-                fix=f"x.astype(...): it takes {accepted} arrays",
-            )
+            raise kind_error(self.name, dtype, self.kinds)
         out_dtype = self.result_dtype(dtype, **params)
         if out_dtype == dtype and same is not None:
             return same

@@ -19,6 +19,7 @@ from weft.primitives.elementwise.arithmetic import add, div, mul, sub
 from weft.primitives.elementwise.compare import eq, ge
 from weft.primitives.elementwise.complex import conj, real
 from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.elementwise.scalar import is_complex
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.families import fail
 from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode, gather
@@ -98,10 +99,6 @@ def check_matrix(name: str, x: ArrayType, square: bool = False) -> None:
 def real_dtype(dtype: Any) -> Any:
     """The dtype of the parts of a (perhaps complex) number."""
     return dtypes.to_real_dtype(dtype) if dtypes.kind(dtype) == "c" else dtype
-
-
-def is_complex(x: Any) -> bool:
-    return dtypes.kind(x.dtype) == "c"
 
 
 # ------------------------------------------------------------------------------------------------------ linear algebra

@@ -12,6 +12,7 @@ from weft.ir.primitive import No, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.ir.zeros import Zero
 from weft.primitives.elementwise.arithmetic import add, sub
+from weft.primitives.elementwise.scalar import is_complex
 from weft.primitives.linalg.cholesky import general
 from weft.primitives.linalg.lu import INT32
 from weft.primitives.linalg.matrix import (
@@ -22,7 +23,6 @@ from weft.primitives.linalg.matrix import (
     each,
     empty_results,
     flip,
-    is_complex,
     matmul,
     only_diagonal,
     real_part,

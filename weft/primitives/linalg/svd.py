@@ -11,6 +11,7 @@ from weft.indexing.dimension import minimum
 from weft.ir.primitive import Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.elementwise.arithmetic import add, mul, sub
+from weft.primitives.elementwise.scalar import is_complex
 from weft.primitives.families import fail
 from weft.primitives.linalg.cholesky import general
 from weft.primitives.linalg.matrix import (
@@ -22,7 +23,6 @@ from weft.primitives.linalg.matrix import (
     check_matrix,
     diagonal,
     inverse_gaps,
-    is_complex,
     matmul,
     only_diagonal,
     part,

@@ -21,7 +21,7 @@ from weft.ir.fusing import LOOKED_UP, Machine, Properties
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape
 from weft.ir.zeros import Zero
-from weft.primitives.families import fail, remaining_axes
+from weft.primitives.families import fail, remaining_axes, shifted
 from weft.primitives.movement.shape import move_axis, ramp
 from weft.sharding.factors import AxisFactors
 
@@ -309,12 +309,12 @@ class gather(Primitive):
         offset, collapsed, starts, batching, index_batching = dimension_numbers
         if dim is not None:
             x = move_axis(x, dim, 0)
-            collapsed, starts, batching = _up(collapsed), _up(starts), _up(batching)
+            collapsed, starts, batching = shifted(collapsed, 0), shifted(starts, 0), shifted(batching, 0)
         if index_dim is None:
-            offset, slice_sizes = (0, *_up(offset)), (axis.size, *slice_sizes)
+            offset, slice_sizes = (0, *shifted(offset, 0)), (axis.size, *slice_sizes)
         else:
             indices = move_axis(indices, index_dim, 0)
-            offset, index_batching = _up(offset), _up(index_batching)
+            offset, index_batching = shifted(offset, 0), shifted(index_batching, 0)
             if dim is not None:
                 batching, index_batching = (0, *batching), (0, *index_batching)
                 slice_sizes = (0 if axis.size == 0 else 1, *slice_sizes)
@@ -410,10 +410,6 @@ class gather(Primitive):
             yield Sample(
                 ramp(3, 2, dtype=small), outside, **gather_params(rows, (1, 2), GatherScatterMode.FILL_OR_DROP)
             )
-
-
-def _up(dims: Sequence[int]) -> tuple[int, ...]:
-    return tuple(d + 1 for d in dims)
 
 
 def gather_params(dnums: Any, sizes: Any, mode: Any, fill_value: Any = None) -> Params:

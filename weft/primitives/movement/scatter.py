@@ -5,6 +5,7 @@ Updates are applied in the order of the index dimensions, so when `scatter` writ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,7 +24,7 @@ from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.extremes import maximum, minimum
 from weft.primitives.elementwise.select import select_n
-from weft.primitives.families import fail, remaining_axes, wide
+from weft.primitives.families import fail, remaining_axes, shifted, wide
 from weft.primitives.movement.gather import (
     REPEATING_CASES,
     GatherDimensionNumbers,
@@ -184,12 +185,12 @@ class Scatter(Scattering):
         (x, indices, updates), (dim, index_dim, update_dim) = args, dims
         window, inserted, starts, batching, index_batching = dimension_numbers
         x, updates = batched_at_front(x, dim, axis), batched_at_front(updates, update_dim, axis)
-        window, inserted, starts, batching = _up(window), _up(inserted), _up(starts), _up(batching)
+        window, inserted, starts, batching = (shifted(axes, 0) for axes in (window, inserted, starts, batching))
         if index_dim is None:
             window = (0, *window)
         else:
             indices = move_axis(indices, index_dim, 0)
-            batching, index_batching = (0, *batching), (0, *_up(index_batching))
+            batching, index_batching = (0, *batching), (0, *shifted(index_batching, 0))
         dnums = ScatterDimensionNumbers(window, inserted, starts, batching, index_batching)
         return self(x, indices, updates, dimension_numbers=dnums, **params), 0
 
@@ -258,10 +259,6 @@ class Scatter(Scattering):
         return x, ramp(*shape) + np.float32(0.1)
 
 
-def _up(dims: Sequence[int]) -> tuple[int, ...]:
-    return tuple(d + 1 for d in dims)
-
-
 def scatter_params(dnums: ScatterDimensionNumbers, mode: GatherScatterMode, unique: bool = False) -> Params:
     """The parameters of a scatter."""
     return {"dimension_numbers": dnums, "indices_are_sorted": False, "unique_indices": unique, "mode": mode}
@@ -300,43 +297,42 @@ class scatter(Scatter):
         return eq(self.read_back(written, indices, updates, **params), ids)
 
 
-@primitive
-class scatter_add(Scatter):
-    """Updates are added to what is there; reduced-precision floats are summed wider."""
+class ScatterSum(Scatter):
+    """Updates are added or subtracted; reduced-precision floats accumulate wider. Linear in operand and updates."""
 
-    name = "scatter-add"
-    ufunc = np.add
     widens = True
     linear = (0, 2)
     ulp = {"": 2.0}
+
+    def nan_operands(self, params: Params) -> Operands:
+        return (2,) if params["mode"] is GatherScatterMode.CLIP else ()  # else some may be left out
+
+
+@primitive
+class scatter_add(ScatterSum):
+    """Updates are added to what is there."""
+
+    name = "scatter-add"
+    ufunc = np.add
     operation = "add"
 
     def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
         back = self.read_back(cotangent, indices, updates.aval, **params) if is_linear(updates) else None
         return [cotangent if is_linear(x) else None, None, back]
 
-    def nan_operands(self, params: Params) -> Operands:
-        return (2,) if params["mode"] is GatherScatterMode.CLIP else ()  # else some may be left out
-
 
 @primitive
-class scatter_sub(Scatter):
+class scatter_sub(ScatterSum):
     """Updates are subtracted from what is there."""
 
     name = "scatter-sub"
     ufunc = np.subtract
     kinds = "iufc"
-    widens = True
-    linear = (0, 2)
-    ulp = {"": 2.0}
     operation = "sub"
 
     def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
         back = neg(self.read_back(cotangent, indices, updates.aval, **params)) if is_linear(updates) else None
         return [cotangent if is_linear(x) else None, None, back]
-
-    def nan_operands(self, params: Params) -> Operands:
-        return (2,) if params["mode"] is GatherScatterMode.CLIP else ()  # else some may be left out
 
 
 @primitive
@@ -396,7 +392,7 @@ class ScatterExtremum(Scatter):
 
     def sample_values(self, x: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         # Distinct values, since two that are equal are a kink.
-        apart = np.arange(shape_size(shape), dtype=np.float32).reshape(shape)
+        apart = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
         return x, (apart * 7 % 11 - 5) / 4 + np.float32(0.07) + apart / 64
 
 
@@ -421,8 +417,3 @@ class scatter_max(ScatterExtremum):
 def zeros(shape: Any, dtype: Any) -> Any:
     """An array of zeros."""
     return broadcast_in_dim(np.zeros((), dtype), shape=shape, broadcast_dimensions=())
-
-
-def shape_size(shape: tuple[int, ...]) -> int:
-    """Number of elements."""
-    return int(np.prod(shape, dtype=np.int64))

@@ -13,11 +13,10 @@ from weft.ir.fusing import Machine, Properties, hero
 from weft.ir.primitive import Axis, HigherOrder, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.ir.zeros import Zero
-from weft.primitives.families import fail
+from weft.primitives.families import check_kind, fail
 from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import batched_at_front, ramp, reshape
-from weft.primitives.reduction.reduce import check_kind
 from weft.primitives.reduction.reduce_other import part
 from weft.sharding.factors import AxisFactors
 

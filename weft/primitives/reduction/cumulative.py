@@ -26,11 +26,10 @@ from weft.primitives.elementwise.exponential import exp, log, log1p
 from weft.primitives.elementwise.extremes import maximum, minimum
 from weft.primitives.elementwise.scalar import constant_like
 from weft.primitives.elementwise.select import where
-from weft.primitives.families import fail, wide
+from weft.primitives.families import check_kind, fail, wide
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.pad import pad
 from weft.primitives.movement.shape import ramp, reshape, rev
-from weft.primitives.reduction.reduce import check_kind
 from weft.primitives.reduction.reduce_extrema import greatest, least
 from weft.primitives.reduction.reduce_other import Combine, part
 from weft.sharding.factors import AxisFactors

@@ -8,22 +8,10 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-from weft.base import dtypes
-from weft.base.errors import ArgumentTypeError
 from weft.ir.primitive import Sample, primitive
 from weft.ir.types import ArrayType
-from weft.primitives.families import Reduction, remaining_axes, wide
+from weft.primitives.families import Reduction, check_kind, remaining_axes, wide
 from weft.primitives.movement.shape import broadcast_in_dim, ramp
-
-_KIND_NAMES = {"b": "bool", "i": "integer", "u": "unsigned integer", "f": "float", "c": "complex", "k": "key"}
-
-
-def check_kind(name: str, dtype: Any, kinds: str) -> None:
-    """The operand's dtype must be of one of `kinds`, by the letters of `dtypes.kind`."""
-    if dtypes.kind(dtype) not in kinds:
-        accepted = ", ".join(_KIND_NAMES[k] for k in kinds)
-        fix = f"x.astype(...): it takes {accepted} arrays"
-        raise ArgumentTypeError(f"{name} does not accept dtype {dtypes.name(dtype)}.", fix=fix)
 
 
 class CheckedReduction(Reduction):

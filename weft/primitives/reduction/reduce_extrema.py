@@ -20,9 +20,9 @@ from weft.primitives.elementwise.arithmetic import div, mul
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.extremes import maximum, minimum
-from weft.primitives.families import check_axes, fail, remaining_axes, shifted, wide
+from weft.primitives.families import check_axes, check_kind, fail, remaining_axes, shifted, wide
 from weft.primitives.movement.shape import broadcast_in_dim, ramp
-from weft.primitives.reduction.reduce import CheckedReduction, check_kind, reduce_sum
+from weft.primitives.reduction.reduce import CheckedReduction, reduce_sum
 from weft.sharding.factors import AxisFactors
 
 

@@ -21,11 +21,10 @@ from weft.primitives.contraction.convolution_shapes import Window
 from weft.primitives.elementwise.arithmetic import add, mul
 from weft.primitives.elementwise.compare import ge, le
 from weft.primitives.elementwise.extremes import maximum, minimum
-from weft.primitives.families import fail, wide
+from weft.primitives.families import check_kind, fail, wide
 from weft.primitives.movement.concatenate import concatenate, stacked
 from weft.primitives.movement.pad import pad
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp, reshape
-from weft.primitives.reduction.reduce import check_kind
 from weft.primitives.reduction.reduce_extrema import highest, lowest
 from weft.primitives.reduction.reduce_other import apply_everywhere, check_computation, evaluated, halves, part
 from weft.sharding.factors import AxisFactors
