@@ -1,6 +1,6 @@
-"""A compiler one can look into: `weft.explain(f)(*args)` writes a page about what becomes of a function.
+"""A compiler one can look into: `weft.explain(f)(*args)` writes a page about what a function is compiled to.
 
-The page has the user's lines, the program, fusions with the reason for each decision, steps and kernels with their
+The page has the user's lines, the jaxpr, fusions with the reason for each decision, steps and kernels with their
 flops, bytes, measured times and share of the machine's limit, memory over time, and assembly. From a shell:
 `python -m weft.explain file.py:function`.
 """
@@ -66,11 +66,11 @@ def explain(
         executable, traced = compiled.runtime_executable(), compiled._traced
         values = [*traced._constants, *tree.leaves(traced._dynamic(args, kwargs))]
         measured = measure(executable, values, traced._params.get("donated", ()))
-        made = Explanation(Collector(executable, measured, limits()).data())
+        explanation = Explanation(Collector(executable, measured, limits()).data())
         if write:
             safe = re.sub(r"\W+", "_", name_of(function)).strip("_") or "function"
-            made.save(path or f"{safe}.explain.html")
-        return made
+            explanation.save(path or f"{safe}.explain.html")
+        return explanation
 
     return explained
 

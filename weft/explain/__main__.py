@@ -25,7 +25,7 @@ from weft.trace.tracer import Tracer
 
 
 class Found(BaseException):
-    """The call that was waited for. It must not be caught by the script's handlers of errors."""
+    """The call that was looked for. It must not be caught by the script's handlers of errors."""
 
     def __init__(self, function: JitFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().__init__()
@@ -38,16 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> Explanation:
     parser.add_argument("target", help="file.py:function")
     parser.add_argument("--args", help="arguments of the function, as a Python expression over the names of the file")
     parser.add_argument("--output", help="the page to write (default: <function>.explain.html)")
-    given = parser.parse_args(arguments)
-    file, _, name = given.target.rpartition(":")
+    options = parser.parse_args(arguments)
+    file, _, name = options.target.rpartition(":")
     if not file or not name:
-        parser.error(f"{given.target!r} is not of the form file.py:function")
+        parser.error(f"{options.target!r} is not of the form file.py:function")
     if not os.path.exists(file):
         parser.error(f"there is no file {file}")
-    function, args, kwargs = find_call(file, name, given.args, parser.error)
-    made = explain(function, given.output)(*args, **kwargs)
-    print(made.path)
-    return made
+    function, args, kwargs = find_call(file, name, options.args, parser.error)
+    explanation = explain(function, options.output)(*args, **kwargs)
+    print(explanation.path)
+    return explanation
 
 
 def find_call(

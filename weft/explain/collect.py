@@ -1,5 +1,5 @@
 """What there is to say about a compiled program: lines, equations, fusions, steps, kernels and memory, each with an
-id, its numbers, and the ids of what it belongs with."""
+id, its figures, and the ids of what it belongs with."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AROUND = 2
 
 
 class Collector:
-    """Gathers the parts of one program. Relations are kept both ways in `related`."""
+    """Gathers the parts of one program. `related` has relations in both directions."""
 
     def __init__(self, executable: Executable, measured: Measurement, limits: Limits) -> None:
         self.executable, self.measured, self.limits = executable, measured, limits
@@ -131,14 +131,14 @@ class Collector:
         return found
 
     def _refusals(self) -> list[dict[str, Any]]:
-        """What was not fused and why, in the program and in those that it carries."""
+        """What was not fused and why, in the jaxpr and in its sub-jaxprs."""
         found: list[dict[str, Any]] = []
         before = self.compilation.stages[-2].jaxpr if len(self.compilation.stages) > 1 else self.compilation.traced
-        for number, jaxpr in enumerate((before, *_all_inner_jaxprs(before))):
+        for i, jaxpr in enumerate((before, *_all_inner_jaxprs(before))):
             for reason in refusals(jaxpr, self.compilation.target):
                 about = _reason(reason)
                 about["id"] = f"r{len(found)}"
-                about["program"] = number
+                about["program"] = i
                 units = [u for name in (reason.producer, reason.consumer) if (u := self._unit_of(jaxpr, name))]
                 self.relate([about["id"]], units)
                 found.append(about)
@@ -152,7 +152,7 @@ class Collector:
         return next((self.makers[v] for v in jaxpr.eqns[int(position[1])].outvars if v in self.makers), None)
 
     def _equations(self) -> list[dict[str, Any]]:
-        """The program as it was traced, a row for each equation, those of carried programs under their own."""
+        """The jaxpr as it was traced, a row for each equation, those of sub-jaxprs under their own."""
         rows: list[dict[str, Any]] = []
         printer = Printer(False, [], False, 100)
         by_line: dict[Line, list[str]] = {}
@@ -164,19 +164,19 @@ class Collector:
             if row["fusion"] is not None:
                 steps_of.setdefault(row["fusion"], []).extend([row["id"], *filter(None, [row["kernel"]])])
         became = fusions_of_equations(self.compilation.traced, self.makers, by_line)
-        numbers = itertools.count()
+        ids = itertools.count()
 
         def visit(jaxpr: Jaxpr, depth: int) -> None:
             used = uses(jaxpr)
             rows.append({"id": None, "depth": depth, "text": printer.opening(jaxpr)})
             for equation in jaxpr.eqns:
-                key = f"e{next(numbers)}"
+                key = f"e{next(ids)}"
                 line = None if equation.source is None else self.line(Line.of(equation.source))
                 rows.append({"id": key, "depth": depth + 1, "text": _head(printer, equation, used), "line": line})
                 units = became[id(equation)]
                 self.relate([key], [*units, *(s for u in units for s in steps_of.get(u, ())), *filter(None, [line])])
-                for program in subjaxprs(equation.params):
-                    visit(program, depth + 2)
+                for inner in subjaxprs(equation.params):
+                    visit(inner, depth + 2)
             rows.append({"id": None, "depth": depth, "text": f"in {printer.results(jaxpr)} }}"})
 
         visit(self.compilation.traced, 0)
@@ -207,7 +207,7 @@ class Collector:
                     "lines": {self.line(line): share for line, share in step_lines(step).items()},
                     "count": count,
                     "seconds": seconds,
-                    **_numbers(cost.times(count)),
+                    **_cost_fields(cost.times(count)),
                     "limit": self._limit(step, cost, count),
                     "share": 0.0,
                 }
@@ -259,8 +259,8 @@ class Collector:
         timeline = _Timeline()
         timeline.visit(self.program.steps)
         slots = []
-        for number, (slot, (first, last)) in enumerate(timeline.ranges.items()):
-            key = f"m{number}"
+        for i, (slot, (first, last)) in enumerate(timeline.ranges.items()):
+            key = f"m{i}"
             touching = {self.step_ids[s] for s in timeline.touched.get(slot, ())}
             rows = [row for row in self._step_rows if row["id"] in touching]
             belonging = [k for row in rows for k in (row["id"], row["fusion"], row["kernel"], *row["lines"]) if k]
@@ -290,10 +290,10 @@ class Collector:
     # -- sums ------------------------------------------------------------------------------------------------------
 
     def _totals(self, steps: list[dict[str, Any]]) -> dict[str, float]:
-        words = ("seconds", "limit", *StepCost._fields)
-        totals = {word: float(sum(row[word] for row in steps)) for word in words}
-        moves = [row for row in steps if row["kind"] in ("copy", "fill")]
-        return {**totals, "copied": float(sum(row["read"] + row["written"] for row in moves))}
+        fields = ("seconds", "limit", *StepCost._fields)
+        totals = {field: float(sum(row[field] for row in steps)) for field in fields}
+        copies = [row for row in steps if row["kind"] in ("copy", "fill")]
+        return {**totals, "copied": float(sum(row["read"] + row["written"] for row in copies))}
 
     def _stages(self) -> list[dict[str, Any]]:
         compilation = self.compilation
@@ -317,16 +317,16 @@ class Collector:
             around = range(max(1, line.number - AROUND), line.number + AROUND + 1)
             shown.setdefault(line.file, set()).update(around)
         found = []
-        for file, numbers in sorted(shown.items()):
+        for file, around_lines in sorted(shown.items()):
             length = len(linecache.getlines(file))
-            for number in sorted(n for n in numbers if n <= length or Line(file, n) in self.lines):
-                key = self.lines.get(Line(file, number))
+            for n in sorted(n for n in around_lines if n <= length or Line(file, n) in self.lines):
+                key = self.lines.get(Line(file, n))
                 found.append(
                     {
                         "id": key,
                         "file": os.path.basename(file),
-                        "number": number,
-                        "text": linecache.getline(file, number).rstrip("\n"),
+                        "number": n,
+                        "text": linecache.getline(file, n).rstrip("\n"),
                         "seconds": seconds.get(key, 0.0) if key else 0.0,
                     }
                 )
@@ -349,7 +349,7 @@ class _Timeline(Lifetimes):
 
 
 def _units(jaxpr: Jaxpr, depth: int) -> Iterator[tuple[Equation, int]]:
-    """The equations of a fused program and of those that it carries, with how deep they are."""
+    """The equations of a fused jaxpr and of its sub-jaxprs, with how deep they are."""
     for equation in jaxpr.eqns:
         yield equation, depth
         if equation.primitive is not fusion:
@@ -364,7 +364,7 @@ def _all_inner_jaxprs(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
 
 
 def _head(printer: Printer, equation: Equation, used: frozenset[Var]) -> str:
-    """An equation on one line, without the programs that it carries."""
+    """An equation on one line, without its sub-jaxprs."""
     plain = {k: v for k, v in equation.params.items() if not subjaxprs({k: v})}
     return printer.flat_equation(equation.replace(params=plain), used, 1 << 30) or equation.primitive.name
 
@@ -383,7 +383,7 @@ def _reason(reason: Reason) -> dict[str, Any]:
     }
 
 
-def _numbers(cost: StepCost) -> dict[str, float]:
+def _cost_fields(cost: StepCost) -> dict[str, float]:
     return dict(zip(StepCost._fields, cost, strict=True))
 
 

@@ -19,10 +19,10 @@ SECONDS = 0.5
 
 
 class Measurement(NamedTuple):
-    """The fastest run with stamps: its seconds, and those of each of its steps, all turns added.
+    """The fastest run with timestamps: its seconds, and those of each of its steps, all iterations added.
 
     All are of one run, so that steps are parts of the whole. Stalls hit now this step and now that one, so medians of
-    steps would not add up to that of the whole. `median` is that of runs without stamps; where it is much more, the
+    steps would not add up to that of the whole. `median` is that of runs without timestamps; where it is much more, the
     machine was busy.
     """
 
@@ -40,8 +40,8 @@ def measure(executable: Executable, values: Sequence[Any], donated: Sequence[boo
 
     def arrays() -> list[Any]:
         """The arguments; those that the program may overwrite are copies."""
-        given = [storage(v, t) for v, t in zip(values, executable.in_types, strict=True)]
-        return [np.array(a) if donated and donated[n] else a for n, a in enumerate(given)]
+        buffers = [storage(v, t) for v, t in zip(values, executable.in_types, strict=True)]
+        return [np.array(a) if donated and donated[n] else a for n, a in enumerate(buffers)]
 
     if not once:
         executable.timed(arrays())  # loads what is loaded on use, and touches the memory
@@ -49,14 +49,14 @@ def measure(executable: Executable, values: Sequence[Any], donated: Sequence[boo
     whole: list[float] = []
     end = time.perf_counter() + SECONDS
     while not runs or (not once and len(runs) < MOST_RUNS and time.perf_counter() < end):
-        given = arrays()
+        buffers = arrays()
         start = time.perf_counter()
-        _, log = executable.timed(given)
+        _, log = executable.timed(buffers)
         runs.append((time.perf_counter() - start, log.times))
         if not once:
-            given = arrays()
+            buffers = arrays()
             start = time.perf_counter()
-            executable(given)
+            executable(buffers)
             whole.append(time.perf_counter() - start)
     seconds, times = min(runs, key=lambda run: run[0])
     steps = [(found.step, found.runs, found.nanoseconds * 1e-9) for found in times]

@@ -12,9 +12,9 @@ from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 def fusions_of_equations(
     traced: Jaxpr, makers: Mapping[Any, str], by_line: Mapping[Line, Sequence[str]]
 ) -> dict[int, list[str]]:
-    """For each equation of a traced program, by its `id`, the fusions it went into.
+    """For each equation of a traced jaxpr, by its `id`, the fusions it went into.
 
-    `makers` has the fusion that each value of the fused program comes from. A value that passes have replaced counts
+    `makers` has the fusion that each value of the fused jaxpr comes from. A value that passes have replaced counts
     for what its users became; where those are unknown too, for whatever came of its line (`by_line`). What nobody uses
     went nowhere.
     """
@@ -34,16 +34,16 @@ def fusions_of_equations(
             for atom in equation.invars:
                 if type(atom) is Var and not dead:
                     used.setdefault(atom, {}).update(units)
-            for program in subjaxprs(equation.params):
-                visit(program, list(units))
+            for inner in subjaxprs(equation.params):
+                visit(inner, list(units))
 
     visit(traced, ())
     return found
 
 
 def results(equation: Equation) -> Iterator[Var]:
-    """The results of an equation and of all that it carries."""
+    """The results of an equation and of those in its sub-jaxprs."""
     yield from equation.outvars
-    for program in subjaxprs(equation.params):
-        for inner in program.eqns:
+    for body in subjaxprs(equation.params):
+        for inner in body.eqns:
             yield from results(inner)

@@ -1,4 +1,4 @@
-"""An explanation as one HTML page that needs nothing else: its numbers are in it as JSON, too."""
+"""An explanation as one HTML page that needs nothing else: its data is in it as JSON, too."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def page(data: dict[str, Any]) -> str:
     """The whole page."""
     name = html.escape(data["name"])
     # A closing tag inside of a text must not end the script element.
-    numbers = json.dumps(data).replace("</", "<\\/")
+    values = json.dumps(data).replace("</", "<\\/")
     body = "\n".join(
         [
             f"<h1>{name}</h1>",
@@ -114,7 +114,7 @@ def page(data: dict[str, Any]) -> str:
             _section("Program", _equations(data), "As it was traced."),
             _section("Fusions", _fusions(data), "What became one kernel, and why.", "fusions"),
             _section("Roofline", roofline(data), _limits(data)),
-            _section("Steps", _steps(data), "In the order in which they run, with all turns of loops.", "wide"),
+            _section("Steps", _steps(data), "In the order in which they run, with all iterations of loops.", "wide"),
             _section("Memory over time", memory(data), _memory(data)),
             _section("Compile time", _stages(data), ""),
             _section("Kernels", _kernels(data), "In the kernel language, in LLVM's, and as machine code.", "wide"),
@@ -124,7 +124,7 @@ def page(data: dict[str, Any]) -> str:
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
         f"<style>{STYLE}</style></head>\n<body>\n{body}\n"
-        f'<script type="application/json" id="data">{numbers}</script>\n<script>{SCRIPT}</script>\n</body></html>\n'
+        f'<script type="application/json" id="data">{values}</script>\n<script>{SCRIPT}</script>\n</body></html>\n'
     )
 
 
@@ -201,7 +201,7 @@ def _fusions(data: dict[str, Any]) -> str:
     parts = []
     for unit in data["fusions"]:
         led = f" led by {unit['hero']}" if unit["hero"] else ""
-        count = f", {_number(len(unit['operations']), 'operation')}" if unit["fused"] else ""
+        count = f", {_counted(len(unit['operations']), 'operation')}" if unit["fused"] else ""
         time = f" &middot; {_seconds(seconds[unit['id']])}" if seconds.get(unit["id"]) else ""
         head = f"<b>{unit['id']}</b> {html.escape(unit['kind'])}{html.escape(led)}{count}{time}"
         reasons = "".join(_reason(reason, None) for reason in unit["reasons"])
@@ -223,15 +223,15 @@ def _steps(data: dict[str, Any]) -> str:
     head = ("step", "runs", "time", "flops", "functions", "bytes", "flop/s", "B/s", "of the limit", "fusion", "kernel")
     rows = []
     for step in data["steps"]:
-        seconds, moved = step["seconds"], step["read"] + step["written"]
-        rates = (_count(step["flops"] / seconds), _bytes(moved / seconds)) if seconds else ("", "")
+        seconds, accessed = step["seconds"], step["read"] + step["written"]
+        rates = (_count(step["flops"] / seconds), _bytes(accessed / seconds)) if seconds else ("", "")
         cells = (
             html.escape(step["text"]),
             str(step["count"] or ""),
             _seconds(seconds) if seconds else "",
             _count(step["flops"]),
             _count(step["functions"]),
-            _bytes(moved) if moved else "",
+            _bytes(accessed) if accessed else "",
             *rates,
             f"{100 * step['share']:.0f}%" if seconds else "",
             step["fusion"] or "",
@@ -263,7 +263,7 @@ def _kernels(data: dict[str, Any]) -> str:
     for kernel in data["kernels"]:
         head = (
             f"<b>{kernel['id']}</b> <code>{html.escape(kernel['name'])}</code> &middot; "
-            f"{_number(kernel['count'], 'run')}, {_seconds(kernel['seconds'])}, "
+            f"{_counted(kernel['count'], 'run')}, {_seconds(kernel['seconds'])}, "
             f"{100 * kernel['share']:.0f}% of the limit"
         )
         texts = "".join(
@@ -274,7 +274,7 @@ def _kernels(data: dict[str, Any]) -> str:
     return f'<div class="panel">{"".join(parts)}</div>'
 
 
-def _number(count: int, what: str) -> str:
+def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
@@ -285,15 +285,15 @@ def _seconds(seconds: float) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
-def _count(number: float) -> str:
+def _count(count: float) -> str:
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= factor:
-            return f"{number / factor:.3g}{prefix}"
-    return f"{number:.3g}" if number else ""
+        if count >= factor:
+            return f"{count / factor:.3g}{prefix}"
+    return f"{count:.3g}" if count else ""
 
 
-def _bytes(number: float) -> str:
+def _bytes(count: float) -> str:
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= factor:
-            return f"{number / factor:.3g} {prefix}B"
-    return f"{number:.0f} B"
+        if count >= factor:
+            return f"{count / factor:.3g} {prefix}B"
+    return f"{count:.0f} B"

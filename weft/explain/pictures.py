@@ -12,17 +12,17 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 40
 
 
 class Axis:
-    """From numbers to places in a picture."""
+    """From values to coordinates in a picture."""
 
     def __init__(self, low: float, high: float, start: float, stop: float, logarithmic: bool = False) -> None:
         self.low, self.high, self.start, self.stop, self.logarithmic = low, high, start, stop, logarithmic
 
-    def __call__(self, number: float) -> float:
+    def __call__(self, value: float) -> float:
         low, high = self.low, self.high
         if self.logarithmic:
-            number, low, high = (math.log10(max(n, 1e-300)) for n in (number, low, high))
-        place = (number - low) / (high - low) if high > low else 0.5
-        return round(self.start + min(max(place, 0.0), 1.0) * (self.stop - self.start), 2)
+            value, low, high = (math.log10(max(n, 1e-300)) for n in (value, low, high))
+        fraction = (value - low) / (high - low) if high > low else 0.5
+        return round(self.start + min(max(fraction, 0.0), 1.0) * (self.stop - self.start), 2)
 
     def ticks(self) -> list[float]:
         if self.logarithmic:
@@ -36,9 +36,9 @@ def roofline(data: dict[str, Any]) -> str:
     limits = data["limits"]
     points = []
     for step in data["steps"]:
-        moved = step["read"] + step["written"]
-        if step["seconds"] and step["work"] and moved:
-            points.append((step, step["work"] / moved, step["work"] / step["seconds"]))
+        accessed = step["read"] + step["written"]
+        if step["seconds"] and step["work"] and accessed:
+            points.append((step, step["work"] / accessed, step["work"] / step["seconds"]))
     peak, rates = limits["flops"], dict.fromkeys(rate for _, rate in reversed(limits["bandwidths"]))
     ridge = peak / min(rates)
     xs = [*(x for _, x, _ in points), ridge, peak / max(rates)]
@@ -63,7 +63,7 @@ def roofline(data: dict[str, Any]) -> str:
 
 
 def memory(data: dict[str, Any]) -> str:
-    """Temporaries as boxes: how long each is needed, and where in the block it lies; how much is alive as a line."""
+    """Temporaries as boxes: how long each is needed, and where in the block it is; how much is alive as a line."""
     about = data["memory"]
     top = max(about["temporaries"], 1)
     x = Axis(1, about["end"] + 1, LEFT, WIDTH - RIGHT)
@@ -92,21 +92,19 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str, title: str) -> 
 
 
 def _frame(x: Axis, y: Axis, label: str, show_x: Any, show_y: Any) -> str:
-    """Axes with their numbers."""
+    """Axes with their ticks."""
     bottom = HEIGHT - BOTTOM
     parts = [f'<path class="axis" d="M{LEFT} {TOP}V{bottom}H{WIDTH - RIGHT}"/>']
-    for number in x.ticks():
-        parts.append(
-            f'<text class="tick" x="{x(number)}" y="{bottom + 16}" text-anchor="middle">{show_x(number)}</text>'
-        )
-    for number in y.ticks():
-        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y(number) + 4}" text-anchor="end">{show_y(number)}</text>')
+    for tick in x.ticks():
+        parts.append(f'<text class="tick" x="{x(tick)}" y="{bottom + 16}" text-anchor="middle">{show_x(tick)}</text>')
+    for tick in y.ticks():
+        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y(tick) + 4}" text-anchor="end">{show_y(tick)}</text>')
     parts.append(f'<text class="tick" x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{label}</text>')
     return "".join(parts)
 
 
-def _si(number: float, unit: str) -> str:
+def _si(value: float, unit: str) -> str:
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= factor:
-            return f"{number / factor:.3g} {prefix}{unit}"
-    return f"{number:.3g} {unit}"
+        if abs(value) >= factor:
+            return f"{value / factor:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}"

@@ -87,15 +87,15 @@ def profile(*, limit: int = 20, file: TextIO | None = None, quiet: bool = False)
     The block gets a `Profile`, which has the numbers afterwards. `limit` is how many rows a table has; with `quiet`
     nothing is printed. Times of kernels are those of the thread that waits for them.
     """
-    made, recorder = Profile(), Recorder()
+    result, recorder = Profile(), Recorder()
     _start(recorder)
     try:
-        yield made
+        yield result
     finally:
         _stop(recorder)
-        made.fill(recorder)
+        result.fill(recorder)
         if not quiet:
-            print(made.table(limit), file=file or sys.stdout)
+            print(result.table(limit), file=file or sys.stdout)
 
 
 # -------------------------------------------------------------------------------------------------------------- traces
@@ -138,7 +138,7 @@ def start_trace(
 
 
 def stop_trace() -> pathlib.Path:
-    """End the trace and write it; gives the file."""
+    """End the trace and write it; returns the path of the file."""
     global _trace
     with _lock:
         if _trace is None:

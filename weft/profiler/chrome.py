@@ -1,4 +1,4 @@
-"""What a recorder kept, as a trace that Chrome (about://tracing) and Perfetto (ui.perfetto.dev) show."""
+"""What a recorder recorded, as a trace that Chrome (about://tracing) and Perfetto (ui.perfetto.dev) show."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def _steps(recorder: Recorder, run: Run) -> Iterator[dict[str, Any]]:
             "lines": [f"{os.path.basename(line.file)}:{line.number}" for line in lines],
         }
         about.append((step_name(step), arguments))
-    for number, begin, end in run.log.events.tolist():
-        name, arguments = about[number]
+    for index, begin, end in run.log.events.tolist():
+        name, arguments = about[index]
         yield _complete(recorder, name, "kernel", begin, end, run.span.thread, arguments)
 
 

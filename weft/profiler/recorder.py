@@ -51,7 +51,7 @@ class Steps:
         self._sums = np.zeros((len(steps), 2), np.int64)
 
     def add(self, log: Log) -> int:
-        """Add one run; gives the nanoseconds that its steps took."""
+        """Add one run; returns the nanoseconds that its steps took."""
         self.runs += 1
         self._sums += log.sums
         return int(log.sums[:, 1].sum())
@@ -68,7 +68,7 @@ class Steps:
 
 
 class Recorder(Listener):
-    """Adds up what happens from `start` to `stop`; with `events` it also keeps every single span."""
+    """Adds up what happens from `start` to `stop`; with `events` it also stores every single span."""
 
     def __init__(self, events: bool = False) -> None:
         self.events = events
@@ -125,7 +125,7 @@ class Recorder(Listener):
             self._last, self._outside = span.end, True
 
     def ran(self, program: Any, span: Span, log: Log) -> int:
-        """A program ran; gives the nanoseconds of its steps."""
+        """A program ran; returns the nanoseconds of its steps."""
         programs = self.programs if span.thread == self.thread else self.other_programs
         key = (program, None if span.line is None else (span.line.code, span.line.offset))
         with self._lock:
