@@ -87,14 +87,14 @@ def launched(emission: Emission, operands: Sequence[np.ndarray], program: Jaxpr,
     for launch in emission.launches:
         verify(launch.kernel)
         # Kernels know what they only move as numbers of the same bits.
-        given = [buffers[n].view(b.dtype) for n, b in zip(launch.operands, launch.kernel.buffers, strict=True)]
+        args = [buffers[n].view(b.dtype) for n, b in zip(launch.operands, launch.kernel.buffers, strict=True)]
         if runner is interpreted:
-            after = interpreted(launch.kernel, given, [written[n] for n in launch.operands])
+            after = interpreted(launch.kernel, args, [written[n] for n in launch.operands])
         else:
-            after = runner(launch.kernel, given)
-        for number, buffer, array in zip(launch.operands, launch.kernel.buffers, after, strict=True):
+            after = runner(launch.kernel, args)
+        for index, buffer, array in zip(launch.operands, launch.kernel.buffers, after, strict=True):
             if buffer.written:
-                buffers[number] = array.view(buffers[number].dtype)
+                buffers[index] = array.view(buffers[index].dtype)
     results = buffers[len(operands) : len(operands) + len(program.outvars)]
     return [
         r.view(dtypes.storage(v.aval.dtype)).reshape(v.aval.shape)  # type: ignore[attr-defined]

@@ -250,9 +250,9 @@ def random_program(rng: np.random.Generator, size: int) -> tuple[Callable[..., A
     def function(x: Any, y: Any, z: Any) -> Any:
         full, column, row, scalar = [x, y], [z], [wnp.sum(x, 1)], [wnp.sum(y)]
         pools = [full, column, row, scalar]
-        given = iter(draws)
+        values = iter(draws)
         for _ in range(size):
-            action, first, second, third = next(given), next(given), next(given), next(given)
+            action, first, second, third = next(values), next(values), next(values), next(values)
             pool = pools[third % 4]
             a, b = pool[first % len(pool)], pool[second % len(pool)]
             f = full[first % len(full)]

@@ -123,8 +123,8 @@ def squeezed(draw: Draw, x: Any) -> Any:
 
 
 def masked(draw: Draw, x: Any) -> Any:
-    place = lax.broadcasted_iota(np.int32, x.shape, draw.axis(x))
-    return wnp.where(place < draw.between(1, 4), x, -x)
+    index = lax.broadcasted_iota(np.int32, x.shape, draw.axis(x))
+    return wnp.where(index < draw.between(1, 4), x, -x)
 
 
 def windowed(draw: Draw, x: Any) -> Any:
@@ -194,19 +194,19 @@ def program(seed: int, large: bool = False) -> tuple[Callable[..., Any], list[np
     arrays = [rng.integers(-bound, bound + 1, shape).astype(dtype) for _ in range(2)]
     steps = int(rng.integers(3, 9))
 
-    def run(*given: Any) -> Any:
-        draw = Draw(np.random.default_rng([seed, 1]), list(given), bound)
+    def run(*args: Any) -> Any:
+        draw = Draw(np.random.default_rng([seed, 1]), list(args), bound)
         for _ in range(steps):
             x, most = draw.pick()
             kind = draw.below(8)
             if kind < 5 and x.ndim:
-                made = MOVES[draw.below(len(MOVES))](draw, x), most
+                result = MOVES[draw.below(len(MOVES))](draw, x), most
             elif kind < 7 or not x.ndim:
-                made = arithmetic(draw, x, most)
+                result = arithmetic(draw, x, most)
             else:
-                made = reduction(draw, x, most)
-            if 0 < math.prod(made[0].shape) <= limit and made[1] <= MOST:
-                draw.arrays.append(made)
+                result = reduction(draw, x, most)
+            if 0 < math.prod(result[0].shape) <= limit and result[1] <= MOST:
+                draw.arrays.append(result)
         x, most = draw.arrays[-1]
         last = reduction(draw, x, most) if x.ndim else (x, most)
         return (last[0] if last[1] <= 4 * MOST and last[0].size <= limit else x), *(a for a, _ in draw.arrays[-2:])

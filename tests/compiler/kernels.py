@@ -30,10 +30,10 @@ def fused_map(size: int, dtype: Any = np.float32, width: int = 16) -> Kernel:
 def flat_map(op: str, dtypes: tuple[Any, ...], result: Any, size: int, width: int, **params: Any) -> Kernel:
     """One operation on whole buffers."""
     k = KernelBuilder(op)
-    given = [k.buffer(f"x{n}", dtype, size) for n, dtype in enumerate(dtypes)]
+    args = [k.buffer(f"x{n}", dtype, size) for n, dtype in enumerate(dtypes)]
     y = k.buffer("y", result, size, written=True)
     with k.loop(size, kind=LANES, width=width) as i:
-        k.store(y, i, getattr(k.scalars, op)(*(k.load(x, i) for x in given), **params))
+        k.store(y, i, getattr(k.scalars, op)(*(k.load(x, i) for x in args), **params))
     return k.finish()
 
 

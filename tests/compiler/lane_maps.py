@@ -68,11 +68,11 @@ def write_map(module: Module, name: str, item: Map, target: Target) -> np.dtype[
         if target.masked:
             left = f.splat(f.trunc(f.smin(f.sub(count, i), constant(target.width, i64)), i32), target.width)
             mask = f.icmp("slt", constant_vector(range(target.width), i32), left)
-        given = [lanes.load(_element(f, p, d, i), d, mask) for p, d in zip(pointers, item.operands, strict=True)]
-        made = item.body(lanes, *given)
-        lanes.store(made, _element(f, result, made.dtype, i), mask)
+        args = [lanes.load(_element(f, p, d, i), d, mask) for p, d in zip(pointers, item.operands, strict=True)]
+        out = item.body(lanes, *args)
+        lanes.store(out, _element(f, result, out.dtype, i), mask)
     f.ret()
-    return made.dtype
+    return out.dtype
 
 
 def _element(f: Function, pointer: Any, dtype: np.dtype[Any], index: Any) -> Any:
@@ -87,7 +87,7 @@ class Compiled:
         module = Module(triple=llvm.get_process_triple())
         self.target = target
         self.maps = maps
-        self.names = {key: f"map{number}" for number, key in enumerate(maps)}
+        self.names = {key: f"map{i}" for i, key in enumerate(maps)}
         self.results = {key: write_map(module, self.names[key], item, target) for key, item in maps.items()}
         self.text = module.text()
         parsed = llvm.parse_assembly(self.text)
@@ -108,17 +108,17 @@ class Compiled:
     def __call__(self, key: str, *arrays: Any) -> np.ndarray:
         """Apply a map to arrays of one length."""
         operands = self.maps[key].operands
-        given = [np.ascontiguousarray(a) for a in arrays]
-        assert [a.dtype for a in given] == list(operands), (key, [a.dtype for a in given])
-        size = len(given[0])
+        args = [np.ascontiguousarray(a) for a in arrays]
+        assert [a.dtype for a in args] == list(operands), (key, [a.dtype for a in args])
+        size = len(args[0])
         room = 0 if self.target.masked else -size % self.target.width
         if room:
-            given = [np.concatenate([a, np.repeat(a[-1:], room)]) for a in given]
+            args = [np.concatenate([a, np.repeat(a[-1:], room)]) for a in args]
         # One more element than is written shows whether masks hold.
         result = np.zeros(size + room + 1, self.results[key])
-        kinds = [ctypes.c_void_p] * (len(given) + 1) + [ctypes.c_int64]
+        kinds = [ctypes.c_void_p] * (len(args) + 1) + [ctypes.c_int64]
         function = ctypes.CFUNCTYPE(None, *kinds)(self.engine.get_function_address(self.names[key]))
-        function(*(a.ctypes.data for a in given), result.ctypes.data, size + room)
+        function(*(a.ctypes.data for a in args), result.ctypes.data, size + room)
         assert not result[-1:].view(np.uint8).any(), f"{key} wrote beyond the end"
         return result[:size]
 

@@ -24,8 +24,8 @@ GUARD = 64
 def equation_of(card: Any, operands: Sequence[np.ndarray], params: dict[str, Any]) -> Equation:
     """The equation that computes the operation on operands like these."""
     types = [array_type(x.shape, x.dtype) for x in operands]
-    made = card.type(*types, **params)
-    results = made if card.multiple_results else [made]
+    result = card.type(*types, **params)
+    results = result if card.multiple_results else [result]
     return Equation([Var(t) for t in types], [Var(t) for t in results], card, params)
 
 
@@ -61,12 +61,12 @@ def execute(
         return
     scratch = [guarded([size], np.uint8) for size in call.scratch]
     numbers = np.array(call.numbers, np.int64)
-    places = [a.ctypes.data for a in (*operands, *results, *scratch)]
+    addresses = [a.ctypes.data for a in (*operands, *results, *scratch)]
     if not call.tiles:
-        table = (ctypes.c_void_p * len(places))(*places)
+        table = (ctypes.c_void_p * len(addresses))(*addresses)
         assert ROUTINE(address(call.routine))(table, numbers.ctypes.data, None) == 0
     else:
-        table = (ctypes.c_void_p * (len(places) + 1))(*places, numbers.ctypes.data)
+        table = (ctypes.c_void_p * (len(addresses) + 1))(*addresses, numbers.ctypes.data)
         function = TILES(address(call.routine))
         chosen = list(reversed(range(call.tiles))) if order is None else list(order)
 
@@ -90,13 +90,13 @@ def computed(equation: Equation, operands: Sequence[np.ndarray], **options: Any)
         x if not call.permutations or call.permutations[n] is None else x.transpose(call.permutations[n])
         for n, x in enumerate(operands)
     ]
-    given = []
+    args = []
     for x in moved:
-        given.append(guarded(x.shape, x.dtype))
-        given[-1][...] = x
+        args.append(guarded(x.shape, x.dtype))
+        args[-1][...] = x
     results: list[Any] = [guarded(v.aval.shape, v.aval.dtype) for v in equation.outvars]  # type: ignore[attr-defined]
-    execute(call, given, results, **options)
-    for x, before in zip(given, moved, strict=True):
+    execute(call, args, results, **options)
+    for x, before in zip(args, moved, strict=True):
         assert_guards_hold(x)
         assert x.tobytes() == np.ascontiguousarray(before).tobytes(), "an operand was changed"
     for result in results:
@@ -107,5 +107,5 @@ def computed(equation: Equation, operands: Sequence[np.ndarray], **options: Any)
 def expected(equation: Equation, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The results by the meaning of the operation."""
     with np.errstate(all="ignore"):
-        made = equation.primitive.eval(*operands, **equation.params)
-    return list(made) if equation.primitive.multiple_results else [made]
+        result = equation.primitive.eval(*operands, **equation.params)
+    return list(result) if equation.primitive.multiple_results else [result]

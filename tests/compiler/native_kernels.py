@@ -37,8 +37,8 @@ def _add_one(f: Function) -> None:
     table, begin, end = f.arguments
     data = f.load(ptr, table, 8)
     with f.loop(begin, end) as i:
-        place = f.offset(data, float_, i)
-        f.store(f.fadd(f.load(float_, place, 4), constant(1.0, float_)), place, 4)
+        address = f.offset(data, float_, i)
+        f.store(f.fadd(f.load(float_, address, 4), constant(1.0, float_)), address, 4)
     f.ret()
 
 
@@ -81,9 +81,9 @@ def _hold(f: Function) -> None:
     """Says in table[0][0] that it has begun, and ends when table[0][1] is set."""
     flags = f.load(ptr, f.arguments[0], 8)
     f.atomic_store(constant(1, i32), flags, "release")
-    with f.repeat() as turn:
+    with f.repeat() as loop:
         f.call("usleep", i32, constant(100, i32))
-        turn.again(f.icmp("eq", f.atomic_load(i32, f.offset(flags, i32, 1), "acquire"), constant(0, i32)))
+        loop.again(f.icmp("eq", f.atomic_load(i32, f.offset(flags, i32, 1), "acquire"), constant(0, i32)))
     f.ret()
 
 
@@ -103,8 +103,8 @@ def _half(f: Function) -> None:
     table, begin, end = f.arguments
     data = f.load(ptr, table, 8)
     with f.loop(begin, end) as i:
-        place = f.offset(data, float_, i)
-        f.store(f.fmul(f.load(float_, place, 4), constant(0.5, float_)), place, 4)
+        address = f.offset(data, float_, i)
+        f.store(f.fmul(f.load(float_, address, 4), constant(0.5, float_)), address, 4)
     f.ret()
 
 

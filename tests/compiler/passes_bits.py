@@ -40,8 +40,8 @@ PASSES: dict[str, Callable[[Jaxpr], Jaxpr]] = {
 
 def run_contiguous(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """One equation on contiguous arrays: in which order NumPy sums depends on strides, which programs do not have."""
-    given = [np.ascontiguousarray(a).reshape(a.shape) if isinstance(a, np.ndarray) else a for a in operands]
-    results = equation.primitive.eval(*given, **equation.params)
+    args = [np.ascontiguousarray(a).reshape(a.shape) if isinstance(a, np.ndarray) else a for a in operands]
+    results = equation.primitive.eval(*args, **equation.params)
     return results if equation.primitive.multiple_results else (results,)
 
 
@@ -54,11 +54,11 @@ def results_of(jaxpr: Jaxpr, arrays: Sequence[Any], monkeypatch: Any) -> list[An
 
 def assert_same_bits(after: Sequence[Any], before: Sequence[Any], what: str) -> None:
     assert len(after) == len(before)
-    for number, (a, b) in enumerate(zip(after, before, strict=True)):
+    for i, (a, b) in enumerate(zip(after, before, strict=True)):
         a, b = np.asarray(a), np.asarray(b)
-        assert (a.dtype, a.shape) == (b.dtype, b.shape), f"{what}: result {number}"
+        assert (a.dtype, a.shape) == (b.dtype, b.shape), f"{what}: result {i}"
         same = np.frombuffer(a.tobytes(), np.uint8) == np.frombuffer(b.tobytes(), np.uint8)
-        assert same.all(), f"{what}: result {number} is\n{a}\nand was\n{b}"
+        assert same.all(), f"{what}: result {i} is\n{a}\nand was\n{b}"
 
 
 def edges(dtype: Any) -> np.ndarray:
@@ -79,9 +79,9 @@ def edges(dtype: Any) -> np.ndarray:
 
 
 def edges_imaginary(parts: np.ndarray, dtype: Any) -> np.ndarray:
-    made = np.zeros(parts.shape, dtype)
-    made.imag = parts[::-1]
-    return made
+    result = np.zeros(parts.shape, dtype)
+    result.imag = parts[::-1]
+    return result
 
 
 def edge_array(aval: ArrayType, rng: np.random.Generator) -> np.ndarray:

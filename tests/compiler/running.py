@@ -53,18 +53,16 @@ def compiled(
     """The arrays after the kernel was compiled and called. Each stands between pages that may not be touched, and may
     not be written unless the kernel says so; what is left of its own pages must not have changed."""
     memory = Guarded(Layout.of([array.nbytes for array in arrays], edge))
-    for number, array in enumerate(arrays):
-        memory.put(number, array)
-    memory.forbid_writing(number for number, buffer in enumerate(kernel.buffers) if not buffer.written)
+    for i, array in enumerate(arrays):
+        memory.put(i, array)
+    memory.forbid_writing(i for i, buffer in enumerate(kernel.buffers) if not buffer.written)
     copies = [
         memory.view(memory.address + offset, array.shape, array.dtype)
         for offset, array in zip(memory.layout.offsets, arrays, strict=True)
     ]
     call(kernel, copies, target, **options)
-    for number, buffer in enumerate(kernel.buffers):
-        assert memory.is_poisoned_around(number, arrays[number].nbytes), (
-            f"{buffer.name}: something beside it is written"
-        )
+    for i, buffer in enumerate(kernel.buffers):
+        assert memory.is_poisoned_around(i, arrays[i].nbytes), f"{buffer.name}: something beside it is written"
     return [np.array(copy) for copy in copies]
 
 

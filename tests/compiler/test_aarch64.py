@@ -64,6 +64,6 @@ def test_kernels_for_arm(name: str) -> None:
         found += [launch.kernel for launch in emission.launches]
     named = {symbol_of(kernel): kernel for kernel in found}
     assert named
-    made = link.make_object(module_text(named.items(), machine), machine)
-    assert set(made.exports) == set(named) and made.code[:4] == b"\x7fELF"
-    assert int.from_bytes(made.code[18:20], "little") == 183  # the number of AArch64 in ELF
+    result = link.make_object(module_text(named.items(), machine), machine)
+    assert set(result.exports) == set(named) and result.code[:4] == b"\x7fELF"
+    assert int.from_bytes(result.code[18:20], "little") == 183  # the number of AArch64 in ELF

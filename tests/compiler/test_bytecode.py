@@ -44,9 +44,9 @@ def run_status(
 
 def routine(function: Callable[[Any, Any, Any], int]) -> Any:
     """A routine in Python, and its address as `.address`; keep it while it may be called."""
-    made = ROUTINE(function)
-    made.address = ctypes.cast(made, ctypes.c_void_p).value
-    return made
+    result = ROUTINE(function)
+    result.address = ctypes.cast(result, ctypes.c_void_p).value
+    return result
 
 
 # -- instructions ------------------------------------------------------------------------------------------------------
@@ -240,9 +240,9 @@ def test_switch_takes_the_nearest_target(index: int, chosen: int) -> None:
     program = Assembler()
     targets, after = [program.label() for _ in range(3)], program.label()
     program.switch(8, targets)
-    for number, target in enumerate(targets):
+    for i, target in enumerate(targets):
         program.here(target)
-        program.set(9, number)
+        program.set(9, i)
         program.jump(after)
     program.here(after)
     program.end()

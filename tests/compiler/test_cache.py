@@ -26,9 +26,9 @@ OBJECT = Object(b"\x7fELF and so on" * 50, ("kernel_a", "kernel_b"), ("malloc",)
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    place = tmp_path / "objects"
-    with settings.compilation_cache_dir(str(place)):
-        yield place
+    path = tmp_path / "objects"
+    with settings.compilation_cache_dir(str(path)):
+        yield path
 
 
 def test_what_was_stored_is_found(folder: pathlib.Path) -> None:
@@ -41,8 +41,8 @@ def test_what_was_stored_is_found(folder: pathlib.Path) -> None:
 
 def test_kernels_are_found_by_name(folder: pathlib.Path) -> None:
     objects.store_kernels(OBJECT, host(), Tier.QUICK)
-    ((made, names),) = objects.load_kernels(["kernel_b", "kernel_c"], host(), Tier.QUICK)
-    assert made == OBJECT and names == ["kernel_b"]
+    ((result, names),) = objects.load_kernels(["kernel_b", "kernel_c"], host(), Tier.QUICK)
+    assert result == OBJECT and names == ["kernel_b"]
     assert not list(objects.load_kernels(["kernel_b"], host(), Tier.LIGHT))
     assert not list(objects.load_kernels(["kernel_b"], host_scalar(), Tier.QUICK))
 
@@ -134,19 +134,19 @@ def test_a_file_under_another_name_is_foreign(folder: pathlib.Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="permissions of POSIX")
 def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: pathlib.Path) -> None:
-    place = tmp_path / "shared"
-    place.mkdir()
-    place.chmod(0o777)
-    with settings.compilation_cache_dir(str(place)):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with settings.compilation_cache_dir(str(shared)):
         assert cache.folder() is None
         objects.store("key", OBJECT)
-    assert not list(place.iterdir())
+    assert not list(shared.iterdir())
 
 
 def test_the_least_recently_used_go_first(folder: pathlib.Path) -> None:
-    for number in range(4):
-        objects.store(f"key{number}", OBJECT)
-        os.utime(folder / f"key{number}.o", (1000 + number, 1000 + number))
+    for i in range(4):
+        objects.store(f"key{i}", OBJECT)
+        os.utime(folder / f"key{i}.o", (1000 + i, 1000 + i))
     left = folder / "new-left-by-a-killed-process"
     left.write_bytes(b"half")
     os.utime(left, (1, 1))

@@ -146,7 +146,7 @@ def in_loop_of_gradient(f: Any) -> Any:
     return lambda i: weft.grad(lambda x: in_scan(lambda j: x * f(j))(i))(1.0)
 
 
-PLACES = [
+WRAPPERS = [
     plain, in_scan, in_while, in_condition, in_fori, in_branch, in_switch, in_call, in_checkpoint, in_vmap,
     in_branch_of_vmap, in_while_of_vmap, in_vmap_of_scan, in_scan_of_vmap, in_gradient, in_loop_of_gradient,
 ]  # fmt: skip
@@ -154,10 +154,10 @@ PLACES = [
 MASKED = (in_branch_of_vmap, in_while_of_vmap)
 
 
-@pytest.mark.parametrize("place", PLACES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("wrap", WRAPPERS, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__)
-def test_traps_everywhere(body: Any, place: Any) -> None:
-    program = weft.jit(place(body))
+def test_traps_everywhere(body: Any, wrap: Any) -> None:
+    program = weft.jit(wrap(body))
     with weft.checks("off"):
         expected = program(wnp.int32(2))
     with weft.checks("all"):
@@ -172,10 +172,10 @@ def test_traps_everywhere(body: Any, place: Any) -> None:
         program(wnp.int32(12))  # compiled programs are not checked then
 
 
-@pytest.mark.parametrize("place", MASKED, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("wrap", MASKED, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("body", [b for b, error in BODIES.items() if error is not NUMBER], ids=lambda f: f.__name__)
-def test_lanes_that_do_not_take_a_branch_are_not_checked(body: Any, place: Any) -> None:
-    if place is in_branch_of_vmap:
+def test_lanes_that_do_not_take_a_branch_are_not_checked(body: Any, wrap: Any) -> None:
+    if wrap is in_branch_of_vmap:
         mapped = weft.vmap(lambda j, p: lax.cond(p, body, lambda k: 0.0, j))
         lanes = wnp.array([True, False])
     else:
@@ -233,16 +233,16 @@ def test_every_position_and_bound(dtype: str, shape: tuple[int, ...]) -> None:
     program = weft.jit(lambda i: table[i])
     low = 0 if dtype.startswith("u") else -size
     with weft.checks("all"):
-        for place in np.ndindex(shape):
+        for position in np.ndindex(shape):
             for value, fine in ((low, True), (size - 1, True), (size, False), (100, False), (low - 1, low == 0)):
                 index = np.ones(shape, dtype)
-                index[place] = max(value, 0) if dtype.startswith("u") else value
+                index[position] = max(value, 0) if dtype.startswith("u") else value
                 if fine:
                     np.testing.assert_array_equal(program(index), np.arange(size)[index.astype("int32")])
                 else:
                     with pytest.raises(INDEX, match=f"Index {value} ") as caught:
                         program(index)
-                    assert not shape or f"at {list(place)} of {dtype}{list(shape)}" in str(caught.value)
+                    assert not shape or f"at {list(position)} of {dtype}{list(shape)}" in str(caught.value)
 
 
 def test_explicit_modes_mean_what_they_say() -> None:
@@ -278,11 +278,11 @@ def test_positions_of_take_are_checked_in_programs_when_asked() -> None:
 def test_computed_indices_are_told_as_they_were() -> None:
     table = wnp.arange(1000.0)
     program = weft.jit(lambda i, n: table[(i * 7 + 1) % n])
-    places = (np.arange(5000) * 7 + 1) % 1003
-    bad = np.flatnonzero(places >= 1000)
+    indices = (np.arange(5000) * 7 + 1) % 1003
+    bad = np.flatnonzero(indices >= 1000)
     with weft.checks("all"):
         program(wnp.arange(5000), 1000)
-        with pytest.raises(INDEX, match=f"Index {places[bad[0]]} ") as caught:
+        with pytest.raises(INDEX, match=f"Index {indices[bad[0]]} ") as caught:
             program(wnp.arange(5000), 1003)
     assert f"at [{bad[0]}] of int32[5000], the first of {len(bad)}" in str(caught.value)
 
@@ -338,13 +338,13 @@ def test_the_first_nan_is_named(dtype: str, shape: tuple[int, ...]) -> None:
         program = weft.jit(f)
         fine = rng.normal(size=shape).astype("float32")
         program(wnp.asarray(fine, dtype))
-        places = list(np.ndindex(shape))
-        for number in {0, len(places) // 2, len(places) - 1}:
+        indices = list(np.ndindex(shape))
+        for i in {0, len(indices) // 2, len(indices) - 1}:
             values = fine.copy()
-            values[places[number]] = np.nan
+            values[indices[i]] = np.nan
             with pytest.raises(NUMBER, match="nan in result 0 of `add`") as caught:
                 program(wnp.asarray(values, dtype))
-            assert not shape or f"index {places[number]} of shape {shape}" in str(caught.value)
+            assert not shape or f"index {indices[i]} of shape {shape}" in str(caught.value)
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (3, 4, 33), (1, 9), (6, 1)])
@@ -356,21 +356,21 @@ def test_the_first_nan_in_rows(shape: tuple[int, ...]) -> None:
 
     program = weft.jit(normalized)
     with weft.checks("all"):
-        for place in list(np.ndindex(shape))[:: max(1, int(np.prod(shape)) // 9)]:
+        for index in list(np.ndindex(shape))[:: max(1, int(np.prod(shape)) // 9)]:
             values = np.random.default_rng(1).normal(size=shape).astype("float32")
             program(values)
-            values[place] = np.nan
+            values[index] = np.nan
             with pytest.raises(NUMBER, match="nan in result 0 of `sub`") as caught:
                 program(values)
-            row = (*place[:-1], 0)  # the greatest of a row with a nan is a nan
+            row = (*index[:-1], 0)  # the greatest of a row with a nan is a nan
             assert f"the first at index {row} of shape {shape}" in str(caught.value)
-            values[place] = -np.inf
+            values[index] = -np.inf
             if shape[-1] > 1:  # else it is the greatest of its row
                 program(values)
-            values[place] = np.inf
+            values[index] = np.inf
             with pytest.raises(NUMBER, match="nan in result 0 of `sub`") as caught:
                 program(values)  # inf - inf
-            assert f"the first at index {place} of shape {shape}" in str(caught.value)
+            assert f"the first at index {index} of shape {shape}" in str(caught.value)
 
 
 def test_infinities_and_which_operation() -> None:
@@ -492,8 +492,8 @@ def test_programs_verify_and_their_interpreter_traps() -> None:
     assert any(step.counters for step in hosts)
     with weft.checks("off"):
         expected = weft.jit(lambda i: in_while(read)(i) + in_scan(quotient)(i))(wnp.int32(3))
-    (made,) = interpret(program, [*constants, np.int32(3)])
-    assert made.view(np.float32)[0] == expected
+    (result,) = interpret(program, [*constants, np.int32(3)])
+    assert result.view(np.float32)[0] == expected
     with pytest.raises(INDEX, match="in iteration 1 of while"):
         interpret(program, [*constants, np.int32(12)])
 

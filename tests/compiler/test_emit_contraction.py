@@ -40,9 +40,9 @@ def contract(numbers: Any, **params: Any) -> Callable[..., Any]:
     return lambda a, b: dot_general(a, b, dimension_numbers=numbers, **params)
 
 
-@pytest.mark.parametrize("number", range(len(list(dot_general.samples()))))
-def test_samples_of_the_card(number: int) -> None:
-    sample = list(dot_general.samples())[number]
+@pytest.mark.parametrize("index", range(len(list(dot_general.samples()))))
+def test_samples_of_the_card(index: int) -> None:
+    sample = list(dot_general.samples())[index]
     kinds = check(lambda a, b: dot_general(a, b, **sample.params), *sample.args, compare=close(1e-6))
     assert kinds == ["contraction"]
 
@@ -217,11 +217,11 @@ def test_what_comes_after_the_last_chunk(shapes: Any) -> None:
 
 def kernels(function: Callable[..., Any], *args: np.ndarray, target: Target = AVX512) -> list[Kernel]:
     found = [f for f in fusions(fused_program(function, *args)) if f.params["kind"] == "contraction"]
-    made = []
+    result = []
     for f in found:
         emission = emit("contraction", f.params["jaxpr"], f.params["hero"], target)
-        made += [launch.kernel for launch in emission.launches]
-    return made
+        result += [launch.kernel for launch in emission.launches]
+    return result
 
 
 def test_equal_products_have_equal_kernels() -> None:
@@ -261,12 +261,12 @@ def test_results_do_not_depend_on_how_threads_share_the_work(shapes: Any) -> Non
     args = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
     ((equation, operands),) = fusions_with_operands(lambda a, b: a @ b, *args)
     program, hero = equation.params["jaxpr"], equation.params["hero"]
-    made = []
+    result = []
     for parts in (1, 2, 7):
         emission = emit("contraction", program, hero, MACHINES["host"]())
         runner = partial(compiled, target=MACHINES["host"](), parts=parts)
-        made.append(launched(emission, operands, program, runner)[0].tobytes())
-    assert made[0] == made[1] == made[2]
+        result.append(launched(emission, operands, program, runner)[0].tobytes())
+    assert result[0] == result[1] == result[2]
 
 
 @pytest.mark.parametrize("shapes", [((70, 130), (130, 90)), ((300, 1531), (1531, 260)), ((20, 500), (500, 1024))])
@@ -277,11 +277,11 @@ def test_schedules_to_choose_from_give_the_same_bits(shapes: Any) -> None:
     program, hero, target = equation.params["jaxpr"], equation.params["hero"], MACHINES["host"]()
     first = emit("contraction", program, hero, target)
     assert first.schedules > 1
-    made = set()
-    for number in range(first.schedules):
-        emission = emit("contraction", program, hero, target, number)
-        made.add(launched(emission, operands, program, partial(compiled, target=target))[0].tobytes())
-    assert len(made) == 1
+    result = set()
+    for i in range(first.schedules):
+        emission = emit("contraction", program, hero, target, i)
+        result.add(launched(emission, operands, program, partial(compiled, target=target))[0].tobytes())
+    assert len(result) == 1
 
 
 @pytest.mark.parametrize("shapes", [((30, 20), (20, 37), (30, 37)), ((3, 300_000), (300_000, 2), (3, 2))])

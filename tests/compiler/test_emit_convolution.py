@@ -26,9 +26,9 @@ def convolved(rank: int, layout: Any = None, **settings: Any) -> Callable[..., A
     return lambda x, w: lax.conv_general_dilated(x, w, dimension_numbers=layout or LAYOUTS[rank], **settings)
 
 
-@pytest.mark.parametrize("number", range(len(list(conv_general_dilated.samples()))))
-def test_samples_of_the_card(number: int) -> None:
-    sample = list(conv_general_dilated.samples())[number]
+@pytest.mark.parametrize("index", range(len(list(conv_general_dilated.samples()))))
+def test_samples_of_the_card(index: int) -> None:
+    sample = list(conv_general_dilated.samples())[index]
     kinds = check(lambda a, b: conv_general_dilated(a, b, **sample.params), *sample.args, compare=close(1e-6))
     assert kinds == ["convolution"]
 

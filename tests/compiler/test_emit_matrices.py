@@ -44,8 +44,8 @@ def test_lu_of_equal_singular_and_infinite_elements() -> None:
 
 
 def test_lu_only_some_results() -> None:
-    for number in range(3):
-        assert check(lambda x, n=number: lu(x)[n], normal(20, 3, 3)) == ["matrices"]
+    for i in range(3):
+        assert check(lambda x, n=i: lu(x)[n], normal(20, 3, 3)) == ["matrices"]
 
 
 @pytest.mark.parametrize("left", [True, False])

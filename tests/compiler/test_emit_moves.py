@@ -346,8 +346,8 @@ def test_results_may_stand_where_emissions_say(name: str) -> None:
             buffers[len(operands) + result] = buffers[argument]
             for launch in emission.launches:
                 run(launch.kernel, [buffers[n] for n in launch.operands])
-            for number, want in enumerate(wanted):
-                np.testing.assert_allclose(buffers[len(operands) + number], np.asarray(want).reshape(-1), 1e-6)
+            for i, want in enumerate(wanted):
+                np.testing.assert_allclose(buffers[len(operands) + i], np.asarray(want).reshape(-1), 1e-6)
             shared += 1
     assert shared or "wait" in name
 
@@ -375,8 +375,8 @@ def test_parts_for_threads_do_not_meet(function: Callable[..., Any], args: Any) 
 def test_what_is_only_moved_keeps_its_bits(dtype: str) -> None:
     # All bytes, so nan of every kind too; a bool has two.
     exact = dtypes.as_dtype(dtype)
-    given = np.arange(256, dtype=np.uint8) if dtype != "bool" else np.arange(256, dtype=np.uint8) % 2
-    x = np.tile(given, 256).view(exact).reshape(128, -1)
+    data = np.arange(256, dtype=np.uint8) if dtype != "bool" else np.arange(256, dtype=np.uint8) % 2
+    x = np.tile(data, 256).view(exact).reshape(128, -1)
 
     def same(got: np.ndarray, want: np.ndarray) -> None:
         assert got.tobytes() == want.tobytes()
@@ -434,11 +434,11 @@ def test_indices_are_divided_exactly() -> None:
             out = k.buffer("out", np.int64, count, written=True)
             outer = int(rng.integers(1, 5)) * divisor
             with k.loop(1) as j, k.loop(count, kind=LoopKind.LANES, width=8) as i:
-                place = divided(k, i * step + first + j * outer, divisor)
-                k.store(out, i, k.position(place))
-            made = np.zeros(count, np.int64)
-            run(k.finish(), [made])
-            np.testing.assert_array_equal(made, (np.arange(count) * step + first) // divisor)
+                index = divided(k, i * step + first + j * outer, divisor)
+                k.store(out, i, k.position(index))
+            result = np.zeros(count, np.int64)
+            run(k.finish(), [result])
+            np.testing.assert_array_equal(result, (np.arange(count) * step + first) // divisor)
 
 
 def test_multiples_of_a_divisor_need_no_division() -> None:

@@ -218,15 +218,15 @@ def test_an_argument_may_have_the_memory_of_a_result(name: str, shape: tuple[int
     emission = emit(equation.params["kind"], program, equation.params["hero"], AVX2)
     wanted = launched(emission, operands, program, interpreted)
     for argument, result in emission.in_place:
-        place = len(operands) + result
+        buffer = len(operands) + result
         buffers = [np.ascontiguousarray(a).reshape(-1).copy() for a in operands]
         buffers += [np.zeros(size_of(v), storage(v)) for v in program.outvars]
         buffers += [np.zeros(s.size, s.dtype) for s in emission.scratch] + literal_arrays(program)
-        buffers[place] = buffers[argument]
+        buffers[buffer] = buffers[argument]
         for launch in emission.launches:
             interpret(launch.kernel, [buffers[n] for n in launch.operands])
-        for number, want in enumerate(wanted):
-            np.testing.assert_array_equal(buffers[len(operands) + number], want.reshape(-1))
+        for i, want in enumerate(wanted):
+            np.testing.assert_array_equal(buffers[len(operands) + i], want.reshape(-1))
     assert emission.in_place or name in ("logsumexp", "moments", "softmax gradient", "layer norm gradient")
 
 

@@ -180,8 +180,8 @@ MANY: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 
 @pytest.fixture
 def always_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, number in {"LEAST": 1, "LARGE": 1, "PART": 256}.items():
-        monkeypatch.setattr(scatter_split, name, number)
+    for name, value in {"LEAST": 1, "LARGE": 1, "PART": 256}.items():
+        monkeypatch.setattr(scatter_split, name, value)
 
 
 @pytest.mark.usefixtures("always_split")
@@ -263,6 +263,6 @@ def test_threads_take_blocks_of_scalars_of_which_no_two_meet() -> None:
 
 def test_scalars_of_which_no_two_meet_in_several_dimensions() -> None:
     numbers = ScatterDimensionNumbers((), (0, 1), (0, 1))
-    places = np.stack(np.meshgrid(np.arange(6), np.arange(1, 8), indexing="ij"), -1).astype(np.int32)
+    indices = np.stack(np.meshgrid(np.arange(6), np.arange(1, 8), indexing="ij"), -1).astype(np.int32)
     function = scattered("scatter-add", numbers, GatherScatterMode.FILL_OR_DROP, unique=True)
-    assert check(function, array(6, 7), places, array(6, 7, seed=1), compare=assert_same) == ["scatter"]
+    assert check(function, array(6, 7), indices, array(6, 7, seed=1), compare=assert_same) == ["scatter"]

@@ -27,11 +27,11 @@ WIDE = ("int64", "uint64", "float64")
 def elements(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
     """Numbers with ties, zeros of both signs, infinities and nans, where the dtype has them."""
     rng = np.random.default_rng(seed)
-    kind, made = dtypes.kind(dtypes.as_dtype(dtype)), dtypes.as_dtype(dtype)
+    kind, result = dtypes.kind(dtypes.as_dtype(dtype)), dtypes.as_dtype(dtype)
     if kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     if kind in "iu":
-        info = dtypes.iinfo(made)
+        info = dtypes.iinfo(result)
         whole = (
             rng.integers(
                 info.min, int(info.max) + 1, shape, dtype=np.uint64 if kind == "u" else np.int64, endpoint=False
@@ -40,16 +40,16 @@ def elements(dtype: str, *shape: int, seed: int = 0) -> np.ndarray:
             else rng.integers(0, 2**63, shape).astype(np.uint64) * np.uint64(2)
         )
         few = rng.integers(0, 2, shape)
-        return np.where(rng.random(shape) < 0.3, few.astype(whole.dtype), whole).astype(made)
+        return np.where(rng.random(shape) < 0.3, few.astype(whole.dtype), whole).astype(result)
     if kind == "c":
-        part = "float32" if made == np.complex64 else "float64"
-        whole = np.empty(shape, made)
+        part = "float32" if result == np.complex64 else "float64"
+        whole = np.empty(shape, result)
         whole.real, whole.imag = elements(part, *shape, seed=seed), elements(part, *shape, seed=seed + 1)
         return whole
     x = rng.normal(size=shape) * 10.0 ** rng.integers(-3, 2, shape)
     special = rng.choice([0.0, -0.0, 0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0], shape)
     with np.errstate(all="ignore"):
-        return np.where(rng.random(shape) < 0.4, special, x).astype(made)
+        return np.where(rng.random(shape) < 0.4, special, x).astype(result)
 
 
 def same(got: np.ndarray, want: np.ndarray) -> None:

@@ -32,9 +32,9 @@ def check(function: Callable[..., Any], *arrays: Any) -> list[np.ndarray]:
         wanted = [np.asarray(w) for w in run(jaxpr, flat)]
     stepped = checked(jaxpr, flat)
     compiled = executable_of(jaxpr)(flat)
-    for number, (want, got, one) in enumerate(zip(wanted, compiled, stepped, strict=True)):
-        assert_same(np.asarray(got), want, f"result {number}, compiled")
-        assert_same(one.view(want.dtype).reshape(want.shape), want, f"result {number}, step by step")
+    for i, (want, got, one) in enumerate(zip(wanted, compiled, stepped, strict=True)):
+        assert_same(np.asarray(got), want, f"result {i}, compiled")
+        assert_same(one.view(want.dtype).reshape(want.shape), want, f"result {i}, step by step")
     return wanted
 
 
@@ -64,8 +64,8 @@ def test_convolutions(dtype: str) -> None:
         return [lax.conv_general_dilated(a, b, **params) for (a, b), params in pairs]
 
     with weft.enable_x64(dtype == "float64"):
-        made = check(convolve, *([ones(shape, dtype) for shape in side] for side in zip(*SHAPES, strict=True)))
-    for result in made:
+        out = check(convolve, *([ones(shape, dtype) for shape in side] for side in zip(*SHAPES, strict=True)))
+    for result in out:
         assert result.dtype == dtypes.as_dtype(dtype)
         assert not np.any(result), "a sum of nothing is zero"
 
@@ -99,10 +99,10 @@ def test_contractions(dtype: str) -> None:
     shapes = [((0, 3), (3, 4)), ((2, 0), (0, 4)), ((2, 3), (3, 0)), ((0,), (0,)), ((70, 0), (0, 90)), ((0, 0), (0, 0))]
 
     def contract(lefts: Any, rights: Any) -> Any:
-        made = [wnp.matmul(a, b) for a, b in zip(lefts, rights, strict=True)]
-        made += [wnp.einsum("bij,bjk->bik", wnp.stack([a] * n), wnp.stack([b] * n))
+        result = [wnp.matmul(a, b) for a, b in zip(lefts, rights, strict=True)]
+        result += [wnp.einsum("bij,bjk->bik", wnp.stack([a] * n), wnp.stack([b] * n))
                  for n in (1, 3) for a, b in zip(lefts, rights, strict=True) if a.ndim == 2]  # fmt: skip
-        return made + [m + 1 for m in made]
+        return result + [m + 1 for m in result]
 
     check(contract, *([ones(shape, dtype) for shape in side] for side in zip(*shapes, strict=True)))
 
@@ -110,7 +110,7 @@ def test_contractions(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_windows(dtype: str) -> None:
     def windows(arrays: Any) -> Any:
-        made = []
+        result = []
         for x in arrays:
             rest = (1,) * (x.ndim - 1)
             for size, stride, pads, apart in (
@@ -120,13 +120,13 @@ def test_windows(dtype: str) -> None:
                 (1, 1, (0, 0), 1),
             ):
                 for fold, initial in ((lax.add, 0), (lax.max, -5), (lax.min, 5)):
-                    made.append(
+                    result.append(
                         lax.reduce_window(
                             x, np.asarray(initial, x.dtype), fold, (size, *rest), (stride, *rest),
                             [pads, *((0, 0) for _ in rest)], (apart, *rest),
                         )
                     )  # fmt: skip
-        return made
+        return result
 
     check(windows, [ones(shape, dtype) for shape in ((0,), (0, 3), (4, 0), (0, 0), (0, 40))])
 
@@ -138,8 +138,8 @@ def test_choices_in_windows() -> None:
         return lax.reduce_window(x, np.float32(-np.inf), lax.max, (2, 2), (1, 2), [(0, 1), (1, 0)]).sum()
 
     def gradients(arrays: Any) -> Any:
-        made = [weft.grad(pooled)(x) for x in arrays]
-        return made + [weft.jvp(weft.grad(pooled), (x,), (x,))[1] for x in arrays]
+        result = [weft.grad(pooled)(x) for x in arrays]
+        return result + [weft.jvp(weft.grad(pooled), (x,), (x,))[1] for x in arrays]
 
     check(gradients, [ones(shape, "float32") for shape in ((0, 3), (4, 0), (0, 0))])
 
@@ -147,18 +147,18 @@ def test_choices_in_windows() -> None:
 @pytest.mark.parametrize("mode", ["clip", "fill"])
 def test_lookups(mode: str) -> None:
     def lookups(arrays: Any, where: Any) -> Any:
-        made = []
+        result = []
         for x in arrays:
             for axis in range(x.ndim):
                 if x.shape[axis]:  # of nothing, only nothing can be taken
-                    made += [wnp.take(x, i, axis, mode=mode) for i in where]
+                    result += [wnp.take(x, i, axis, mode=mode) for i in where]
                 elif mode == "fill":
-                    made += [x.at[(slice(None),) * axis + (i,)].get(mode=mode) for i in where]
-                made.append(wnp.take(x, where[0], axis, mode=mode))
-                made += [x.at[(slice(None),) * axis + (i,)].add(1, mode=mode if mode == "clip" else "drop")
+                    result += [x.at[(slice(None),) * axis + (i,)].get(mode=mode) for i in where]
+                result.append(wnp.take(x, where[0], axis, mode=mode))
+                result += [x.at[(slice(None),) * axis + (i,)].add(1, mode=mode if mode == "clip" else "drop")
                          for i in where]  # fmt: skip
-                made.append(x.at[(slice(None),) * axis + (where[0],)].set(2))
-        return made
+                result.append(x.at[(slice(None),) * axis + (where[0],)].set(2))
+        return result
 
     arrays = [ones(shape, "float32") for shape in ((0,), (0, 3), (4, 0), (0, 0), (3,))]
     check(lookups, arrays, [np.zeros(0, np.int32), np.array([0, 1, -1], np.int32), np.zeros((2, 0), np.int32)])
@@ -168,28 +168,28 @@ def test_along_axes() -> None:
     """Reductions, running sums, sorts and data movement."""
 
     def along(arrays: Any) -> Any:
-        made = []
+        result = []
         for x in arrays:
-            made += [wnp.pad(x, 2, constant_values=3), wnp.pad(x, 1).sum(), wnp.flip(x), wnp.concatenate([x, x])]
+            result += [wnp.pad(x, 2, constant_values=3), wnp.pad(x, 1).sum(), wnp.flip(x), wnp.concatenate([x, x])]
             for axis in range(x.ndim):
-                made += [x.sum(axis), x.prod(axis), wnp.cumsum(x, axis), wnp.sort(x, axis), wnp.argsort(x, axis)]
-                made += [wnp.pad(x, 1).sum(axis), wnp.pad(x, 1).max(axis), wnp.cumsum(wnp.pad(x, 1), axis)]
-                made += [wnp.argmax(wnp.pad(x, 1), axis), wnp.moveaxis(x, axis, 0) * 2]
-                made += [wnp.any(x > 0, axis), wnp.logical_and.reduce(x > 0, axis), wnp.repeat(x, 2, axis)]
-                made += [lax.dynamic_slice_in_dim(x, np.int32(1), min(1, x.shape[axis]), axis)]
-                made += [lax.dynamic_update_slice_in_dim(x, x, np.int32(1), axis)]
-        return made
+                result += [x.sum(axis), x.prod(axis), wnp.cumsum(x, axis), wnp.sort(x, axis), wnp.argsort(x, axis)]
+                result += [wnp.pad(x, 1).sum(axis), wnp.pad(x, 1).max(axis), wnp.cumsum(wnp.pad(x, 1), axis)]
+                result += [wnp.argmax(wnp.pad(x, 1), axis), wnp.moveaxis(x, axis, 0) * 2]
+                result += [wnp.any(x > 0, axis), wnp.logical_and.reduce(x > 0, axis), wnp.repeat(x, 2, axis)]
+                result += [lax.dynamic_slice_in_dim(x, np.int32(1), min(1, x.shape[axis]), axis)]
+                result += [lax.dynamic_update_slice_in_dim(x, x, np.int32(1), axis)]
+        return result
 
     check(along, [ones(shape, "float32") for shape in ((0,), (0, 3), (4, 0), (2, 0, 3), (0, 0), (0, 200))])
 
 
 def test_matrices() -> None:
     def factors(arrays: Any) -> Any:
-        made = []
+        result = []
         for x in arrays:
-            made += [wnp.linalg.cholesky(x), wnp.linalg.det(x), wnp.linalg.inv(x), *wnp.linalg.qr(x)]
-            made += [wnp.linalg.solve(x, x), lax.linalg.triangular_solve(x, x, lower=True), wnp.linalg.eigvalsh(x)]
-        return made
+            result += [wnp.linalg.cholesky(x), wnp.linalg.det(x), wnp.linalg.inv(x), *wnp.linalg.qr(x)]
+            result += [wnp.linalg.solve(x, x), lax.linalg.triangular_solve(x, x, lower=True), wnp.linalg.eigvalsh(x)]
+        return result
 
     check(factors, [ones(shape, "float32") for shape in ((0, 0), (0, 3, 3), (2, 0, 0))])
 

@@ -70,8 +70,8 @@ def test_ranges(write: Callable[[Any], Any], expected: tuple[int, int]) -> None:
     defined = {v: e for e in jaxpr.eqns for v in e.outvars}
     found = Bounds(defined, {}).of(jaxpr.outvars[0])
     assert found == Range(*expected)
-    made = np.asarray(weft.jit(write)(numbers))
-    assert found.lower <= made.min() and made.max() <= found.upper
+    result = np.asarray(weft.jit(write)(numbers))
+    assert found.lower <= result.min() and result.max() <= found.upper
 
 
 def calls_of(function: Callable[[], Any]) -> int:
@@ -147,8 +147,8 @@ def test_rows_fold_their_tests() -> None:
 
 
 def test_loops_carry_the_flag() -> None:
-    def f(x: Any, places: Any) -> Any:
-        return lax.scan(lambda s, i: (s + x[i + 1], None), 0.0, places)[0]
+    def f(x: Any, indices: Any) -> Any:
+        return lax.scan(lambda s, i: (s + x[i + 1], None), 0.0, indices)[0]
 
     program = flagged(f, wnp.arange(10.0), wnp.arange(5))
     (loop,) = (step for step in program.all_steps() if isinstance(step, Loop))
@@ -158,13 +158,13 @@ def test_loops_carry_the_flag() -> None:
 
 
 def test_lasting_carries() -> None:
-    def turn(carry: Any, x: Any) -> Any:
+    def body(carry: Any, x: Any) -> Any:
         a, b, c, _ = carry
         return (a + x, b * 0.5, wnp.where(x > 0, c + x, 0.0), x + 1.0), None
 
     with weft.checks("all"):
         start = (0.0, 1.0, 0.0, 0.0)
-        jaxpr = weft.make_jaxpr(lambda xs: lax.scan(turn, start, xs))(wnp.arange(3.0))
+        jaxpr = weft.make_jaxpr(lambda xs: lax.scan(body, start, xs))(wnp.arange(3.0))
         (loop,) = (e for e in jaxpr.eqns if e.primitive.name == "scan")
         assert lasting_carries(loop) == {0, 1}
         assert not lasting_carries(loop.replace(params={**loop.params, "length": 0}))
@@ -221,9 +221,9 @@ def test_donated_arguments() -> None:
     put = weft.jit(lambda x, i: x.at[i].set(0.0), donate_argnums=0)
     with weft.checks("all"):
         for _ in range(3):  # by the general way, and by the dispatcher
-            given = wnp.arange(4.0)
-            assert shift(given, 3)[0].tolist() == [0.0, 2.0, 4.0, 6.0]
-            assert given.is_deleted()
+            x = wnp.arange(4.0)
+            assert shift(x, 3)[0].tolist() == [0.0, 2.0, 4.0, 6.0]
+            assert x.is_deleted()
             assert put(wnp.arange(4.0), 1).tolist() == [0.0, 0.0, 2.0, 3.0]
         for function in (shift, put):
             with pytest.raises(INDEX, match="Index 4 "):
@@ -248,8 +248,8 @@ def test_scatters_with_a_flag(name: str, width: int, dtype: str) -> None:
         x, u = np.ones((6, *tail)).astype(dtype), np.full((4, *tail), 2.0).astype(dtype)
         broken = u.copy()
         broken[(2, *(w - 1 for w in tail))] = np.nan
-        for places in ([0, 5, 3, 0], [0, 6, 3, 0], [-1, 0, 1, 1], [0, 0, 9, 0]):
-            index = np.array(places, np.int32)[:, None]
+        for indices in ([0, 5, 3, 0], [0, 6, 3, 0], [-1, 0, 1, 1], [0, 0, 9, 0]):
+            index = np.array(indices, np.int32)[:, None]
             for updates in (u, broken):
                 for outside, nan in ((True, False), (False, True), (True, True))[: 3 if name in MAKING else 1]:
                     asked = {**params, "card": name, "outside": outside, "nan": nan}
@@ -257,11 +257,11 @@ def test_scatters_with_a_flag(name: str, width: int, dtype: str) -> None:
                         function = weft.jit(
                             lambda *args, asked=asked, used=used: card(*args, **asked)[0 if used else 1 :]
                         )
-                        made = [np.asarray(a).astype("float64") for a in function(x, index, updates)]
+                        out = [np.asarray(a).astype("float64") for a in function(x, index, updates)]
                         with np.errstate(invalid="ignore"):
-                            given = card.eval(x, index, updates, **asked)
-                        expected = [np.asarray(a).astype("float64") for a in given]
-                        for a, b in zip(made, expected[0 if used else 1 :], strict=True):
+                            result = card.eval(x, index, updates, **asked)
+                        expected = [np.asarray(a).astype("float64") for a in result]
+                        for a, b in zip(out, expected[0 if used else 1 :], strict=True):
                             np.testing.assert_array_equal(a, b)
 
 

@@ -32,13 +32,13 @@ def test_any_length(machine: str, dtype: Any) -> None:
     x = np.linspace(-4, 4, FLAT_MOST).astype(dtype)
     for length in (0, 17, 8193):
         arrays = [np.array([length]), x, np.array([1.5], dtype), np.full(FLAT_MOST, 7, dtype)]
-        made = assert_compiles(kernel, arrays, MACHINES[machine](), parts=3)[-1]
-        np.testing.assert_array_equal(made[:length], x[:length] * dtype(1.5))
-        assert (made[length:] == 7).all()
+        result = assert_compiles(kernel, arrays, MACHINES[machine](), parts=3)[-1]
+        np.testing.assert_array_equal(result[:length], x[:length] * dtype(1.5))
+        assert (result[length:] == 7).all()
 
 
 def test_one_operand() -> None:
     kernel = kernel_of(sqrt, [(FLAT_LENGTH,)], np.float32, MACHINES["host"]())
     x = np.linspace(0, 4, FLAT_MOST, dtype=np.float32)
-    made = assert_compiles(kernel, [np.array([100]), x, np.zeros_like(x)], MACHINES["host"]())[-1]
-    np.testing.assert_array_equal(made[:100], np.sqrt(x[:100]))
+    result = assert_compiles(kernel, [np.array([100]), x, np.zeros_like(x)], MACHINES["host"]())[-1]
+    np.testing.assert_array_equal(result[:100], np.sqrt(x[:100]))

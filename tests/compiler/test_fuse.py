@@ -76,13 +76,13 @@ def test_the_laws_hold_within_narrow_limits(name: str) -> None:
     check_laws(run_passes(before), arrays, TIGHT)
 
 
-@pytest.mark.parametrize("number", range(40))
-def test_random_programs_mean_the_same(number: int, rng: np.random.Generator) -> None:
-    function, args = random_program(rng, 6 + number)
-    if number % 4 == 1:
+@pytest.mark.parametrize("i", range(40))
+def test_random_programs_mean_the_same(i: int, rng: np.random.Generator) -> None:
+    function, args = random_program(rng, 6 + i)
+    if i % 4 == 1:
         chosen = function
         function = weft.grad(lambda *a: sum(leaf.sum() for leaf in chosen(*a)), (0, 1, 2))
-    elif number % 4 == 2:
+    elif i % 4 == 2:
         function = weft.vmap(function, (0, None, None))
         args = (np.stack([args[0], args[0] + 1]), *args[1:])
     before = make_jaxpr(function)(*args)
@@ -291,6 +291,6 @@ def test_a_gradient_of_an_associative_scan_is_not_one_kernel() -> None:
 
     x = np.ones((2, 64, 16), np.float32)
     program = fuse(run_passes(weft.make_jaxpr(weft.grad(loss, (0, 1)))(x, x)))
-    made = [f.params for f in fusions(program) if f.params["kind"] != "alias"]
-    emissions = [emit(params["kind"], params["jaxpr"], params["hero"], AVX512) for params in made]
+    result = [f.params for f in fusions(program) if f.params["kind"] != "alias"]
+    emissions = [emit(params["kind"], params["jaxpr"], params["hero"], AVX512) for params in result]
     assert max(len(kernel_text(launch.kernel).splitlines()) for e in emissions for launch in e.launches) < 200

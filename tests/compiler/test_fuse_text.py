@@ -35,8 +35,8 @@ NAMES = sorted({f.stem for f in FOLDER.glob("*.txt")} | set(FROM_FUNCTIONS))
 def before(name: str) -> tuple[str, Jaxpr]:
     """The program of a file, and its text as it stands there."""
     if name in FROM_FUNCTIONS:
-        made = run_passes(program(FROM_FUNCTIONS[name])[0])
-        return to_text(made), made
+        result = run_passes(program(FROM_FUNCTIONS[name])[0])
+        return to_text(result), result
     text = (FOLDER / f"{name}.txt").read_text().split(LINE)[0]
     return text, parse(text)
 

@@ -36,11 +36,11 @@ def check_samples(cases: Sequence[Case], machine: str, edge: Edge) -> None:
     for _ in range(2):
         results = iter(guarded.call(executable, [a for case in cases for a in case.arrays]))
         for case in cases:
-            for number, expected in enumerate(case.results):
+            for i, expected in enumerate(case.results):
                 actual = next(results)
-                if case.primitive.name == "eig" and number and expected.size:  # vectors are found up to a factor
+                if case.primitive.name == "eig" and i and expected.size:  # vectors are found up to a factor
                     actual, expected = turned(actual), turned(expected)
-                assert_close(actual, expected, case.tolerance, f"{case}, result {number}")
+                assert_close(actual, expected, case.tolerance, f"{case}, result {i}")
         executable.optimise()
 
 
@@ -70,8 +70,8 @@ def check_program(function: Callable[..., Any], arrays: Sequence[np.ndarray], ed
 
 @pytest.mark.parametrize("edge", Edge)
 def test_data_movement(edge: Edge) -> None:
-    for number in range(12):
-        check_program(*index_program(number), edge)
+    for i in range(12):
+        check_program(*index_program(i), edge)
     check_program(*index_program(3, large=True), edge)
 
 
@@ -79,10 +79,10 @@ def test_data_movement(edge: Edge) -> None:
 @pytest.mark.parametrize("edge", Edge)
 @pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_much_data_movement(first: int, edge: Edge) -> None:
-    for number in range(first, first + 100):
-        check_program(*index_program(number), edge)
-        if number % 10 == 0:
-            check_program(*index_program(number, large=True), edge)
+    for i in range(first, first + 100):
+        check_program(*index_program(i), edge)
+        if i % 10 == 0:
+            check_program(*index_program(i, large=True), edge)
 
 
 @pytest.mark.parametrize("edge", Edge)
@@ -102,10 +102,10 @@ def test_products_and_rows_of_many_shapes(edge: Edge) -> None:
 
 def test_donated_arguments() -> None:
     jaxpr = weft.make_jaxpr(lambda x: x.at[2].set(7.0) + 1)(np.zeros(5, np.float32))
-    given = np.zeros(5, np.float32)
-    (result,) = guarded.run(jaxpr, [given], donated=(True,))
+    args = np.zeros(5, np.float32)
+    (result,) = guarded.run(jaxpr, [args], donated=(True,))
     np.testing.assert_array_equal(result, [1, 1, 8, 1, 1])
-    np.testing.assert_array_equal(given, np.zeros(5))
+    np.testing.assert_array_equal(args, np.zeros(5))
 
 
 # -- code that is wrong -----------------------------------------------------------------------------------------------

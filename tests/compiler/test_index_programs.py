@@ -24,14 +24,14 @@ def check(programs: Programs, what: str) -> None:
     """All programs as one, compiled and interpreted."""
 
     def whole(arrays: Sequence[Sequence[Any]]) -> Any:
-        return [function(*given) for (function, _), given in zip(programs, arrays, strict=True)]
+        return [function(*args) for (function, _), args in zip(programs, arrays, strict=True)]
 
-    arrays = [given for _, given in programs]
+    arrays = [args for _, args in programs]
     jaxpr = weft.make_jaxpr(whole)(arrays)
-    flat = [np.asarray(a) for given in arrays for a in given]
+    flat = [np.asarray(a) for args in arrays for a in args]
     results = zip(executable_of(jaxpr)(flat), run(jaxpr, flat), strict=True)
-    for number, (actual, expected) in enumerate(results):
-        assert_same(np.asarray(actual), np.asarray(expected), f"{what}, result {number}")
+    for i, (actual, expected) in enumerate(results):
+        assert_same(np.asarray(actual), np.asarray(expected), f"{what}, result {i}")
 
 
 def gradient(function: Callable[..., Any]) -> Callable[..., Any]:

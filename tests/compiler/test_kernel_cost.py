@@ -22,8 +22,8 @@ from weft.compiler.kernel.ir import Kernel, LoopKind
 def kernels_of(function: Callable[..., Any], *arguments: np.ndarray) -> list[Kernel]:
     found: list[Kernel] = []
     for fusion in fusions(fused_program(function, *arguments, target=AVX512)):
-        made = emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], AVX512)
-        found += [launch.kernel for launch in made.launches]
+        result = emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], AVX512)
+        found += [launch.kernel for launch in result.launches]
     return found
 
 

@@ -57,8 +57,8 @@ def test_gathers_are_gone() -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "complex64"])
 def test_other_machines_have_code_for_them(dtype: str) -> None:
     for features in (AVX512, aarch64()):
-        made = link.make_object(lower(rotated(np.dtype(dtype), 37, 3), features), features)
-        assert made.imports == ()
+        result = link.make_object(lower(rotated(np.dtype(dtype), 37, 3), features), features)
+        assert result.imports == ()
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -57,11 +57,11 @@ def test_tails(machine: Any) -> None:
 def test_a_tail_with_a_body_of_its_own_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes and their order do not depend on where masks are."""
     x = RNG.normal(size=(3, 200)).astype(np.float32)
-    made = []
+    result = []
     for weight in (lower.SPLIT_WEIGHT, -1):
         monkeypatch.setattr(lower, "SPLIT_WEIGHT", weight)
-        made.append(compiled(kernels.softmax(3, 200), [x, np.zeros_like(x)], MACHINES["host"]())[1])
-    assert made[0].tobytes() == made[1].tobytes()
+        result.append(compiled(kernels.softmax(3, 200), [x, np.zeros_like(x)], MACHINES["host"]())[1])
+    assert result[0].tobytes() == result[1].tobytes()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -273,9 +273,9 @@ def test_branch(machine: Any) -> None:
         value = k.load(x, i)
         with k.when(k.scalars.gt(value, k.constant(0, np.float32))):
             k.store(y, i, k.scalars.add(value, value))
-    x_given = numeric("float32", 10)
-    y_after = assert_compiles(k.finish(), [x_given, np.full(10, 7, np.float32)], machine)[1]
-    np.testing.assert_array_equal(y_after, np.where(x_given > 0, 2 * x_given, 7))
+    x_values = numeric("float32", 10)
+    y_after = assert_compiles(k.finish(), [x_values, np.full(10, 7, np.float32)], machine)[1]
+    np.testing.assert_array_equal(y_after, np.where(x_values > 0, 2 * x_values, 7))
 
 
 def test_a_load_that_all_lanes_share(machine: Any) -> None:
@@ -289,10 +289,10 @@ def test_a_load_that_all_lanes_share(machine: Any) -> None:
             some = getattr(s, "and")(inside, s.ge(k.position(c), k.constant(4, np.int64)))
             whole = k.load(x, r, inside, k.constant(5, np.float32))
             k.store(y, r * 10 + c, s.add(whole, k.load(x, r, some, k.constant(9, np.float32))))
-    x_given = numeric("float32", 3)
-    y_after = assert_compiles(k.finish(), [x_given, np.zeros(60, np.float32)], machine)[1].reshape(6, 10)
+    x_values = numeric("float32", 3)
+    y_after = assert_compiles(k.finish(), [x_values, np.zeros(60, np.float32)], machine)[1].reshape(6, 10)
     expected = np.full((6, 10), 14, np.float32)
-    expected[:3, :4], expected[:3, 4:] = x_given[:, None] + 9, 2 * x_given[:, None]
+    expected[:3, :4], expected[:3, 4:] = x_values[:, None] + 9, 2 * x_values[:, None]
     np.testing.assert_array_equal(y_after, expected)
 
 
@@ -302,9 +302,9 @@ def test_a_store_under_a_condition(machine: Any) -> None:
     with k.loop(50, kind=LoopKind.LANES, width=16) as i:
         value = k.load(x, i)
         k.store(y, i + 3, value, k.scalars.gt(value, k.constant(0, np.int8)))
-    x_given = numeric("int8", 50)
-    y_after = assert_compiles(k.finish(), [x_given, np.zeros(53, np.int8)], machine)[1]
-    np.testing.assert_array_equal(y_after[3:], np.maximum(x_given, 0))
+    x_values = numeric("int8", 50)
+    y_after = assert_compiles(k.finish(), [x_values, np.zeros(53, np.int8)], machine)[1]
+    np.testing.assert_array_equal(y_after[3:], np.maximum(x_values, 0))
 
 
 def test_lanes_that_are_apart(machine: Any) -> None:
@@ -320,6 +320,6 @@ def test_lanes_that_are_apart(machine: Any) -> None:
         ):
             (sums,) = k.carry(k.scalars.add(total, k.load(x, i)))
         k.store(y, r, k.reduce_lanes("add", sums, 4))
-    x_given = numeric("float32", 100)
-    y_after = assert_compiles(k.finish(), [x_given, np.zeros(5, np.float32)], machine)[1]
-    np.testing.assert_array_equal(y_after, [x_given[3 : 11 * r + 2 : 3].sum() for r in range(5)])
+    x_values = numeric("float32", 100)
+    y_after = assert_compiles(k.finish(), [x_values, np.zeros(5, np.float32)], machine)[1]
+    np.testing.assert_array_equal(y_after, [x_values[3 : 11 * r + 2 : 3].sum() for r in range(5)])

@@ -49,12 +49,12 @@ EXAMPLES: dict[str, Kernel] = {
 def test_every_machine_makes_an_object(name: str, target: Target) -> None:
     text = lower(EXAMPLES[name], target)
     link.check(text, target)
-    made = link.make_object(text, target)
-    assert made.exports == ("kernel",)
+    result = link.make_object(text, target)
+    assert result.exports == ("kernel",)
     # Everything is code of its own: no call of a function that a machine would have to offer.
-    assert made.imports == ()
+    assert result.imports == ()
     machine = {"x": 0x3E, "a": 0xB7}[target.triple[0]]
-    assert made.code[:4] == b"\x7fELF" and int.from_bytes(made.code[18:20], "little") == machine
+    assert result.code[:4] == b"\x7fELF" and int.from_bytes(result.code[18:20], "little") == machine
 
 
 def test_vectors_are_those_of_the_machine() -> None:
@@ -128,11 +128,11 @@ def test_tiers_give_the_same_bits(tier: Tier) -> None:
 
 
 def test_an_object_can_be_kept() -> None:
-    made = pickle.loads(pickle.dumps(link.make_object(lower(kernels.reversed_copy(5), host()))))
+    result = pickle.loads(pickle.dumps(link.make_object(lower(kernels.reversed_copy(5), host()))))
     x, y = numbers(np.random.default_rng(0), "float32", 5), np.zeros(5, np.float32)
     for _ in range(2):
         y[:] = 0
-        link.load(made).run("kernel", [x.ctypes.data, y.ctypes.data])
+        link.load(result).run("kernel", [x.ctypes.data, y.ctypes.data])
         np.testing.assert_array_equal(y, x[::-1])
 
 
@@ -147,15 +147,15 @@ declare i64 @weft_test_symbol(i64)
 
 
 def test_symbols_of_the_process() -> None:
-    made = link.make_object(CALLER)
-    assert made.imports == ("weft_test_symbol",)
+    result = link.make_object(CALLER)
+    assert result.imports == ("weft_test_symbol",)
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
     add_three, add_five = function(lambda x: x + 3), function(lambda x: x + 5)
     three, five = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in (add_three, add_five))
-    library = link.load(made, {"weft_test_symbol": five})
+    library = link.load(result, {"weft_test_symbol": five})
     assert library.function("twice", ctypes.c_int64, ctypes.c_int64)(1) == 11
     link.provide({"weft_test_symbol": three})
-    library = link.load(made)
+    library = link.load(result)
     assert library.function("twice", ctypes.c_int64, ctypes.c_int64)(1) == 7
 
 
@@ -189,8 +189,8 @@ def test_threads_compile_at_once() -> None:
 
 
 def test_threads_make_the_same_code() -> None:
-    made = {f"reversed_{size}": kernels.reversed_copy(size) for size in (5, 17, 33, 64, 100)}
-    texts = [functools.partial(module_text, [item], host()) for item in made.items()]
+    result = {f"reversed_{size}": kernels.reversed_copy(size) for size in (5, 17, 33, 64, 100)}
+    texts = [functools.partial(module_text, [item], host()) for item in result.items()]
     for tier in Tier:
         alone = [link.make_object(text(), host(), tier) for text in texts]
         assert link.make_objects(texts, host(), tier) == alone

@@ -98,10 +98,10 @@ def test_signs_of_zeros() -> None:
 def test_machines_fuse_as_the_interpreter_does(machine: str, dtype: Any, rng: np.random.Generator) -> None:
     target = MACHINES[machine]()
     for width in (1, 16):
-        given = triples(dtype, rng, 50 * width)
-        size = len(given[0])
+        args = triples(dtype, rng, 50 * width)
+        size = len(args[0])
         kernel = kernels.flat_map("fma", (dtype,) * 3, dtype, size, width)
-        assert_compiles(kernel, [*given, np.zeros(size, dtype)], target)
+        assert_compiles(kernel, [*args, np.zeros(size, dtype)], target)
 
 
 def test_fma_is_one_instruction() -> None:
@@ -143,10 +143,10 @@ def test_the_cipher_gives_the_bits_of_its_card(machine: str, rng: np.random.Gene
     counts = rng.integers(0, 1 << 32, size, dtype=np.uint32)
     for width in (1, 8, 16):
         arrays = [keys, counts, np.zeros(size, np.uint32), np.zeros(size, np.uint32)]
-        made = assert_compiles(ciphers(size, width), arrays, MACHINES[machine]())
+        result = assert_compiles(ciphers(size, width), arrays, MACHINES[machine]())
         expected = threefry_arrays(keys[0], keys[1], np.uint32(7), counts)
-        np.testing.assert_array_equal(made[2], expected[0])
-        np.testing.assert_array_equal(made[3], expected[1])
+        np.testing.assert_array_equal(result[2], expected[0])
+        np.testing.assert_array_equal(result[3], expected[1])
 
 
 def test_both_words_are_made_once() -> None:
@@ -167,8 +167,8 @@ def test_a_word_made_in_a_branch_is_not_known_after_it(rng: np.random.Generator)
             k.store(y, i, k.scalars.threefry2x32(*words, part=0))
         words = [k.load(x, i + 4)] * 4
         k.store(y, i + 4, k.scalars.threefry2x32(*words, part=1))
-    given = rng.integers(0, 1 << 32, 8, dtype=np.uint32)
-    assert_compiles(k.finish(), [given, np.zeros(8, np.uint32)], host())
+    args = rng.integers(0, 1 << 32, 8, dtype=np.uint32)
+    assert_compiles(k.finish(), [args, np.zeros(8, np.uint32)], host())
 
 
 @pytest.mark.parametrize("partitionable", [True, False])

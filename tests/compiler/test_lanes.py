@@ -160,12 +160,12 @@ def _numbers(dtype: np.dtype[Any], rng: np.random.Generator, size: int) -> np.nd
 
 def operands(case: Case, rng: np.random.Generator) -> list[np.ndarray]:
     """Arrays of one length: random pairs, then every pair of the first numbers."""
-    made = [numbers(case.dtype, rng) for _ in range(case.count)]
+    result = [numbers(case.dtype, rng) for _ in range(case.count)]
     if case.count == 1:
-        return made
-    first = [x[:24] for x in made] if case.count == 2 else [x[:8] for x in made]
+        return result
+    first = [x[:24] for x in result] if case.count == 2 else [x[:8] for x in result]
     grids = np.meshgrid(*first)
-    return [np.concatenate([rng.permutation(x), g.ravel()]) for x, g in zip(made, grids, strict=True)]
+    return [np.concatenate([rng.permutation(x), g.ravel()]) for x, g in zip(result, grids, strict=True)]
 
 
 def evaluated(card: Any, *arrays: Any, **params: Any) -> np.ndarray:
@@ -174,16 +174,16 @@ def evaluated(card: Any, *arrays: Any, **params: Any) -> np.ndarray:
         return np.asarray(card.eval(*arrays, **params))
 
 
-def compare(case: Case, found: np.ndarray, given: list[np.ndarray]) -> str:
+def compare(case: Case, found: np.ndarray, args: list[np.ndarray]) -> str:
     """What is wrong with a result, if anything."""
-    expected = evaluated(case.card, *given, **case.params)
+    expected = evaluated(case.card, *args, **case.params)
     if found.dtype != expected.dtype:
         return f"{case.key} gives {found.dtype}, not {expected.dtype}"
     budget = case.card.ulp.get(case.dtype.name, case.card.ulp[""])
     if case.dtype.kind == "c" and budget:
-        apart = complex_distance(case, found, expected, given)
+        apart = complex_distance(case, found, expected, args)
     elif budget and found.dtype != np.bool_:
-        apart = float_distance(case, found, expected, given)
+        apart = float_distance(case, found, expected, args)
     else:
         # Which of two zeros is the greater NumPy leaves open, and what a nan is where there is none.
         signed = case.card.name not in ("max", "min", "clamp") and case.dtype.name[:6] not in ("float4", "float6")
@@ -191,10 +191,10 @@ def compare(case: Case, found: np.ndarray, given: list[np.ndarray]) -> str:
     worst = int(np.argmax(apart))
     if apart[worst] <= budget:
         return ""
-    return f"{case.key}{[x[worst] for x in given]} = {found[worst]}, not {expected[worst]}: {apart[worst]} > {budget}"
+    return f"{case.key}{[x[worst] for x in args]} = {found[worst]}, not {expected[worst]}: {apart[worst]} > {budget}"
 
 
-def float_distance(case: Case, found: np.ndarray, expected: np.ndarray, given: list[np.ndarray]) -> np.ndarray:
+def float_distance(case: Case, found: np.ndarray, expected: np.ndarray, args: list[np.ndarray]) -> np.ndarray:
     """In units of the last place. `eval` itself is inexact, so it is asked in float64 where that is more."""
     if case.card.name == "erf_inv" and case.dtype != dtypes.float64:
         return units_in_the_last_place(found, expected)  # its float32 polynomial is its definition
@@ -203,27 +203,27 @@ def float_distance(case: Case, found: np.ndarray, expected: np.ndarray, given: l
         special = case.card.name in SPECIAL
         slack, least = (1e-12, 1e-12) if special else (9e-16, 5e-324)
         near = np.isclose(found, expected, rtol=slack, atol=least, equal_nan=True)
-        return np.where(near | (special & (np.abs(given[0]) < 1e-307)), 0.0, np.inf)
+        return np.where(near | (special & (np.abs(args[0]) < 1e-307)), 0.0, np.inf)
     with np.errstate(all="ignore"):
-        exact = evaluated(case.card, *(x.astype(np.float64) for x in given), **case.params)
+        exact = evaluated(case.card, *(x.astype(np.float64) for x in args), **case.params)
         if case.dtype.itemsize == 1:  # few numbers, far apart: only rounding decides
             return np.where(same_bits(found, exact.astype(np.float32).astype(case.dtype), zeros=False), 0.0, np.inf)
     return units_in_the_last_place(found, exact)
 
 
-def complex_distance(case: Case, found: np.ndarray, expected: np.ndarray, given: list[np.ndarray]) -> np.ndarray:
+def complex_distance(case: Case, found: np.ndarray, expected: np.ndarray, args: list[np.ndarray]) -> np.ndarray:
     """Relative to the magnitude, in units of the last place of the parts. Infinities, nan and zeros are the same."""
     limits = np.finfo(case.dtype)
     with np.errstate(all="ignore"):
         # Products and quotients are made of parts of their own dtype, all else is computed in complex128.
         short = case.card.name in ("mul", "div", "square", "integer_pow")
-        wide = given if short else [x.astype(np.complex128) for x in given]
+        wide = args if short else [x.astype(np.complex128) for x in args]
         exact = evaluated(case.card, *wide, **case.params).astype(np.complex128)
         size = np.maximum(np.abs(exact), limits.tiny)
         apart = np.abs(found.astype(np.complex128) - exact) / (size * limits.eps)
         usual = np.isfinite(expected) & np.isfinite(exact) & (size < limits.max)
         if case.card.name == "pow":  # its angle is the exponent times a logarithm, and so is the error of that
-            usual &= np.abs(given[1] * np.log(given[0])) < 100
+            usual &= np.abs(args[1] * np.log(args[0])) < 100
             return np.where(usual, np.where(np.isnan(apart), np.inf, apart), 0.0)
         unlike = np.zeros(found.shape, bool)
         for a, b in ((found.real, expected.real), (found.imag, expected.imag)):
@@ -240,8 +240,8 @@ def check(chosen: Iterable[Case], target: Target, rng: np.random.Generator) -> N
     compiled = Compiled({key: case.map for key, case in wanted.items()}, target)
     wrong = []
     for key, case in wanted.items():
-        given = operands(case, rng)
-        wrong.append(compare(case, compiled(key, *given), given))
+        args = operands(case, rng)
+        wrong.append(compare(case, compiled(key, *args), args))
     assert not any(wrong), "\n" + "\n".join(w for w in wrong if w)
 
 
@@ -377,12 +377,12 @@ def test_select_n(rng: np.random.Generator) -> None:
             cases_given = [numbers(dtype, rng)[:60] for _ in range(2 if which.dtype == np.bool_ else 3)]
             chosen[f"{which.dtype} {dtype.name}"] = (which, cases_given)
     maps = {
-        key: Map(lambda lanes, *xs: card.emit(lanes, *xs), (which.dtype, *(c.dtype for c in given)))
-        for key, (which, given) in chosen.items()
+        key: Map(lambda lanes, *xs: card.emit(lanes, *xs), (which.dtype, *(c.dtype for c in args)))
+        for key, (which, args) in chosen.items()
     }
     compiled = Compiled(maps, WIDE)
-    for key, (which, given) in chosen.items():
-        assert same_bits(compiled(key, which, *given), np.asarray(card.eval(which, *given))).all(), key
+    for key, (which, args) in chosen.items():
+        assert same_bits(compiled(key, which, *args), np.asarray(card.eval(which, *args))).all(), key
 
 
 def test_powers_with_integer_exponents(rng: np.random.Generator) -> None:
@@ -409,10 +409,10 @@ def test_constants_and_loops_carry_lanes() -> None:
     f = Module().function("f", void, [])
     lanes = Lanes(f, 8)
     for dtype in DTYPES.values():
-        made = lanes.constant(1, dtype)
-        assert made.dtype == dtype and made.width == 8 and len(made.parts) == 1 + (dtypes.kind(dtype) == "c")
-        again = made.with_parts(made.parts)
-        assert again.parts == made.parts and again.dtype == dtype
+        result = lanes.constant(1, dtype)
+        assert result.dtype == dtype and result.width == 8 and len(result.parts) == 1 + (dtypes.kind(dtype) == "c")
+        again = result.with_parts(result.parts)
+        assert again.parts == result.parts and again.dtype == dtype
     assert lanes.constant(3, dtypes.int32).wide_integer(f).type is vector(i64, 8)
 
 
@@ -430,8 +430,8 @@ def test_other_machines_call_nothing_from_elsewhere(triple: str, cpu: str, width
     binding.initialize_all_asmprinters()
     module = Module(triple=triple)
     few = [DTYPES[name] for name in ("float32", "float16", "bfloat16", "int32")]
-    for number, case in enumerate(cases([*NAMES, *sorted(ITERATED)], few)):
-        write_map(module, f"map{number}", case.map, Target("other", width))
+    for i, case in enumerate(cases([*NAMES, *sorted(ITERATED)], few)):
+        write_map(module, f"map{i}", case.map, Target("other", width))
     parsed = binding.parse_assembly(module.text())
     parsed.verify()
     machine = binding.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=1, reloc="pic", codemodel="small")

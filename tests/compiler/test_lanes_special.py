@@ -66,7 +66,7 @@ def interior(name: str, rng: np.random.Generator, size: int = 600) -> list[np.nd
 
 def at_the_edges(name: str, dtype: np.dtype[Any]) -> list[np.ndarray]:
     """All pairs (triples) of numbers at which something changes or ends."""
-    axes = [PARTS if number == 2 else EDGES for number in range(FUNCTIONS[name])]
+    axes = [PARTS if i == 2 else EDGES for i in range(FUNCTIONS[name])]
     with np.errstate(all="ignore"):
         return [np.asarray(grid.ravel(), dtype) for grid in np.meshgrid(*axes)]
 
@@ -76,23 +76,23 @@ def at_the_edges(name: str, dtype: np.dtype[Any]) -> list[np.ndarray]:
 def test_short_floats_are_rounded_once(name: str, dtype: np.dtype[Any], rng: np.random.Generator) -> None:
     """They are computed in float64, so nearly half a unit is all that is lost."""
     with np.errstate(all="ignore"):
-        given = [x.astype(dtype) for x in interior(name, rng)]
-    exact = evaluated(name, *(x.astype(np.float64) for x in given))
-    apart = units_in_the_last_place(compiled(dtype)(name, *given), exact)
+        args = [x.astype(dtype) for x in interior(name, rng)]
+    exact = evaluated(name, *(x.astype(np.float64) for x in args))
+    apart = units_in_the_last_place(compiled(dtype)(name, *args), exact)
     worst = int(np.argmax(apart))
-    assert apart[worst] <= 0.51, f"{name}({[x[worst] for x in given]}) is {apart[worst]} units off"
+    assert apart[worst] <= 0.51, f"{name}({[x[worst] for x in args]}) is {apart[worst]} units off"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float64_is_near_eval(name: str, rng: np.random.Generator) -> None:
-    given = interior(name, rng)
-    found, expected = compiled(dtypes.float64)(name, *given), evaluated(name, *given)
+    args = interior(name, rng)
+    found, expected = compiled(dtypes.float64)(name, *args), evaluated(name, *args)
     if name in gamma.ORDERS:
         units = lookup(name).ulp["float64"]
         allowed = units * np.spacing(np.abs(expected))
-        allowed += gamma.digits_lost(name, *given, expected, units, **PARAMS.get(name, {}))
+        allowed += gamma.digits_lost(name, *args, expected, units, **PARAMS.get(name, {}))
         worst = int(np.argmax(np.abs(found - expected) / allowed))
-        numbers = [x[worst] for x in given]
+        numbers = [x[worst] for x in args]
         assert abs(found[worst] - expected[worst]) <= allowed[worst], (numbers, found[worst], expected[worst])
     else:
         np.testing.assert_allclose(found, expected, rtol=DOUBLE_TOLERANCE.get(name, 1e-12), atol=1e-290)
@@ -102,12 +102,12 @@ def test_float64_is_near_eval(name: str, rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("target", [pytest.param(t, id=t.name) for t in (WIDE, SCALAR, AVX2)])
 def test_float64_is_near_the_exact_value(name: str, target: Target) -> None:
     """An error of the exponent, which has a few units too, is one of the value: so small values may be off by more."""
-    *given, high, low = exact_values()[name].T
-    found = compiled(dtypes.float64, target)(name, *given)
+    *args, high, low = exact_values()[name].T
+    found = compiled(dtypes.float64, target)(name, *args)
     apart = distance_from_pair(found, high, low)
     allowed = 64 + 2 * np.abs(np.log(np.abs(high)))
     worst = int(np.argmax(apart / allowed))
-    assert apart[worst] <= allowed[worst], f"{name}({[x[worst] for x in given]}) is {apart[worst]} units off"
+    assert apart[worst] <= allowed[worst], f"{name}({[x[worst] for x in args]}) is {apart[worst]} units off"
 
 
 def test_beta_of_small_numbers(rng: np.random.Generator) -> None:
@@ -120,9 +120,9 @@ def test_beta_of_small_numbers(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("name", ["lgamma", "digamma", *sorted(FUNCTIONS.keys() - PARAMS.keys())])
 def test_eval_is_near_the_exact_value(name: str) -> None:
     """At denormal operands too, where SciPy has infinities, zeros or few digits; in far tails it is 1e-11 off."""
-    *given, high, _ = exact_values()[name].T
+    *args, high, _ = exact_values()[name].T
     kept = np.abs(high) > 1e-3 if name in ("lgamma", "digamma") else high != 0
-    found, high = evaluated(name, *given)[kept], high[kept]
+    found, high = evaluated(name, *args)[kept], high[kept]
     np.testing.assert_allclose(found, high, rtol=1e-11, atol=1e-322)
 
 
@@ -130,17 +130,17 @@ def test_eval_is_near_the_exact_value(name: str) -> None:
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
 def test_edges(name: str, dtype: np.dtype[Any]) -> None:
     """Where `eval` has a limit, a pole or no value, lanes have the same."""
-    given = at_the_edges(name, dtype)
-    expected = evaluated(name, *given)
-    found = compiled(dtype)(name, *given)
+    args = at_the_edges(name, dtype)
+    expected = evaluated(name, *args)
+    found = compiled(dtype)(name, *args)
     edge = ~np.isfinite(expected)
-    for x in given[1:] if name == "polygamma" else given:  # derivative number 0 is like others
+    for x in args[1:] if name == "polygamma" else args:  # derivative number 0 is like others
         edge |= ~np.isfinite(x) | (x == 0)
     if name == "igamma_derivative":  # a second derivative at 1e-30 is a difference of infinities
-        edge &= ~((given[0] == dtype.type(1e-30)) & (given[1] > 0))
+        edge &= ~((args[0] == dtype.type(1e-30)) & (args[1] > 0))
     wrong = edge & ~same_bits(found, expected)
     assert edge.any()
-    assert not wrong.any(), [([x[i] for x in given], found[i], expected[i]) for i in np.flatnonzero(wrong)[:4]]
+    assert not wrong.any(), [([x[i] for x in args], found[i], expected[i]) for i in np.flatnonzero(wrong)[:4]]
 
 
 def test_limits_of_eval() -> None:
@@ -172,22 +172,22 @@ def test_limits_of_eval() -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_lane_depends_on_another(name: str, dtype: np.dtype[Any], rng: np.random.Generator) -> None:
     """The same bits in every width and in any company."""
-    given = [x.astype(dtype) for x in interior(name, rng, 200)]
+    args = [x.astype(dtype) for x in interior(name, rng, 200)]
     order = rng.permutation(200)
-    wide = compiled(dtype)(name, *given)
-    assert same_bits(compiled(dtype)(name, *(x[order] for x in given)), wide[order]).all()
+    wide = compiled(dtype)(name, *args)
+    assert same_bits(compiled(dtype)(name, *(x[order] for x in args)), wide[order]).all()
     for target in (SCALAR, AVX2):
-        assert same_bits(compiled(dtype, target)(name, *given), wide).all(), target.name
+        assert same_bits(compiled(dtype, target)(name, *args), wide).all(), target.name
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_any_bits_come_to_an_end(name: str, rng: np.random.Generator) -> None:
     """Whatever stands in a lane, its loops end; probabilities stay between 0 and 1."""
-    given = [rng.integers(0, 1 << 63, 4000).view(np.float64) for _ in range(FUNCTIONS[name])]
-    found = compiled(dtypes.float64)(name, *given)
+    args = [rng.integers(0, 1 << 63, 4000).view(np.float64) for _ in range(FUNCTIONS[name])]
+    found = compiled(dtypes.float64)(name, *args)
     if name in ("igamma", "igammac", "regularized_incomplete_beta"):
         assert ((found >= 0) & (found <= 1) | np.isnan(found)).all()
-    outside = np.isnan(given[0]) | np.isnan(given[1])
+    outside = np.isnan(args[0]) | np.isnan(args[1])
     assert np.isnan(found[outside]).all()
 
 

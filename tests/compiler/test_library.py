@@ -86,10 +86,10 @@ def case_name(case: tuple[Any, dict[str, Any]]) -> str:
 
 
 def numbers(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndarray:
-    made = rng.normal(size=tuple(shape))
+    result = rng.normal(size=tuple(shape))
     if np.dtype(dtype).kind == "c":
-        made = made + 1j * rng.normal(size=tuple(shape))
-    return made.astype(dtype)
+        result = result + 1j * rng.normal(size=tuple(shape))
+    return result.astype(dtype)
 
 
 def matrices(rng: np.random.Generator, card: Any, shape: Sequence[int], dtype: Any) -> np.ndarray:
@@ -134,7 +134,7 @@ def assert_close(
     axes = PHASES.get(equation.primitive, ()) if phases else ()
     if equation.primitive is eig and phases and actual[0].size:
         actual = in_order_of(actual, wanted)
-    for number, (a, b) in enumerate(zip(actual, wanted, strict=True)):
+    for i, (a, b) in enumerate(zip(actual, wanted, strict=True)):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
         if b.dtype.kind in "iu":
             np.testing.assert_array_equal(a, b)
@@ -143,9 +143,9 @@ def assert_close(
         a, b = (np.where(np.isnan(b), 0, x) for x in (a, b))
         # The last elements of these forms are sensitive to how all others were rounded.
         precision = np.finfo(b.dtype).eps * (50 if equation.primitive in (hessenberg, tridiagonal) else 1)
-        of_vectors = number < len(axes) and axes[number] is not None
+        of_vectors = i < len(axes) and axes[i] is not None
         scale = max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0)), norm if of_vectors else 0.0)
-        a = turned(a, b, axes[number] if number < len(axes) else None)
+        a = turned(a, b, axes[i] if i < len(axes) else None)
         np.testing.assert_allclose(a, b, rtol=2000 * precision, atol=500 * precision * scale)
 
 
@@ -252,10 +252,10 @@ def test_only_one_triangle_is_read(dtype: Any, rng: np.random.Generator) -> None
 @pytest.mark.parametrize("case", [*SQUARE, *ANY], ids=case_name)
 def test_nan_stays_in_its_matrix(case: tuple[Any, dict[str, Any]], dtype: Any, rng: np.random.Generator) -> None:
     card, params = case
-    for place in ((1, 0, 0), (1, 2, 1)):
+    for index in ((1, 0, 0), (1, 2, 1)):
         x = matrices(rng, card, (3, 4, 4), dtype)
         clean = check(card, [x], params)
-        x[place] = np.nan
+        x[index] = np.nan
         hurt = check(card, [x], params)
         for a, b in zip(clean, hurt, strict=True):
             np.testing.assert_array_equal(a[[0, 2]], b[[0, 2]])
@@ -297,9 +297,9 @@ def triangular_params(*flags: str) -> dict[str, Any]:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_triangular(side: str, dtype: Any, rng: np.random.Generator) -> None:
-    for number in range(16):
+    for i in range(16):
         names = ("lower", "transpose_a", "conjugate_a", "unit_diagonal")
-        flags = [name for bit, name in enumerate(names) if number >> bit & 1]
+        flags = [name for bit, name in enumerate(names) if i >> bit & 1]
         for lead, size, others in (((), 3, 2), ((2,), 5, 1), ((9,), 4, 6)):
             a = matrices(rng, triangular_solve, (*lead, size, size), dtype)
             b = numbers(rng, (*lead, *((size, others) if side == "left" else (others, size))), dtype)
@@ -365,10 +365,10 @@ def test_empty(dtype: Any) -> None:
 def written_over(equation: Equation, operands: Sequence[np.ndarray], pair: tuple[int, int]) -> list[np.ndarray]:
     """Results where one has the memory of an operand."""
     operand, result = pair
-    given = [x.copy() for x in operands]
+    args = [x.copy() for x in operands]
     results: list[Any] = [guarded(v.aval.shape, v.aval.dtype) for v in equation.outvars]  # type: ignore[attr-defined]
-    results[result] = given[operand].view(results[result].dtype).reshape(results[result].shape)
-    execute(plan(equation), given, results)
+    results[result] = args[operand].view(results[result].dtype).reshape(results[result].shape)
+    execute(plan(equation), args, results)
     return results
 
 
@@ -478,10 +478,10 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], tuple[int, ...], Any, tuple[bool, bool
 
 def small_integers(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndarray:
     """Numbers whose sums of products are exact, so that every way of summing gives the same bits."""
-    made = rng.integers(-4, 5, tuple(shape)).astype(np.float64)
+    result = rng.integers(-4, 5, tuple(shape)).astype(np.float64)
     if np.dtype(dtype).kind == "c":
-        made = made + 1j * rng.integers(-4, 5, tuple(shape))
-    return made.astype(dtype)
+        result = result + 1j * rng.integers(-4, 5, tuple(shape))
+    return result.astype(dtype)
 
 
 def product_params(dimension_numbers: Any) -> dict[str, Any]:
@@ -674,15 +674,15 @@ def test_the_library_has_one_thread_while_we_are_in_it() -> None:
     enter, leave = (guard.guard().function(name) for name in (guard.ENTER, guard.LEAVE))
     before = get()
     try:
-        for number in (3, 1):
-            set(number)
+        for num_threads in (3, 1):
+            set(num_threads)
             enter()
             enter()
             assert get() == 1
             leave()
             assert get() == 1
             leave()
-            assert get() == number
+            assert get() == num_threads
     finally:
         set(before)
 
@@ -722,12 +722,12 @@ def test_results_do_not_depend_on_the_threads_of_the_library(rng: np.random.Gene
     try:
         for card, params, operands in cases:
             equation = equation_of(card, operands, params)
-            made = []
-            for number in (1, 4):
-                set(number)
-                made.append(computed(equation, operands, threads=2))
-                assert get() == number
-            for a, b in zip(*made, strict=True):
+            result = []
+            for num_threads in (1, 4):
+                set(num_threads)
+                result.append(computed(equation, operands, threads=2))
+                assert get() == num_threads
+            for a, b in zip(*result, strict=True):
                 np.testing.assert_array_equal(a, b)
     finally:
         set(before)
@@ -810,11 +810,11 @@ def test_the_public_transforms_are_the_same(rng: np.random.Generator) -> None:
         waves = (x + 1j * x[::-1]).astype(np.complex64 if dtype == np.float32 else np.complex128)
         results = []
         for found in (transforms(), PublicTransforms()):
-            made = [np.empty_like(waves), np.empty_like(waves), np.empty((3, 4, 4), waves.dtype), np.empty_like(x)]
-            found.c2c(waves, (-2, -1), True, 0, made[0], 1)
-            found.c2c(waves, (-1,), False, 2, made[1], 1)
-            found.r2c(x, (-2, -1), True, 0, made[2], 2)
-            found.c2r(made[2], (-2, -1), 6, False, 2, made[3], 2)
-            results.append(made)
+            result = [np.empty_like(waves), np.empty_like(waves), np.empty((3, 4, 4), waves.dtype), np.empty_like(x)]
+            found.c2c(waves, (-2, -1), True, 0, result[0], 1)
+            found.c2c(waves, (-1,), False, 2, result[1], 1)
+            found.r2c(x, (-2, -1), True, 0, result[2], 2)
+            found.c2r(result[2], (-2, -1), 6, False, 2, result[3], 2)
+            results.append(result)
         for one, other in zip(*results, strict=True):
             np.testing.assert_array_equal(one, other)

@@ -142,10 +142,10 @@ def test_loops_nest_and_branches_give_values() -> None:
                 region.give(f.add(inner.values[0], inner))
             inner.give(*region.results)
         outer.give(*inner.results)
-    with f.repeat(outer.results[0]) as turn:
-        less = f.sub(turn.values[0], constant(3, i64))
-        turn.again(f.icmp("sgt", less, constant(3, i64)), less)
-    f.ret(turn.results[0])
+    with f.repeat(outer.results[0]) as loop:
+        less = f.sub(loop.values[0], constant(3, i64))
+        loop.again(f.icmp("sgt", less, constant(3, i64)), less)
+    f.ret(loop.results[0])
     assert '!0 = !{!"branch_weights", i32 1, i32 4000}' in verified(f.module)
 
 

@@ -45,12 +45,12 @@ def passed(function: Any, *arrays: np.ndarray) -> Jaxpr:
 def iterate(x: Any, w: Any, v: Any) -> Any:
     """The product and the exponential are the same in every turn."""
 
-    def turn(state: Any) -> Any:
-        total, turns = state
-        slope = wnp.exp(-(x @ w))
-        return total + x.T @ (slope * (x @ total)) * 0.01, turns + 1
+    def body(state: Any) -> Any:
+        total, iterations = state
+        gradient = wnp.exp(-(x @ w))
+        return total + x.T @ (gradient * (x @ total)) * 0.01, iterations + 1
 
-    return lax.while_loop(lambda s: s[1] < 5, turn, (v, 0))[0]
+    return lax.while_loop(lambda s: s[1] < 5, body, (v, 0))[0]
 
 
 def test_work_of_every_turn_is_done_before() -> None:
@@ -102,11 +102,11 @@ def chain(x: Any, moves: Any, seen: Any) -> Any:
 def products_with_hessian(x: Any, moves: Any, seen: Any, way: Any) -> Any:
     gradient = weft.grad(chain)
 
-    def turn(_: Any, v: Any) -> Any:
-        made = weft.jvp(lambda p: gradient(p, moves, seen), (x,), (v,))[1]
-        return v + 0.1 * made
+    def body(_: Any, v: Any) -> Any:
+        result = weft.jvp(lambda p: gradient(p, moves, seen), (x,), (v,))[1]
+        return v + 0.1 * result
 
-    return lax.fori_loop(0, 3, turn, way)
+    return lax.fori_loop(0, 3, body, way)
 
 
 HIDDEN = normal(4, 6), normal(4, 4), np.array([5, 0, 3, 3, 1], np.int32), normal(4, 6)
@@ -132,8 +132,8 @@ def test_bits_stay(change: Any, monkeypatch: Any) -> None:
         program = run_passes(make_jaxpr(function)(*arrays), pipeline.STEPS[:8])
         after = change(program)
         changed += after is not program
-        given = list(arrays)
-        assert_same_bits(results_of(after, given, monkeypatch), results_of(program, given, monkeypatch), "the loop")
+        args = list(arrays)
+        assert_same_bits(results_of(after, args, monkeypatch), results_of(program, args, monkeypatch), "the loop")
     assert changed == 2
 
 
@@ -150,14 +150,14 @@ def loops_of(function: Any, *arrays: np.ndarray) -> Iterator[list[Step]]:
 def test_gradients_of_slices_touch_the_slice() -> None:
     """A turn added an array of zeros with one row in it to the whole total."""
 
-    def function(table: Any, places: Any) -> Any:
-        return lax.scan(lambda c, i: (c + wnp.sin(table[i]).sum(), None), 0.0, places)[0]
+    def function(table: Any, indices: Any) -> Any:
+        return lax.scan(lambda c, i: (c + wnp.sin(table[i]).sum(), None), 0.0, indices)[0]
 
-    table, places = normal(50, 8), np.array([3, 3, 49, 0, 3], np.int32)
-    after = passed(weft.grad(function), table, places)
+    table, indices = normal(50, 8), np.array([3, 3, 49, 0, 3], np.int32)
+    after = passed(weft.grad(function), table, indices)
     assert equations_inside(after, "dynamic_update_slice") == 1
     assert equations_inside(after, "broadcast_in_dim") <= 1
-    np.testing.assert_allclose(weft.jit(weft.grad(function))(table, places), weft.grad(function)(table, places), 1e-6)
+    np.testing.assert_allclose(weft.jit(weft.grad(function))(table, indices), weft.grad(function)(table, indices), 1e-6)
 
 
 def rnn(w: Any, xs: Any) -> Any:
@@ -181,8 +181,8 @@ def test_a_product_that_is_added_up_in_turns_of_a_while_stays() -> None:
     """How many turns there are is not known, so nothing is stacked for what comes after."""
 
     def function(x: Any) -> Any:
-        turn = lambda s: (s[0] + wnp.outer(x + s[1], x), s[1] + 1)
-        return lax.while_loop(lambda s: s[1] < 4, turn, (wnp.zeros((3, 3)), 0.0))[0]
+        iteration = lambda s: (s[0] + wnp.outer(x + s[1], x), s[1] + 1)
+        return lax.while_loop(lambda s: s[1] < 4, iteration, (wnp.zeros((3, 3)), 0.0))[0]
 
     x = normal(3)
     np.testing.assert_allclose(weft.jit(function)(x), sum(np.outer(x + n, x) for n in range(4)), 1e-5)
@@ -219,11 +219,11 @@ def test_matrix_and_vector(size: tuple[int, int], dtype: Any) -> None:
         return after(x @ w) * 2, after(x.T @ (r + 1)) + w, x.T @ r, x @ w
 
     with enable_x64(True):
-        made = executable_of(make_jaxpr(both)(x, w, r))([x, w, r])
+        result = executable_of(make_jaxpr(both)(x, w, r))([x, w, r])
         precise = np.complex128 if dtype == np.complex64 else np.float64
         expected = both(*(np.asarray(a, precise) for a in (x, w, r)))
     tolerance = 1e-12 if dtype == np.float64 else 2e-5
-    for a, e in zip(made, expected, strict=True):
+    for a, e in zip(result, expected, strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(e), tolerance, tolerance)
 
 

@@ -34,17 +34,17 @@ def test_what_others_need_does_not_wait() -> None:
         return [wnp.sin(y) for y in ys], wnp.cos(second) + second[::-1]
 
     x, ys = wnp.arange(40.0), [wnp.ones(20 + n) for n in range(LEAVES)]
-    made = weft.jit(update)(x, ys)
+    result = weft.jit(update)(x, ys)
     second = np.cumsum(np.arange(40.0)) * 2 + 1
-    np.testing.assert_allclose(made[1], np.cos(second) + second[::-1], rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(result[1], np.cos(second) + second[::-1], rtol=1e-4, atol=1e-3)
 
 
 def test_many_small_results_are_apart() -> None:
     function = weft.jit(lambda xs: [x * 2.0 for x in xs])
     sizes = [1 + 37 * n % 900 for n in range(300)]
-    for turn in range(4):  # by the general way, and by the dispatcher
-        made = function([wnp.full(size, float(turn + n), "float32") for n, size in enumerate(sizes)])
-        places = sorted((x._pointer, x._pointer + x.nbytes) for x in made)
-        assert all(a[1] <= b[0] for a, b in itertools.pairwise(places))
-        for n, (x, size) in enumerate(zip(made, sizes, strict=True)):
-            np.testing.assert_array_equal(x, np.full(size, 2.0 * (turn + n), np.float32))
+    for iteration in range(4):  # by the general way, and by the dispatcher
+        result = function([wnp.full(size, float(iteration + n), "float32") for n, size in enumerate(sizes)])
+        ranges = sorted((x._pointer, x._pointer + x.nbytes) for x in result)
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(ranges))
+        for n, (x, size) in enumerate(zip(result, sizes, strict=True)):
+            np.testing.assert_array_equal(x, np.full(size, 2.0 * (iteration + n), np.float32))

@@ -120,11 +120,11 @@ def distance_from_pair(found: np.ndarray, high: np.ndarray, low: np.ndarray) -> 
 @pytest.mark.parametrize("name", sorted(DOUBLE.keys() - {"sqrt", "rsqrt"}))
 @pytest.mark.parametrize("target", [pytest.param(t, id=t.name) for t in (WIDE, SCALAR, AVX2)])
 def test_float64(name: str, target: Target) -> None:
-    *given, high, low = exact_values()[name].T
-    found = compiled(dtypes.float64, target)(name, *given)
+    *args, high, low = exact_values()[name].T
+    found = compiled(dtypes.float64, target)(name, *args)
     apart = distance_from_pair(found, high, low)
     worst = int(np.argmax(np.where(np.isnan(apart), np.inf, apart)))
-    assert apart[worst] <= DOUBLE[name], f"{name}({[x[worst] for x in given]}) is {apart[worst]} units off"
+    assert apart[worst] <= DOUBLE[name], f"{name}({[x[worst] for x in args]}) is {apart[worst]} units off"
 
 
 @pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long double has no more digits than double here")
@@ -190,9 +190,9 @@ def test_angles_of_points(dtype: np.dtype[Any], rng: np.random.Generator) -> Non
 def test_widths_give_the_same_bits(dtype: np.dtype[Any], rng: np.random.Generator) -> None:
     """Nothing is fused or reordered behind the text, so every width and machine computes the same numbers."""
     names = sorted((SINGLE if dtype == dtypes.float32 else DOUBLE).keys() | BINARY)
-    given = [np.concatenate([rng.normal(size=500) * scale for scale in (1, 30, 1e6)]).astype(dtype) for _ in range(2)]
+    args = [np.concatenate([rng.normal(size=500) * scale for scale in (1, 30, 1e6)]).astype(dtype) for _ in range(2)]
     for name in names:
-        xs = given[: 2 if name in BINARY else 1]
+        xs = args[: 2 if name in BINARY else 1]
         with np.errstate(all="ignore"):
             wide, scalar, narrow = (compiled(dtype, t)(name, *xs) for t in (WIDE, SCALAR, AVX2))
         word = np.uint32 if dtype == dtypes.float32 else np.uint64

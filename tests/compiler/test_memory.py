@@ -56,17 +56,17 @@ def check_function(function: Callable[..., Any], arrays: Sequence[Any]) -> None:
 
 
 def test_data_movement() -> None:
-    for number in range(24):
-        check_function(*index_program(number))
+    for i in range(24):
+        check_function(*index_program(i))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 2000, 100))
 def test_much_data_movement(first: int) -> None:
-    for number in range(first, first + 100):
-        check_function(*index_program(number))
-        if number % 10 == 0:
-            check_function(*index_program(number, large=True))
+    for i in range(first, first + 100):
+        check_function(*index_program(i))
+        if i % 10 == 0:
+            check_function(*index_program(i, large=True))
 
 
 def check_random(seed: int) -> None:

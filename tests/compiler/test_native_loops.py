@@ -37,9 +37,9 @@ def all_loops(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    place = tmp_path / "objects"
-    with settings.compilation_cache_dir(str(place)):
-        yield place
+    path = tmp_path / "objects"
+    with settings.compilation_cache_dir(str(path)):
+        yield path
 
 
 def forget() -> None:
@@ -70,14 +70,14 @@ def inner_slices(x: Any) -> Any:
 
 
 def branching(x: Any, kind: Any) -> Any:
-    def turn(i: Any, v: Any) -> Any:
+    def body(i: Any, v: Any) -> Any:
         v = lax.cond(v.sum() > 0, lambda: v - 1.5, lambda: v + 1)
         return lax.switch(
             kind + i,
             [lambda: v * 2, lambda: v, lambda: -v],
         )
 
-    return lax.fori_loop(0, 9, turn, x)
+    return lax.fori_loop(0, 9, body, x)
 
 
 def swapped(a: Any, b: Any) -> Any:
@@ -88,12 +88,12 @@ def swapped(a: Any, b: Any) -> Any:
 def rolled(x: Any) -> Any:
     """Temporaries of several sizes take turns in the same memory."""
 
-    def turn(c: Any, _: Any) -> Any:
+    def body(c: Any, _: Any) -> Any:
         long = wnp.sort(wnp.concatenate([c, c * 2, c + 1]))
         short = long.reshape(3, -1).sum(0)
         return short * 0.3, (long[::7], short.max())
 
-    return lax.scan(turn, x, None, length=5)
+    return lax.scan(body, x, None, length=5)
 
 
 def recurrent(w: Any, x: Any) -> Any:
@@ -193,8 +193,8 @@ def test_a_loop_around_what_only_the_machine_can_do_has_its_inner_loops_native()
 
 def test_loops_that_differ_in_place_only_share_code() -> None:
     def function(x: Any) -> Any:
-        turn = lambda i, v: wnp.sin(v) + 1
-        return lax.fori_loop(0, 6, turn, x), lax.fori_loop(0, 6, turn, x[::-1] * 2)
+        iteration = lambda i, v: wnp.sin(v) + 1
+        return lax.fori_loop(0, 6, iteration, x), lax.fori_loop(0, 6, iteration, x[::-1] * 2)
 
     x = normal(16)
     executable = Executable(compile_program(make_jaxpr(function)(x)))

@@ -316,12 +316,12 @@ def test_time_an_equation() -> None:
     best: dict[int, float] = {}
     for _ in range(10):
         jaxpr = gradient_of_mlp()
-        for number, step in enumerate(STEPS):
+        for i, step in enumerate(STEPS):
             start = time.perf_counter()
             after = step.run(jaxpr, host())
             spent = (time.perf_counter() - start) / max(len(jaxpr.eqns), len(after.eqns)) * 1e6
-            best[number] = min(best.get(number, spent), spent)
+            best[i] = min(best.get(i, spent), spent)
             jaxpr = after
-    for number, spent in best.items():
-        print(f"{STEPS[number].name}: {spent:.2f} us an equation")
-        assert spent <= MOST_MICROSECONDS, STEPS[number].name
+    for i, spent in best.items():
+        print(f"{STEPS[i].name}: {spent:.2f} us an equation")
+        assert spent <= MOST_MICROSECONDS, STEPS[i].name

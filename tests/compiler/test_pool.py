@@ -43,9 +43,9 @@ class Pool:
 
     def visits(self, count: int, grain: int) -> np.ndarray[Any, Any]:
         """How often a job ran each index."""
-        made = np.zeros(count, np.int32)
-        self.parallel(address("visit"), table(made), count, grain)
-        return made
+        result = np.zeros(count, np.int32)
+        self.parallel(address("visit"), table(result), count, grain)
+        return result
 
 
 @pytest.fixture(params=[Waiting.FUTEX, Waiting.CONDITION], ids=lambda how: how.name.lower())
@@ -53,10 +53,10 @@ def own(request: pytest.FixtureRequest) -> Iterator[Pool]:
     """A pool without workers, for each way to sleep."""
     if request.param is Waiting.FUTEX and pool.waiting(host().triple) is not Waiting.FUTEX:
         request.param = pool.waiting(host().triple)
-    made = Pool(request.param)
-    yield made
-    made.start(0)
-    assert made.stop() == 1
+    result = Pool(request.param)
+    yield result
+    result.start(0)
+    assert result.stop() == 1
 
 
 def in_thread(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -463,10 +463,10 @@ ELSEWHERE = Target("cpu", "powerpc64le-unknown-linux-gnu", "pwr9", "", 128)
 )
 def test_other_machines_have_a_pool(target: Target, how: Waiting, needs: set[str]) -> None:
     assert pool.waiting(target.triple) is how
-    made = pool.pool_object(target)
+    result = pool.pool_object(target)
     pools = {"weft_parallel", "weft_pool_start", "weft_pool_stop", "weft_pool_reset"}
-    assert set(made.exports) == pools | set(interrupt.NAMES)
-    imports = {name for name in made.imports if not name.startswith("Py")}
+    assert set(result.exports) == pools | set(interrupt.NAMES)
+    imports = {name for name in result.imports if not name.startswith("Py")}
     assert needs <= imports and (needs or not imports)
 
 

@@ -226,12 +226,12 @@ def test_a_donated_argument_is_updated_in_place() -> None:
 def test_one_program_with_and_without_donation() -> None:
     jaxpr = weft.make_jaxpr(lambda x: x.at[1].set(7.0) * 2.0)(whole(8))
     for donated in ((True,), (), (True,), (False,)):
-        given, wanted = whole(8), whole(8)
+        argument, wanted = whole(8), whole(8)
         wanted[1] = 7.0
-        (made,) = executable_of(jaxpr, donated)([given])
-        assert_same(made._value, wanted * 2.0, f"donated {donated}")
+        (result,) = executable_of(jaxpr, donated)([argument])
+        assert_same(result._value, wanted * 2.0, f"donated {donated}")
         if not any(donated):
-            assert_same(given, whole(8), "an argument that is not donated")
+            assert_same(argument, whole(8), "an argument that is not donated")
 
 
 def test_a_donated_argument_that_is_needed_later_is_not() -> None:
@@ -289,7 +289,7 @@ def test_operations_are_counted() -> None:
 
 
 def kernel_names(function: Callable[..., Any], *args: Any) -> set[str]:
-    return {made.name for made in Executable(compilation_of(function, *args)).kernels.values()}
+    return {result.name for result in Executable(compilation_of(function, *args)).kernels.values()}
 
 
 def test_another_rate_or_captured_array_compiles_no_kernel() -> None:

@@ -39,21 +39,21 @@ def check(function: Any, *arrays: np.ndarray, donated: tuple[bool, ...] = ()) ->
 
 
 ROWS = np.arange(20, dtype=np.float32).reshape(5, 4)
-PLACES = np.array([4, 0, 0, 3, 1], np.int32)
+INDICES = np.array([4, 0, 0, 3, 1], np.int32)
 
 
 @pytest.mark.parametrize("name", ["add", "max", "min", "set"])
 @pytest.mark.parametrize("donated", [False, True])
 def test_scatter_of_an_array_into_itself(name: str, donated: bool) -> None:
     """The updates were read from the very memory that the scatter had changed, where the array was made for it."""
-    places = np.array([4, 0, 2, 3, 1], np.int32) if name == "set" else PLACES
+    indices = np.array([4, 0, 2, 3, 1], np.int32) if name == "set" else INDICES
 
     def function(x: Any, i: Any) -> Any:
         x = x * 2
         return getattr(x.at[i], name)(x)
 
-    check(function, ROWS, places, donated=(donated, False))
-    check(lambda x, i: getattr(x.at[i], name)(x), ROWS, places, donated=(donated, False))
+    check(function, ROWS, indices, donated=(donated, False))
+    check(lambda x, i: getattr(x.at[i], name)(x), ROWS, indices, donated=(donated, False))
 
 
 def test_update_of_an_array_by_itself() -> None:
@@ -69,7 +69,7 @@ def test_scatter_into_the_result_of_a_loop() -> None:
         x = lax.fori_loop(0, 2, lambda _, c: c + 1, x)
         return x.at[i].add(x)
 
-    check(function, ROWS.astype(np.int16), PLACES)
+    check(function, ROWS.astype(np.int16), INDICES)
 
 
 def test_donated_argument_for_a_result_that_is_updated_in_place() -> None:
@@ -102,9 +102,9 @@ def test_values_at_many_indices_are_not_computed_at_each() -> None:
 def test_take_by_short_integers_from_a_long_axis(mode: str, dtype: Any) -> None:
     """The length of the axis did not fit into the dtype of the positions."""
     x = np.arange(1000, dtype=np.float32)
-    places = np.array([0, 5, 127], dtype)
-    np.testing.assert_array_equal(np.asarray(wnp.take(x, places, mode=mode)), x[[0, 5, 127]])
-    put = wnp.put(x, places, np.float32(7), mode=None if mode == "fill" else mode, inplace=False)
+    indices = np.array([0, 5, 127], dtype)
+    np.testing.assert_array_equal(np.asarray(wnp.take(x, indices, mode=mode)), x[[0, 5, 127]])
+    put = wnp.put(x, indices, np.float32(7), mode=None if mode == "fill" else mode, inplace=False)
     np.testing.assert_array_equal(np.asarray(put)[[0, 5, 127]], [7, 7, 7])
 
 
@@ -128,9 +128,9 @@ def test_the_last_lane_of_a_narrow_row_is_stored_alone(tier: Tier, dtype: Any) -
     x, updates = np.full((8, 5), 3, dtype), np.zeros((4, 5), dtype)
     rows = np.zeros(4, np.int32)
     jaxpr = make_jaxpr(lambda x, i, u: x.at[i].min(u))(x, rows, updates)
-    made = Executable(compile_program(jaxpr))
-    made._link(tier)
-    (result,) = made([x, rows, updates])
+    out = Executable(compile_program(jaxpr))
+    out._link(tier)
+    (result,) = out([x, rows, updates])
     expected = x.copy()
     expected[0] = 0
     assert np.asarray(result).tobytes() == expected.tobytes()
@@ -150,12 +150,12 @@ def test_parameters_that_compare_equal_are_not_one(dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint32", "int32", "bool", "float32", "bfloat16"])
 def test_programs_that_differ_in_a_number_share_no_number(dtype: str) -> None:
     """Kernels are found again by the structure of a fusion, and floats are no part of that; all other numbers are."""
-    numbers = np.arange(-3, 4).astype(np.float32).astype(dtype)
-    for number in (0, 1, 3, 2):
-        constant = np.asarray(number).astype(numbers.dtype)
-        check(lambda x, c=constant: [wnp.maximum(x, c), wnp.where(x == c, x[::-1], c)], numbers)
+    x = np.arange(-3, 4).astype(np.float32).astype(dtype)
+    for value in (0, 1, 3, 2):
+        constant = np.asarray(value).astype(x.dtype)
+        check(lambda x, c=constant: [wnp.maximum(x, c), wnp.where(x == c, x[::-1], c)], x)
         if dtype != "bool":
-            check(lambda x, c=constant, n=number: [x * c + c, lax.integer_pow(x, n), x.at[n].set(c)], numbers)
+            check(lambda x, c=constant, n=value: [x * c + c, lax.integer_pow(x, n), x.at[n].set(c)], x)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint8"])

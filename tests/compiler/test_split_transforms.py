@@ -25,8 +25,8 @@ def short_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def signal(shape: Any, dtype: Any) -> np.ndarray:
     rng = np.random.default_rng(0)
-    made = rng.normal(size=shape)
-    return (made + 1j * rng.normal(size=shape) if np.dtype(dtype).kind == "c" else made).astype(dtype)
+    result = rng.normal(size=shape)
+    return (result + 1j * rng.normal(size=shape) if np.dtype(dtype).kind == "c" else result).astype(dtype)
 
 
 def transforms(jaxpr: Any) -> list[int]:
@@ -87,11 +87,11 @@ def test_derivatives_and_maps() -> None:
     def energy(x: Any) -> Any:
         return (wnp.abs(wnp.fft.rfft(x)) ** 2).sum()
 
-    slope = np.asarray(weft.jit(weft.grad(energy))(x))
+    gradient = np.asarray(weft.jit(weft.grad(energy))(x))
     # By Parseval the two halves of the spectrum have the energy of the signal; each half misses or has both ends.
     spectrum = np.fft.rfft(x.astype(np.float64))
     both = 2 * 1024 * x.astype(np.float64) / 2 + np.real(spectrum[0] + spectrum[-1] * (-1.0) ** np.arange(1024))
-    np.testing.assert_allclose(slope, both, rtol=2e-4, atol=2e-2)
+    np.testing.assert_allclose(gradient, both, rtol=2e-4, atol=2e-2)
     rows = signal((2, 1024), np.float32)
     mapped = np.asarray(weft.jit(weft.vmap(wnp.fft.rfft))(rows))
     np.testing.assert_allclose(mapped, np.fft.rfft(rows), rtol=1e-4, atol=1e-3)
@@ -100,7 +100,7 @@ def test_derivatives_and_maps() -> None:
 def test_threads_change_no_bit() -> None:
     x = signal(1 << 16, np.complex64)
     results = []
-    for number in (1, 2):
-        with settings.num_threads(number):
+    for num_threads in (1, 2):
+        with settings.num_threads(num_threads):
             results.append(np.asarray(weft.jit(lambda x: wnp.fft.fft(x))(x)).tobytes())
     assert results[0] == results[1]

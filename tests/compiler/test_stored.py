@@ -30,9 +30,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture
 def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    place = tmp_path / "programs"
-    with settings.compilation_cache_dir(str(place)):
-        yield place
+    path = tmp_path / "programs"
+    with settings.compilation_cache_dir(str(path)):
+        yield path
 
 
 def traced(function: Callable[..., Any], *arguments: Any) -> Jaxpr:
@@ -68,19 +68,19 @@ def lines_of(executable: Executable) -> list[str]:
 
 
 def outcomes(executable: Executable, arguments: Any) -> list[bytes]:
-    given = [np.array(a) for a in weft.tree.leaves(arguments)]
-    return [np.asarray(r).tobytes() for r in executable(given)]
+    args = [np.array(a) for a in weft.tree.leaves(arguments)]
+    return [np.asarray(r).tobytes() for r in executable(args)]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_kept_computes_the_same(name: str) -> None:
     function, arguments = PROGRAMS[name]
     jaxpr = traced(function, *arguments)
-    made = compile_program(jaxpr)
-    content = stored.to_bytes(made.program)
+    result = compile_program(jaxpr)
+    content = stored.to_bytes(result.program)
     assert content is not None
-    expected = outcomes(Executable(made), arguments)
-    again = Executable(stored_compilation(jaxpr, (), stored.from_bytes(content, jaxpr.name), made.target))
+    expected = outcomes(Executable(result), arguments)
+    again = Executable(stored_compilation(jaxpr, (), stored.from_bytes(content, jaxpr.name), result.target))
     assert outcomes(again, arguments) == expected
     again.optimise()
     assert outcomes(again, arguments) == expected

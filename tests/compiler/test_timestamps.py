@@ -70,8 +70,8 @@ def test_timed_programs_compute_the_same_bits(name: str) -> None:
     moments = events[:, 1:].reshape(-1)
     assert np.all(np.diff(moments) >= 0)
     assert not len(events) or start <= moments[0] <= moments[-1] <= end
-    for number, time in enumerate(log.times):
-        own = events[events[:, 0] == number]
+    for i, time in enumerate(log.times):
+        own = events[events[:, 0] == i]
         assert time.runs == len(own) and time.nanoseconds == (own[:, 2] - own[:, 1]).sum()
 
 
@@ -79,11 +79,11 @@ def test_timed_programs_compute_the_same_bits(name: str) -> None:
 def test_dispatched_calls_are_timed_too(name: str) -> None:
     function, args = SAMPLES[name]
     f = weft.jit(function)
-    given = tuple(wnp.asarray(a) for a in args)
-    want = [np.asarray(leaf).tobytes() for leaf in tree.leaves(f(*given))]
+    inputs = tuple(wnp.asarray(a) for a in args)
+    want = [np.asarray(leaf).tobytes() for leaf in tree.leaves(f(*inputs))]
     with weft.profile(quiet=True) as profile:
         for _ in range(5):
-            assert [np.asarray(leaf).tobytes() for leaf in tree.leaves(f(*given))] == want
+            assert [np.asarray(leaf).tobytes() for leaf in tree.leaves(f(*inputs))] == want
     assert f._dispatchers
     _, log = executable_of(function, args).timed([np.asarray(a) for a in args])
     assert sum(k.runs for k in profile.kernels) == 5 * sum(t.runs for t in log.times)

@@ -29,9 +29,9 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     """A place of its own for what is found, and products that are large although they are small."""
     monkeypatch.setattr(tuning, "LEAST", 0.0)
     monkeypatch.setattr(schedules, "_pins", {})
-    place = tmp_path / "schedules"
-    with settings.compilation_cache_dir(str(place)), settings.autotune_milliseconds(60_000):
-        yield place
+    path = tmp_path / "schedules"
+    with settings.compilation_cache_dir(str(path)), settings.autotune_milliseconds(60_000):
+        yield path
 
 
 def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
@@ -71,9 +71,9 @@ def test_all_schedules_give_the_same_bits(name: str) -> None:
     assert contest is not None and len(contest.names) > 1
     expected = None
     for schedule in contest.names:
-        made = Executable(compile_program(jaxpr, schedules={contest.key: schedule}))
-        assert made.program.schedules == {contest.key: schedule}
-        found = np.asarray(made(list(arguments))[0]).tobytes()
+        result = Executable(compile_program(jaxpr, schedules={contest.key: schedule}))
+        assert result.program.schedules == {contest.key: schedule}
+        found = np.asarray(result(list(arguments))[0]).tobytes()
         assert expected is None or found == expected
         expected = found
 
@@ -158,10 +158,10 @@ def test_a_library_or_our_own_kernels(monkeypatch: pytest.MonkeyPatch, own: bool
     a, b = numbers(40, 50), numbers(50, 40)
     jaxpr = weft.make_jaxpr(lambda a, b: (a @ b) @ (a @ b))(a, b)
     assert set(race(monkeypatch, jaxpr, {winner: 0.1}, either(own)).values()) == {winner}
-    made = Executable(compile_program(jaxpr, target=either(own)))
-    calls = [step for step in made.program.all_steps() if isinstance(step, Call)]
+    out = Executable(compile_program(jaxpr, target=either(own)))
+    calls = [step for step in out.program.all_steps() if isinstance(step, Call)]
     assert len(calls) == (2 if winner == LIBRARY else 0)
-    (result,) = made([a, b])
+    (result,) = out([a, b])
     expected = np.linalg.matrix_power(a.astype(np.float64) @ b.astype(np.float64), 2)
     np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-4, atol=1e-3)
 
@@ -174,7 +174,7 @@ def test_what_was_not_measured_at_first_keeps_its_bits(monkeypatch: pytest.Monke
 
 def test_nothing_is_measured_without_a_place_to_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
     jaxpr, _ = traced("square")
-    monkeypatch.setattr(tuning, "_winner", lambda *given: pytest.fail("measured"))
+    monkeypatch.setattr(tuning, "_winner", lambda *args: pytest.fail("measured"))
     with settings.compilation_cache(False):
         assert compile_program(jaxpr, tune=tuning.tune).program.schedules == {}
 
@@ -182,7 +182,7 @@ def test_nothing_is_measured_without_a_place_to_keep_it(monkeypatch: pytest.Monk
 def test_jit_measures_and_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     winner = tuning._winner
-    monkeypatch.setattr(tuning, "_winner", lambda *given: calls.append(given) or winner(*given))
+    monkeypatch.setattr(tuning, "_winner", lambda *args: calls.append(args) or winner(*args))
     a = numbers(64, 64)
 
     def function(a: Any) -> Any:

@@ -39,11 +39,11 @@ def calls(seed: int, share: float) -> Iterator[tuple[Any, list[Any], dict[str, A
                 continue
             parameters = inspect.signature(function).parameters.values()
             needed = [p for p in parameters if p.default is p.empty and p.kind in (0, 1)]
-            given = [draw.choice(WRONG) for _ in needed]
+            args = [draw.choice(WRONG) for _ in needed]
             if needed and draw.random() < 0.6:
-                given[0] = weft.random.key(0) if needed[0].name == "key" else draw.choice([A, M])
+                args[0] = weft.random.key(0) if needed[0].name == "key" else draw.choice([A, M])
             others = [p.name for p in parameters if p.default is not p.empty and p.kind in (1, 3)]
-            yield function, given, {name: draw.choice(WRONG) for name in others if draw.random() < 0.25}
+            yield function, args, {name: draw.choice(WRONG) for name in others if draw.random() < 0.25}
 
 
 def test_errors_are_weft_s_or_name_the_call() -> None:

@@ -58,9 +58,9 @@ class Network(nn.Module):
 
 def linen(work: Callable[[Any, Any], Any], x: Any = X, **options: Any) -> Any:
     """Apply the network to variables that it was not made for, if `options` say no others."""
-    given = {"variables": {"params": {"block": {"Dense_0": {"kernel": wnp.ones((4, 3)), "bias": wnp.ones(3)}}}}}
-    given = {**given, **options}
-    return Network(work).apply(given.pop("variables"), x, **given)
+    kwargs = {"variables": {"params": {"block": {"Dense_0": {"kernel": wnp.ones((4, 3)), "bias": wnp.ones(3)}}}}}
+    kwargs = {**kwargs, **options}
+    return Network(work).apply(kwargs.pop("variables"), x, **kwargs)
 
 
 def dropout(module: Any, x: Any) -> Any:
@@ -151,9 +151,9 @@ def haiku(work: Callable[[Any], Any], x: Any = X, key: Any = None) -> Any:
 
 
 def count(x: Any) -> Any:
-    number = hk.get_state("count", [], wnp.int32, init=wnp.zeros)
-    hk.set_state("count", number + 1)
-    return number
+    value = hk.get_state("count", [], wnp.int32, init=wnp.zeros)
+    hk.set_state("count", value + 1)
+    return value
 
 
 def reused() -> Any:
@@ -310,9 +310,9 @@ def test_in_haiku(mistake: str) -> None:
 @pytest.mark.parametrize("name", [*OTHERS, *VALUES])
 def test_linen_keys_may_be_drawn_where_they_are_used_once(name: str) -> None:
     """A key of linen depends on the path and a count alone, so nothing leaks from a branch or a jitted function."""
-    made = linen_loop({**OTHERS, **VALUES}[name])
-    assert set(np.unique(np.asarray(made))) <= {0.0, 2.0}
-    np.testing.assert_array_equal(linen_loop({**OTHERS, **VALUES}[name], jitted=True), made)
+    result = linen_loop({**OTHERS, **VALUES}[name])
+    assert set(np.unique(np.asarray(result))) <= {0.0, 2.0}
+    np.testing.assert_array_equal(linen_loop({**OTHERS, **VALUES}[name], jitted=True), result)
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -334,8 +334,8 @@ def test_the_ways_out_that_errors_name() -> None:
     assert (first != second).any()
 
     def by_keys(x: Any) -> Any:
-        def step(carry: Any, given: Any) -> Any:
-            key, row = given
+        def step(carry: Any, x: Any) -> Any:
+            key, row = x
             with hk.with_rng(key):
                 return carry, drop(row)
 
@@ -346,12 +346,12 @@ def test_the_ways_out_that_errors_name() -> None:
 
         def step(state: Any, row: Any) -> Any:
             hk.replace_rng_sequence_state(state)
-            made = drop(row)
-            return hk.maybe_get_rng_sequence_state(), made
+            result = drop(row)
+            return hk.maybe_get_rng_sequence_state(), result
 
-        state, made = lax.scan(step, hk.maybe_get_rng_sequence_state(), x)
+        state, result = lax.scan(step, hk.maybe_get_rng_sequence_state(), x)
         hk.replace_rng_sequence_state(state)
-        return made + 0 * weft.random.uniform(hk.next_rng_key())
+        return result + 0 * weft.random.uniform(hk.next_rng_key())
 
     def by_scan(x: Any) -> Any:
         return hk.scan(lambda carry, row: (carry, drop(row)), 0.0, x)[1]

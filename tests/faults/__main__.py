@@ -148,14 +148,14 @@ def pytest(folder: pathlib.Path, paths: Sequence[str], first: str) -> tuple[int 
     """Run a part of the subset on a copy; gives the status (None: it took too long) and what the plugin wrote."""
     said = folder / "state.txt"
     said.write_text("")
-    places = {"WEFT_COMPILATION_CACHE_DIR": str(folder / "cache"), STATE: str(said), FIRST: first}
+    variables = {"WEFT_COMPILATION_CACHE_DIR": str(folder / "cache"), STATE: str(said), FIRST: first}
     quiet = ["-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly"]
     command = [sys.executable, "-m", "pytest", "-x", *quiet, "-p", "tests.faults.subset", *paths]
     with (folder / "output.txt").open("w") as output:
         process = subprocess.Popen(
             ["/bin/sh", "-c", f'ulimit -v {MOST_MEMORY}; exec "$@"', "sh", *command],
             cwd=folder,
-            env={**os.environ, **places, "PYTHONPATH": str(folder)},
+            env={**os.environ, **variables, "PYTHONPATH": str(folder)},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -192,11 +192,11 @@ def outcome(status: int | None, log: str) -> tuple[str, str]:
 
 def state_of_files() -> str:
     """A digest of all that a verdict depends on besides the fault."""
-    made = hashlib.blake2b(digest_size=16)
+    result = hashlib.blake2b(digest_size=16)
     for path in sorted([*(ROOT / "weft").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]):
         if path != pathlib.Path(__file__):
-            made.update(path.read_bytes())
-    return made.hexdigest()
+            result.update(path.read_bytes())
+    return result.hexdigest()
 
 
 def key_of(fault: Fault | None, state: str) -> str:

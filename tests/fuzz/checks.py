@@ -165,10 +165,10 @@ def compiled(case: Case) -> Executable:
 
 def run(executable: Executable, case: Case) -> list[np.ndarray]:
     """The results on copies, since donated arguments are overwritten; what is not donated must stay."""
-    given = [a.copy() for a in case.arrays]
+    args = [a.copy() for a in case.arrays]
     with weft.enable_x64(case.wide):
-        results = [np.array(interpreter.storage_of(r)) for r in executable(given)]
-    for n, (now, before) in enumerate(zip(given, case.arrays, strict=True)):
+        results = [np.array(interpreter.storage_of(r)) for r in executable(args)]
+    for n, (now, before) in enumerate(zip(args, case.arrays, strict=True)):
         if not (case.donated and case.donated[n]) and now.tobytes() != before.tobytes():
             raise Mismatch(f"argument {n} has been overwritten")
     return results
@@ -263,9 +263,9 @@ def compare_interpreted(
 def other_ways(executable: Executable, case: Case, results: Sequence[Any]) -> None:
     """The same bits on one and two threads, in all tiers, and from disk."""
     try:
-        for number in (1, 2):
-            pool.set_threads(number)
-            compare_bits(run(executable, case), results, f"compiled, with {number} threads")
+        for num_threads in (1, 2):
+            pool.set_threads(num_threads)
+            compare_bits(run(executable, case), results, f"compiled, with {num_threads} threads")
     finally:
         pool.set_threads(0)
     started = time.process_time()

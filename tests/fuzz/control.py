@@ -94,8 +94,8 @@ def branch(draw: Draw) -> None:
         predicate = draw.pick("bi")
         if predicate.kind == "i" and predicate.dtype != np.int32:
             raise Skip
-    given = operands_of(draw, draw.between(1, 2))
-    results = [*given[:1], *(draw.pick() for _ in range(draw.below(2)))]
+    args = operands_of(draw, draw.between(1, 2))
+    results = [*args[:1], *(draw.pick() for _ in range(draw.below(2)))]
     switch = predicate.kind == "i" if predicate is not None else draw.flag()
     if predicate is None:
         predicate = draw.index() if switch else draw.like((), np.bool_)
@@ -103,7 +103,7 @@ def branch(draw: Draw) -> None:
     branches = [draw.body(draw.below(4), next_carry(results), draw.flag()) for _ in range(count)]
     function = "lax.switch" if switch else "lax.cond"
     chosen = [literal([Text(b) for b in branches])] if switch else list(branches)
-    text = ", ".join([predicate.name, *chosen, *(v.name for v in given)])
+    text = ", ".join([predicate.name, *chosen, *(v.name for v in args)])
     keep_all(draw, draw.assign(f"{function}({text})"), SMALL)
 
 
@@ -111,22 +111,22 @@ def call(name: str) -> Drawing:
     """A function that is jitted, or computed again for its derivative."""
 
     def draw_it(draw: Draw) -> None:
-        given = operands_of(draw, draw.between(1, 3))
+        args = operands_of(draw, draw.between(1, 3))
         body = draw.body(draw.between(1, 3), some_results(draw.between(1, 2)))
-        keep_all(draw, draw.assign(f"lib.{name}({body})({', '.join(v.name for v in given)})"))
+        keep_all(draw, draw.assign(f"lib.{name}({body})({', '.join(v.name for v in args)})"))
 
     return draw_it
 
 
 def mapped(draw: Draw) -> None:
     """A function mapped over the first axis of what has one, inside of the program."""
-    given = operands_of(draw, draw.between(1, 3))
-    sizes = [v.shape[0] for v in given if v.shape]
+    args = operands_of(draw, draw.between(1, 3))
+    sizes = [v.shape[0] for v in args if v.shape]
     if not sizes:
         raise Skip
-    axes = tuple(0 if v.shape and v.shape[0] == sizes[0] else None for v in given)
+    axes = tuple(0 if v.shape and v.shape[0] == sizes[0] else None for v in args)
     body = draw.body(draw.between(1, 3), some_results(draw.between(1, 2)))
-    keep_all(draw, draw.assign(f"lib.vmap({body}, {axes})({', '.join(v.name for v in given)})"))
+    keep_all(draw, draw.assign(f"lib.vmap({body}, {axes})({', '.join(v.name for v in args)})"))
 
 
 def mapped_branch(draw: Draw) -> None:
@@ -170,10 +170,10 @@ def tangent(draw: Draw) -> None:
     function = draw.fresh("f")
     text = "".join(f", {v.name}" for v in others)
     draw.statement(f"{function} = lambda x: {body}(x{text})")
-    made = draw.assign(
+    result = draw.assign(
         f"(lambda r: (*r[0], *r[1]))(lib.jvp({function}, ({x.name},), ({draw.like(x.shape, x.dtype, 2).name},)))"
     )
-    keep_all(draw, made)
+    keep_all(draw, result)
 
 
 def gradient_of_loop(name: str) -> Drawing:
@@ -291,12 +291,12 @@ def split_key(draw: Draw) -> None:
 
 
 def fold_in(draw: Draw) -> None:
-    number = draw.focus if draw.focus is not None and draw.focus.kind in "iu" else None
-    if number is not None:
+    value = draw.focus if draw.focus is not None and draw.focus.kind in "iu" else None
+    if value is not None:
         draw.focus = None
-        if number.shape or number.bits < 8:
+        if value.shape or value.bits < 8:
             raise Skip
-    draw.keep(draw.call("random.fold_in", one_key(draw), number or draw.index(np.uint32)))
+    draw.keep(draw.call("random.fold_in", one_key(draw), value or draw.index(np.uint32)))
 
 
 def clone(draw: Draw) -> None:

@@ -34,15 +34,15 @@ class Coverage:
         self._equations(inline(jaxpr), set(stages))
 
     def _equations(self, jaxpr: Jaxpr, stages: set[str]) -> None:
-        made: dict[Any, str] = {}
+        result: dict[Any, str] = {}
         for equation in jaxpr.eqns:
             name = equation.primitive.name
             self.primitives[name] += 1
             for atom in equation.invars:
-                if isinstance(atom, Var) and atom in made:
-                    self.pairs[made[atom], name] += 1
+                if isinstance(atom, Var) and atom in result:
+                    self.pairs[result[atom], name] += 1
             for v in equation.outvars:
-                made[v] = name
+                result[v] = name
             for v in equation.outvars[:1]:
                 for stage in stages:
                     self.triples[name, name_of(v.aval), stage] += 1

@@ -98,19 +98,19 @@ def literal(x: Any) -> str:
         case np.ndarray() | np.generic():
             if not x.size:
                 return f"onp.zeros({x.shape}, {literal(x.dtype)})"
-            return f"onp.array({number(np.asarray(x).tolist())}, {literal(x.dtype)})"
+            return f"onp.array({number_text(np.asarray(x).tolist())}, {literal(x.dtype)})"
         case _:
-            return number(x)
+            return number_text(x)
 
 
-def number(x: Any) -> str:
+def number_text(x: Any) -> str:
     """Numbers and lists of them; infinities and nan by name."""
     if isinstance(x, list):
-        return f"[{', '.join(map(number, x))}]"
+        return f"[{', '.join(map(number_text, x))}]"
     if isinstance(x, float) and not math.isfinite(x):
         return "onp.nan" if math.isnan(x) else "onp.inf" if x > 0 else "-onp.inf"
     if isinstance(x, complex):
-        return f"complex({number(x.real)}, {number(x.imag)})"
+        return f"complex({number_text(x.real)}, {number_text(x.imag)})"
     return repr(x)
 
 
@@ -206,12 +206,12 @@ class Draw:
     def assign(self, expression: str) -> Any:
         found = self.evaluate(expression)
         several = isinstance(found, (tuple, list))
-        made = [Value(self.fresh(), array, math.inf) for array in (found if several else [found])]
-        for value in made:
+        result = [Value(self.fresh(), array, math.inf) for array in (found if several else [found])]
+        for value in result:
             self.names[value.name] = value.array
-        target = f"({''.join(f'{v.name}, ' for v in made)})" if several else made[0].name
+        target = f"({''.join(f'{v.name}, ' for v in result)})" if several else result[0].name
         self.lines.append(f"{target} = {expression}")
-        return made if several else made[0]
+        return result if several else result[0]
 
     def keep(self, value: Value, bound: float = math.inf) -> Value:
         """Let later operations choose a value. Integers wrap, so their bound is that of the dtype."""
@@ -254,8 +254,8 @@ class Draw:
             return self.bounded(self.call("lax.complex", *parts), bound)
         bound = min(bound, float(most_of(value.dtype)))
         low = 0 if value.kind == "u" else -bound
-        made = self.call("lax.clamp", np.array(low, value.dtype), value, np.array(bound, value.dtype))
-        return self.bounded(made, bound)
+        result = self.call("lax.clamp", np.array(low, value.dtype), value, np.array(bound, value.dtype))
+        return self.bounded(result, bound)
 
     @staticmethod
     def bounded(value: Value, bound: float) -> Value:
@@ -274,8 +274,8 @@ class Draw:
             value = self.within(value, min(most_of(dtype), 2.0**20))
         if kind == "u" and value.kind in "fi" and self.exact:
             value = self.bounded(self.call("lax.abs", value), value.bound)
-        made = self.call("lax.convert_element_type", value, dtype)
-        return self.bounded(made, 1.0 if kind == "b" else value.bound)
+        result = self.call("lax.convert_element_type", value, dtype)
+        return self.bounded(result, 1.0 if kind == "b" else value.bound)
 
     def like(self, shape: Sequence[int], dtype: Any, bound: float | None = None) -> Value:
         """A value of a shape and dtype made of what there is; in a program of small integers of some magnitude."""
@@ -338,11 +338,11 @@ class Draw:
         `finish` writes the expression that the function returns. With `closed` it may read values from outside.
         """
         name, seed = self.fresh("f"), self.below(1 << 30)
-        made: list[Callable[..., Any]] = []
+        out: list[Callable[..., Any]] = []
 
         def function(*args: Any) -> Any:
-            if made:
-                return made[0](*args)
+            if out:
+                return out[0](*args)
             rng = np.random.default_rng(seed)
             inner = Draw(rng, self.settings, dict(self.names), self.depth + 1, self.counter)
             inner.values = self.values[-3:] if closed else []
@@ -353,7 +353,7 @@ class Draw:
             head = f"def {name}(*args):"
             lines = [head, *(f"    {line}" for line in (f"{pattern} = args", *inner.lines, f"return {text}"))]
             self.statement("\n".join(lines))
-            made.append(self.names[name])
+            out.append(self.names[name])
             return result
 
         self.names[name] = function
@@ -389,9 +389,9 @@ class Draw:
         first, second = self.settings.choose(self, 0.0), self.settings.choose(self, 0.0)
         for _ in range(6):
             values, lines = len(self.values), len(self.lines)
-            made = self.attempt(first, None) or []
-            for n in self.permutation(len(made))[:3]:
-                found = self.attempt(second, made[n])
+            result = self.attempt(first, None) or []
+            for n in self.permutation(len(result))[:3]:
+                found = self.attempt(second, result[n])
                 if found is not None:
                     return found
             del self.values[values:], self.lines[lines:]

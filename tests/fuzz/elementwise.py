@@ -32,8 +32,8 @@ def function(name: str) -> Drawing:
 
     def draw_it(draw: Draw) -> None:
         x = draw.pick("fc" if name in COMPLEX else "f", accepts=is_wide)
-        made = draw.call(f"lax.{name}", x)
-        draw.keep(made)
+        result = draw.call(f"lax.{name}", x)
+        draw.keep(result)
 
     return draw_it
 
@@ -115,8 +115,8 @@ def second_gamma_derivative(draw: Draw) -> None:
     y, z = draw.like(x.shape, x.dtype), draw.like(x.shape, x.dtype)
     name = draw.fresh("f")
     draw.statement(f"{name} = lambda a: lax.igamma_grad_a(a, {y.name})")
-    _, made = draw.call("lib.jvp", Text(name), (x,), (z,))
-    draw.keep(made)
+    _, result = draw.call("lib.jvp", Text(name), (x,), (z,))
+    draw.keep(result)
 
 
 def polygamma(draw: Draw) -> None:
@@ -231,10 +231,10 @@ def clamp(draw: Draw) -> None:
 def convert(draw: Draw) -> None:
     x = draw.pick()
     dtype = draw.one_of((*FLOAT8, *INT4)) if draw.flag(0.15) else draw.dtype()
-    made = draw.convert(x, dtype)
-    if made is x:
+    result = draw.convert(x, dtype)
+    if result is x:
         raise Skip
-    draw.keep(made, made.bound)
+    draw.keep(result, result.bound)
 
 
 def bitcast(draw: Draw) -> None:
@@ -250,8 +250,8 @@ def bitcast(draw: Draw) -> None:
         # Which bits a nan has is nobody's promise.
         is_nan = draw.call("lax.ne", x, x)
         x = draw.call("lax.select_n", is_nan, x, draw.call("lax.full_like", x, 0))
-    made = draw.call("lax.bitcast_convert_type", x, dtype)
-    draw.keep(made, math.inf if dtypes.kind(dtype) == "f" else most_of(dtype))
+    result = draw.call("lax.bitcast_convert_type", x, dtype)
+    draw.keep(result, math.inf if dtypes.kind(dtype) == "f" else most_of(dtype))
 
 
 def complex_of(draw: Draw) -> None:

@@ -65,7 +65,7 @@ def variants(card: Primitive) -> Iterator[tuple[list[Any], dict[str, Any]]]:
 
 
 @functools.cache
-def accepted_and_given(card: Primitive) -> tuple[frozenset[str], frozenset[str]]:
+def accepted_and_returned(card: Primitive) -> tuple[frozenset[str], frozenset[str]]:
     """The dtypes of operands that a primitive accepts, and those of its results."""
     numbers = frozenset(map(dtypes.name, NUMBERS))
     if isinstance(card, Callback):
@@ -75,7 +75,7 @@ def accepted_and_given(card: Primitive) -> tuple[frozenset[str], frozenset[str]]
     if any(isinstance(v, Jaxpr) for sample in card.samples() for v in sample.params.values()):
         return numbers, numbers
     accepted: set[str] = set()
-    given: set[str] = set()
+    returned: set[str] = set()
     seen: set[Any] = set()
     for types, params in variants(card):
         key = (tuple(types), tuple(str(v) for v in params.values()))
@@ -87,17 +87,17 @@ def accepted_and_given(card: Primitive) -> tuple[frozenset[str], frozenset[str]]
         except Exception:  # the rule refuses these types
             continue
         accepted.update(map(name_of, types))
-        given.update(map(name_of, results if card.multiple_results else (results,)))
-    return frozenset(accepted), frozenset(given)
+        returned.update(map(name_of, results if card.multiple_results else (results,)))
+    return frozenset(accepted), frozenset(returned)
 
 
 @functools.cache
 def possible_pairs() -> frozenset[tuple[str, str]]:
     """Producer and consumer, of all primitives that can be neighbours."""
     with weft.enable_x64(True):
-        cards = {p.name: accepted_and_given(p) for p in countable()}
+        cards = {p.name: accepted_and_returned(p) for p in countable()}
     return frozenset(
-        (a, b) for a, (_, given) in cards.items() for b, (accepted, _) in cards.items() if given & accepted
+        (a, b) for a, (_, returned) in cards.items() for b, (accepted, _) in cards.items() if returned & accepted
     )
 
 
@@ -106,5 +106,5 @@ def possible_triples(stages: tuple[str, ...]) -> frozenset[tuple[str, str, str]]
     """Primitive, dtype of its first result, transformation. What has no derivative rule is there too: a program may
     have it where no tangent comes."""
     with weft.enable_x64(True):
-        cards = {p.name: accepted_and_given(p) for p in countable()}
-    return frozenset((a, dtype, stage) for a, (_, given) in cards.items() for dtype in given for stage in stages)
+        cards = {p.name: accepted_and_returned(p) for p in countable()}
+    return frozenset((a, dtype, stage) for a, (_, returned) in cards.items() for dtype in returned for stage in stages)

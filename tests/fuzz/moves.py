@@ -250,8 +250,8 @@ def scatter(name: str) -> Callable[[Draw], None]:
             index = indices(draw, x.shape[0], count)
         x = draw.within(x, most_of(x.dtype) / 4)
         mode = draw.one_of(("drop", "clip"))
-        made = draw.assign(f"{x.name}.at[{index.name}].{name}({update.name}, mode={mode!r})")
-        draw.keep(made, x.bound + bound * max(math.prod(count), 1))
+        result = draw.assign(f"{x.name}.at[{index.name}].{name}({update.name}, mode={mode!r})")
+        draw.keep(result, x.bound + bound * max(math.prod(count), 1))
 
     return draw_it
 

@@ -20,21 +20,21 @@ EXACT = frozenset(
 def with_other_nans(result: np.ndarray, rng: np.random.Generator, variation: int) -> np.ndarray:
     """The same numbers with other nans: all of them, or each at random, with another sign and payload."""
     if dtypes.kind(result.dtype) == "c":
-        made = np.empty(result.shape, result.dtype)
-        made.real, made.imag = (with_other_nans(p, rng, variation) for p in (result.real, result.imag))
-        return made
+        out = np.empty(result.shape, result.dtype)
+        out.real, out.imag = (with_other_nans(p, rng, variation) for p in (result.real, result.imag))
+        return out
     chosen = result != result
     if not chosen.any():
         return result
     if variation % 2:
         chosen &= rng.random(result.shape) < 0.5
     bits = np.dtype(f"u{result.dtype.itemsize}")
-    made = np.array(result)
+    out = np.array(result)
     payload = (1 << (int(dtypes.finfo(result.dtype).nmant) - 1)) - 1  # all but the bit that makes it quiet
     for mask in (1 << (8 * result.dtype.itemsize - 1), payload):
-        flipped = (made.view(bits) ^ bits.type(mask)).view(result.dtype)
-        made = np.where(chosen & (flipped != flipped), flipped, made)  # some dtypes have one nan only
-    return made
+        flipped = (out.view(bits) ^ bits.type(mask)).view(result.dtype)
+        out = np.where(chosen & (flipped != flipped), flipped, out)  # some dtypes have one nan only
+    return out
 
 
 def is_new(result: np.ndarray, operands: Sequence[Any]) -> np.ndarray:

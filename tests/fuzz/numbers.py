@@ -54,9 +54,9 @@ def edge_numbers(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> 
     if kind == "c":
         part = dtypes.to_real_dtype(dtype)
         real, imaginary = edge_numbers(rng, shape, part), edge_numbers(rng, shape, part)
-        made = np.empty(shape, dtype)
-        made.real, made.imag = real, imaginary
-        return made
+        result = np.empty(shape, dtype)
+        result.real, result.imag = real, imaginary
+        return result
     if kind == "b":
         return np.asarray(rng.integers(0, 2, shape), bool)
     special = edge_values(dtype)

@@ -39,8 +39,8 @@ def contract(draw: Draw) -> None:
         wider = {"preferred_element_type": np.dtype(np.float32)}
     if draw.flag():
         x, y, numbers = y, x, tuple(tuple(reversed(pair)) for pair in numbers)
-    made = draw.call("lax.dot_general", x, y, numbers, **wider)
-    draw.keep(made, 2 * x.bound * y.bound * max(count, 1))
+    result = draw.call("lax.dot_general", x, y, numbers, **wider)
+    draw.keep(result, 2 * x.bound * y.bound * max(count, 1))
 
 
 def convolve(draw: Draw) -> None:
@@ -77,10 +77,10 @@ def convolve(draw: Draw) -> None:
         if max((size - 1) * apart + 1, 0) + sum(pair) < (wide - 1) * by + 1:
             raise Skip
     strides = [draw.between(1, 3) for _ in range(space)]
-    made = draw.call(
+    result = draw.call(
         "lax.conv_general_dilated", a, b, strides, padding, spread, dilation, numbers, feature_group_count=groups
     )
-    draw.keep(made, 2 * x.bound * weights.bound * max(features, 1) * math.prod(kernel))
+    draw.keep(result, 2 * x.bound * weights.bound * max(features, 1) * math.prod(kernel))
 
 
 # ------------------------------------------------------------------------------------------------------- linear algebra
@@ -105,8 +105,8 @@ def decomposition(name: str, **params: Any) -> Drawing:
             raise Skip
         if name in ("hessenberg", "tridiagonal"):
             x = draw.constant(x)
-        made = draw.call(f"linalg.{name}", x, **params)
-        for value in made if isinstance(made, list) else [made]:
+        result = draw.call(f"linalg.{name}", x, **params)
+        for value in result if isinstance(result, list) else [result]:
             draw.keep(value)
 
     return draw_it
@@ -129,8 +129,8 @@ def cholesky(draw: Draw) -> None:
 def triangular_solve(draw: Draw) -> None:
     a = matrix(draw)
     b = draw.like((*a.shape[:-1], draw.between(0, 3)), a.dtype)
-    made = draw.call("linalg.triangular_solve", a, b, left_side=True, lower=draw.flag(), unit_diagonal=draw.flag())
-    draw.keep(made)
+    result = draw.call("linalg.triangular_solve", a, b, left_side=True, lower=draw.flag(), unit_diagonal=draw.flag())
+    draw.keep(result)
 
 
 def tridiagonal_solve(draw: Draw) -> None:

@@ -81,8 +81,8 @@ def sort(draw: Draw) -> None:
     others = [draw.like(x.shape, draw.dtype("fiu")) for _ in range(draw.below(3))]
     keys = draw.between(1, 1 + len(others))
     stable = True if keys <= len(others) else draw.flag()
-    made = draw.call("lax.sort", (x, *others), dimension=axis, num_keys=keys, is_stable=stable)
-    for value, before in zip(made, (x, *others), strict=True):
+    result = draw.call("lax.sort", (x, *others), dimension=axis, num_keys=keys, is_stable=stable)
+    for value, before in zip(result, (x, *others), strict=True):
         draw.keep(value, before.bound)
 
 
@@ -129,8 +129,8 @@ def window(name: str) -> Drawing:
         else:
             start = extreme(x.dtype, name)
         operation = Text(f"lax.{'add' if name == 'sum' else name}")
-        made = draw.call("lax.reduce_window", x, start, operation, **found)
-        draw.keep(made, x.bound * count if name == "sum" else x.bound)
+        result = draw.call("lax.reduce_window", x, start, operation, **found)
+        draw.keep(result, x.bound * count if name == "sum" else x.bound)
 
     return draw_it
 
@@ -151,8 +151,8 @@ def general_window(draw: Draw) -> None:
     x = draw.pick("fi", rank=1, most=2)
     found = window_of(draw, x)
     x = draw.within(x, 1)
-    made = draw.call("lax.reduce_window", x, np.ones((), x.dtype), Text("lax.mul"), **found)
-    draw.keep(made, 1.0)
+    result = draw.call("lax.reduce_window", x, np.ones((), x.dtype), Text("lax.mul"), **found)
+    draw.keep(result, 1.0)
 
 
 def smooth_window(draw: Draw) -> tuple[Value, str, dict[str, Any]]:
@@ -173,8 +173,8 @@ def smooth_window(draw: Draw) -> tuple[Value, str, dict[str, Any]]:
 def window_tangent(draw: Draw) -> None:
     """`select_and_gather_add`: the tangent of a maximum of windows."""
     x, function, _ = smooth_window(draw)
-    _, made = draw.call("lib.jvp", Text(function), (x,), (draw.like(x.shape, x.dtype),))
-    draw.keep(made)
+    _, result = draw.call("lib.jvp", Text(function), (x,), (draw.like(x.shape, x.dtype),))
+    draw.keep(result)
 
 
 def window_cotangent(draw: Draw) -> None:
@@ -182,5 +182,5 @@ def window_cotangent(draw: Draw) -> None:
     x, function, _ = smooth_window(draw)
     shape = draw.evaluate(f"lib.eval_shape({function}, {x.name})").shape
     weights = draw.like(shape, x.dtype, 2)
-    made = draw.assign(f"lib.vjp({function}, {x.name})[1]({weights.name})[0]")
-    draw.keep(made)
+    result = draw.assign(f"lib.vjp({function}, {x.name})[1]({weights.name})[0]")
+    draw.keep(result)

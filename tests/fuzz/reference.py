@@ -174,12 +174,12 @@ def flushed(x: Any) -> Any:
 def plain(equation: Equation, operands: Sequence[Any]) -> list[Any]:
     """One equation by `eval` on contiguous arrays, since NumPy sums in an order of strides; a matrix function, whose
     results are free in signs and order, by the routine that compiled code calls (`tests/laws` compares that)."""
-    given = [np.ascontiguousarray(a).reshape(a.shape) if isinstance(a, np.ndarray) else a for a in operands]
+    args = [np.ascontiguousarray(a).reshape(a.shape) if isinstance(a, np.ndarray) else a for a in operands]
     if isinstance(equation.primitive, MatrixFunction):
         types = tuple(v.aval for v in equation.invars)
         function = routine(equation.primitive, types, tuple(sorted(equation.params.items())))
-        return function([np.asarray(a) for a in given])
-    results = equation.primitive.eval(*given, **equation.params)
+        return function([np.asarray(a) for a in args])
+    results = equation.primitive.eval(*args, **equation.params)
     return list(results) if equation.primitive.multiple_results else [results]
 
 
@@ -196,8 +196,8 @@ def _routine(
 ) -> Callable[..., list[Any]]:
     """The code that is made under some settings."""
     invars = [Var(t) for t in types]
-    made = card.type(*types, **dict(params))
-    outvars = [Var(t) for t in (made if card.multiple_results else [made])]
+    result = card.type(*types, **dict(params))
+    outvars = [Var(t) for t in (result if card.multiple_results else [result])]
     equation = Equation(invars, outvars, card, dict(params), NO_EFFECTS)
     executable = Executable(compile_program(Jaxpr([], invars, outvars, [equation])))
     return lambda arrays: [np.array(interpreter.storage_of(r)) for r in executable(arrays)]
@@ -214,8 +214,8 @@ def lanes(op: str, arrays: Sequence[np.ndarray], params: dict[str, Any]) -> np.n
         padded *= 4
     types = tuple(array_type((padded,), a.dtype) for a in arrays)
     function = routine(lookup(op), types, tuple(sorted(params.items())))
-    given = [np.resize(a, padded) if a.size else np.zeros(padded, a.dtype) for a in arrays]
-    return function(given)[0][: arrays[0].size].reshape(arrays[0].shape)
+    args = [np.resize(a, padded) if a.size else np.zeros(padded, a.dtype) for a in arrays]
+    return function(args)[0][: arrays[0].size].reshape(arrays[0].shape)
 
 
 def has_other_bits(op: str, dtype: Any) -> bool:
@@ -368,29 +368,29 @@ def move(result: np.ndarray, allowed: Budget, rng: np.random.Generator, variatio
     if dtypes.kind(result.dtype) == "c":
         real = move(result.real, allowed, rng, variation)
         imaginary = move(result.imag, allowed, rng, variation)
-        made = np.empty(result.shape, result.dtype)
-        made.real, made.imag = real, imaginary
-        return made
+        out = np.empty(result.shape, result.dtype)
+        out.real, out.imag = real, imaginary
+        return out
     wide = result.astype(np.float64)
     step = np.where(np.isfinite(wide), allowed.distance, 0.0)
     target = wide + direction * step
     if has_integers(variation):
         # What may be an integer is one: quotients, remainders and poles have no limit there.
         target = np.where(np.abs(wide - np.rint(wide)) <= step, np.rint(wide), target)
-    made = np.where(step > 0, target, wide).astype(result.dtype)
+    out = np.where(step > 0, target, wide).astype(result.dtype)
     if allowed.zeros:
         flipped = np.where(rng.random(result.shape) < 0.5, -0.0, 0.0).astype(result.dtype)
-        made = np.where(made == 0, flipped, made)
-    return np.where(allowed.free, anything(made, rng, variation), made) if np.any(allowed.free) else made
+        out = np.where(out == 0, flipped, out)
+    return np.where(allowed.free, anything(out, rng, variation), out) if np.any(allowed.free) else out
 
 
-def anything(made: np.ndarray, rng: np.random.Generator, variation: int) -> np.ndarray:
+def anything(result: np.ndarray, rng: np.random.Generator, variation: int) -> np.ndarray:
     """Numbers for what may be any: the same for all elements, or each its own, since they may have any order too."""
-    numbers = np.array((np.nan, 0.0, -np.inf, 3.0, np.inf)).astype(made.dtype)
+    numbers = np.array((np.nan, 0.0, -np.inf, 3.0, np.inf)).astype(result.dtype)
     if variation % 2 == 0:
-        return np.broadcast_to(numbers[variation // 2 % 5], made.shape)
-    chosen = rng.integers(0, 6, made.shape)
-    return np.where(chosen == 5, made, numbers[chosen % 5])
+        return np.broadcast_to(numbers[variation // 2 % 5], result.shape)
+    chosen = rng.integers(0, 6, result.shape)
+    return np.where(chosen == 5, result, numbers[chosen % 5])
 
 
 # ----------------------------------------------------------------------------------------------------------- exactness
@@ -426,10 +426,10 @@ def magnitude(array: Any) -> Any:
 def magnitudes(equation: Equation, operands: Sequence[Any]) -> Any:
     """The sum of the magnitudes of all terms."""
     card = equation.primitive
-    given = [magnitude(a) for a in operands]
+    args = [magnitude(a) for a in operands]
     if card.name == "scatter-sub":
         card = lookup("scatter-add")
-    results = card.eval(*given, **equation.params)
+    results = card.eval(*args, **equation.params)
     return np.abs(results[0] if card.multiple_results else results)
 
 

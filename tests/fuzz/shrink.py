@@ -76,29 +76,29 @@ def candidates(case: Case) -> Iterator[Case]:
     """Smaller programs, the much smaller ones first."""
     jaxpr = case.jaxpr
     if len(jaxpr.outvars) > 1:
-        for number in range(len(jaxpr.outvars)):
-            yield pruned(case, [jaxpr.outvars[number]], jaxpr.eqns)
+        for i in range(len(jaxpr.outvars)):
+            yield pruned(case, [jaxpr.outvars[i]], jaxpr.eqns)
     count = len(jaxpr.eqns)
     if count > 1:
         values = values_of(case)
         # The results of an early equation instead of the program's, then later starts.
         for length in sorted({count // 2, 3 * count // 4, count - 1} - {0, count}):
-            made = [v for e in jaxpr.eqns[length - 1 : length] for v in e.outvars]
-            yield pruned(case, made, jaxpr.eqns[:length])
+            result = [v for e in jaxpr.eqns[length - 1 : length] for v in e.outvars]
+            yield pruned(case, result, jaxpr.eqns[:length])
         size = count // 2
         while size:
             for first in range(0, count, size):
                 yield without(case, range(first, min(first + size, count)), values)
             size //= 2
-    for number, equation in enumerate(jaxpr.eqns):
+    for i, equation in enumerate(jaxpr.eqns):
         for smaller in smaller_equations(equation):
-            equations = [*jaxpr.eqns[:number], *smaller, *jaxpr.eqns[number + 1 :]]
+            equations = [*jaxpr.eqns[:i], *smaller, *jaxpr.eqns[i + 1 :]]
             yield pruned(case, jaxpr.outvars, equations)
-    for number, array in enumerate(case.arrays):
+    for i, array in enumerate(case.arrays):
         if array.any():
             for simpler in (np.zeros_like(array), np.ones_like(array)):
                 if array.tobytes() != simpler.tobytes():
-                    yield replace(case, arrays=[*case.arrays[:number], simpler, *case.arrays[number + 1 :]])
+                    yield replace(case, arrays=[*case.arrays[:i], simpler, *case.arrays[i + 1 :]])
     if any(case.donated):
         yield replace(case, donated=(False,) * len(case.donated))
 
@@ -155,9 +155,9 @@ def smaller_equations(equation: Equation) -> Iterator[list[Equation]]:
         programs = value if isinstance(value, tuple) else (value,)
         if not programs or not all(isinstance(p, Jaxpr) for p in programs):
             continue
-        for number, program in enumerate(programs):
+        for i, program in enumerate(programs):
             for smaller in smaller_bodies(program):
-                changed = (*programs[:number], smaller, *programs[number + 1 :])
+                changed = (*programs[:i], smaller, *programs[i + 1 :])
                 yield [
                     equation.replace(params={**equation.params, name: changed if isinstance(value, tuple) else smaller})
                 ]
@@ -171,8 +171,8 @@ def smaller_bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
         for first in range(0, count, size):
             equations: list[Equation] = []
             worse = False
-            for number, equation in enumerate(jaxpr.eqns):
-                if first <= number < first + size:
+            for i, equation in enumerate(jaxpr.eqns):
+                if first <= i < first + size:
                     if not all(isinstance(v.aval, ArrayType) for v in equation.outvars) or equation.effects:
                         worse = True
                         break
@@ -184,10 +184,10 @@ def smaller_bodies(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
             if not worse:
                 yield drop_dead(jaxpr.replace(eqns=equations), [True] * len(jaxpr.outvars), True)[0]
         size //= 2
-    for number, equation in enumerate(jaxpr.eqns):
+    for i, equation in enumerate(jaxpr.eqns):
         if subjaxprs(equation.params):
             for smaller in smaller_equations(equation):
-                yield jaxpr.replace(eqns=[*jaxpr.eqns[:number], *smaller, *jaxpr.eqns[number + 1 :]])
+                yield jaxpr.replace(eqns=[*jaxpr.eqns[:i], *smaller, *jaxpr.eqns[i + 1 :]])
 
 
 def report(program: Program, seconds: float = 300.0) -> str:

@@ -48,9 +48,9 @@ def chain(draw: Draw) -> None:
     again = [MOVES[draw.below(len(MOVES))] for _ in range(draw.between(1, 3))]
     names = [*moved, *(draw.one_of(ARITHMETIC) for _ in range(draw.below(3))), *again, draw.one_of(REDUCTIONS)]
     for name in names:
-        made = draw.attempt(BY_NAME[name], focus)
-        if made:
-            done, focus = done + 1, made[-1]
+        result = draw.attempt(BY_NAME[name], focus)
+        if result:
+            done, focus = done + 1, result[-1]
     if not done:
         raise Skip
 

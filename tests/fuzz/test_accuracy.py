@@ -109,29 +109,29 @@ def test_each_function_keeps_its_budget(dtype: Any, rng: np.random.Generator) ->
         )
     bad = []
     for name, result in zip((*UNARY, *BINARY), found, strict=True):
-        given = one if name in UNARY else two
+        args = one if name in UNARY else two
         if name == "nextafter":
             with np.errstate(all="ignore"):
-                expected = np.asarray(lookup(name).eval(*given))
+                expected = np.asarray(lookup(name).eval(*args))
             assert np.array_equal(result.view(f"u{dtype.itemsize}")[result == result],
                                   expected.view(f"u{dtype.itemsize}")[result == result]), name  # fmt: skip
             continue
-        exact = exact_of(name, given)
+        exact = exact_of(name, args)
         apart = units_apart(result, exact)
         if name in WITH_ZEROS:
             with np.errstate(all="ignore"):
                 near = np.abs(result.astype(np.float64) - exact) <= 8 * float(dtypes.finfo(dtype).eps)
-                near |= (dtype == np.float64) & (given[0] < dtypes.finfo(np.float64).tiny)
+                near |= (dtype == np.float64) & (args[0] < dtypes.finfo(np.float64).tiny)
             apart = np.where(near, 0, apart)
         worst = int(np.argmax(apart))
         if apart[worst] > budget(name, dtype):
-            values = ", ".join(repr(g[worst]) for g in given)
+            values = ", ".join(repr(g[worst]) for g in args)
             bad.append(f"{name}({values}) = {result[worst]!r}, {apart[worst]:.3g} units from {exact[worst]!r}")
         signed = (exact == 0) & (apart == 0) & (name not in ("max", "min"))
         wrong = signed & (np.signbit(exact) != np.signbit(result))
         if wrong.any():
-            place = int(np.argmax(wrong))
-            bad.append(f"{name}({', '.join(repr(g[place]) for g in given)}) has the other sign of zero")
+            index = int(np.argmax(wrong))
+            bad.append(f"{name}({', '.join(repr(g[index]) for g in args)}) has the other sign of zero")
     assert not bad, "\n".join(bad)
 
 
@@ -153,19 +153,19 @@ def composition(seed: int, length: int) -> Callable[..., Any]:
             a, b = (values[int(n)] for n in rng.integers(max(len(values) - 4, 0), len(values), 2))
             match int(rng.integers(8)):
                 case 0 | 1 | 2:
-                    made = MAPS[int(rng.integers(len(MAPS)))](a)
+                    result = MAPS[int(rng.integers(len(MAPS)))](a)
                 case 3:
-                    made = a + b
+                    result = a + b
                 case 4:
-                    made = a * b
+                    result = a * b
                 case 5:
-                    made = a / (b * b + 0.5)
+                    result = a / (b * b + 0.5)
                 case 6:
-                    made = a - wnp.mean(b, -1, keepdims=True)
+                    result = a - wnp.mean(b, -1, keepdims=True)
                 case _:
-                    made = a * wnp.sum(b, 0) * 0.1
+                    result = a * wnp.sum(b, 0) * 0.1
             # Kept small, so that the next function is at home.
-            values.append(lax.clamp(np.array(-3, x.dtype), made, np.array(3, x.dtype)))
+            values.append(lax.clamp(np.array(-3, x.dtype), result, np.array(3, x.dtype)))
         return values[-1], wnp.sum(values[-2], 0), wnp.max(values[-1])
 
     return function
@@ -174,16 +174,16 @@ def composition(seed: int, length: int) -> Callable[..., Any]:
 def noisy(rng: np.random.Generator, unit: float) -> Callable[[Equation, Sequence[Any]], Sequence[Any]]:
     """The interpreter's step in which each result is off by what its card and one rounding allow."""
 
-    def step(equation: Equation, given: Sequence[Any]) -> Sequence[Any]:
-        results = equation.primitive.eval(*given, **equation.params)
+    def step(equation: Equation, args: Sequence[Any]) -> Sequence[Any]:
+        results = equation.primitive.eval(*args, **equation.params)
         results = results if equation.primitive.multiple_results else (results,)
         units = 1.0 + equation.primitive.ulp.get("", 0.0)
-        made = []
+        result = []
         for r in map(np.asarray, results):
             if dtypes.kind(r.dtype) == "f":
                 r = r * (1 + units * unit * rng.uniform(-1, 1, r.shape))
-            made.append(r)
-        return made
+            result.append(r)
+        return result
 
     return step
 
@@ -215,13 +215,13 @@ def check_composition(seed: int, rng: np.random.Generator, monkeypatch: pytest.M
                 with monkeypatch.context() as patch:
                     patch.setattr(interpreter, "run_equation", noisy(rng, 2.0**-24))
                     runs.append(interpreter.run(jaxpr, wide))
-    for number, (result, expected) in enumerate(zip(found, exact, strict=True)):
-        spread = np.max([np.abs(run[number] - expected) for run in runs], axis=0)
+    for i, (result, expected) in enumerate(zip(found, exact, strict=True)):
+        spread = np.max([np.abs(run[i] - expected) for run in runs], axis=0)
         limit = 6 * spread + 4 * 2.0**-24 * np.abs(expected) + 1e-30
         if np.ndim(limit):  # a few of many places have little luck in few runs
             limit = np.maximum(limit, np.median(limit))
         apart = np.abs(result.astype(np.float64) - expected)
-        assert (apart <= limit).all(), f"result {number}: {np.max(apart / limit)} times the bound"
+        assert (apart <= limit).all(), f"result {i}: {np.max(apart / limit)} times the bound"
 
 
 # ----------------------------------------------------------------------------------------------------------- long sums
@@ -252,10 +252,10 @@ def test_sums_and_products(dtype: Any, rng: np.random.Generator) -> None:
     sizes = [np.abs(a).sum(1), np.abs(a).sum(), np.abs(b).sum(0), np.abs(a) @ np.abs(b), np.abs(a).cumsum(1)]
     eps = float(dtypes.finfo(dtypes.accumulation_dtype(dtype)).eps)
     own = float(dtypes.finfo(dtype).eps)
-    for number, (result, expected, size) in enumerate(zip(found, exact, sizes, strict=True)):
+    for i, (result, expected, size) in enumerate(zip(found, exact, sizes, strict=True)):
         assert result.dtype == dtype
-        terms = rows * inner if number == 1 else inner
+        terms = rows * inner if i == 1 else inner
         # Running sums are stored, and added to, in their own dtype.
-        limit = terms * (own if number == 4 else eps) * size + own * np.abs(expected)
+        limit = terms * (own if i == 4 else eps) * size + own * np.abs(expected)
         apart = np.abs(result.astype(np.longdouble) - expected)
-        assert (apart <= limit).all(), f"sum {number}: {float(np.max(apart / limit))} times the bound"
+        assert (apart <= limit).all(), f"sum {i}: {float(np.max(apart / limit))} times the bound"

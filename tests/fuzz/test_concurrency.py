@@ -23,9 +23,9 @@ def together(work: Callable[[int], Any], count: int = THREADS) -> list[Any]:
     """`work` of each number, in threads that begin at one moment."""
     barrier = threading.Barrier(count)
 
-    def begin(number: int) -> Any:
+    def begin(thread: int) -> Any:
         barrier.wait()
-        return work(number)
+        return work(thread)
 
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(begin, range(count)))
@@ -49,8 +49,8 @@ def test_one_function_in_many_threads() -> None:
     jitted = weft.jit(total)
     expected = {seed: bits(total(numbers(seed))) for seed in range(THREADS)}
 
-    def work(number: int) -> bool:
-        return all(bits(jitted(numbers(number))) == expected[number] for _ in range(40))
+    def work(thread: int) -> bool:
+        return all(bits(jitted(numbers(thread))) == expected[thread] for _ in range(40))
 
     assert all(together(work))
     assert jitted.cache_size() == 1
@@ -61,8 +61,8 @@ def test_first_calls_race(attempt: int) -> None:
     """The function is traced and compiled under contention, for signatures that are the same and that are not."""
     jitted = weft.jit(lambda x: total(x * (attempt + 1)))
 
-    def work(number: int) -> bool:
-        x = numbers(number, 3 + number % 3, 5)
+    def work(thread: int) -> bool:
+        x = numbers(thread, 3 + thread % 3, 5)
         return bits(jitted(x)) == bits(total(x * (attempt + 1)))
 
     assert all(together(work))
@@ -70,12 +70,12 @@ def test_first_calls_race(attempt: int) -> None:
 
 
 def test_many_functions_at_once() -> None:
-    def work(number: int) -> bool:
+    def work(thread: int) -> bool:
         held = []
-        for turn in range(6):
-            jitted = weft.jit(lambda x, turn=turn: wnp.sum(x * (number + turn), 0) - x[turn])
-            x = numbers(number)
-            held += [bits(jitted(x)) == bits(wnp.sum(x * (number + turn), 0) - x[turn]) for _ in range(3)]
+        for iteration in range(6):
+            jitted = weft.jit(lambda x, iteration=iteration: wnp.sum(x * (thread + iteration), 0) - x[iteration])
+            x = numbers(thread)
+            held += [bits(jitted(x)) == bits(wnp.sum(x * (thread + iteration), 0) - x[iteration]) for _ in range(3)]
         return all(held)
 
     assert all(together(work))
@@ -84,9 +84,9 @@ def test_many_functions_at_once() -> None:
 def test_large_loops_share_the_workers() -> None:
     """Programs that are shared among threads of the pool run in several threads of Python at once."""
     jitted = weft.jit(lambda x: (x * 2 + 1, wnp.sum(x, 0), x.T @ x))
-    given = {seed: numbers(seed, 700, 160) for seed in range(4)}
-    expected = {seed: bits((x * 2 + 1, x.sum(0), x.T @ x)) for seed, x in given.items()}
-    assert all(together(lambda number: all(bits(jitted(given[number])) == expected[number] for _ in range(15)), 4))
+    args = {seed: numbers(seed, 700, 160) for seed in range(4)}
+    expected = {seed: bits((x * 2 + 1, x.sum(0), x.T @ x)) for seed, x in args.items()}
+    assert all(together(lambda thread: all(bits(jitted(args[thread])) == expected[thread] for _ in range(15)), 4))
 
 
 def test_better_code_arrives_while_programs_run() -> None:
@@ -113,21 +113,21 @@ def test_callbacks_of_several_threads() -> None:
     """Each call's numbers come to its own callback, in its own thread."""
     seen: dict[int, set[int]] = {}
 
-    def note(number: np.ndarray, x: np.ndarray) -> np.ndarray:
-        seen.setdefault(int(number), set()).add(threading.get_ident())
-        return x + number
+    def note(thread: np.ndarray, x: np.ndarray) -> np.ndarray:
+        seen.setdefault(int(thread), set()).add(threading.get_ident())
+        return x + thread
 
-    def function(number: Any, x: Any) -> Any:
+    def function(thread: Any, x: Any) -> Any:
         kind = weft.ShapeDtypeStruct(x.shape, x.dtype)
-        y = weft.pure_callback(note, kind, number, x * 2)
-        return lax.fori_loop(0, 3, lambda i, c: weft.pure_callback(note, kind, number, c), y) - 1
+        y = weft.pure_callback(note, kind, thread, x * 2)
+        return lax.fori_loop(0, 3, lambda i, c: weft.pure_callback(note, kind, thread, c), y) - 1
 
     jitted = weft.jit(function)
     x = numbers(1)
 
-    def work(number: int) -> bool:
-        same = [np.array_equal(np.asarray(jitted(np.float32(number), x)), x * 2 + 4 * number - 1) for _ in range(10)]
-        return all(same) and seen[number] == {threading.get_ident()}
+    def work(thread: int) -> bool:
+        same = [np.array_equal(np.asarray(jitted(np.float32(thread), x)), x * 2 + 4 * thread - 1) for _ in range(10)]
+        return all(same) and seen[thread] == {threading.get_ident()}
 
     assert all(together(work))
 
@@ -142,10 +142,10 @@ def test_callbacks_that_raise_in_some_threads() -> None:
 
     jitted = weft.jit(lambda x: weft.pure_callback(check, weft.ShapeDtypeStruct(x.shape, x.dtype), x + 1) * 2)
 
-    def work(number: int) -> bool:
+    def work(thread: int) -> bool:
         good = []
-        for turn in range(12):
-            start = -10 * number - 5 if (number + turn) % 3 == 0 else number
+        for iteration in range(12):
+            start = -10 * thread - 5 if (thread + iteration) % 3 == 0 else thread
             x = np.full(4, start, np.float32)
             try:
                 result = jitted(x)
@@ -168,15 +168,15 @@ def test_a_fork_while_others_compute() -> None:
     jitted(x)
     stop = threading.Event()
 
-    def busy(number: int) -> None:
-        turn = 0
+    def busy(thread: int) -> None:
+        iteration = 0
         while not stop.is_set():
-            turn += 1
+            iteration += 1
             assert bits(jitted(x)) == expected
-            weft.jit(lambda v, turn=turn: v * turn + number)(x)
+            weft.jit(lambda v, iteration=iteration: v * iteration + thread)(x)
 
     with ThreadPoolExecutor(3) as pool:
-        running = [pool.submit(busy, number) for number in range(3)]
+        running = [pool.submit(busy, thread) for thread in range(3)]
         try:
             codes = [child_status(jitted, x, expected) for _ in range(3)]
         finally:

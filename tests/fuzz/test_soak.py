@@ -44,20 +44,20 @@ def resident() -> int:
 
 def growth(work: Callable[[int], None], count: int, warm: int) -> float:
     """Bytes for each turn, after some that fill caches."""
-    for number in range(warm):
-        work(number)
+    for i in range(warm):
+        work(i)
     before = resident()
-    for number in range(warm, warm + count):
-        work(number)
+    for i in range(warm, warm + count):
+        work(i)
     return (resident() - before) / count
 
 
 def check_short_lived(count: int) -> None:
     """Functions that are jitted, called until they have a dispatcher and better code, and dropped."""
 
-    def work(number: int) -> None:
-        jitted = weft.jit(lambda x: wnp.sum(wnp.tanh(x) * number, -1))
-        x = np.ones((2, 3 + number % 5), np.float32)
+    def work(i: int) -> None:
+        jitted = weft.jit(lambda x: wnp.sum(wnp.tanh(x) * i, -1))
+        x = np.ones((2, 3 + i % 5), np.float32)
         for _ in range(3):
             jitted(x)
 
@@ -70,10 +70,10 @@ def check_shapes(count: int) -> None:
     def function(x: Any) -> Any:
         return wnp.sum(x * 2 + 1, 0) - x[0]
 
-    def work(number: int) -> None:
+    def work(i: int) -> None:
         jitted = weft.jit(function)
-        jitted(np.ones((2, number + 1), np.float32))
-        if number % 20 == 19:
+        jitted(np.ones((2, i + 1), np.float32))
+        if i % 20 == 19:
             jitted.clear_cache()
 
     grown = growth(work, count, max(count // 3, 100))
@@ -119,7 +119,7 @@ def test_calls_keep_no_memory() -> None:
     plain = weft.jit(lambda x: x * 2)
     x, large = np.ones((5, 6), np.float32), np.ones((300, 300), np.float32)
 
-    def work(number: int) -> None:
+    def work(i: int) -> None:
         for _ in range(20):
             jitted(x)
             plain(large)
@@ -133,8 +133,8 @@ def test_failures_keep_no_memory() -> None:
     def fail(x: np.ndarray) -> np.ndarray:
         raise ValueError("no")
 
-    def work(number: int) -> None:
-        jitted = weft.jit(lambda x: weft.pure_callback(fail, weft.ShapeDtypeStruct(x.shape, x.dtype), x * number))
+    def work(i: int) -> None:
+        jitted = weft.jit(lambda x: weft.pure_callback(fail, weft.ShapeDtypeStruct(x.shape, x.dtype), x * i))
         with pytest.raises(Exception, match="no"):
             jitted(np.ones(1000, np.float32))
 

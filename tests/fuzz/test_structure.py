@@ -208,9 +208,9 @@ def test_judges_see_what_is_wrong() -> None:
 def test_budgets_are_those_of_the_operands() -> None:
     """The magnitude of a complex number is a float that may be a unit off, though that of a float may not."""
     numbers = np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32)
-    for dtype, given in (("c64", numbers[0] + 1j * numbers[1]), ("f32", numbers[0])):
+    for dtype, operand in (("c64", numbers[0] + 1j * numbers[1]), ("f32", numbers[0])):
         program = parse(f"{{ lambda ; a:{dtype}[64]. let b:f32[64] = abs a in (b,) }}")
-        assert check_case(Case(program, [given], (False,))).exact == (dtype == "f32")
+        assert check_case(Case(program, [operand], (False,))).exact == (dtype == "f32")
 
 
 def test_infinite_matmuls_are_certain_for_real_numbers_only() -> None:
@@ -218,9 +218,9 @@ def test_infinite_matmuls_are_certain_for_real_numbers_only() -> None:
     for dtype, name, certain in ((np.complex64, "c64", False), (np.float32, "f32", True)):
         params = f"dimension_numbers=(((1,), (0,)), ((), ())) precision=None preferred_element_type={np.dtype(dtype)}"
         program = parse(f"{{ lambda ; a:{name}[4,4]. let b:{name}[4,4] = dot_general[{params}] a a in (b,) }}")
-        given = np.full((4, 4), 0.1, dtype)
-        given[1, 2] = np.inf
-        case = Case(program, [given], (False,))
+        args = np.full((4, 4), 0.1, dtype)
+        args[1, 2] = np.inf
+        case = Case(program, [args], (False,))
         check_case(case)
         plain, *moved = expected_of(case).runs
         infinite = ~np.isfinite(np.abs(plain[0]))
@@ -243,9 +243,9 @@ def test_checks_of_one_program_are_not_those_of_the_next() -> None:
 def test_derivatives_that_cancel(dtype: str) -> None:
     """Derivatives of `igamma` in its first argument have the digits of their terms; a wrong one is still seen."""
     numbers = np.array([1.6839579570466618, 0.36493728398183, 1.2e-4, 0.906361416214704, 2.5908690549275653, 181.6])
-    given = numbers.astype({"f32": np.float32, "f64": np.float64}[dtype])
+    operand = numbers.astype({"f32": np.float32, "f64": np.float64}[dtype])
     text = f"b:{dtype}[6] = igamma_derivative[order=2] a a  c:{dtype}[6] = igamma_grad_a a a"
-    case = Case(parse(f"{{ lambda ; a:{dtype}[6]. let {text} in (b, c) }}"), [given], (False,), dtype == "f64")
+    case = Case(parse(f"{{ lambda ; a:{dtype}[6]. let {text} in (b, c) }}"), [operand], (False,), dtype == "f64")
     check_case(case)
     expected = expected_of(case)
     wrong = [r * r.dtype.type(1 + 1e-4 * (dtype == "f32") + 1e-9) for r in expected.results]

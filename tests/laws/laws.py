@@ -69,10 +69,10 @@ class Smooth:
         self._function, self._values = function, values
 
     def __call__(self, *moving: Any) -> list[Any]:
-        given: list[Any] = list(self._values)
+        args: list[Any] = list(self._values)
         for i, x in zip(self.moving, moving, strict=True):
-            given[i] = x
-        return [r for r in self._function(*given) if is_inexact(type_of(r).dtype)]
+            args[i] = x
+        return [r for r in self._function(*args) if is_inexact(type_of(r).dtype)]
 
     def at(self, function: Flat, shift: Sequence[np.ndarray], step: float) -> list[np.ndarray]:
         return [
@@ -80,7 +80,7 @@ class Smooth:
             for r in function(*(concrete(p + step * s) for p, s in zip(self.point, shift, strict=True)))
         ]
 
-    def slope(self, function: Flat, direction: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def numerical(self, function: Flat, direction: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
         """The derivative along a direction by central differences, and a value near by."""
         after, before = self.at(function, direction, STEP), self.at(function, direction, -STEP)
         return [((a - b) / (2 * STEP), a) for a, b in zip(after, before, strict=True)]
@@ -94,31 +94,31 @@ class Smooth:
         for mask in masks:
             yield mask, [random_like(rng, p) if m else np.zeros_like(p) for p, m in zip(self.point, mask, strict=True)]
 
-    def assert_slope(
+    def assert_derivative(
         self, tangents: Sequence[Any], expected: Sequence[tuple[np.ndarray, np.ndarray]], what: str
     ) -> None:
         assert len(tangents) == len(expected)
-        for number, (tangent, (slope, value)) in enumerate(zip(tangents, expected, strict=True)):
-            assert np.isfinite(slope).all(), (
-                f"the derivative does not exist at this sample: {slope}; say differentiable=False"
+        for i, (tangent, (gradient, value)) in enumerate(zip(tangents, expected, strict=True)):
+            assert np.isfinite(gradient).all(), (
+                f"the derivative does not exist at this sample: {gradient}; say differentiable=False"
             )
             tangent = numbers(instantiate(tangent))
-            assert (tangent.shape, tangent.dtype) == (slope.shape, slope.dtype), f"{what} of result {number}"
+            assert (tangent.shape, tangent.dtype) == (gradient.shape, gradient.dtype), f"{what} of result {i}"
             # Rounding errors of a difference are relative to the values that were subtracted, not to the slope; and a
             # slope of 0 comes out as the square of the step.
-            scale = max((np.abs(a).max() for a in (slope, 1e-3 * value) if a.size), default=0.0) + 1e-4
+            scale = max((np.abs(a).max() for a in (gradient, 1e-3 * value) if a.size), default=0.0) + 1e-4
             limit = self.tolerance
-            np.testing.assert_allclose(tangent, slope, limit, limit * scale, err_msg=f"{what} of result {number}")
+            np.testing.assert_allclose(tangent, gradient, limit, limit * scale, err_msg=f"{what} of result {i}")
 
 
 def random_like(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
-    made = rng.standard_normal(array.shape)
+    result = rng.standard_normal(array.shape)
     if dtypes.kind(array.dtype) == "c":
-        made = made + 1j * rng.standard_normal(array.shape)
-    return np.asarray(made, array.dtype)
+        result = result + 1j * rng.standard_normal(array.shape)
+    return np.asarray(result, array.dtype)
 
 
-def given_tangents(mask: Sequence[bool], direction: Sequence[np.ndarray]) -> list[Any]:
+def input_tangents(mask: Sequence[bool], direction: Sequence[np.ndarray]) -> list[Any]:
     """Tangents for jvp: a symbolic zero where an argument does not move."""
     return [concrete(d) if m else Zero(concrete(d).aval) for m, d in zip(mask, direction, strict=True)]
 
@@ -144,12 +144,12 @@ def check_jvp(function: Smooth, rng: np.random.Generator) -> None:
     """jvp is the derivative, in each argument alone and in all together."""
     for mask, direction in function.directions(rng):
         point = [concrete(p) for p in function.point]
-        results, tangents = jvp_flat(function, point, given_tangents(mask, direction))
+        results, tangents = jvp_flat(function, point, input_tangents(mask, direction))
         for result, tangent in zip(results, tangents, strict=True):
             assert tangent.aval.matches(type_of(result).tangent()), (
                 f"tangent {tangent.aval} of a result {type_of(result)}"
             )
-        function.assert_slope(tangents, function.slope(function, direction), f"jvp along arguments {mask}")
+        function.assert_derivative(tangents, function.numerical(function, direction), f"jvp along arguments {mask}")
 
 
 def check_adjoint(function: Smooth, rng: np.random.Generator, flat: Flat | None = None) -> None:
@@ -157,9 +157,9 @@ def check_adjoint(function: Smooth, rng: np.random.Generator, flat: Flat | None 
     target = function if flat is None else flat
     for mask, direction in function.directions(rng):
         point = [concrete(p) for p in function.point]
-        results, tangents = jvp_flat(target, point, given_tangents(mask, direction))
-        made, program, live = linearize_flat(target, point, mask)
-        for one, other in zip(results, made, strict=True):
+        results, tangents = jvp_flat(target, point, input_tangents(mask, direction))
+        result, program, live = linearize_flat(target, point, mask)
+        for one, other in zip(results, result, strict=True):
             assert_close(one, other, what="result of linearize")
         pushed = [numbers(instantiate(t)) for t, n in zip(tangents, live, strict=True) if n]
         moving = [concrete(d) for d, m in zip(direction, mask, strict=True) if m]
@@ -184,7 +184,7 @@ def check_second_order(function: Smooth, rng: np.random.Generator) -> None:
     other = [random_like(rng, p) for p in function.point]
     point = [concrete(p) for p in function.point]
     _, tangents = jvp_flat(derivative, point, [concrete(o) for o in other])
-    function.assert_slope(tangents, function.slope(derivative, other), "second derivative")
+    function.assert_derivative(tangents, function.numerical(derivative, other), "second derivative")
     check_adjoint(function, rng, derivative)
 
 
@@ -194,7 +194,7 @@ def check_forward_over_reverse(function: Smooth, rng: np.random.Generator) -> No
     point = [concrete(p) for p in function.point]
     direction = [random_like(rng, p) for p in function.point]
     _, tangents = jvp_flat(gradient, point, [concrete(d) for d in direction])
-    function.assert_slope(tangents, function.slope(gradient, direction), "derivative of the gradient")
+    function.assert_derivative(tangents, function.numerical(gradient, direction), "derivative of the gradient")
 
 
 def gradient_of(function: Smooth, rng: np.random.Generator) -> Flat:
@@ -207,7 +207,7 @@ def gradient_of(function: Smooth, rng: np.random.Generator) -> Flat:
         assert found == live
         return backward_instantiated(linear, linear.consts, cotangents)
 
-    gradient.cotangents = [next(given) if n else None for given in [iter(cotangents)] for n in live]  # type: ignore[attr-defined]
+    gradient.cotangents = [next(remaining) if n else None for remaining in [iter(cotangents)] for n in live]  # type: ignore[attr-defined]
     return gradient
 
 
@@ -217,8 +217,8 @@ def check_pullback(function: Smooth, rng: np.random.Generator) -> None:
     gradient = gradient_of(function, rng)
     pulled = gradient(*point)
     for mask, direction in function.directions(rng):
-        slopes = [slope for slope, _ in function.slope(function, direction)]
-        pairs = [(c, s) for c, s in zip(gradient.cotangents, slopes, strict=True) if c is not None]  # type: ignore[attr-defined]
+        gradients = [derivative for derivative, _ in function.numerical(function, direction)]
+        pairs = [(c, s) for c, s in zip(gradient.cotangents, gradients, strict=True) if c is not None]  # type: ignore[attr-defined]
         forward, scale = pairing([c for c, _ in pairs], [s for _, s in pairs])
         reverse, _ = pairing(pulled, direction)
         assert abs(forward - reverse) <= function.tolerance * (scale + 1e-3), (
@@ -276,14 +276,14 @@ def check_batch(
         if batched not in looped:
             rows = [[v[k if b else 0] for v, b in zip(each, batched, strict=True)] for k in range(BATCH)]
             looped[batched] = [[numbers(r) for r in function(*row)] for row in rows]
-        given = [v[0] if d is None else stacked(v, d) for v, d in zip(each, dims, strict=True)]
-        results, out_dims = batch_flat(function, Axis(BATCH), given, dims)
-        for number, (result, dim) in enumerate(zip(results, out_dims, strict=True)):
+        args = [v[0] if d is None else stacked(v, d) for v, d in zip(each, dims, strict=True)]
+        results, out_dims = batch_flat(function, Axis(BATCH), args, dims)
+        for i, (result, dim) in enumerate(zip(results, out_dims, strict=True)):
             array = numbers(result)
             rows = [array] * BATCH if dim is None else list(np.moveaxis(array, dim, 0))
             assert len(rows) == BATCH, f"batch dimension {dim} of a result of shape {array.shape}"
             for row, expected in zip(rows, looped[batched], strict=True):
-                assert_close(row, expected[number], tolerance, f"result {number} batched at {dims}")
+                assert_close(row, expected[i], tolerance, f"result {i} batched at {dims}")
     check_batch_of_none(function, each, looped)
 
 
@@ -292,11 +292,11 @@ def check_batch_of_none(
 ) -> None:
     """Over a batch of no elements, a function gives empty arrays of the types that it has for one."""
     for batched, rows in looped.items():
-        given = [
+        args = [
             ConcreteArray(numbers(v[0])[None][:0], v[0].aval.plain_of_shape((0, *v[0].shape))) if b else v[0]
             for v, b in zip(each, batched, strict=True)
         ]
-        results, out_dims = batch_flat(function, Axis(0), given, [0 if b else None for b in batched])
+        results, out_dims = batch_flat(function, Axis(0), args, [0 if b else None for b in batched])
         for result, dim, expected in zip(results, out_dims, rows[0], strict=True):
             shape = expected.shape if dim is None else (*expected.shape[:dim], 0, *expected.shape[dim:])
             found = numbers(result)

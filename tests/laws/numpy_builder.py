@@ -73,9 +73,9 @@ class NumpyBuilder:
                 raise NumpyBuilder.Unknown(f"{name} with parameters {params}")
             dtype = operands[0].dtype
             narrow = dtypes.kind(dtype) == "f" and dtype.itemsize < 4
-            given = [o.astype(np.float32) for o in operands] if narrow else operands
-            made = function(*given)
-            return made if name in COMPARISONS or not narrow else made.astype(dtype)
+            args = [o.astype(np.float32) for o in operands] if narrow else operands
+            result = function(*args)
+            return result if name in COMPARISONS or not narrow else result.astype(dtype)
 
         return operation
 

@@ -179,7 +179,7 @@ def collect() -> tuple[list[Case], dict[str, BaseException | None]]:
             continue
         if not samples:
             without[primitive.name] = None
-        cases.extend(Case(primitive, number, sample) for number, sample in enumerate(samples))
+        cases.extend(Case(primitive, i, sample) for i, sample in enumerate(samples))
     return cases, without
 
 

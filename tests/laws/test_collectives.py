@@ -40,10 +40,10 @@ def exchanged(x: np.ndarray, split: int, concat: int) -> np.ndarray:
 
 
 def permuted(x: np.ndarray, perm: Any) -> np.ndarray:
-    made = np.zeros_like(x)
+    result = np.zeros_like(x)
     for source, destination in perm:
-        made[destination] = x[source]
-    return made
+        result[destination] = x[source]
+    return result
 
 
 ALONG_ONE: dict[str, Callable[..., np.ndarray]] = {
@@ -69,8 +69,8 @@ def expected(case: Case) -> np.ndarray:
     (x,) = case.arrays
     stack = np.moveaxis(x, position, len(sizes) - 1)
     others = stack.shape[: len(sizes) - 1]
-    made = [ALONG_ONE[name](stack[i], params) for i in np.ndindex(*others)]
-    return np.moveaxis(np.reshape(made, (*others, *made[0].shape)), len(sizes) - 1, position)
+    result = [ALONG_ONE[name](stack[i], params) for i in np.ndindex(*others)]
+    return np.moveaxis(np.reshape(result, (*others, *result[0].shape)), len(sizes) - 1, position)
 
 
 def test_every_collective_has_samples() -> None:
@@ -93,7 +93,7 @@ def test_a_batch_inside_of_the_named_axes_is_a_loop(case: Case) -> None:
     rows = [variants(a) for a in case.arrays]
     looped = [case.bind(*(concrete(row[k]) for row in rows)) for k in range(BATCH)]
     for dim in range(min(t.ndim for t in case.types) + 1):
-        given = [concrete(np.stack(row, leading + dim)) for row in rows]
+        args = [concrete(np.stack(row, leading + dim)) for row in rows]
         dims: list[int | None] = []
 
         def inner(*own: Any, dim: int = dim, dims: list[int | None] = dims) -> list[Any]:
@@ -101,7 +101,7 @@ def test_a_batch_inside_of_the_named_axes_is_a_loop(case: Case) -> None:
             dims[:] = found
             return results
 
-        results = case.under_axes(inner, *given)
+        results = case.under_axes(inner, *args)
         for result, where, *each in zip(results, dims, *looped, strict=True):
             parts = [result._value] * BATCH if where is None else list(np.moveaxis(result._value, leading + where, 0))
             for part, one in zip(parts, each, strict=True):

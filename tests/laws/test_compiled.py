@@ -23,8 +23,8 @@ def programs() -> list[tuple[str, list[Case]]]:
     found = []
     for name, group in itertools.groupby(ALONE, key=lambda case: case.primitive.name):
         cases = list(group)
-        for number in range(0, len(cases), TOGETHER):
-            found.append((f"{name}-{number}", cases[number : number + TOGETHER]))
+        for i in range(0, len(cases), TOGETHER):
+            found.append((f"{name}-{i}", cases[i : i + TOGETHER]))
     return found
 
 
@@ -47,12 +47,12 @@ GROUPS = programs()
 def test_compiled_is_eval(group: list[Case]) -> None:
     results = iter(executable_of(joined(group))([a for case in group for a in case.arrays]))
     for case in group:
-        for number, (expected, aval) in enumerate(zip(case.results, case.result_types, strict=True)):
+        for i, (expected, aval) in enumerate(zip(case.results, case.result_types, strict=True)):
             actual = next(results)
             assert actual.aval is aval or actual.aval.matches(aval)
-            if case.primitive.name == "eig" and number and expected.size:  # vectors are found up to a factor
+            if case.primitive.name == "eig" and i and expected.size:  # vectors are found up to a factor
                 actual, expected = turned(actual._value), turned(expected)
-            assert_close(actual, expected, case.tolerance, f"{case}, result {number}")
+            assert_close(actual, expected, case.tolerance, f"{case}, result {i}")
 
 
 def turned(vectors: np.ndarray) -> np.ndarray:

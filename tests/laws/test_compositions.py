@@ -179,8 +179,8 @@ def test_every_pair(program: Function, outer: str) -> None:
 def test_a_sample_of_triples(rng: np.random.Generator) -> None:
     triples = list(itertools.product(TRANSFORMATIONS, repeat=3))
     chosen = rng.choice(len(triples), 40, replace=False)
-    for number in chosen:
-        check(PROGRAMS[number % len(PROGRAMS)], triples[number])
+    for i in chosen:
+        check(PROGRAMS[i % len(PROGRAMS)], triples[i])
 
 
 @pytest.mark.slow

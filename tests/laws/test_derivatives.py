@@ -66,8 +66,8 @@ def check_transpose(case: Case, rng: np.random.Generator) -> None:
             """Cotangents of the operands that move, from those of results and the operands."""
             cotangents, args = values[: len(before)], values[len(before) :]
             operands = [Linear(type_of(a)) if i in moving else a for i, a in enumerate(args)]
-            given = cotangents if case.primitive.multiple_results else cotangents[0]
-            pulled = case.primitive.transpose(given, *operands, **params)
+            inputs = cotangents if case.primitive.multiple_results else cotangents[0]
+            pulled = case.primitive.transpose(inputs, *operands, **params)
             assert len(pulled) == len(arrays)
             for i in moving:
                 assert type_of(pulled[i]).matches(operands[i].aval), (

@@ -26,8 +26,8 @@ def test_the_same_bits_on_another_device(group: list[Case]) -> None:
     for case in group:
         operands = [moved(a) for a in case.operands]
         expected, actual = case.bind(*case.operands), case.bind(*operands)
-        for number, (one, other) in enumerate(zip(actual, expected, strict=True)):
-            assert_same_bits(one, other, f"{case}, result {number}")
+        for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
+            assert_same_bits(one, other, f"{case}, result {i}")
             if any(isinstance(a, ConcreteArray) for a in operands):
-                assert one._placement is THERE, f"{case}, result {number} is on {one._placement}"
+                assert one._placement is THERE, f"{case}, result {i} is on {one._placement}"
                 assert other.device.id == 0 and not other.committed

@@ -55,8 +55,8 @@ def assert_same_bits(actual: Any, expected: Any, what: str) -> None:
 def test_eager_is_compiled(group: list[Case]) -> None:
     results = iter(executable_of(joined(group))([a for case in group for a in case.arrays]))
     for case in group:
-        for number, actual in enumerate(case.bind(*case.operands)):
-            assert_same_bits(actual, next(results), f"{case}, result {number}")
+        for i, actual in enumerate(case.bind(*case.operands)):
+            assert_same_bits(actual, next(results), f"{case}, result {i}")
 
 
 # -- the edges of dtypes ----------------------------------------------------------------------------------------------
@@ -86,9 +86,9 @@ def edges(name: str) -> np.ndarray:
                 return np.concatenate([numbers, -numbers, [np.nan]]).astype(dtype)
     parts = np.array([0.0, -0.0, 1, -1.5, np.inf, -np.inf, np.nan, 1e30, 1e-30, 0.7])
     real, imaginary = np.meshgrid(parts, parts)
-    made = np.empty(real.size, dtype)
-    made.real, made.imag = real.reshape(-1), imaginary.reshape(-1)
-    return made
+    result = np.empty(real.size, dtype)
+    result.real, result.imag = real.reshape(-1), imaginary.reshape(-1)
+    return result
 
 
 def at_edges(case: Case, name: str) -> list[np.ndarray] | None:
@@ -172,10 +172,10 @@ def test_transformations(case: Case) -> None:
     moving = [i for i, t in enumerate(case.types) if is_inexact(t.dtype)]
 
     def function(*args: Any) -> list[Any]:
-        given = list(case.operands)
+        inputs = list(case.operands)
         for i, a in zip(moving, args, strict=True):
-            given[i] = a
-        return [r for r in case.bind(*given) if is_inexact(r.dtype)]
+            inputs[i] = a
+        return [r for r in case.bind(*inputs) if is_inexact(r.dtype)]
 
     def transformed(*args: Any) -> Any:
         results, tangents = weft.jvp(function, args, tuple(a * 0.5 for a in args))
@@ -194,16 +194,16 @@ def test_transformations(case: Case) -> None:
 
 def normal(*shape: int, dtype: str = "float32", seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
-    made = rng.standard_normal(shape)
+    result = rng.standard_normal(shape)
     if dtypes.kind(dtypes.as_dtype(dtype)) == "c":
-        made = made + 1j * rng.standard_normal(shape)
-    return wnp.asarray(made.astype(dtypes.as_dtype(dtype)))
+        result = result + 1j * rng.standard_normal(shape)
+    return wnp.asarray(result.astype(dtypes.as_dtype(dtype)))
 
 
 def zeros_of_both_signs(*shape: int, dtype: str = "float32") -> Any:
     rng = np.random.default_rng(0)
-    made = np.where(rng.random(shape) < 0.5, 0.0, -0.0)
-    return wnp.asarray(np.where(rng.random(shape) < 0.2, -1.5, made).astype(dtypes.as_dtype(dtype)))
+    result = np.where(rng.random(shape) < 0.5, 0.0, -0.0)
+    return wnp.asarray(np.where(rng.random(shape) < 0.2, -1.5, result).astype(dtypes.as_dtype(dtype)))
 
 
 Function = tuple[Callable[..., Any], tuple[Any, ...]]

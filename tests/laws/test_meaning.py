@@ -99,12 +99,12 @@ def test_symbolic_is_concrete(case: Case) -> None:
     for size in sizes_of(case):
         for dimension, parameters in [(symbol("b"), False), (symbol("b"), True), (symbol("b", size), True)]:
             try:
-                made = with_symbol(case, size, dimension, parameters)
+                result = with_symbol(case, size, dimension, parameters)
             except (InconclusiveDimensionOperation, ValueError, TypeError) as error:
                 refused.append(error)
                 continue
             accepted += 1
-            for aval, expected in zip(made, case.result_types, strict=True):
+            for aval, expected in zip(result, case.result_types, strict=True):
                 assert substitute_shape(aval.shape, {dimension: size}) == expected.shape
                 assert (aval.dtype, aval.weak_type) == (expected.dtype, expected.weak_type)
             break
@@ -181,10 +181,10 @@ def check_sharded_is_whole(case: Case) -> None:
                 joined = np.concatenate([first, second], leading + names.index(name))
             else:
                 assert name in factors.combine, (
-                    f"factor {name} vanishes from result {number} and nothing says how to combine"
+                    f"factor {name} vanishes from result {i} and nothing says how to combine"
                 )
                 joined = COMBINE[factors.combine[name]](first, second)
-            assert_close(joined, whole, case.tolerance, f"result {number} split over {name} of {factors}")
+            assert_close(joined, whole, case.tolerance, f"result {i} split over {name} of {factors}")
 
 
 # ------------------------------------------------------------------------------------------------------------- emission
@@ -204,10 +204,10 @@ def check_emit_computes_what_eval_gives(case: Case) -> None:
     """Where the builder of NumPy arrays knows all operations that are emitted."""
     try:
         with np.errstate(all="ignore"):
-            made = case.primitive.emit(NumpyBuilder(), *case.arrays, **case.params)  # type: ignore[attr-defined]
+            out = case.primitive.emit(NumpyBuilder(), *case.arrays, **case.params)  # type: ignore[attr-defined]
     except NumpyBuilder.Unknown:
         return
-    for result, expected in zip(as_list(case.primitive, made), case.results, strict=True):
+    for result, expected in zip(as_list(case.primitive, out), case.results, strict=True):
         rounded = np.broadcast_to(np.asarray(result), expected.shape)
         assert_close(rounded, expected, case.tolerance)
 

@@ -166,10 +166,10 @@ def associative_scan_of_products(xs: Any) -> Any:
 @program(MATRIX, SCALAR)
 def cond_in_scan(xs: Any, y: Any) -> Any:
     def step(carry: Any, x: Any) -> Any:
-        made = lax.cond(
+        result = lax.cond(
             lax.gt(total(x), 0.6), lambda a, c: lax.mul(a, c), lambda a, c: lax.sin(lax.add(a, c)), x, carry
         )
-        return made, total(made)
+        return result, total(result)
 
     return lax.scan(step, lax.broadcast(y, (3,)), xs)
 
@@ -427,12 +427,12 @@ def staged_programs(name: str, rng: np.random.Generator) -> list[Jaxpr]:
     function = smooth(name)
     args = [concrete(a) for a in PROGRAMS[name][1]]
     types, moving = [a.aval for a in args], [type_of(concrete(p)) for p in function.point]
-    made = [stage(flat(name), types)[0], stage(laws.gradient_of(function, rng), moving)[0]]
+    result = [stage(flat(name), types)[0], stage(laws.gradient_of(function, rng), moving)[0]]
     if name in FORWARD:
-        made.append(stage(lambda *a: laws.pushed_along(function, a, a), moving)[0])
+        result.append(stage(lambda *a: laws.pushed_along(function, a, a), moving)[0])
     batched = [t.plain_of_shape((3, *t.shape)) for t in types]
-    made.append(stage(lambda *a: laws.batched_at_front(flat(name), a), batched)[0])
-    return made
+    result.append(stage(lambda *a: laws.batched_at_front(flat(name), a), batched)[0])
+    return result
 
 
 @every_program

@@ -169,8 +169,8 @@ def assert_same(ours: Any, theirs: Any, rtol: float, weak: bool = True, path: st
         kind = list if isinstance(theirs, list) else tuple
         assert isinstance(ours, kind) and len(ours) == len(theirs), f"{path}: {ours!r}, JAX gives {theirs!r}"
         assert getattr(ours, "_fields", None) == getattr(theirs, "_fields", None), path
-        for number, (our, their) in enumerate(zip(ours, theirs, strict=True)):
-            assert_same(our, their, rtol, weak, f"{path}[{number}]")
+        for i, (our, their) in enumerate(zip(ours, theirs, strict=True)):
+            assert_same(our, their, rtol, weak, f"{path}[{i}]")
     elif isinstance(theirs, (jax.Array, onp.ndarray, onp.generic)):
         _assert_same_array(ours, theirs, rtol, weak, path)
     else:
@@ -217,7 +217,7 @@ def projection(library: str, row: Row, values: tuple[Any, ...]) -> tuple[Callabl
         return total
 
     inexact = lambda value: value.dtype == ml_dtypes.bfloat16 or value.dtype.kind in "fc"
-    return scalar, tuple(number for number, value in enumerate(values) if inexact(value))
+    return scalar, tuple(i for i, value in enumerate(values) if inexact(value))
 
 
 def check_batched(row: Row, ours: Callable[..., Any], theirs: Callable[..., Any], first: Any) -> None:
@@ -230,7 +230,7 @@ def check_batched(row: Row, ours: Callable[..., Any], theirs: Callable[..., Any]
         pairs = zip(values, others, axes, strict=True)
         stacked = tuple(value if axis is None else onp.stack([value, other]) for value, other, axis in pairs)
         batched = weft.vmap(ours, axes)(*stacked)
-        element = lambda number, tree=batched: weft.tree_util.tree_map(lambda leaf: leaf[number], tree)
+        element = lambda i, tree=batched: weft.tree_util.tree_map(lambda leaf: leaf[i], tree)
         assert_same(element(0), first, row.rtol, row.weak, f"vmap over {axes} at 0")
         expected = theirs(*map(jax.numpy.asarray, second))
         assert_same(element(1), expected, row.rtol, row.weak, f"vmap over {axes} at 1")

@@ -103,8 +103,8 @@ def assert_same(ours: Any, theirs: Any, rtol: float = 2e-5, atol: float = 2e-5, 
             assert_same(ours[key], theirs[key], rtol, atol, f"{where}[{key!r}]")
     elif isinstance(ours, list):
         assert len(ours) == len(theirs), where
-        for number, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-            assert_same(a, b, rtol, atol, f"{where}[{number}]")
+        for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            assert_same(a, b, rtol, atol, f"{where}[{i}]")
     elif ours is not None:
         assert ours.shape == theirs.shape, where
         assert ours.dtype == theirs.dtype, where

@@ -62,16 +62,16 @@ def train(lib: Any, loss: Any, params: Any, batches: Any) -> list[float]:
     """Losses of a few jitted, donating Adam steps."""
     tree_map = lib.tree.map
 
-    def step(number: Any, params: Any, state: Any, *batch: Any) -> Any:
+    def step(i: Any, params: Any, state: Any, *batch: Any) -> Any:
         value, gradients = lib.value_and_grad(lambda p: loss(lib, p, *batch))(params)
-        params, state = adam(number, params, gradients, state, tree_map, lib.numpy)
+        params, state = adam(i, params, gradients, state, tree_map, lib.numpy)
         return value, params, state
 
     jitted = lib.jit(step, donate_argnums=(1, 2))
     params = tree_map(lib.numpy.asarray, params)
     state = (tree_map(lib.numpy.zeros_like, params), tree_map(lib.numpy.zeros_like, params))
     losses = []
-    for number, batch in enumerate(batches, 1):
-        value, params, state = jitted(lib.numpy.float32(number), params, state, *map(lib.numpy.asarray, batch))
+    for i, batch in enumerate(batches, 1):
+        value, params, state = jitted(lib.numpy.float32(i), params, state, *map(lib.numpy.asarray, batch))
         losses.append(float(value))
     return losses

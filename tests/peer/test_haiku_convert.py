@@ -23,9 +23,9 @@ def network(hk: Any, lib: Any) -> Any:
 
 @pytest.mark.parametrize(("source", "target"), [("jax", "weft"), ("weft", "jax")])
 def test_haiku_trees(source: str, target: str) -> None:
-    made, other = (network(FACES[library], LIBRARIES[library]) for library in (source, target))
-    params, state = made.init(LIBRARIES[source].random.PRNGKey(1), X)
-    expected, after = made.apply(params, state, None, X)
+    out, other = (network(FACES[library], LIBRARIES[library]) for library in (source, target))
+    params, state = out.init(LIBRARIES[source].random.PRNGKey(1), X)
+    expected, after = out.apply(params, state, None, X)
     carried, carried_state = to_plain(params), to_plain(state)
     if target == "weft":
         carried, carried_state = from_plain(carried), from_plain(carried_state)

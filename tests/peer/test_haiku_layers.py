@@ -134,30 +134,30 @@ def result(library: str, text: str) -> dict[str, Any]:
     lib = LIBRARIES[library]
     init, apply = transformed(text, library)
     inputs = values(text)
-    floating = [number for number, name in enumerate(arguments(text)) if INPUTS[name].dtype.kind == "f"]
+    floating = [i for i, name in enumerate(arguments(text)) if INPUTS[name].dtype.kind == "f"]
 
     def loss(params: Any, chosen: Any, state: Any, key: Any) -> Any:
-        given = list(inputs)
-        for number, value in zip(floating, chosen, strict=True):
-            given[number] = value
-        made, after = apply(params, state, key, *given)
+        args = list(inputs)
+        for i, value in zip(floating, chosen, strict=True):
+            args[i] = value
+        out, after = apply(params, state, key, *args)
         total = 0.0
-        for leaf in lib.tree.leaves(made):
+        for leaf in lib.tree.leaves(out):
             if lib.numpy.issubdtype(leaf.dtype, lib.numpy.floating):
                 weights = lib.numpy.reshape(lib.numpy.cos(lib.numpy.arange(leaf.size)), leaf.shape)
                 total = total + lib.numpy.sum(leaf * weights)
-        return total, (made, after)
+        return total, (out, after)
 
     def everything(key: Any, chosen: Any) -> dict[str, Any]:
         params, state = init(key, *inputs)
         if not floating:
-            made, after = apply(params, state, key, *inputs)
-            return {"params": params, "state": state, "result": made, "after": after}
+            out, after = apply(params, state, key, *inputs)
+            return {"params": params, "state": state, "result": out, "after": after}
         derivative = lib.value_and_grad(loss, argnums=(0, 1), has_aux=True)
-        (_, (made, after)), gradients = derivative(params, chosen, state, key)
-        return {"params": params, "state": state, "result": made, "after": after, "gradients": gradients}
+        (_, (out, after)), gradients = derivative(params, chosen, state, key)
+        return {"params": params, "state": state, "result": out, "after": after, "gradients": gradients}
 
-    return as_numpy(lib.jit(everything)(lib.random.PRNGKey(0), [inputs[number] for number in floating]))
+    return as_numpy(lib.jit(everything)(lib.random.PRNGKey(0), [inputs[i] for i in floating]))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -90,8 +90,8 @@ def result(library: str, text: str) -> dict[str, Any]:
 
     def everything(key: Any) -> dict[str, Any]:
         params, state = init(key, *values(text))
-        made, after = apply(params, state, key, *values(text))
-        return {"params": params, "state": state, "result": made, "after": after}
+        out, after = apply(params, state, key, *values(text))
+        return {"params": params, "state": state, "result": out, "after": after}
 
     return as_numpy(lib.jit(everything)(lib.random.PRNGKey(0)))
 
@@ -113,8 +113,8 @@ def test_paths_follow_methods(face: str) -> None:
             self.first, self.second = hk.Linear(2), hk.Linear(2, name="linear")
 
         def __call__(self) -> None:
-            made = hk.Linear(3), hk.Linear(3, name="linear_1"), hk.Linear(3)
-            seen.extend(one.module_name for one in (self.first, self.second, *made))
+            out = hk.Linear(3), hk.Linear(3, name="linear_1"), hk.Linear(3)
+            seen.extend(one.module_name for one in (self.first, self.second, *out))
             self.encode()
             for _ in range(2):
                 with hk.name_scope("scope"):

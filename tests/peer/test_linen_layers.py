@@ -187,14 +187,14 @@ def test_layer(row: str) -> None:
         our_kwargs.pop(name)
 
     theirs = jax.jit(lambda key: their_module.init(key, *their_args, **their_kwargs, **static))(jax.random.key(0))
-    made = our_module.init(weft.random.key(0), *our_args, **our_kwargs, **static)
+    out = our_module.init(weft.random.key(0), *our_args, **our_kwargs, **static)
     describe = lambda tree: {
         jax.tree_util.keystr(path): (tuple(leaf.shape), str(leaf.dtype))
         for path, leaf in jax.tree_util.tree_flatten_with_path(jax.tree.map(lambda leaf: leaf, tree))[0]
     }
-    assert describe(weft.tree.map(onp.asarray, made)) == describe(theirs), "the tree of variables differs"
+    assert describe(weft.tree.map(onp.asarray, out)) == describe(theirs), "the tree of variables differs"
     if not any(leaf.dtype == onp.float16 for leaf in jax.tree.leaves(theirs)):
-        assert_same(made, theirs, 3e-5, weak=False)  # the same key: see test_seeds.py
+        assert_same(out, theirs, 3e-5, weak=False)  # the same key: see test_seeds.py
 
     variables = carried(theirs)
     mutable = [name for name in theirs if name != "params"] if "cache" not in theirs else False

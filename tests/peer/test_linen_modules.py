@@ -261,11 +261,11 @@ class Model(nn.Module):
 class Model(nn.Module):
     @nn.compact
     def __call__(self, x):
-        turn = lambda tree: lib.tree_util.tree_map(lambda leaf: leaf.T, tree)
-        x = nn.map_variables(nn.Dense, 'params', turn, turn, init=self.is_initializing())(4)(x)
+        transpose = lambda tree: lib.tree_util.tree_map(lambda leaf: leaf.T, tree)
+        x = nn.map_variables(nn.Dense, 'params', transpose, transpose, init=self.is_initializing())(4)(x)
         dense = nn.Dense(4, use_bias=False)
         y = dense(x)
-        back = nn.map_variables(lambda layer, x: layer(x), 'params', turn, init=False)
+        back = nn.map_variables(lambda layer, x: layer(x), 'params', transpose, init=False)
         return back(dense, y)
 """,
     "derivatives": """
@@ -366,9 +366,9 @@ def describe(tree: Any) -> dict[str, Any]:
 def test_program(name: str) -> None:
     theirs, ours = model("jax", PROGRAMS[name]), model("weft", PROGRAMS[name])
     their_variables = theirs.init(jax.random.key(0), X)
-    made = ours.init(weft.random.key(0), X)
-    assert describe(weft.tree.map(onp.asarray, made)) == describe(their_variables)
-    assert_same(made, their_variables, 3e-5, weak=False)  # the same key: see test_seeds.py
+    out = ours.init(weft.random.key(0), X)
+    assert describe(weft.tree.map(onp.asarray, out)) == describe(their_variables)
+    assert_same(out, their_variables, 3e-5, weak=False)  # the same key: see test_seeds.py
 
     variables = jax.tree.map(lambda leaf: weft.numpy.asarray(onp.asarray(leaf)), their_variables)
     mutable = sorted({*their_variables, "intermediates", "sums"} - {"params"})
@@ -475,8 +475,8 @@ class Model(nn.Module):
 
         run = lib.jit(step)
         values = []
-        for number in range(5):
-            state, stats, value = run(state, stats, lib.numpy.asarray(X * (1 + 0.1 * number)))
+        for i in range(5):
+            state, stats, value = run(state, stats, lib.numpy.asarray(X * (1 + 0.1 * i)))
             values.append(float(value))
         ends[name] = (state.params, stats, values, int(state.step))
     assert_same_gradients(ends["weft"][:2], ends["jax"][:2], 1e-4)

@@ -132,7 +132,7 @@ def test_lbfgs_reaches_the_minimum_in_as_few_steps(scale: bool) -> None:
     theirs, _ = minimize(jax, optax, jnp, make, 40)
     assert ours[0] == theirs[0] and all(b <= a * (1 + 1e-5) + 1e-9 for a, b in itertools.pairwise(ours))
     np.testing.assert_allclose(params, np.ones(4), atol=1e-2)
-    first = lambda values: next(number for number, value in enumerate(values) if value < 1e-5)
+    first = lambda values: next(i for i, value in enumerate(values) if value < 1e-5)
     assert first(ours) <= first(theirs) * 1.3 + 2, (ours, theirs)
 
 
@@ -165,8 +165,8 @@ def test_lookahead(reset: bool) -> None:
         optimizer = library.lookahead(library.adam(0.1), 3, 0.5, reset_state=reset)
         params = library.LookaheadParams.init_synced(xnp.arange(4.0))
         state = optimizer.init(params)
-        for number in range(7):
-            updates, state = optimizer.update(xnp.cos(params.fast + number), state, params)
+        for i in range(7):
+            updates, state = optimizer.update(xnp.cos(params.fast + i), state, params)
             params = library.apply_updates(params, updates)
         results.append((np.asarray(params.fast), np.asarray(params.slow), int(state.steps_since_sync)))
     for mine, other in zip(*results, strict=True):

@@ -150,7 +150,7 @@ ctc_loss_with_forward_probs(t, tpad, n, npad)[0]
 def test_losses_and_their_gradients(text: str) -> None:
     names = [name for name in INPUTS if name in compile(text, text, "eval").co_names]
     # Predictions, not labels: how a loss continues from 0 and 1 to numbers between is each library's own choice.
-    where = [number for number, name in enumerate(names) if name in ("x", "y", "z", "logp", "image", "t")]
+    where = [i for i, name in enumerate(names) if name in ("x", "y", "z", "logp", "image", "t")]
 
     def loss(library: Any) -> Any:
         space = vars(library.losses)

@@ -55,9 +55,9 @@ def run(
 
     step = module.jit(step)
     history = []
-    for number, gradient in enumerate(gradients):
+    for i, gradient in enumerate(gradients):
         gradient = module.tree.map(asarray, gradient)
-        updates, state, params = step(gradient, state, params, asarray(np.float32(number * 0.3 + 1)))
+        updates, state, params = step(gradient, state, params, asarray(np.float32(i * 0.3 + 1)))
         history.append(updates)
     return module.tree.map(np.asarray, (history, params, state))
 

@@ -65,7 +65,7 @@ def test_a_long_kernel_names_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "text"),
+    ("value", "text"),
     [
         (np.float32(0.1), "0.10000000149011612"),
         (np.float32(-0.0), "-0.0"),
@@ -77,5 +77,5 @@ def test_a_long_kernel_names_everything() -> None:
         (np.complex64(1 - 2j), "(1-2j)"),
     ],
 )
-def test_number(number: object, text: str) -> None:
-    assert constant_text(number) == text
+def test_number(value: object, text: str) -> None:
+    assert constant_text(value) == text

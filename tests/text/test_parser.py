@@ -53,9 +53,9 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(TEXTS)))
-def test_text_in_is_text_out(number: int) -> None:
-    text = TEXTS[number]
+@pytest.mark.parametrize("index", range(len(TEXTS)))
+def test_text_in_is_text_out(index: int) -> None:
+    text = TEXTS[index]
     program = verify(parse(text))
     assert to_text(program) == text
 

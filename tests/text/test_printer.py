@@ -91,11 +91,11 @@ def constants(x: Any) -> Any:
 
 
 def literals(x: Any) -> Any:
-    made = [lax.add(x, value) for value in (0.1, -2.5, np.inf, -np.inf, np.nan, 1e-30, 16777216.0)]
+    result = [lax.add(x, value) for value in (0.1, -2.5, np.inf, -np.inf, np.nan, 1e-30, 16777216.0)]
     numbers = lax.convert_element_type(x, np.complex64)
     halves = lax.convert_element_type(x, ml_dtypes.bfloat16)
     flags = lax.bitwise_or(lax.gt(x, 0.0), np.bool_(True))
-    return made, lax.mul(numbers, np.complex64(1 - 2j)), lax.mul(halves, ml_dtypes.bfloat16(0.1)), flags
+    return result, lax.mul(numbers, np.complex64(1 - 2j)), lax.mul(halves, ml_dtypes.bfloat16(0.1)), flags
 
 
 def objects(x: Any) -> Any:
@@ -154,7 +154,7 @@ def test_short_text(name: str, golden: Callable[[str, str], None]) -> None:
 def test_full_text(name: str, golden: Callable[[str, str], None]) -> None:
     table: list[Any] = []
     text = to_text(program(name), full=True, table=table)
-    described = [f"@{number} {type(item).__name__}" for number, item in enumerate(table)]
+    described = [f"@{i} {type(item).__name__}" for i, item in enumerate(table)]
     golden(f"full/{name}.txt", "\n".join([text, *described]))
 
 

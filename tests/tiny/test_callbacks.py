@@ -71,13 +71,13 @@ def test_a_batch_of_none_calls_nothing(transform: Any) -> None:
         lambda x, m=m: weft.pure_callback(back, row, x, vmap_method=m) for m in ("sequential", "sequential_unrolled")
     ]
     for f in ways:
-        made = transform(weft.vmap(f))(wnp.zeros((0, 2), np.int32))
-        assert (made.shape, made.dtype) == ((0, 2), np.int32)
+        result = transform(weft.vmap(f))(wnp.zeros((0, 2), np.int32))
+        assert (result.shape, result.dtype) == ((0, 2), np.int32)
         # Lanes of a branch are run for every row, also where there is none.
-        made = transform(weft.vmap(lambda p, x, f=f: lax.cond(p, f, lambda x: x, x)))(
+        result = transform(weft.vmap(lambda p, x, f=f: lax.cond(p, f, lambda x: x, x)))(
             wnp.zeros(0, bool), wnp.zeros((0, 2), np.int32)
         )
-        assert made.shape == (0, 2)
+        assert result.shape == (0, 2)
     transform(weft.vmap(lambda x: weft.debug.callback(lambda x: called.append(x), x)))(wnp.zeros(0))
     weft.effects_barrier()
     assert not called

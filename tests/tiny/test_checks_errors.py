@@ -147,23 +147,23 @@ def test_checks_of_threads_do_not_mix() -> None:
     f = weft.jit(lambda x, i: lax.scan(lambda c, j: (c + x[j], None), 0.0, i)[0])
     texts: dict[int, str] = {}
 
-    def work(number: int) -> None:
+    def work(thread: int) -> None:
         with weft.checks("all"):
-            places = np.zeros(200, np.int32)
-            places[number * 10] = 20 + number
+            indices = np.zeros(200, np.int32)
+            indices[thread * 10] = 20 + thread
             for _ in range(20):
                 try:
-                    f(TABLE, places)
+                    f(TABLE, indices)
                 except errors.OutOfBoundsIndexError as error:
-                    texts[number] = str(error)
+                    texts[thread] = str(error)
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for number in range(4):
-        assert f"Index {20 + number} " in texts[number] and f"in iteration {number * 10} of scan" in texts[number]
+    for thread in range(4):
+        assert f"Index {20 + thread} " in texts[thread] and f"in iteration {thread * 10} of scan" in texts[thread]
 
 
 def test_transformations_keep_the_checks() -> None:
@@ -172,8 +172,14 @@ def test_transformations_keep_the_checks() -> None:
 
     bad = np.array([1, 10])
     with weft.checks("all"):
-        for made in (weft.grad(f), weft.hessian(f), weft.jacrev(f), weft.checkpoint(f), weft.grad(weft.checkpoint(f))):
-            said(errors.OutOfBoundsIndexError, weft.jit(made), TABLE, bad)
+        for result in (
+            weft.grad(f),
+            weft.hessian(f),
+            weft.jacrev(f),
+            weft.checkpoint(f),
+            weft.grad(weft.checkpoint(f)),
+        ):
+            said(errors.OutOfBoundsIndexError, weft.jit(result), TABLE, bad)
         pushed = weft.jit(lambda x, i: weft.jvp(lambda y: f(y, i), (x,), (x,)))
         said(errors.OutOfBoundsIndexError, pushed, TABLE, bad)
         assert np.allclose(weft.jit(weft.grad(f))(TABLE, np.array([1, 9])), 2 * TABLE * np.isin(np.arange(10), [1, 9]))
@@ -204,6 +210,6 @@ def test_every_stage_of_the_compiler_takes_them(setting: dict[str, Any]) -> None
     with weft.checks("off"):
         expected = weft.jit(f)(TABLE / 10, np.arange(6, dtype=np.int32))
     with overrides(enable_checks=True, **setting):
-        made = weft.jit(f)(TABLE / 10, np.arange(6, dtype=np.int32))
-    for a, b in zip(made, expected, strict=True):
+        result = weft.jit(f)(TABLE / 10, np.arange(6, dtype=np.int32))
+    for a, b in zip(result, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -307,13 +307,13 @@ def random_einsums(count):
 
 def test_einsum_agrees_with_numpy():
     compared = 0
-    for number, (text, shapes) in enumerate(random_einsums(150)):
+    for index, (text, shapes) in enumerate(random_einsums(150)):
         arrays = [normal(*shape, seed=i) for i, shape in enumerate(shapes)]
         try:
             want = np.einsum(text, *arrays)
         except ValueError:
             continue
-        close(wnp.einsum(text, *arrays, optimize=("auto", True, False, "greedy")[number % 4]), want, 1e-4)
+        close(wnp.einsum(text, *arrays, optimize=("auto", True, False, "greedy")[index % 4]), want, 1e-4)
         compared += 1
     assert compared > 100
 

@@ -27,10 +27,10 @@ def same(first, second, tolerance: float = 2e-5) -> None:
 def same_to_second_order(loop, unrolled, x) -> None:
     """Values, first and second derivatives in every mode, alone and under jit and vmap."""
     same(loop(x), unrolled(x))
-    slope = weft.grad(unrolled)(x)
-    same(weft.grad(loop)(x), slope)
-    same(weft.jit(weft.grad(loop))(x), slope)
-    same(weft.grad(weft.jit(loop))(x), slope)
+    gradient = weft.grad(unrolled)(x)
+    same(weft.grad(loop)(x), gradient)
+    same(weft.jit(weft.grad(loop))(x), gradient)
+    same(weft.grad(weft.jit(loop))(x), gradient)
     same(weft.jvp(loop, (x,), (wnp.ones_like(x),)), weft.jvp(unrolled, (x,), (wnp.ones_like(x),)))
     curvature = weft.hessian(unrolled)(x)
     same(weft.jacrev(weft.grad(loop))(x), curvature)
@@ -354,10 +354,10 @@ def test_loops_in_branches_chosen_per_element(name: str) -> None:
     points = wnp.array([[0.8, 0.5, 0.3], [0.7, 0.9, 1.1]])
     chosen = lambda x: lax.switch(wnp.int32(x * 4), [wnp.sin, wnp.cos, loop, lambda x: loop(x) * x], x)
     known = lambda x: [wnp.sin, wnp.cos, unrolled, lambda x: unrolled(x) * x][min(int(x * 4), 3)](x)
-    slopes = wnp.stack([wnp.stack([weft.grad(known)(x) for x in row]) for row in points])
-    same(weft.vmap(weft.vmap(weft.grad(chosen)))(points), slopes)
-    same(weft.grad(lambda p: wnp.sum(weft.vmap(weft.vmap(chosen))(p)))(points), slopes)
-    same(weft.vmap(weft.grad(lambda row: wnp.sum(lax.map(chosen, row))))(points), slopes)
+    gradients = wnp.stack([wnp.stack([weft.grad(known)(x) for x in row]) for row in points])
+    same(weft.vmap(weft.vmap(weft.grad(chosen)))(points), gradients)
+    same(weft.grad(lambda p: wnp.sum(weft.vmap(weft.vmap(chosen))(p)))(points), gradients)
+    same(weft.vmap(weft.grad(lambda row: wnp.sum(lax.map(chosen, row))))(points), gradients)
     curvature = wnp.stack([weft.grad(weft.grad(known))(x) for x in points[0]])
     same(weft.vmap(weft.grad(weft.grad(chosen)))(points[0]), curvature, 1e-4)
 
@@ -497,7 +497,7 @@ def test_associative_scan(count: int) -> None:
 
 def test_associative_scan_of_trees_and_its_derivative() -> None:
     affine = lambda f, g: (f[0] * g[0], f[1] * g[0] + g[1])
-    slopes, offsets = lax.associative_scan(affine, (ramp(4) + 1, wnp.ones(4)))
-    assert slopes.tolist() == [1.0, 2.0, 6.0, 24.0] and offsets.tolist() == [1.0, 3.0, 10.0, 41.0]
+    gradients, offsets = lax.associative_scan(affine, (ramp(4) + 1, wnp.ones(4)))
+    assert gradients.tolist() == [1.0, 2.0, 6.0, 24.0] and offsets.tolist() == [1.0, 3.0, 10.0, 41.0]
     gradient = weft.grad(lambda x: wnp.sum(lax.associative_scan(wnp.multiply, x)))(wnp.array([1.0, 2.0, 3.0]))
     assert gradient.tolist() == [9.0, 4.0, 2.0]

@@ -40,12 +40,12 @@ def by_definition(lhs, rhs, strides, padding, lhs_dilation, rhs_dilation, specs,
     out = np.zeros((batch // batch_groups, out_features, *counts), np.float64)
     for o in itertools.product(*map(range, counts)):
         for r in itertools.product(*map(range, window)):
-            places = [
+            indices = [
                 a * s + b * rd - low for a, b, s, rd, (low, _) in zip(o, r, strides, rhs_dilation, padding, strict=True)
             ]
-            if any(p < 0 or p % d or p // d >= n for p, d, n in zip(places, lhs_dilation, sizes, strict=True)):
+            if any(p < 0 or p % d or p // d >= n for p, d, n in zip(indices, lhs_dilation, sizes, strict=True)):
                 continue
-            read = x[(slice(None), slice(None), *(p // d for p, d in zip(places, lhs_dilation, strict=True)))]
+            read = x[(slice(None), slice(None), *(p // d for p, d in zip(indices, lhs_dilation, strict=True)))]
             weights = kernel[(slice(None), slice(None), *r)]
             for f in range(out_features):
                 group = f // (out_features // max(groups, batch_groups))
@@ -136,10 +136,10 @@ def test_convolution_under_vmap_is_a_loop(groups, batch_groups):
 
 
 def test_an_empty_batch_under_vmap():
-    made = weft.vmap(lambda x, k: lax.conv(x, k, (1,), "SAME"))(
+    result = weft.vmap(lambda x, k: lax.conv(x, k, (1,), "SAME"))(
         np.zeros((0, 1, 2, 4), np.float32), np.zeros((0, 3, 2, 2), np.float32)
     )
-    assert made.shape == (0, 1, 3, 4)
+    assert result.shape == (0, 1, 3, 4)
 
 
 def test_dtypes():

@@ -99,7 +99,7 @@ def test_rules_see_numbers_where_there_are_some() -> None:
         return np.sin(np.asarray(x))
 
     by_numpy.defvjp(
-        lambda x: (np.sin(np.asarray(x)), np.cos(np.asarray(x))), lambda slope, ct: (ct * np.asarray(slope),)
+        lambda x: (np.sin(np.asarray(x)), np.cos(np.asarray(x))), lambda gradient, ct: (ct * np.asarray(gradient),)
     )
     assert float(weft.grad(by_numpy)(wnp.float32(1.0))) == pytest.approx(np.cos(1.0), rel=1e-6)
 
@@ -130,9 +130,9 @@ def test_numbers_and_numpy_arrays_become_arrays() -> None:
             (np.float64(2), np.float32, False),
             (ours, np.float32, False),
         ]:
-            got, made = f(value)
+            got, result = f(value)
             assert isinstance(got, weft.Array) and (got.dtype, got.weak_type) == (dtype, weak)
-            assert type(made) is float
+            assert type(result) is float
         got, _ = f(ours)
         ours[0] += 1.0
         assert got.tolist() != ours.tolist(), "the memory of the result is that of the argument"
@@ -246,18 +246,18 @@ def with_jvp(rule):
     def f(x):
         return {"o": x}
 
-    made = weft.custom_jvp(f)
-    made.defjvp(rule)
-    return lambda x: made(x)["o"]
+    result = weft.custom_jvp(f)
+    result.defjvp(rule)
+    return lambda x: result(x)["o"]
 
 
 def with_vjp(forward, backward=lambda saved, ct: (ct, None)):
     def f(x, d):
         return x * d["a"]
 
-    made = weft.custom_vjp(f)
-    made.defvjp(forward, backward)
-    return lambda x: made(x, {"a": x})
+    result = weft.custom_vjp(f)
+    result.defvjp(forward, backward)
+    return lambda x: result(x, {"a": x})
 
 
 def forward(x, d):

@@ -121,15 +121,15 @@ def test_the_same_bits_on_another_device(name: str) -> None:
     for f in (function, weft.jit(function)):
         expected = read(f(first))
         for _ in range(3):  # the general way, and that of dispatchers
-            made = f(third)
-            assert read(made) == expected
-            assert {where(x) for x in weft.tree.leaves(made)} == {(3, True)}
+            result = f(third)
+            assert read(result) == expected
+            assert {where(x) for x in weft.tree.leaves(result)} == {(3, True)}
     with weft.default_device(CPUS[2]):
         for f in (function, weft.jit(function)):
             for x in (NUMBERS, first, first):
-                made = f(x if f is not function else wnp.array(x))
-                assert read(made) == read(function(first))
-                assert {where(x) for x in weft.tree.leaves(made)} <= {(2, False)}
+                result = f(x if f is not function else wnp.array(x))
+                assert read(result) == read(function(first))
+                assert {where(x) for x in weft.tree.leaves(result)} <= {(2, False)}
     assert {where(x) for x in weft.tree.leaves(weft.jit(function)(first))} == {(0, False)}
 
 
@@ -162,9 +162,9 @@ def test_memory_of_a_device_is_its_own() -> None:
     assert HOME.memory.pool.bytes == 0
     small = weft.device_put(np.ones(4, np.float32), CPUS[3])
     for _ in range(4):
-        made = f(small)
+        result = f(small)
     home = [weft.jit(lambda x: x * 3)(wnp.ones(4)) for _ in range(3)]
-    assert all(made._memory is not x._memory for x in home)
+    assert all(result._memory is not x._memory for x in home)
     third.clear()
     assert third.pool.bytes == 0
 
@@ -175,13 +175,13 @@ def test_donation_on_another_device() -> None:
     for _ in range(4):
         x = weft.device_put(np.ones(5000, np.float32), CPUS[2])
         address = x._memory.address
-        made = f(x, y)
-        assert x.is_deleted() and where(made) == (2, True) and made._memory.address == address
+        result = f(x, y)
+        assert x.is_deleted() and where(result) == (2, True) and result._memory.address == address
     for _ in range(4):  # memory of the first device cannot be taken, and is given away all the same
         x = wnp.ones(5000)
-        made = f(x, y)
-        assert x.is_deleted() and where(made) == (2, True) and made._memory.pool is y._placement.memory.pool
-        assert float(made[0]) == 2.0
+        result = f(x, y)
+        assert x.is_deleted() and where(result) == (2, True) and result._memory.pool is y._placement.memory.pool
+        assert float(result[0]) == 2.0
 
 
 # -- moving ------------------------------------------------------------------------------------------------------------
@@ -197,8 +197,8 @@ def test_device_put() -> None:
     assert not np.shares_memory(np.asarray(weft.device_put(y, CPUS[1], may_alias=False)), np.asarray(y))
     assert where(weft.device_put(y, SingleDeviceSharding(CPUS[2]))) == (2, True)
     assert where(y.to_device(CPUS[3])) == (3, True)
-    made = weft.device_put({"a": x, "b": (x, 2.0)}, {"a": CPUS[1], "b": CPUS[2]})
-    assert [where(leaf) for leaf in weft.tree.leaves(made)] == [(1, True), (2, True), (2, True)]
+    result = weft.device_put({"a": x, "b": (x, 2.0)}, {"a": CPUS[1], "b": CPUS[2]})
+    assert [where(leaf) for leaf in weft.tree.leaves(result)] == [(1, True), (2, True), (2, True)]
     here.delete()
     assert float(x[3]) == 3.0
 
@@ -232,8 +232,8 @@ def test_device_put_under_transformations() -> None:
 
 def test_duplicates_stay_and_pickles_do_not() -> None:
     x = weft.device_put(wnp.arange(3.0), CPUS[2])
-    for made in (copy.copy(x), copy.deepcopy(x), x.copy(), wnp.array(x), wnp.copy(x)):
-        assert where(made) == (2, True) and made.tolist() == [0.0, 1.0, 2.0]
+    for result in (copy.copy(x), copy.deepcopy(x), x.copy(), wnp.array(x), wnp.copy(x)):
+        assert where(result) == (2, True) and result.tolist() == [0.0, 1.0, 2.0]
     assert where(pickle.loads(pickle.dumps(x))) == (0, False)  # another process has other devices
     key = weft.device_put(weft.random.key(0), CPUS[2])
     assert where(weft.random.split(key)) == (2, True) and where(weft.random.uniform(key)) == (2, True)
@@ -242,15 +242,15 @@ def test_duplicates_stay_and_pickles_do_not() -> None:
 
 def test_arrays_are_made_where_they_are_asked_for() -> None:
     x, device = wnp.ones(3), CPUS[2]
-    made = [
+    result = [
         *(f((2, 2), device=device) for f in (wnp.zeros, wnp.ones, wnp.empty)),
         *(f(x, device=device) for f in (wnp.array, wnp.asarray, wnp.zeros_like, wnp.ones_like, wnp.empty_like)),
         *(wnp.full(3, 1, device=device), wnp.full_like(x, 1, device=device), wnp.arange(3, device=device)),
         *(wnp.linspace(0, 1, 3, device=device), wnp.eye(2, device=device), x.astype(int, device=device)),
         *(wnp.fft.fftfreq(4, device=device), wnp.fft.rfftfreq(4, device=device)),
     ]
-    made.append(weft.make_array_from_callback((3,), SingleDeviceSharding(device), lambda index: np.ones(3)[index]))
-    assert {where(m) for m in made} == {(2, True)}
+    result.append(weft.make_array_from_callback((3,), SingleDeviceSharding(device), lambda index: np.ones(3)[index]))
+    assert {where(m) for m in result} == {(2, True)}
     there = weft.device_put(x, CPUS[1])
     followers = [wnp.zeros_like(there), wnp.full_like(there, 2.0), there[0], *there, wnp.stack([there, x])]
     followers += [wnp.array([there[0], 1.0]), wnp.full(2, there[0]), x[wnp.argmax(there)], *wnp.nonzero(there)]
@@ -265,7 +265,7 @@ def test_the_default_device() -> None:
     x = wnp.ones(3)
     f = weft.jit(lambda x: x + 1)
     with weft.default_device(CPUS[3]):
-        made = [
+        result = [
             wnp.ones(3),
             weft.device_put(np.ones(3)),
             f(x),
@@ -274,11 +274,13 @@ def test_the_default_device() -> None:
             wnp.sin(2.0),
             x.reshape(3, 1),
         ]
-        assert {where(m) for m in made} == {(3, False)}
+        assert {where(m) for m in result} == {(3, False)}
         assert where(wnp.asarray(x)) == where(weft.device_put(x)) == (0, False)
         assert where(f(weft.device_put(x, CPUS[1]))) == (1, True)
     # Who is not committed follows: here to the default device.
-    assert {where(m) for m in (f(made[0]), made[0] + 1, made[0] + x, weft.jit(lambda x: x)(made[0]))} == {(0, False)}
+    assert {where(m) for m in (f(result[0]), result[0] + 1, result[0] + x, weft.jit(lambda x: x)(result[0]))} == {
+        (0, False)
+    }
     with weft.default_device("cpu"):
         assert where(x + 1) == (0, False)
     weft.config.update("default_device", CPUS[1])
@@ -297,7 +299,7 @@ def test_each_thread_has_its_default_device() -> None:
 
     def work(device: Any) -> None:
         with weft.default_device(device):
-            seen[device.id] = {where(made) for _ in range(50) for made in (f(wnp.ones(4)), wnp.ones(4) + 1)}
+            seen[device.id] = {where(result) for _ in range(50) for result in (f(wnp.ones(4)), wnp.ones(4) + 1)}
 
     threads = [threading.Thread(target=work, args=(d,)) for d in CPUS]
     for thread in threads:
@@ -333,9 +335,9 @@ def test_jit_on_a_device() -> None:
         weft.jit(f, device=CPUS[0], backend="cpu")
     with pytest.raises(TypeError, match="takes a device"):
         weft.jit(f, device=2)
-    given = weft.device_put(np.ones(5000, np.float32), CPUS[1])
-    assert where(weft.jit(lambda x: x + 1, device=CPUS[2], donate_argnums=0)(given)) == (2, True)
-    assert given.is_deleted()
+    donated = weft.device_put(np.ones(5000, np.float32), CPUS[1])
+    assert where(weft.jit(lambda x: x + 1, device=CPUS[2], donate_argnums=0)(donated)) == (2, True)
+    assert donated.is_deleted()
 
 
 def test_constants_of_a_program_do_not_say_where_it_runs() -> None:

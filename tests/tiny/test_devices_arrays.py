@@ -75,9 +75,14 @@ def test_copies_only_where_asked_for() -> None:
 
 def test_what_comes_from_numpy_does_not_change_with_it() -> None:
     source = np.ones(3, np.float32)
-    made = [wnp.array(source), weft.device_put(source), weft.jit(lambda x: x)(source), weft.lax.reshape(source, (3, 1))]
+    result = [
+        wnp.array(source),
+        weft.device_put(source),
+        weft.jit(lambda x: x)(source),
+        weft.lax.reshape(source, (3, 1)),
+    ]
     source[0] = 7
-    assert all(float(m.ravel()[0]) == 1.0 for m in made)
+    assert all(float(m.ravel()[0]) == 1.0 for m in result)
 
 
 def test_narrowing_checks_numpy_values_wherever_they_come_in() -> None:
@@ -123,9 +128,9 @@ class _Old:
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_, np.complex64])
 def test_dlpack_in(dtype) -> None:
     source = np.ones(3, dtype)
-    made = wnp.from_dlpack(source)
-    assert isinstance(made, weft.Array) and made.dtype == dtype and np.array_equal(made, source)
-    assert np.array_equal(wnp.from_dlpack(made), made)
+    result = wnp.from_dlpack(source)
+    assert isinstance(result, weft.Array) and result.dtype == dtype and np.array_equal(result, source)
+    assert np.array_equal(wnp.from_dlpack(result), result)
 
 
 # -- deletion ---------------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ def test_blocks_run(page: str) -> None:
     found = blocks(page)
     assert found, f"{page} has no code"
     names: dict[str, object] = {}
-    for number, block in enumerate(found):
-        exec(compile(block, f"{page}, block {number}", "exec"), names)
+    for i, block in enumerate(found):
+        exec(compile(block, f"{page}, block {i}", "exec"), names)
 
 
 def test_a_primitive_from_outside_works_under_transformations() -> None:

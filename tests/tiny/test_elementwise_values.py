@@ -442,7 +442,7 @@ def test_rounding_halfway() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, bfloat16, np.float32], ids=lambda d: np.dtype(d).name)
 def test_nextafter(dtype: Any) -> None:
-    zero, one, two = (np.array(number, dtype) for number in (0, 1, 2))
+    zero, one, two = (np.array(value, dtype) for value in (0, 1, 2))
     eps = float(ml_dtypes.finfo(dtype).eps)
     assert float(lax.nextafter(one, two)) == 1 + eps
     assert float(lax.nextafter(one, zero)) == 1 - eps / 2
@@ -486,15 +486,15 @@ def test_derivatives_of_the_incomplete_gamma_function_in_its_shape() -> None:
             return np.where(x < a, special.gammainc(shape, x), -special.gammaincc(shape, x))
 
         ahead, back = tail(a + step), tail(a - step)
-        slope = (ahead - back) / (2 * step)
-        np.testing.assert_allclose(np.asarray(lax.igamma_grad_a(a, x)), slope, rtol=1e-5, atol=1e-14)
+        gradient = (ahead - back) / (2 * step)
+        np.testing.assert_allclose(np.asarray(lax.igamma_grad_a(a, x)), gradient, rtol=1e-5, atol=1e-14)
         bend = (ahead - 2 * tail(a) + back) / step**2
         found = weft.vmap(weft.grad(weft.grad(lax.igamma)))(a, x)
         np.testing.assert_allclose(np.asarray(found), bend, rtol=1e-3, atol=1e-6)
         density = np.exp((a - 1) * np.log(x) - x - special.gammaln(a))
         likely = density > 1e-12
         moved = np.asarray(lax.random_gamma_grad(a, x))
-        np.testing.assert_allclose(moved[likely], -slope[likely] / density[likely], rtol=1e-4, atol=1e-8)
+        np.testing.assert_allclose(moved[likely], -gradient[likely] / density[likely], rtol=1e-4, atol=1e-8)
         assert np.isfinite(moved).all()  # also where the density underflows
 
 
@@ -518,23 +518,23 @@ def test_missing_derivatives_say_so() -> None:
 # ------------------------------------------------------------------------------------------- derivatives at kinks
 
 
-def slopes(function: Any, *points: Any) -> list[float]:
+def derivatives(function: Any, *points: Any) -> list[float]:
     columns = [np.asarray(p, np.float32) for p in points]
     return np.asarray(weft.vmap(weft.grad(function))(*columns)).tolist()
 
 
 def test_derivatives_at_kinks() -> None:
-    assert slopes(lax.abs, [-2, 0, 3]) == [-1, 1, 1]
-    assert slopes(lax.max, [1, 2, 3], [2, 2, 2]) == [0, 0.5, 1]
-    assert slopes(lax.min, [1, 2, 3], [2, 2, 2]) == [1, 0.5, 0]
-    assert slopes(lambda x: lax.clamp(np.float32(0), x, np.float32(1)), [-1, 0, 0.5, 1, 2]) == [0, 0, 1, 0, 0]
-    assert slopes(lambda low: lax.clamp(low, np.float32(1), np.float32(2)), [0, 1, 1.5]) == [0, 0, 1]
-    assert slopes(lax.sign, [-2, 3]) == [0, 0]
-    assert slopes(lax.floor, [-2.5, 3.5]) == [0, 0]
-    assert slopes(lambda x: lax.integer_pow(x, 0), [0, 2]) == [0, 0]
-    assert slopes(lambda x: lax.pow(x, np.float32(0)), [0, 2]) == [0, 0]
-    assert slopes(lambda y: lax.pow(np.float32(0), y), [2]) == [0]
-    assert slopes(lax.bessel_i1e, [0]) == [0.5]
+    assert derivatives(lax.abs, [-2, 0, 3]) == [-1, 1, 1]
+    assert derivatives(lax.max, [1, 2, 3], [2, 2, 2]) == [0, 0.5, 1]
+    assert derivatives(lax.min, [1, 2, 3], [2, 2, 2]) == [1, 0.5, 0]
+    assert derivatives(lambda x: lax.clamp(np.float32(0), x, np.float32(1)), [-1, 0, 0.5, 1, 2]) == [0, 0, 1, 0, 0]
+    assert derivatives(lambda low: lax.clamp(low, np.float32(1), np.float32(2)), [0, 1, 1.5]) == [0, 0, 1]
+    assert derivatives(lax.sign, [-2, 3]) == [0, 0]
+    assert derivatives(lax.floor, [-2.5, 3.5]) == [0, 0]
+    assert derivatives(lambda x: lax.integer_pow(x, 0), [0, 2]) == [0, 0]
+    assert derivatives(lambda x: lax.pow(x, np.float32(0)), [0, 2]) == [0, 0]
+    assert derivatives(lambda y: lax.pow(np.float32(0), y), [2]) == [0]
+    assert derivatives(lax.bessel_i1e, [0]) == [0.5]
 
 
 def test_complex_parts_pair_without_conjugation() -> None:
@@ -590,8 +590,8 @@ def test_clamp() -> None:
 
 
 def test_python_numbers_take_the_dtype_of_their_kind() -> None:
-    for dtype, number in ((np.float32, 1.0), (bfloat16, 1.0), (np.int8, 1), (np.uint16, 1), (np.complex64, 1j)):
-        found = lax.add(np.ones(3, dtype), number)
+    for dtype, value in ((np.float32, 1.0), (bfloat16, 1.0), (np.int8, 1), (np.uint16, 1), (np.complex64, 1j)):
+        found = lax.add(np.ones(3, dtype), value)
         assert found.dtype == dtype and not found.weak_type
     assert lax.add(1, 2).weak_type
     for x, y in ((np.ones(3, np.float32), 1), (np.ones(3, np.int32), 1.0), (1, 2.0), (np.ones(3, np.float32), 1j)):

@@ -39,11 +39,11 @@ def network(params: Any, x: Any, y: Any) -> Any:
 
 
 def scanned(x: Any) -> Any:
-    def turn(c: Any, _: Any) -> Any:
+    def body(c: Any, _: Any) -> Any:
         c = wnp.sin(c) * 2
         return c, c.sum()
 
-    return lax.scan(turn, x, None, length=6)
+    return lax.scan(body, x, None, length=6)
 
 
 def searched(x: Any) -> Any:
@@ -131,10 +131,10 @@ every_sample = pytest.mark.parametrize("name", SAMPLES)
 
 @every_sample
 def test_the_page_stands_alone_and_holds_its_numbers(name: str) -> None:
-    made = explained(name)
-    page = Page(made.html)
+    result = explained(name)
+    page = Page(result.html)
     assert page.links == [] and "http" not in page.scripts[None]
-    assert json.loads(page.scripts["data"]) == json.loads(json.dumps(made.data))
+    assert json.loads(page.scripts["data"]) == json.loads(json.dumps(result.data))
 
 
 @every_sample
@@ -180,9 +180,9 @@ def test_a_line_lights_up_what_came_of_it() -> None:
 
 
 def test_decisions_have_their_reasons() -> None:
-    made, executable = explained("gradient"), compiled("gradient")
-    told = [r["text"] for f in made.data["fusions"] for r in f["reasons"]]
-    refused = [r["text"] for r in made.data["refusals"]]
+    result, executable = explained("gradient"), compiled("gradient")
+    told = [r["text"] for f in result.data["fusions"] for r in f["reasons"]]
+    refused = [r["text"] for r in result.data["refusals"]]
     report = executable.fusions
     yes, no = (set(re.findall(rf"^  (.*: {word}(?: .*)?)$", report, re.MULTILINE)) for word in ("yes", "no"))
     assert set(told) == yes and set(refused) == no and told and refused
@@ -192,9 +192,9 @@ def test_text_of_the_user_is_quoted() -> None:
     def f(x: Any) -> Any:
         return wnp.where(x < 1, x, 2 * x)  # </script><b>&amp;
 
-    made = weft.explain(f, write=False)(X)
-    page = Page(made.html)
-    (line,) = [row for row in made.data["lines"] if row["id"] and "</script>" in row["text"]]
+    result = weft.explain(f, write=False)(X)
+    page = Page(result.html)
+    (line,) = [row for row in result.data["lines"] if row["id"] and "</script>" in row["text"]]
     assert line["text"] in page.items[line["id"]][0]
 
 
@@ -322,8 +322,8 @@ def test_stages_have_their_times() -> None:
 def test_it_is_a_function_and_a_module(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert isinstance(weft.explain, types.ModuleType) and callable(weft.explain)
-    made = weft.explain(weft.jit(scanned))(X)
-    assert made.path == pathlib.Path("scanned.explain.html") and made.path.read_text() == made.html
+    result = weft.explain(weft.jit(scanned))(X)
+    assert result.path == pathlib.Path("scanned.explain.html") and result.path.read_text() == result.html
     other = weft.explain(scanned, tmp_path / "other.html")(X)
     assert other.path == tmp_path / "other.html" and "other.html" in repr(other)
 
@@ -331,8 +331,8 @@ def test_it_is_a_function_and_a_module(tmp_path: pathlib.Path, monkeypatch: pyte
 def test_static_and_donated_arguments() -> None:
     f = weft.jit(lambda x, n: x * n, static_argnums=1, donate_argnums=0)
     x = wnp.ones(2000)
-    made = weft.explain(f, write=False)(x, 3)
-    assert made.data["memory"]["shared"] == 8000
+    result = weft.explain(f, write=False)(x, 3)
+    assert result.data["memory"]["shared"] == 8000
     assert np.asarray(x).tolist() == [1.0] * 2000, "arguments are copied before they are given away"
     assert np.asarray(f(x, 3)).tolist() == [3.0] * 2000
 
@@ -377,11 +377,11 @@ if __name__ == "__main__":
 def test_the_command_explains_the_first_call(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     script, page = tmp_path / "script.py", tmp_path / "page.html"
     script.write_text(SCRIPT)
-    made = weft.explain.__main__.main([f"{script}:step", "--output", str(page)])
-    assert capsys.readouterr().out.strip() == str(page) and page.read_text() == made.html
-    assert made.data["totals"]["functions"] == 7 and any("wnp.exp" in row["text"] for row in made.data["lines"])
-    made = weft.explain.__main__.main([f"{script}:plain", "--args", "wnp.ones(4), 1.0", "--output", str(page)])
-    assert made.data["totals"]["flops"] == 4
+    result = weft.explain.__main__.main([f"{script}:step", "--output", str(page)])
+    assert capsys.readouterr().out.strip() == str(page) and page.read_text() == result.html
+    assert result.data["totals"]["functions"] == 7 and any("wnp.exp" in row["text"] for row in result.data["lines"])
+    result = weft.explain.__main__.main([f"{script}:plain", "--args", "wnp.ones(4), 1.0", "--output", str(page)])
+    assert result.data["totals"]["flops"] == 4
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from weft.primitives.movement.scatter import window_dims
 # -------------------------------------------------------------------------------------- the definition, in loops
 
 
-def operand_places(shape: Any, index: np.ndarray, sizes: Any, numbers: GatherDimensionNumbers, clip: bool) -> Any:
+def operand_indices(shape: Any, index: np.ndarray, sizes: Any, numbers: GatherDimensionNumbers, clip: bool) -> Any:
     """For each index tuple: its window as a list of (offset tuple, operand place), or None when it is outside."""
     offset_dims = [
         d for d in range(len(shape)) if d not in (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
@@ -38,14 +38,14 @@ def operand_places(shape: Any, index: np.ndarray, sizes: Any, numbers: GatherDim
             start[d] = many[e]
         window = []
         for offsets in itertools.product(*(range(sizes[d]) for d in offset_dims)):
-            place = list(start)
+            position = list(start)
             for d, o in zip(offset_dims, offsets, strict=True):
-                place[d] += o
-            window.append((offsets, tuple(place)))
+                position[d] += o
+            window.append((offsets, tuple(position)))
         yield many, window if inside else None, [offsets for offsets, _ in window]
 
 
-def result_place(rank: int, many: Any, offsets: Any, offset_dims: Any) -> tuple[int, ...]:
+def result_index(rank: int, many: Any, offsets: Any, offset_dims: Any) -> tuple[int, ...]:
     outside, inside = iter(many), iter(offsets)
     return tuple(next(inside) if i in offset_dims else next(outside) for i in range(rank))
 
@@ -59,9 +59,9 @@ def test_gather_reads_what_the_definition_reads(case: int, mode: str) -> None:
     x, index, sizes, numbers = CASES[case]
     got = np.asarray(lax.gather(x, index, numbers, sizes, mode=mode, fill_value=99))
     expected = np.full(got.shape, 99, np.float32)
-    for many, window, _ in operand_places(x.shape, index, sizes, numbers, mode == "clip"):
-        for offsets, place in window or ():
-            expected[result_place(got.ndim, many, offsets, numbers.offset_dims)] = x[place]
+    for many, window, _ in operand_indices(x.shape, index, sizes, numbers, mode == "clip"):
+        for offsets, position in window or ():
+            expected[result_index(got.ndim, many, offsets, numbers.offset_dims)] = x[position]
     np.testing.assert_array_equal(got, expected)
 
 
@@ -87,10 +87,10 @@ def test_scatter_writes_what_the_definition_writes(name: str, case: int, mode: s
     updates = rng.normal(size=shape).astype(np.float32)
     got = np.asarray(getattr(lax, name)(x, index, updates, numbers, mode=mode))
     expected = x.copy()
-    for many, window, _ in operand_places(x.shape, index, sizes, gathered, mode == "clip"):
-        for offsets, place in window or ():
-            expected[place] = FOLDS[name](
-                expected[place], updates[result_place(len(shape), many, offsets, gathered.offset_dims)]
+    for many, window, _ in operand_indices(x.shape, index, sizes, gathered, mode == "clip"):
+        for offsets, at in window or ():
+            expected[at] = FOLDS[name](
+                expected[at], updates[result_index(len(shape), many, offsets, gathered.offset_dims)]
             )
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
@@ -118,13 +118,13 @@ def test_factors_have_a_derivative_only_if_no_place_repeats() -> None:
     numbers = ScatterDimensionNumbers((), (0,), (0,))
     x, index, updates = np.array([2.0, 3.0], np.float32), np.array([[1]], np.int32), np.array([5.0], np.float32)
     multiply = lambda unique: lambda u: lax.scatter_mul(x, index, u, numbers, unique_indices=unique)
-    (slope,) = weft.vjp(multiply(True), updates)[1](np.ones(2, np.float32))
-    np.testing.assert_array_equal(slope, [3.0])
+    (gradient,) = weft.vjp(multiply(True), updates)[1](np.ones(2, np.float32))
+    np.testing.assert_array_equal(gradient, [3.0])
     with pytest.raises(MissingRuleError, match="unique_indices=True"):
         weft.vjp(multiply(False), updates)
     # The operand has one in any case.
-    (slope,) = weft.vjp(lambda x: lax.scatter_mul(x, index, updates, numbers), x)[1](np.ones(2, np.float32))
-    np.testing.assert_array_equal(slope, [1.0, 5.0])
+    (gradient,) = weft.vjp(lambda x: lax.scatter_mul(x, index, updates, numbers), x)[1](np.ones(2, np.float32))
+    np.testing.assert_array_equal(gradient, [1.0, 5.0])
 
 
 def test_the_fill_value_has_no_derivative() -> None:
@@ -242,10 +242,10 @@ def test_types_with_symbolic_sizes() -> None:
     rows = array_type((n, 1), i32)
     params: dict[str, Any] = {"indices_are_sorted": False, "unique_indices": False, "mode": GatherScatterMode.CLIP}
     numbers = GatherDimensionNumbers((1,), (0,), (0,))
-    made = lookup("gather").type(x, rows, dimension_numbers=numbers, slice_sizes=(1, 4), fill_value=None, **params)
-    assert made.shape == (n, 4)
-    made = lookup("scatter-add").type(x, rows, x, dimension_numbers=ScatterDimensionNumbers(*numbers), **params)
-    assert made.shape == (n, 4)
+    result = lookup("gather").type(x, rows, dimension_numbers=numbers, slice_sizes=(1, 4), fill_value=None, **params)
+    assert result.shape == (n, 4)
+    result = lookup("scatter-add").type(x, rows, x, dimension_numbers=ScatterDimensionNumbers(*numbers), **params)
+    assert result.shape == (n, 4)
     assert lookup("pad").type(x, array_type((), f32), padding_config=((1, 1, 0), (0, 0, 0))).shape == (n + 2, 4)
     assert lookup("concatenate").type(x, x, dimension=0).shape == (2 * n, 4)
     assert lookup("slice").type(x, start_indices=(1, 0), limit_indices=(n, 4), strides=None).shape == (n - 1, 4)

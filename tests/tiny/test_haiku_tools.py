@@ -56,7 +56,7 @@ def test_settings_last_as_long_as_their_with() -> None:
         sequence = hk.PRNGSequence(0)
         next(sequence)
         assert len(sequence.internal_state[1]) == 2
-    for change in (hk.config.set, lambda **given: hk.config.context(**given).__enter__()):
+    for change in (hk.config.set, lambda **args: hk.config.context(**args).__enter__()):
         with pytest.raises(ValueError, match=r"(?s)restore_flatmap=True.*to_immutable_dict"):
             change(restore_flatmap=True)
     hk.config.set(restore_flatmap=False)

@@ -28,9 +28,9 @@ X = wnp.ones((2, 3))
 
 def count() -> Any:
     """A state that counts the calls."""
-    number = hk.get_state("count", [], wnp.int32, init=wnp.zeros)
-    hk.set_state("count", number + 1)
-    return number
+    value = hk.get_state("count", [], wnp.int32, init=wnp.zeros)
+    hk.set_state("count", value + 1)
+    return value
 
 
 def test_init_and_apply() -> None:
@@ -60,8 +60,8 @@ def test_state_goes_in_and_out() -> None:
     assert params == {}
     for expected in range(3):
         assert int(state["~"]["count"]) == expected
-        number, state = f.apply(params, state, None)
-        assert int(number) == expected
+        value, state = f.apply(params, state, None)
+        assert int(value) == expected
 
 
 def test_initial_and_current_state() -> None:
@@ -100,11 +100,11 @@ def test_multi_transform() -> None:
         encoder, decoder = hk.Linear(1, name="encoder"), hk.Linear(3, name="decoder")
         return lambda x: decoder(encoder(x)), {"encode": encoder, "decode": decoder}
 
-    made = hk.multi_transform(f)
-    params = made.init(KEY, X)
+    result = hk.multi_transform(f)
+    params = result.init(KEY, X)
     assert sorted(params) == ["decoder", "encoder"]
-    code = made.apply["encode"](params, None, X)
-    assert code.shape == (2, 1) and made.apply["decode"](params, None, code).shape == (2, 3)
+    code = result.apply["encode"](params, None, X)
+    assert code.shape == (2, 1) and result.apply["decode"](params, None, code).shape == (2, 3)
 
     def counting() -> Any:
         return lambda: count(), (count,)
@@ -139,10 +139,10 @@ def test_loops_make_parameters_in_their_first_step() -> None:
     f = hk.transform(run)
     params = f.init(KEY, X)
     assert sorted(params) == ["linear", "linear_1", "linear_2", "linear_3"]
-    made, sums = f.apply(params, None, X)
+    result, sums = f.apply(params, None, X)
     w = [np.asarray(params[name]["w"]) for name in ("linear", "linear_1", "linear_3")]
     x = np.asarray(X)
-    np.testing.assert_allclose(made, x @ w[0] @ w[0] @ w[0] @ w[1] @ w[1] @ w[2], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(result, x @ w[0] @ w[0] @ w[0] @ w[1] @ w[1] @ w[2], rtol=1e-4, atol=1e-6)
     assert sums.shape == (3,)
 
 
@@ -158,9 +158,9 @@ def test_state_goes_through_loops(loop: str) -> None:
     f = hk.transform_with_state(run)
     params, state = f.init(None)
     assert int(state["~"]["count"]) == 0
-    made, state = weft.jit(f.apply)(params, state, None)
+    result, state = weft.jit(f.apply)(params, state, None)
     assert int(state["~"]["count"]) == 4
-    assert int(wnp.sum(made)) == 0 + 1 + 2 + 3
+    assert int(wnp.sum(result)) == 0 + 1 + 2 + 3
 
 
 def test_branches_make_all_parameters_and_change_state_of_one() -> None:
@@ -178,8 +178,8 @@ def test_branches_make_all_parameters_and_change_state_of_one() -> None:
     f = hk.transform_with_state(run)
     params, state = f.init(KEY, 0, X)
     assert sorted(params) == ["a/linear", "b/linear"]
-    (made, flag), state = weft.jit(f.apply)(params, state, KEY, 1, X)
-    np.testing.assert_allclose(made, np.asarray(X) @ np.asarray(params["b/linear"]["w"]), rtol=1e-6)
+    (result, flag), state = weft.jit(f.apply)(params, state, KEY, 1, X)
+    np.testing.assert_allclose(result, np.asarray(X) @ np.asarray(params["b/linear"]["w"]), rtol=1e-6)
     assert int(flag) == 1 and (int(state["a"]["count"]), int(state["b"]["count"])) == (0, 1)
 
 
@@ -223,8 +223,8 @@ def test_transparent_layer_stack_names_layers_as_a_loop_would() -> None:
         return stack(lambda a: hk.Linear(3, name="layer_0")(a))(x)
 
     def looped(x: Any) -> Any:
-        for number in range(3):
-            x = hk.Linear(3, name=f"layer_{number}")(x)
+        for i in range(3):
+            x = hk.Linear(3, name=f"layer_{i}")(x)
         return x
 
     f, g = hk.transform(stacked), hk.transform(looped)
@@ -356,8 +356,8 @@ def test_modules_may_be_dataclasses() -> None:
     ],
 )
 def test_default_names(name: str, path: str) -> None:
-    made = hk.testing.transform_and_run(lambda: type(hk.Module)(name, (hk.Module,), {})().module_name)
-    assert made() == path
+    result = hk.testing.transform_and_run(lambda: type(hk.Module)(name, (hk.Module,), {})().module_name)
+    assert result() == path
 
 
 def test_params_and_state_of_a_module() -> None:
@@ -395,8 +395,8 @@ def test_transforms_may_be_nested() -> None:
     f = hk.transform(outer)
     params = f.init(KEY, X)
     assert list(params) == ["linear"]
-    made, initializing = f.apply(params, None, X)
-    assert made.shape == (2, 2) and initializing is False
+    result, initializing = f.apply(params, None, X)
+    assert result.shape == (2, 2) and initializing is False
 
 
 def test_lifted_transformations_do_not_leak() -> None:

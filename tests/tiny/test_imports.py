@@ -140,8 +140,10 @@ def imports(tree: ast.Module, path: str) -> Iterator[Import]:
                     above = package.split(".")[: len(package.split(".")) - level + 1] if level else []
                     start = ".".join(above + ([module] if module else []))
                     for name in names:
-                        place = ROOT.joinpath(*start.split("."), name.name)
-                        is_module = start.startswith("weft") and (place.is_dir() or place.with_suffix(".py").is_file())
+                        target = ROOT.joinpath(*start.split("."), name.name)
+                        is_module = start.startswith("weft") and (
+                            target.is_dir() or target.with_suffix(".py").is_file()
+                        )
                         yield Import(
                             f"{start}.{name.name}" if is_module else start, child.lineno, in_function, for_types
                         )

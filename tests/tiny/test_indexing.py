@@ -173,12 +173,12 @@ def test_a_divisor_that_may_be_zero_is_left_alone() -> None:
 
 
 def test_equal_expressions_are_one_object() -> None:
-    made = (i + 2 * j) // 3 + minimum(x, y) % 4
-    assert made is minimum(y, x) % 4 + (2 * j + i) // 3
-    assert pickle.loads(pickle.dumps(made)) is made
-    assert copy.deepcopy(made) is made
+    result = (i + 2 * j) // 3 + minimum(x, y) % 4
+    assert result is minimum(y, x) % 4 + (2 * j + i) // 3
+    assert pickle.loads(pickle.dumps(result)) is result
+    assert copy.deepcopy(result) is result
     assert Symbol("i", 0, 9) is i and Symbol("i", 0, 8) is not i
-    assert len({made, i, made}) == 2 and i != 3 and i - i == 0
+    assert len({result, i, result}) == 2 and i != 3 and i - i == 0
 
     found: list[Any] = []
     start = threading.Barrier(8)
@@ -226,10 +226,10 @@ def random_expressions(rng: np.random.Generator, steps: int) -> tuple[dict[Symbo
         (maximum, np.maximum),
     ] + 3 * [(lambda a, c: a // c, np.floor_divide), (lambda a, c: a % c, np.remainder)]
     for _ in range(steps):
-        number = int(rng.integers(len(operations)))
-        symbolic, numeric = operations[number]
+        choice = int(rng.integers(len(operations)))
+        symbolic, numeric = operations[choice]
         left, right = pool[rng.integers(len(pool))], pool[rng.integers(len(pool))]
-        if number >= 7 and (rng.random() < 0.8 or np.any(right[1] == 0)):
+        if choice >= 7 and (rng.random() < 0.8 or np.any(right[1] == 0)):
             constant = int(rng.choice([2, 3, 4, 6, 8, 12, -3, -4]))
             right = constant, np.asarray(constant)
         result = symbolic(left[0], right[0]), numeric(left[1], right[1])

@@ -49,8 +49,8 @@ def random_index(choose: random.Random, shape: tuple[int, ...]) -> tuple[Any, ..
         else:
             axis += 1
             if kind == "integer":
-                place = choose.randrange(-size, size)
-                parts.append(choose.choice([place, np.array(place), np.int8(place)]))
+                index = choose.randrange(-size, size)
+                parts.append(choose.choice([index, np.array(index), np.int8(index)]))
             elif kind == "slice":
                 parts.append(random_slice(choose, size))
             elif kind == "whole":
@@ -59,8 +59,8 @@ def random_index(choose: random.Random, shape: tuple[int, ...]) -> tuple[Any, ..
                 parts.append(np.array([choose.random() < 0.5 for _ in range(size)]))
             else:
                 held = common if choose.random() < 0.7 else (1,) * len(common)
-                places = [choose.randrange(-size, size) for _ in range(int(np.prod(held)))]
-                parts.append(np.array(places, choose.choice([np.int32, np.int64, np.int8])).reshape(held))
+                indices = [choose.randrange(-size, size) for _ in range(int(np.prod(held)))]
+                parts.append(np.array(indices, choose.choice([np.int32, np.int64, np.int8])).reshape(held))
     return tuple(parts)
 
 
@@ -74,7 +74,7 @@ def is_integer_part(part: Any) -> bool:
 def test_any_index_reads_and_writes_as_numpy_does(seed: int) -> None:
     choose = random.Random(seed)
     read = 0
-    for number in range(150):
+    for trial in range(150):
         shape = tuple(choose.choice([1, 2, 3, 4]) for _ in range(choose.randrange(5)))
         x = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
         index = random_index(choose, shape)
@@ -93,18 +93,18 @@ def test_any_index_reads_and_writes_as_numpy_does(seed: int) -> None:
         np.testing.assert_array_equal(getitem(x, index), expected, err_msg=f"{shape} {index}")
         np.testing.assert_array_equal(At(x)[index].set(values), written, err_msg=f"{shape} {index}")
         np.testing.assert_array_equal(At(x)[index].add(values), summed, err_msg=f"{shape} {index}")
-        places = [i for i, part in enumerate(index) if is_integer_part(part)]
-        if number % 5 or not places:
+        indices = [i for i, part in enumerate(index) if is_integer_part(part)]
+        if trial % 5 or not indices:
             continue
 
-        def all_three(x: Any, *given: Any, index: Any = index, places: Any = places, values: Any = values) -> Any:
+        def all_three(x: Any, *args: Any, index: Any = index, indices: Any = indices, values: Any = values) -> Any:
             whole = list(index)
-            for i, part in zip(places, given, strict=True):
+            for i, part in zip(indices, args, strict=True):
                 whole[i] = part
             at = At(x)[tuple(whole)]
             return getitem(x, tuple(whole)), at.set(values), at.add(values)
 
-        traced = weft.jit(all_three)(x, *(np.asarray(index[i]) for i in places))
+        traced = weft.jit(all_three)(x, *(np.asarray(index[i]) for i in indices))
         for got, want in zip(traced, (expected, written, summed), strict=True):
             np.testing.assert_array_equal(got, want, err_msg=f"traced {shape} {index}")
     assert read > 100
@@ -188,8 +188,8 @@ def test_traced_places_are_clamped_for_reading_and_dropped_for_writing() -> None
     def use(i: Any) -> Any:
         return getitem(x, i), At(x)[i].set(9.0), At(x)[i].add(1.0)
 
-    for place, read, written in ((7, 2, [0, 1, 2]), (-7, 0, [0, 1, 2]), (-1, 2, [0, 1, 9])):
-        one, changed, _ = use(np.int32(place))
+    for index, read, written in ((7, 2, [0, 1, 2]), (-7, 0, [0, 1, 2]), (-1, 2, [0, 1, 9])):
+        one, changed, _ = use(np.int32(index))
         assert float(one) == read
         np.testing.assert_array_equal(changed, written)
     many, changed, summed = use(np.array([7, -1, 0, 0], np.int32))
@@ -231,8 +231,8 @@ def test_apply_repeats_when_places_are_traced_and_is_differentiable() -> None:
     x = np.array([1.0, 2.0, 3.0], np.float32)
     apply = weft.jit(lambda x, i: At(x)[i].apply(lambda v: mul(v, v)))
     np.testing.assert_allclose(apply(x, np.array([1, 1, 2, 9])), [1, 16, 9])
-    slope = weft.grad(lambda x: getitem(At(x)[np.array([1, 1, 2])].apply(lambda v: mul(v, v)), 1))(x)
-    np.testing.assert_allclose(slope, [0, 4 * 2.0**3, 0])
+    gradient = weft.grad(lambda x: getitem(At(x)[np.array([1, 1, 2])].apply(lambda v: mul(v, v)), 1))(x)
+    np.testing.assert_allclose(gradient, [0, 4 * 2.0**3, 0])
 
 
 def test_masks_update_when_traced_if_the_values_do_not_depend_on_their_number() -> None:

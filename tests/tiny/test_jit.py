@@ -400,9 +400,9 @@ def test_results_that_are_no_arrays() -> None:
 
 
 def test_numbers_that_do_not_fit_are_refused() -> None:
-    for number in (2**40, np.int64(2**40)):
+    for value in (2**40, np.int64(2**40)):
         with pytest.raises(errors.NarrowingOverflowError) as caught:
-            weft.jit(lambda x: x)(number)
+            weft.jit(lambda x: x)(value)
         assert names_this_file(caught.value)
 
 
@@ -565,10 +565,10 @@ def test_donated_arrays_are_gone_and_results_right(side: int) -> None:
 def test_memory_that_nobody_else_sees_is_used_again() -> None:
     step = weft.jit(lambda x: x * 0.5 + 1, donate_argnums=0)
     x = step(wnp.ones((64, 64)))
-    place = x.unsafe_buffer_pointer()
+    address = x.unsafe_buffer_pointer()
     for _ in range(5):
         x = step(x)
-        assert x.unsafe_buffer_pointer() == place  # the NumPy array that was made to ask is the array's own
+        assert x.unsafe_buffer_pointer() == address  # the NumPy array that was made to ask is the array's own
     other = np.asarray(x)
     assert step(x).unsafe_buffer_pointer() != other.__array_interface__["data"][0]
     shared = copy.copy(step(wnp.ones((64, 64))))

@@ -366,8 +366,8 @@ def test_values_are_those_of_scipy() -> None:
     close(u @ h, a)
     close(u @ u.T, np.eye(4))
     t, z = wsl.schur(a)
-    triangular, turn = (np.asarray(v) for v in wsl.rsf2csf(t, z))
-    close(turn @ triangular @ adjoint(turn), a)
+    triangular, unitary = (np.asarray(v) for v in wsl.rsf2csf(t, z))
+    close(unitary @ triangular @ adjoint(unitary), a)
     close(wsl.expm_frechet(a, p), scipy.linalg.expm_frechet(a, p), 1e-7)
     assert np.isnan(np.asarray(wsl.expm(a * 1e9))).all()
 

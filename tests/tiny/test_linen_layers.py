@@ -22,10 +22,10 @@ def floats(*shape: int) -> np.ndarray:
 
 def run(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
     """The variables that init makes, with random biases, and the result with them."""
-    made = module.init(KEY, *args, **kwargs)
-    leaves, tree = weft.tree.flatten(made.get("params", {}))
+    result = module.init(KEY, *args, **kwargs)
+    leaves, tree = weft.tree.flatten(result.get("params", {}))
     params = weft.tree.unflatten(tree, [wnp.asarray(floats(*leaf.shape)) for leaf in leaves])
-    variables = {**made, "params": params}
+    variables = {**result, "params": params}
     return variables, module.apply(variables, *args, **kwargs)
 
 
@@ -106,8 +106,8 @@ def test_embedding_looks_up_and_attends() -> None:
 )
 def test_normalization_gives_mean_0_and_variance_1(module: nn.Module, axes: tuple[int, ...]) -> None:
     x = 3 + 5 * floats(2, 6, 7, 8)
-    made = module.init(KEY, x)
-    y, _ = module.apply(made, x, mutable=["batch_stats"])
+    result = module.init(KEY, x)
+    y, _ = module.apply(result, x, mutable=["batch_stats"])
     np.testing.assert_allclose(np.mean(y, axes), 0, atol=1e-5)
     np.testing.assert_allclose(np.var(y, axes), 1, rtol=1e-4)
 
@@ -181,10 +181,10 @@ def test_decoding_one_by_one_is_causal_attention() -> None:
     )
     cache = variables["cache"]
     step = weft.jit(lambda cache, x: module.apply({**variables, "cache": cache}, x, mutable=["cache"]))
-    for place in range(6):
-        y, changed = step(cache, x[:, place : place + 1])
+    for index in range(6):
+        y, changed = step(cache, x[:, index : index + 1])
         cache = changed["cache"]
-        np.testing.assert_allclose(y[:, 0], whole[:, place], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(y[:, 0], whole[:, index], rtol=1e-4, atol=1e-5)
     assert int(cache["cache_index"]) == 6
     with pytest.raises(ShapeMismatchError, match="one element at a time"):
         module.apply(variables, x, mutable=["cache"])

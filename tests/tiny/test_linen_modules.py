@@ -68,7 +68,7 @@ def test_modules_are_values() -> None:
 
 def test_init_is_the_same_under_jit_remat_and_with_any_input() -> None:
     model = Network()
-    made = model.init(KEY, X)
+    result = model.init(KEY, X)
     staged = weft.jit(lambda key: model.init(key, X))(KEY)
     remade = nn.remat(nn.Dense)(5).init(KEY, X)
     for other in (
@@ -76,8 +76,8 @@ def test_init_is_the_same_under_jit_remat_and_with_any_input() -> None:
         model.init({"params": KEY}, X * 2),
         model.lazy_init(KEY, weft.ShapeDtypeStruct((3, 4), "f4")),
     ):
-        assert weft.tree.structure(other) == weft.tree.structure(made)
-        for left, right in zip(weft.tree.leaves(other), weft.tree.leaves(made), strict=True):
+        assert weft.tree.structure(other) == weft.tree.structure(result)
+        for left, right in zip(weft.tree.leaves(other), weft.tree.leaves(result), strict=True):
             np.testing.assert_allclose(left, right, rtol=1e-6)
     np.testing.assert_array_equal(remade["params"]["kernel"], nn.Dense(5).init(KEY, X)["params"]["kernel"])
 

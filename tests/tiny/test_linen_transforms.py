@@ -20,8 +20,8 @@ def close(left: Any, right: Any) -> None:
     weft.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), left, right)
 
 
-def element(tree: Any, number: int, axis: int = 0) -> Any:
-    return weft.tree.map(lambda leaf: wnp.take(leaf, number, axis), tree)
+def element(tree: Any, index: int, axis: int = 0) -> Any:
+    return weft.tree.map(lambda leaf: wnp.take(leaf, index, axis), tree)
 
 
 class Layer(nn.Module):
@@ -57,13 +57,13 @@ def test_scan_is_a_loop_over_layers() -> None:
     variables = loop.init(KEY, X, None)
     (y, sums), changed = loop.apply(variables, X, None, mutable=["counts", "intermediates"])
     carry, expected = X, []
-    for number in range(3):
-        (carry, total), inner = Layer().apply(element(variables, number), carry, mutable=["counts", "intermediates"])
+    for i in range(3):
+        (carry, total), inner = Layer().apply(element(variables, i), carry, mutable=["counts", "intermediates"])
         expected.append((total, inner))
     close(y, carry)
     close(sums, wnp.stack([total for total, _ in expected]))
-    for number in range(3):
-        close(element(changed, number), expected[number][1])
+    for i in range(3):
+        close(element(changed, i), expected[i][1])
 
 
 def test_a_carried_variable_goes_from_round_to_round() -> None:
@@ -122,13 +122,13 @@ def test_remat_computes_again_in_the_backward_pass() -> None:
 def test_branches_share_their_variables() -> None:
     class Either(nn.Module):
         @nn.compact
-        def __call__(self, x: Any, number: Any) -> Any:
+        def __call__(self, x: Any, index: Any) -> Any:
             layer, bias = nn.Dense(4), nn.Dense(4)
             run = [lambda m, x: m[0](x), lambda m, x: m[1](x) * 2, lambda m, x: m[0](m[1](x))]
             for one in (layer, bias):
                 one(x)
-            by_switch = nn.switch(number, run, (layer, bias), x)
-            return by_switch, nn.cond(number == 0, run[0], run[1], (layer, bias), x)
+            by_switch = nn.switch(index, run, (layer, bias), x)
+            return by_switch, nn.cond(index == 0, run[0], run[1], (layer, bias), x)
 
     variables = Either().init(KEY, X, 0)
     params = variables["params"]
@@ -163,9 +163,9 @@ def test_while_loop_splits_keys_by_round() -> None:
         @nn.compact
         def __call__(self) -> Any:
             def body(module: Any, carry: Any) -> Any:
-                number, drawn = carry
+                i, drawn = carry
                 draw = weft.random.normal(module.make_rng("noise"))
-                return number + 1, drawn.at[number].set(draw)
+                return i + 1, drawn.at[i].set(draw)
 
             start = (wnp.asarray(0), wnp.zeros(4))
             return nn.while_loop(lambda m, c: c[0] < 4, body, self, start, split_rngs={"noise": True})
@@ -178,10 +178,10 @@ def test_map_variables_ties_weights() -> None:
     class Tied(nn.Module):
         @nn.compact
         def __call__(self, x: Any) -> Any:
-            turn = lambda tree: weft.tree.map(lambda leaf: leaf.T, tree)
+            transpose = lambda tree: weft.tree.map(lambda leaf: leaf.T, tree)
             dense = nn.Dense(7, use_bias=False)
             code = dense(x)
-            back = nn.map_variables(lambda m, y: m.clone(features=4, parent=m.scope)(y), "params", turn)
+            back = nn.map_variables(lambda m, y: m.clone(features=4, parent=m.scope)(y), "params", transpose)
             return code, back(dense, code)
 
     variables = Tied().init(KEY, X)

@@ -50,19 +50,19 @@ def test_a_block_goes_back_unless_a_view_is_about(size: int) -> None:
 
 @pytest.mark.parametrize("count", [3, 5000, memory.LARGE])
 def test_an_array_from_numpy_is_a_copy_that_begins_with_a_cache_line(count: int) -> None:
-    given = np.arange(count + 1, dtype=np.float32)[1:]
-    made = wnp.asarray(given)
-    given[0] = -1
-    assert float(made[0]) == 1 and float(made[-1]) == count
-    if given.nbytes > memory.SMALL:
-        assert made._address() % memory.ALIGNMENT == 0  # type: ignore[attr-defined]
+    array = np.arange(count + 1, dtype=np.float32)[1:]
+    copy = wnp.asarray(array)
+    array[0] = -1
+    assert float(copy[0]) == 1 and float(copy[-1]) == count
+    if array.nbytes > memory.SMALL:
+        assert copy._address() % memory.ALIGNMENT == 0  # type: ignore[attr-defined]
 
 
 def test_arrays_of_any_layout_are_copied() -> None:
     square = np.arange(10_000, dtype=np.float32).reshape(100, 100)
-    for given in (square.T, square[::2], square[:, ::-1], np.broadcast_to(square[0], (50, 100))):
-        made = wnp.asarray(given)
-        np.testing.assert_array_equal(np.asarray(made), given)
+    for args in (square.T, square[::2], square[:, ::-1], np.broadcast_to(square[0], (50, 100))):
+        result = wnp.asarray(args)
+        np.testing.assert_array_equal(np.asarray(result), args)
     gc.collect()
 
 

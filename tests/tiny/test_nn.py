@@ -71,9 +71,9 @@ def test_derivatives_of_activations(name: str) -> None:
     function, meaning = getattr(nn, name), ACTIVATIONS[name]
     points = WIDE + 0.03  # away from kinks
     step = 1e-6
-    slope = (meaning(points + step) - meaning(points - step)) / (2 * step)
+    gradient = (meaning(points + step) - meaning(points - step)) / (2 * step)
     got = weft.vmap(weft.grad(function))(wnp.asarray(points, np.float32))
-    np.testing.assert_allclose(got, slope, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(got, gradient, rtol=1e-4, atol=1e-5)
 
 
 def test_gelu_without_approximation() -> None:
@@ -169,8 +169,8 @@ def test_standardize() -> None:
         got = nn.standardize(wnp.asarray(M), algorithm=algorithm)
         want = (M - M.mean(1, keepdims=True)) / np.sqrt(M.var(1, keepdims=True) + 1e-5)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
-    given = nn.standardize(wnp.asarray(M), mean=1.0, variance=4.0, epsilon=0.0)
-    np.testing.assert_allclose(given, (M - 1) / 2, rtol=1e-6)
+    result = nn.standardize(wnp.asarray(M), mean=1.0, variance=4.0, epsilon=0.0)
+    np.testing.assert_allclose(result, (M - 1) / 2, rtol=1e-6)
     with pytest.raises(ValueError, match="algorithm"):
         nn.standardize(wnp.asarray(M), algorithm="slow")
 
@@ -304,10 +304,10 @@ def test_scaled_dot_general_is_near_the_product(mode: str, error: float, rng) ->
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64])
 def test_variance_scaling(name: str, variance: float, dtype) -> None:
     initializer = getattr(initializers, name)()
-    made = np.asarray(initializer(random.key(0), (40, 60), dtype))
-    assert made.dtype == dtype and isinstance(initializer, initializers.Initializer)
-    np.testing.assert_allclose((np.abs(made) ** 2).mean(), variance, rtol=0.06)
-    assert abs(made.mean()) < 4 * math.sqrt(variance / made.size)
+    result = np.asarray(initializer(random.key(0), (40, 60), dtype))
+    assert result.dtype == dtype and isinstance(initializer, initializers.Initializer)
+    np.testing.assert_allclose((np.abs(result) ** 2).mean(), variance, rtol=0.06)
+    assert abs(result.mean()) < 4 * math.sqrt(variance / result.size)
 
 
 def test_fans_of_convolutions() -> None:

@@ -51,8 +51,8 @@ def test_roots_of_traced_coefficients() -> None:
             count = sum(e != 0 and e == e for e in expected)
             there[:count] = np.sort(there[:count])
             np.testing.assert_allclose(there, np.array(expected, np.complex64), rtol=1e-5)
-    slopes = weft.jacfwd(lambda p: wnp.sort(roots(p).real))(wnp.array([1.0, -3.0, 2.0]))
-    np.testing.assert_allclose(slopes[:, 2], [1.0, -1.0], rtol=1e-4)  # the zeros of x**2 - 3 x + 2 + t near t = 0
+    gradients = weft.jacfwd(lambda p: wnp.sort(roots(p).real))(wnp.array([1.0, -3.0, 2.0]))
+    np.testing.assert_allclose(gradients[:, 2], [1.0, -1.0], rtol=1e-4)  # the zeros of x**2 - 3 x + 2 + t near t = 0
 
 
 def test_spacing_of_complex_numbers_is_refused() -> None:

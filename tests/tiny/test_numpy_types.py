@@ -20,7 +20,7 @@ WEAK = wnp.full(3, 1.0)
 
 
 @pytest.mark.parametrize(
-    "made, dtype, weak",
+    "result, dtype, weak",
     [
         (wnp.array(3.0), "float32", True),
         (wnp.array(3), "int32", True),
@@ -84,8 +84,8 @@ WEAK = wnp.full(3, 1.0)
         (FLOATS.astype(bool), "bool", False),
     ],
 )
-def test_dtype_and_weak_type(made, dtype, weak):
-    assert (str(made.dtype), made.weak_type) == (dtype, weak)
+def test_dtype_and_weak_type(result, dtype, weak):
+    assert (str(result.dtype), result.weak_type) == (dtype, weak)
 
 
 def test_half_precision_sums_do_not_overflow_on_the_way():
@@ -185,11 +185,17 @@ def test_scalar_types_stand_for_dtypes():
 
 def test_numpy_arrays_are_copied():
     source = np.zeros(3, np.float32)
-    made = [wnp.asarray(source), wnp.reshape(source, (3, 1)), wnp.ravel(source), +wnp.asarray(source), wnp.real(source)]
+    result = [
+        wnp.asarray(source),
+        wnp.reshape(source, (3, 1)),
+        wnp.ravel(source),
+        +wnp.asarray(source),
+        wnp.real(source),
+    ]
     captured = weft.jit(lambda x: x + source)
     captured(wnp.zeros(3))
     source[:] = 7
-    for x in made:
+    for x in result:
         assert not np.asarray(x).any()
     assert not np.asarray(captured(wnp.zeros(3))).any()
 

@@ -17,12 +17,12 @@ from weft.primitives.random.threefry import threefry_arrays
 EDGES = np.array([0.0, -0.0, 1.0, -1.0, 2.5, -7.0, np.inf, -np.inf, np.nan, 1e-45, 3e38], np.float32)
 
 
-def assert_same_bits(made: Any, expected: Any) -> None:
+def assert_same_bits(result: Any, expected: Any) -> None:
     """Equal numbers with equal signs; all that is not a number is the same."""
-    made, expected = np.asarray(made), np.asarray(expected)
-    np.testing.assert_array_equal(made, expected)
+    result, expected = np.asarray(result), np.asarray(expected)
+    np.testing.assert_array_equal(result, expected)
     numbers = ~np.isnan(expected)
-    np.testing.assert_array_equal(np.signbit(made[numbers]), np.signbit(expected[numbers]))
+    np.testing.assert_array_equal(np.signbit(result[numbers]), np.signbit(expected[numbers]))
 
 
 @pytest.mark.parametrize("staged", [False, True])
@@ -38,9 +38,9 @@ def test_division_has_the_signs_of_numpy(name: str, staged: bool) -> None:
 def test_remainder_keeps_its_derivative_where_nothing_remains() -> None:
     x = np.array([4.0, -4.0, 0.0, -0.0, 3.0], np.float32)
     for divisor in (2.0, -2.0):
-        slope = weft.vmap(weft.grad(lambda v, by=divisor: wnp.remainder(v, by)))
-        np.testing.assert_array_equal(slope(x), np.ones(5))
-        np.testing.assert_array_equal(weft.jit(slope)(x), np.ones(5))
+        gradient = weft.vmap(weft.grad(lambda v, by=divisor: wnp.remainder(v, by)))
+        np.testing.assert_array_equal(gradient(x), np.ones(5))
+        np.testing.assert_array_equal(weft.jit(gradient)(x), np.ones(5))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -60,10 +60,10 @@ def test_ldexp_rounds_once(dtype: Any) -> None:
 def adjugate(x: np.ndarray) -> np.ndarray:
     """The transposed cofactors, by determinants of minors."""
     size = len(x)
-    made = np.zeros_like(x)
+    result = np.zeros_like(x)
     for i, j in itertools.product(range(size), repeat=2):
-        made[i, j] = (-1) ** (i + j) * np.linalg.det(np.delete(np.delete(x, j, 0), i, 1))
-    return made
+        result[i, j] = (-1) ** (i + j) * np.linalg.det(np.delete(np.delete(x, j, 0), i, 1))
+    return result
 
 
 def singular_matrices() -> list[np.ndarray]:
@@ -83,20 +83,20 @@ def test_det_has_its_derivatives_at_every_rank(unit: complex) -> None:
     matrices = np.stack(singular_matrices()) * unit
     dtype = np.complex64 if np.iscomplexobj(matrices) else np.float32
     options = {"holomorphic": dtype == np.complex64}
-    slope = weft.grad(wnp.linalg.det, **options)
+    gradient = weft.grad(wnp.linalg.det, **options)
     expected = np.stack([adjugate(x).T for x in matrices])
-    given = matrices.astype(dtype)
+    args = matrices.astype(dtype)
     tolerance = {"rtol": 1e-4, "atol": 2e-5}
-    np.testing.assert_allclose(weft.jit(weft.vmap(slope))(given), expected, **tolerance)
+    np.testing.assert_allclose(weft.jit(weft.vmap(gradient))(args), expected, **tolerance)
     np.testing.assert_allclose(
-        weft.grad(lambda v: wnp.linalg.det(v).sum(), **options)(wnp.asarray(given)), expected, **tolerance
+        weft.grad(lambda v: wnp.linalg.det(v).sum(), **options)(wnp.asarray(args)), expected, **tolerance
     )
-    curvature = weft.jit(weft.vmap(weft.jacfwd(slope, **options)))(given)
+    curvature = weft.jit(weft.vmap(weft.jacfwd(gradient, **options)))(args)
     step = np.zeros((16, 4, 4))
     step.reshape(16, 16)[np.arange(16), np.arange(16)] = 1e-4
-    for made, x in zip(np.asarray(curvature), matrices, strict=True):
+    for result, x in zip(np.asarray(curvature), matrices, strict=True):
         by = [(adjugate(x + d).T - adjugate(x - d).T) / 2e-4 for d in step]
-        np.testing.assert_allclose(np.moveaxis(made.reshape(4, 4, 16), -1, 0), by, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(np.moveaxis(result.reshape(4, 4, 16), -1, 0), by, rtol=1e-3, atol=1e-4)
 
 
 def test_gradient_of_pinv_needs_no_square_of_the_long_side() -> None:
@@ -111,11 +111,11 @@ def test_gradient_of_pinv_needs_no_square_of_the_long_side() -> None:
 
 def test_more_than_32_bits_of_random_numbers_are_counted() -> None:
     size, key = 2**32 + 40, random.key(7)
-    made = weft.jit(lambda k: random.bits(k, (size,))[-48:])(key)
+    result = weft.jit(lambda k: random.bits(k, (size,))[-48:])(key)
     counts = np.arange(size - 48, size, dtype=np.uint64)
     words = np.asarray(random.key_data(key))
     pair = threefry_arrays(words[0], words[1], (counts >> np.uint64(32)).astype(np.uint32), counts.astype(np.uint32))
-    np.testing.assert_array_equal(made, pair[0] ^ pair[1])
+    np.testing.assert_array_equal(result, pair[0] ^ pair[1])
     assert weft.eval_shape(lambda: random.normal(key, (2**20, 2**20))).shape == (2**20, 2**20)
 
 
@@ -147,8 +147,12 @@ def test_masks_are_booleans(reduction: str) -> None:
 def test_a_float_becomes_an_integer_as_an_array_of_it_would() -> None:
     for value, dtype in itertools.product((np.nan, np.inf, -np.inf, 300.7, -1.5), ("int8", "uint8", "int32")):
         expected = np.full(2, wnp.asarray(value).astype(dtype))
-        for made in (wnp.full(2, value, dtype), lax.full((2,), value, dtype), wnp.full_like(wnp.ones(2, dtype), value)):
-            np.testing.assert_array_equal(made, expected)
+        for result in (
+            wnp.full(2, value, dtype),
+            lax.full((2,), value, dtype),
+            wnp.full_like(wnp.ones(2, dtype), value),
+        ):
+            np.testing.assert_array_equal(result, expected)
     for value in (np.nan, [1.0, np.inf], 300.7, [-129.0]):
         with pytest.raises((ValueError, OverflowError), match=r"cannot become|does not fit"):
             wnp.array(value, "int8")

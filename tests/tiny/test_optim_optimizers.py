@@ -136,17 +136,17 @@ def test_half_precision_is_that_of_single_rounded(name: str) -> None:
     else:
         bits = 5
     rounded = lambda values: np.asarray(np.asarray(values, np.float32).astype(ml_dtypes.bfloat16))
-    start, slope = rounded([[1.0, -2.0], [0.5, 3.0]]), rounded([[0.25, 1.5], [-0.75, 0.125]])
+    start, derivative = rounded([[1.0, -2.0], [0.5, 3.0]]), rounded([[0.25, 1.5], [-0.75, 0.125]])
     updates = []
     for dtype in (np.float32, ml_dtypes.bfloat16):
         optimizer = getattr(optim, name)(0.0625)
-        params, gradient = ({"w": wnp.asarray(value.astype(dtype))} for value in (start, slope))
-        state, made = optimizer.init(params), []
+        params, gradient = ({"w": wnp.asarray(value.astype(dtype))} for value in (start, derivative))
+        state, result = optimizer.init(params), []
         for _ in range(2):
             step, state = optimizer.update(gradient, state, params)
             assert step["w"].dtype == dtype
-            made.append(np.asarray(step["w"]).astype(np.float32))
-        updates.append(made)
+            result.append(np.asarray(step["w"]).astype(np.float32))
+        updates.append(result)
     np.testing.assert_allclose(updates[1], updates[0], rtol=2.0**-bits, atol=2.0**-9 * np.abs(updates[0]).max())
 
 
@@ -167,11 +167,11 @@ def test_monitor_keeps_what_it_measures() -> None:
     state = watch.init({"w": wnp.zeros(5)})
     first = state
     assert weft.tree.leaves(state.measurements) == [0, 0, 0]
-    for number, row in enumerate(rows, 1):
+    for i, row in enumerate(rows, 1):
         updates, state = watch.update({"w": wnp.asarray(row)}, state)
         np.testing.assert_array_equal(updates["w"], row)
-        mean, share = 0.75 * mean + 0.25 * norms[number - 1], 0.5 * share + 0.5 * (norms[number - 1] > 2)
-        want = {"norm": norms[number - 1], "mean": mean / (1 - 0.75**number), "large": share}
+        mean, share = 0.75 * mean + 0.25 * norms[i - 1], 0.5 * share + 0.5 * (norms[i - 1] > 2)
+        want = {"norm": norms[i - 1], "mean": mean / (1 - 0.75**i), "large": share}
         for name, value in want.items():
             np.testing.assert_allclose(optim.tree.get(state, name), value, rtol=1e-5)
     scanned = weft.lax.scan(lambda s, row: (watch.update({"w": row}, s)[1], None), first, wnp.asarray(rows))[0]
@@ -224,7 +224,7 @@ def test_mechanize_finds_the_scale() -> None:
 def test_galore_steps_stay_in_the_first_directions_of_the_gradient() -> None:
     rng = np.random.default_rng(4)
     params = {"w": wnp.zeros((6, 4)), "wide": wnp.zeros((3, 5)), "b": wnp.zeros(4), "k": wnp.zeros((2, 3, 4))}
-    slopes = {name: rng.normal(size=leaf.shape).astype(np.float32) for name, leaf in params.items()}
+    derivatives = {name: rng.normal(size=leaf.shape).astype(np.float32) for name, leaf in params.items()}
     plain = optim.contrib.scale_by_galore(rank=2, base_optimizer=optim.identity())
     state = plain.init(params)
     assert weft.tree.map(lambda leaf: leaf.shape, state.projector) == {
@@ -233,22 +233,22 @@ def test_galore_steps_stay_in_the_first_directions_of_the_gradient() -> None:
         "b": (0, 0),
         "k": (0, 0),
     }
-    updates, state = plain.update(slopes, state)
+    updates, state = plain.update(derivatives, state)
     for name in ("w", "wide"):
-        u, s, vt = np.linalg.svd(slopes[name], full_matrices=False)
+        u, s, vt = np.linalg.svd(derivatives[name], full_matrices=False)
         np.testing.assert_allclose(updates[name], (u[:, :2] * s[:2]) @ vt[:2], atol=1e-5)
     for name in ("b", "k"):
-        np.testing.assert_array_equal(updates[name], slopes[name])
+        np.testing.assert_array_equal(updates[name], derivatives[name])
     # The directions are those of the first gradient, until they are due again.
     later = {name: rng.normal(size=leaf.shape).astype(np.float32) for name, leaf in params.items()}
-    u = np.linalg.svd(slopes["w"], full_matrices=False)[0][:, :2]
+    u = np.linalg.svd(derivatives["w"], full_matrices=False)[0][:, :2]
     np.testing.assert_allclose(plain.update(later, state)[0]["w"], u @ u.T @ later["w"], atol=1e-5)
     # A weight of three axes as a matrix, and the state that Adam has for it.
     numbers = {"w": None, "wide": None, "b": None, "k": optim.contrib.GaLoreDimensionNumbers((0, 2), 1)}
     shaped = optim.contrib.galore(0.1, rank=2, weight_dimension_numbers=numbers)
     state = shaped.init(params)
     assert optim.tree.get(state, "mu")["k"].shape == (2, 3)
-    updates, _ = shaped.update(slopes, state, params)
+    updates, _ = shaped.update(derivatives, state, params)
     flat = np.asarray(updates["k"]).transpose(0, 2, 1).reshape(8, 3)
     assert np.linalg.matrix_rank(flat, tol=1e-4) == 2
     for mistake in (optim.contrib.GaLoreDimensionNumbers(0, 0), optim.contrib.GaLoreDimensionNumbers(0, (1, 2))):
@@ -297,10 +297,10 @@ def test_multi_steps_is_one_step_of_the_mean() -> None:
 def test_apply_if_finite_skips_and_then_gives_up() -> None:
     optimizer = optim.apply_if_finite(optim.sgd(1.0), max_consecutive_errors=2)
     state, bad = optimizer.init(wnp.ones(2)), wnp.array([1.0, np.nan])
-    for number in range(3):
+    for i in range(3):
         updates, state = optimizer.update(bad, state)
-        assert state.notfinite_count == number + 1 and not state.last_finite
-        assert np.isnan(updates).any() == (number == 2)
+        assert state.notfinite_count == i + 1 and not state.last_finite
+        assert np.isnan(updates).any() == (i == 2)
     updates, state = optimizer.update(wnp.ones(2), state)
     assert state.notfinite_count == 0 and state.total_notfinite == 3
     np.testing.assert_array_equal(updates, [-1.0, -1.0])

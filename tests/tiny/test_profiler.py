@@ -35,12 +35,12 @@ W, X = wnp.ones((16, 16)), wnp.ones((32, 16))
 def line_of(text: str) -> int:
     """The number of the line of this file that ends with a mark."""
     lines = pathlib.Path(__file__).read_text().splitlines()
-    (number,) = [n for n, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
-    return number
+    (line_number,) = [n for n, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
+    return line_number
 
 
-def seconds_of(profile: Profile, number: int) -> float:
-    return sum(e.seconds for e in profile.lines if e.line.file == __file__ and e.line.number == number)
+def seconds_of(profile: Profile, line_number: int) -> float:
+    return sum(e.seconds for e in profile.lines if e.line.file == __file__ and e.line.number == line_number)
 
 
 def spin(seconds: float) -> int:
@@ -76,14 +76,14 @@ def test_time_between_spans_goes_to_the_nearest_sample(rng: np.random.Generator)
         moments = sorted(rng.integers(begin - 20, end + 20, size=int(rng.integers(1, 6))).tolist())
         recorder = Recorder()
         recorder._last = begin
-        recorder._samples = [(code, number, at) for number, at in enumerate(moments)]
+        recorder._samples = [(code, i, at) for i, at in enumerate(moments)]
         recorder._gap(end, None)
-        given = {key.offset: taken for key, (taken, _) in recorder.totals.items()}
-        assert sum(given.values()) == end - begin and min(given.values()) >= 0
+        recorded = {key.offset: taken for key, (taken, _) in recorder.totals.items()}
+        assert sum(recorded.values()) == end - begin and min(recorded.values()) >= 0
         nearest = [min(range(len(moments)), key=lambda n: abs(moments[n] - t)) for t in range(begin, end)]
-        for number in range(len(moments)):
-            equal = sum(at == moments[number] for at in moments) > 1
-            assert equal or abs(given[number] - nearest.count(number)) <= 2
+        for i in range(len(moments)):
+            equal = sum(at == moments[i] for at in moments) > 1
+            assert equal or abs(recorded[i] - nearest.count(i)) <= 2
 
 
 @pytest.mark.timing

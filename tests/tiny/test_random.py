@@ -31,11 +31,11 @@ def draw(case: dict) -> np.ndarray:
         if name in options:
             options[name] = wnp.asarray(np.array(options[name], np.float32))
     if call in ("key_data", "split", "fold_in"):
-        made = random.key_data(key if call == "key_data" else getattr(random, call)(key, **options))
+        result = random.key_data(key if call == "key_data" else getattr(random, call)(key, **options))
     else:
-        made = getattr(random, call)(key, **options)
-    assert made.dtype.name == case["dtype"]
-    return np.asarray(made if take is None else made[:take])
+        result = getattr(random, call)(key, **options)
+    assert result.dtype.name == case["dtype"]
+    return np.asarray(result if take is None else result[:take])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['call']}-{c['seed']}-{c['kwargs'].get('shape', '')}")
@@ -127,8 +127,8 @@ def test_threefry_primitive_under_vmap() -> None:
     words = wnp.arange(6, dtype=np.uint32).reshape(2, 3)
     one = weft.vmap(lambda a, b: threefry2x32(a, np.uint32(5), b, words[0]))(words[:, 0], words)
     two = [threefry2x32(words[i, 0], np.uint32(5), words[i], words[0]) for i in range(2)]
-    for number in range(2):
-        np.testing.assert_array_equal(one[number], np.stack([t[number] for t in two]))
+    for index in range(2):
+        np.testing.assert_array_equal(one[index], np.stack([t[index] for t in two]))
 
 
 def test_older_layout_of_bits() -> None:
@@ -316,12 +316,12 @@ def test_gamma_is_differentiable_in_its_parameter() -> None:
     key = random.key(6)
     alpha = 1.7
     drawn = np.asarray(random.gamma(key, alpha, (200,)), np.float64)
-    slopes = np.asarray(weft.jacfwd(lambda a: random.gamma(key, a, (200,)))(alpha), np.float64)
+    gradients = np.asarray(weft.jacfwd(lambda a: random.gamma(key, a, (200,)))(alpha), np.float64)
     step = 1e-4  # at a fixed quantile the draw moves with the parameter
     moved = scipy.stats.gamma(alpha + step).ppf(scipy.stats.gamma(alpha).cdf(drawn)) - scipy.stats.gamma(
         alpha - step
     ).ppf(scipy.stats.gamma(alpha).cdf(drawn))
-    np.testing.assert_allclose(slopes, moved / (2 * step), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(gradients, moved / (2 * step), rtol=2e-3, atol=2e-3)
     log_slopes = weft.jacfwd(lambda a: random.loggamma(key, a, (5,)))(0.4)
     logs = np.asarray(random.loggamma(key, 0.4, (5,)), np.float64)
     inverse = scipy.stats.loggamma(0.4 + step).ppf(scipy.stats.loggamma(0.4).cdf(logs)) - scipy.stats.loggamma(

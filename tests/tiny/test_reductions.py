@@ -80,11 +80,11 @@ def test_running_folds_against_numpy(reverse):
         "cummin": functools.partial(np.minimum.accumulate, axis=1),
         "cumlogsumexp": lambda v: np.log(np.cumsum(np.exp(v), axis=1)),
     }.items():
-        given = getattr(lax, name)
+        function = getattr(lax, name)
         expected = flipped(fold)
-        assert np.allclose(given(x, 1, reverse), expected, rtol=1e-6), name
+        assert np.allclose(function(x, 1, reverse), expected, rtol=1e-6), name
         # Under differentiation the primal is computed by the definition.
-        assert np.allclose(weft.jvp(lambda v, f=given: f(v, 1, reverse), (x,), (x,))[0], expected, rtol=1e-6), name
+        assert np.allclose(weft.jvp(lambda v, f=function: f(v, 1, reverse), (x,), (x,))[0], expected, rtol=1e-6), name
 
 
 def test_derivative_of_running_products_with_zeros():
@@ -129,11 +129,11 @@ def test_fold_by_any_computation_keeps_the_order(count):
     rng = np.random.default_rng(count)
     a, b = rng.standard_normal((2, count, 3)).astype(np.float32)
     start = (np.float32(1), np.float32(0))
-    given = lax.reduce((a, b), start, affine, (0,))
+    result = lax.reduce((a, b), start, affine, (0,))
     expected = functools.reduce(
         lambda left, right: (left[0] * right[0], left[1] * right[0] + right[1]), zip(a, b, strict=True), start
     )
-    assert all(np.allclose(g, np.broadcast_to(e, 3), rtol=1e-5) for g, e in zip(given, expected, strict=True))
+    assert all(np.allclose(g, np.broadcast_to(e, 3), rtol=1e-5) for g, e in zip(result, expected, strict=True))
 
 
 def test_fold_by_any_computation_under_jit_grad_and_vmap():
@@ -156,8 +156,8 @@ def test_fold_by_a_computation_that_is_not_elementwise():
         return cond(lax.gt(a, np.float32(10)), lambda: a, lambda: lax.add(a, b))
 
     x = np.ones((30, 2), np.float32) * np.array([1, 4], np.float32)
-    given = lax.reduce(x, 0.0, clipped, (0,))
-    assert given.shape == (2,) and np.all(np.asarray(given) > 10)
+    result = lax.reduce(x, 0.0, clipped, (0,))
+    assert result.shape == (2,) and np.all(np.asarray(result) > 10)
     assert weft.grad(lambda x: lax.reduce_sum(lax.reduce(x, 0.0, clipped, (0,)), (0,)))(x).shape == x.shape
 
 

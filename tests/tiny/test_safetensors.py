@@ -162,16 +162,16 @@ def test_broken_files(words: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_files_that_are_no_files(tmp_path: pathlib.Path) -> None:
-    places = [tmp_path]
+    paths = [tmp_path]
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")
-        places.append(tmp_path / "pipe")
+        paths.append(tmp_path / "pipe")
     if os.path.exists("/dev/zero"):
         (tmp_path / "endless").symlink_to("/dev/zero")
-        places.append(tmp_path / "endless")
-    for place in places:
+        paths.append(tmp_path / "endless")
+    for path in paths:
         with pytest.raises(FileFormatError, match="no regular file"):
-            safetensors.load_file(place)
+            safetensors.load_file(path)
     with pytest.raises(FileNotFoundError):
         safetensors.load_file(tmp_path / "nowhere")
 
@@ -215,25 +215,25 @@ PIECES = [
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
-    made = bytearray(data)
+    result = bytearray(data)
     for _ in range(rng.randint(1, 3)):
-        at = rng.randrange(len(made) + 1)
+        at = rng.randrange(len(result) + 1)
         match rng.randrange(6):
             case 0:
-                made[at : at + 1] = bytes([rng.randrange(256)])
+                result[at : at + 1] = bytes([rng.randrange(256)])
             case 1:
-                made[at:at] = rng.choice(PIECES)
+                result[at:at] = rng.choice(PIECES)
             case 2:
-                del made[at : at + rng.randint(1, 9)]
+                del result[at : at + rng.randint(1, 9)]
             case 3:  # the header is told to be of another length
-                made[:8] = struct.pack("<Q", rng.choice([0, 1, len(made) - 8, len(made), 1 << 40, (1 << 64) - 1]))
+                result[:8] = struct.pack("<Q", rng.choice([0, 1, len(result) - 8, len(result), 1 << 40, (1 << 64) - 1]))
             case 4:  # numbers of the header
-                digits = [i for i, byte in enumerate(made) if 48 <= byte < 58] or [0]
-                made[rng.choice(digits) : rng.choice(digits)] = str(rng.choice([0, 1, 3, 1 << 31, 1 << 64])).encode()
+                digits = [i for i, byte in enumerate(result) if 48 <= byte < 58] or [0]
+                result[rng.choice(digits) : rng.choice(digits)] = str(rng.choice([0, 1, 3, 1 << 31, 1 << 64])).encode()
             case _:
-                other = rng.randrange(len(made) + 1)
-                made[at:at] = made[min(at, other) : max(at, other)]
-    return bytes(made)
+                other = rng.randrange(len(result) + 1)
+                result[at:at] = result[min(at, other) : max(at, other)]
+    return bytes(result)
 
 
 @pytest.mark.parametrize("seed", range(4))

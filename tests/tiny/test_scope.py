@@ -40,9 +40,9 @@ def test_groups_take_the_first_filter_that_fits() -> None:
         filters.matches(3, "a")  # type: ignore[arg-type]
 
 
-def dense(place: scope.Scope, x: weft.Array, size: int) -> weft.Array:
-    kernel = place.param("kernel", weft.nn.initializers.lecun_normal(), (x.shape[-1], size))
-    return x @ kernel + place.param("bias", weft.nn.initializers.zeros, (size,))
+def dense(module_scope: scope.Scope, x: weft.Array, size: int) -> weft.Array:
+    kernel = module_scope.param("kernel", weft.nn.initializers.lecun_normal(), (x.shape[-1], size))
+    return x @ kernel + module_scope.param("bias", weft.nn.initializers.zeros, (size,))
 
 
 def network(root: scope.Scope, x: weft.Array) -> weft.Array:
@@ -54,12 +54,12 @@ def network(root: scope.Scope, x: weft.Array) -> weft.Array:
 
 def test_init_makes_what_apply_reads() -> None:
     x = wnp.ones((1, 4))
-    made, variables = scope.init(network)(KEY, x)
+    result, variables = scope.init(network)(KEY, x)
     assert weft.tree.map(lambda leaf: leaf.shape, variables) == {
         "params": {"first": {"kernel": (4, 3), "bias": (3,)}, "second": {"kernel": (3, 2), "bias": (2,)}},
         "counts": {"calls": ()},
     }
-    np.testing.assert_array_equal(scope.apply(network)(variables, x), made)
+    np.testing.assert_array_equal(scope.apply(network)(variables, x), result)
     _, changed = scope.apply(network, mutable="counts")(variables, x)
     assert changed == {"counts": {"calls": 1}}
     assert variables["counts"]["calls"] == 0, "apply wrote into the caller's dict"
@@ -131,10 +131,10 @@ def test_an_initializer_may_take_anything() -> None:
     def model(root: scope.Scope) -> weft.Array:
         return root.param("like", lambda key, x: x * 2, wnp.arange(3.0)) + root.param("alone", lambda key: wnp.ones(3))
 
-    made, variables = scope.init(model)(KEY)
-    np.testing.assert_array_equal(scope.apply(model)(variables), made)
+    result, variables = scope.init(model)(KEY)
+    np.testing.assert_array_equal(scope.apply(model)(variables), result)
     as_numpy = weft.tree.map(np.asarray, variables)
-    np.testing.assert_array_equal(scope.apply(model)(as_numpy), made)
+    np.testing.assert_array_equal(scope.apply(model)(as_numpy), result)
     with pytest.raises(ParameterShapeError, match=r"'like' of module / needs shape \(3,\)"):
         scope.apply(model)({"params": {**variables["params"], "like": wnp.ones(4)}})
 
@@ -159,7 +159,7 @@ def test_flat_layout_is_a_tree_of_one_level() -> None:
 
 def test_calls_are_pure_under_jit() -> None:
     x = wnp.ones((1, 4))
-    made, variables = scope.init(network)(KEY, x)
+    result, variables = scope.init(network)(KEY, x)
     staged = weft.jit(scope.init(network))(KEY, x)
-    np.testing.assert_allclose(staged[0], made, rtol=1e-6)
+    np.testing.assert_allclose(staged[0], result, rtol=1e-6)
     assert weft.tree.structure(staged[1]) == weft.tree.structure(variables)

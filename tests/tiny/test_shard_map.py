@@ -33,8 +33,8 @@ def test_derivatives_are_those_of_the_whole(mesh: Mesh, check_vma: bool) -> None
     f = weft.shard_map(mean_of_sines, mesh=mesh, in_specs=(P("x"), P()), out_specs=P(), check_vma=check_vma)
     whole = lambda a, w: np.sin(a @ w).mean()
     onp.testing.assert_allclose(f(A, W), whole(A, W), rtol=1e-5)
-    for number in (0, 1):
-        onp.testing.assert_allclose(weft.grad(f, number)(A, W), weft.grad(whole, number)(A, W), atol=1e-6)
+    for argnum in (0, 1):
+        onp.testing.assert_allclose(weft.grad(f, argnum)(A, W), weft.grad(whole, argnum)(A, W), atol=1e-6)
     hessian = weft.hessian(f, 1)(A, W)
     onp.testing.assert_allclose(hessian, weft.hessian(whole, 1)(A, W), atol=1e-5)
     tangents = (A * 2, W + 1)

@@ -108,10 +108,10 @@ def test_putting_again() -> None:
 def test_trees_are_put_by_trees() -> None:
     values = {"w": NUMBERS, "b": [np.ones(4), np.zeros(8)]}
     first, second = NamedSharding(MESH, P("x")), NamedSharding(MESH, P("y"))
-    made = weft.device_put(values, {"w": first, "b": second})  # a prefix: both of b
-    assert made["w"].sharding is first and [b.sharding for b in made["b"]] == [second] * 2
-    made = weft.device_put(values, {"w": first, "b": [None, second]})
-    assert made["b"][0].sharding == SingleDeviceSharding(weft.devices()[0]) and made["b"][1].sharding is second
+    result = weft.device_put(values, {"w": first, "b": second})  # a prefix: both of b
+    assert result["w"].sharding is first and [b.sharding for b in result["b"]] == [second] * 2
+    result = weft.device_put(values, {"w": first, "b": [None, second]})
+    assert result["b"][0].sharding == SingleDeviceSharding(weft.devices()[0]) and result["b"][1].sharding is second
     with pytest.raises(ValueError):
         weft.device_put(values, {"w": first})
     with pytest.raises(ArgumentError, match="cannot move an array"):
@@ -150,9 +150,9 @@ def test_copies_and_pickles() -> None:
     array = put(P("x"))
     again = pickle.loads(pickle.dumps(array))
     np.testing.assert_array_equal(again, NUMBERS)
-    for made in (copy.copy(array), copy.deepcopy(array)):
-        assert made.sharding is array.sharding and made is not array
-        made.delete()
+    for result in (copy.copy(array), copy.deepcopy(array)):
+        assert result.sharding is array.sharding and result is not array
+        result.delete()
     np.testing.assert_array_equal(array, NUMBERS)
     with pytest.raises(ImmutableArrayError):
         array[0] = 1
@@ -226,7 +226,7 @@ def test_arrays_are_made_in_parts(word: str) -> None:
     sharding = NamedSharding(MESH, P("x"))
     where: Any = {word: sharding}
     like = wnp.ones((8, 4))
-    made = [
+    result = [
         wnp.zeros((8, 4), **where),
         wnp.ones((8, 4), **where),
         wnp.empty((8, 4), **where),
@@ -239,11 +239,11 @@ def test_arrays_are_made_in_parts(word: str) -> None:
         wnp.full_like(like, 3, **where),
     ]
     if word == "device":
-        made += [wnp.linspace(0, 1, 8, **where), wnp.eye(8, **where), wnp.astype(like, int, **where)]
-        made += [wnp.empty_like(like, **where), like.to_device(sharding), wnp.from_dlpack(NUMBERS, **where)]
-    for array in made:
+        result += [wnp.linspace(0, 1, 8, **where), wnp.eye(8, **where), wnp.astype(like, int, **where)]
+        result += [wnp.empty_like(like, **where), like.to_device(sharding), wnp.from_dlpack(NUMBERS, **where)]
+    for array in result:
         assert array.sharding is sharding and array.addressable_data(0).shape[0] == 2
-    np.testing.assert_array_equal(made[4], np.arange(8))
+    np.testing.assert_array_equal(result[4], np.arange(8))
 
 
 @pytest.mark.parametrize(
@@ -270,8 +270,8 @@ def test_an_array_of_one_device_has_one_part() -> None:
 def test_parts_are_taken_from_the_devices_they_are_on() -> None:
     sharding = NamedSharding(Mesh(DEVICES[:2], "x"), P("x"))
     parts = [weft.device_put(NUMBERS[:4], DEVICES[0]), weft.device_put(NUMBERS[4:], DEVICES[1])]
-    made = weft.make_array_from_single_device_arrays(NUMBERS.shape, sharding, parts)
-    assert all(made.addressable_data(i) is part for i, part in enumerate(parts))
+    result = weft.make_array_from_single_device_arrays(NUMBERS.shape, sharding, parts)
+    assert all(result.addressable_data(i) is part for i, part in enumerate(parts))
     with pytest.raises(ArgumentError, match="Part 0 is committed to another device"):
         weft.make_array_from_single_device_arrays(NUMBERS.shape, sharding, parts[::-1])
     with pytest.raises(ArgumentError, match="no CpuDevice"):

@@ -205,8 +205,8 @@ def test_a_type_says_where_its_array_is(text: str) -> None:
 def test_related_types_keep_where_the_array_is(aval: ArrayType) -> None:
     placement = (aval.sharding, aval.manual, aval.memory_space)
     integers = aval.with_dtype(np.dtype(np.int32))
-    for made in (aval.strong(), integers, integers.tangent(), aval.tangent()):
-        assert (made.sharding, made.manual, made.memory_space) == placement
+    for result in (aval.strong(), integers, integers.tangent(), aval.tangent()):
+        assert (result.sharding, result.manual, result.memory_space) == placement
     assert aval.with_dimension(0, 5).without((0,)) is aval is aval.with_dimension(0, 5).without_dimension(0)
     assert aval.with_dimension(len(aval.shape), 5).spec.partitions == (*aval.spec.partitions, None)
     assert aval.cotangent().cotangent() is aval

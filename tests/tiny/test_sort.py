@@ -17,17 +17,17 @@ NAN = np.nan
 
 def test_nan_comes_last_and_zeros_are_equal():
     x = np.array([1, NAN, 3, -0.0, 0, NAN, -np.inf, np.inf], np.float32)
-    values, places = lax.sort((x, np.arange(8, dtype=np.int32)))
-    assert np.array_equal(places, [6, 3, 4, 0, 2, 7, 1, 5])
-    assert np.array_equal(values, x[np.asarray(places)], equal_nan=True)
+    values, indices = lax.sort((x, np.arange(8, dtype=np.int32)))
+    assert np.array_equal(indices, [6, 3, 4, 0, 2, 7, 1, 5])
+    assert np.array_equal(values, x[np.asarray(indices)], equal_nan=True)
     alone = np.asarray(lax.sort(x))
     assert np.array_equal(alone, values, equal_nan=True) and np.array_equal(np.signbit(alone[1:3]), [True, False])
 
 
 def test_equal_keys_keep_their_order():
     keys = np.array([0, -0.0, 0, -0.0], np.float32)
-    values, places = lax.sort_key_val(keys, np.arange(4, dtype=np.int32))
-    assert np.array_equal(places, [0, 1, 2, 3]) and np.array_equal(np.signbit(values), [False, True, False, True])
+    values, indices = lax.sort_key_val(keys, np.arange(4, dtype=np.int32))
+    assert np.array_equal(indices, [0, 1, 2, 3]) and np.array_equal(np.signbit(values), [False, True, False, True])
 
 
 def test_complex_numbers_compare_by_parts_each_with_nan_last():
@@ -43,11 +43,11 @@ def test_every_type_along_every_axis(dtype, dimension):
     assert lax.sort(x, dimension).dtype == x.dtype
     assert np.array_equal(np.asarray(lax.sort(x, dimension)).astype(np.float32), expected)
     if dtype is not bool:
-        values, places = lax.top_k(x, 3, axis=dimension)
+        values, indices = lax.top_k(x, 3, axis=dimension)
         assert np.array_equal(
             np.asarray(values).astype(np.float32), np.take(np.flip(expected, dimension), range(3), dimension)
         )
-        assert np.array_equal(np.take_along_axis(x, np.asarray(places), dimension), np.asarray(values))
+        assert np.array_equal(np.take_along_axis(x, np.asarray(indices), dimension), np.asarray(values))
 
 
 def test_several_keys():
@@ -83,9 +83,9 @@ def test_differentiation_sorts_once():
 
 def test_largest_elements():
     x = np.array([0, -0.0, NAN, 5, 5, -np.inf], np.float32)
-    values, places = lax.top_k(x, 6)
+    values, indices = lax.top_k(x, 6)
     assert np.array_equal(values, x[[2, 3, 4, 0, 1, 5]], equal_nan=True)
-    assert np.array_equal(places, [2, 3, 4, 0, 1, 5]) and places.dtype == np.int32
+    assert np.array_equal(indices, [2, 3, 4, 0, 1, 5]) and indices.dtype == np.int32
     weights = np.array([1, 2], np.float32)
     gradient = weft.grad(lambda x: lax.reduce_sum(lax.mul(weights, lax.top_k(x, 2)[0]), (0,)))(
         np.array([1, 4, 3], np.float32)
@@ -95,10 +95,10 @@ def test_largest_elements():
 
 def test_approximate_searches_are_exact():
     x = np.array([[3, 1, NAN, 2], [5, 7, 6, 8]], np.float32)
-    values, places = lax.approx_min_k(x, 2)
-    assert np.array_equal(values, [[1, 2], [5, 6]]) and np.array_equal(places, [[1, 3], [0, 2]])
-    values, places = lax.approx_max_k(x, 1, reduction_dimension=0)
-    assert np.array_equal(places, [[1, 1, 0, 1]])
+    values, indices = lax.approx_min_k(x, 2)
+    assert np.array_equal(values, [[1, 2], [5, 6]]) and np.array_equal(indices, [[1, 3], [0, 2]])
+    values, indices = lax.approx_max_k(x, 1, reduction_dimension=0)
+    assert np.array_equal(indices, [[1, 1, 0, 1]])
 
 
 def test_batched_and_unbatched_operands_sort_together():

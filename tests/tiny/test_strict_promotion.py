@@ -121,13 +121,13 @@ def lines(text: str) -> list[str]:
 
 @pytest.mark.parametrize("text", lines(RANKS))
 def test_ranks_do_not_meet(text: str) -> None:
-    given = names()
+    namespace = names()
     with weft.numpy_rank_promotion("raise"):
-        eval(text, given)
+        eval(text, namespace)
 
 
 @pytest.mark.parametrize("text", lines(DTYPES))
 def test_dtypes_do_not_meet(text: str) -> None:
-    given = names()
+    namespace = names()
     with weft.numpy_dtype_promotion("strict"):
-        eval(text, given)
+        eval(text, namespace)

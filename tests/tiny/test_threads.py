@@ -16,14 +16,14 @@ from weft import lax
 def test_many_threads_trace_and_transform_at_once() -> None:
     barrier = threading.Barrier(8)
 
-    def work(number: int) -> np.ndarray:
+    def work(thread: int) -> np.ndarray:
         barrier.wait()
         results = []
         for size in range(1, 8):
-            x = wnp.arange(size, dtype=wnp.float32) + number
+            x = wnp.arange(size, dtype=wnp.float32) + thread
 
             def f(v: Any) -> Any:
-                return wnp.sum(lax.scan(lambda c, y: (wnp.sin(c) + y, c * number), v[0], v)[1])
+                return wnp.sum(lax.scan(lambda c, y: (wnp.sin(c) + y, c * thread), v[0], v)[1])
 
             results.append(np.asarray(weft.jit(weft.grad(f))(x)))
             results.append(np.asarray(weft.vmap(weft.grad(lambda v: v**2))(x)))
@@ -32,7 +32,7 @@ def test_many_threads_trace_and_transform_at_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         together = list(pool.map(work, range(8)))
     barrier = threading.Barrier(1)
-    alone = [work(number) for number in range(8)]
+    alone = [work(thread) for thread in range(8)]
     for a, b in zip(together, alone, strict=True):
         np.testing.assert_array_equal(a, b)
 

@@ -62,8 +62,10 @@ def test_nesting() -> None:
     table = weft.vmap(weft.vmap(lambda x, y: x - y, (0, None)), (None, 0))(ramp(3), ramp(2))
     assert table.tolist() == [[0.0, 1.0, 2.0], [-1.0, 0.0, 1.0]]
     assert weft.vmap(weft.grad(lambda x: wnp.sum(x**3)))(ramp(2, 2)).tolist() == [[0.0, 3.0], [12.0, 27.0]]
-    values, slopes = weft.vmap(weft.value_and_grad(lambda w, x: wnp.sum(w * x)), in_axes=(None, 0))(ramp(2), ramp(2, 2))
-    assert values.tolist() == [1.0, 3.0] and slopes.tolist() == ramp(2, 2).tolist()
+    values, gradients = weft.vmap(weft.value_and_grad(lambda w, x: wnp.sum(w * x)), in_axes=(None, 0))(
+        ramp(2), ramp(2, 2)
+    )
+    assert values.tolist() == [1.0, 3.0] and gradients.tolist() == ramp(2, 2).tolist()
 
 
 @pytest.mark.parametrize(

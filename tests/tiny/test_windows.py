@@ -46,12 +46,12 @@ def windows_of(x, fill, window_dimensions, window_strides, padding, base_dilatio
     extents = [(w - 1) * d + 1 for w, d in zip(window_dimensions, window_dilation, strict=True)]
     shape = [max(0, (n - e) // s + 1) for n, e, s in zip(spread.shape, extents, window_strides, strict=True)]
     found = []
-    for place in itertools.product(*map(range, shape)):
+    for index in itertools.product(*map(range, shape)):
         offsets = itertools.product(*map(range, window_dimensions))
         found.append(
             [
                 spread[
-                    tuple(p * s + o * d for p, s, o, d in zip(place, window_strides, off, window_dilation, strict=True))
+                    tuple(p * s + o * d for p, s, o, d in zip(index, window_strides, off, window_dilation, strict=True))
                 ]
                 for off in offsets
             ]
@@ -73,8 +73,8 @@ def test_every_window_is_folded(case, computation, initial, fold):
     x = operand()
     found, shape = windows_of(x, initial, **case)
     expected = np.array([fold(w) for w in found], np.float32).reshape(shape)
-    given = lax.reduce_window(x, initial, computation, **case)
-    assert given.shape == tuple(shape) and np.allclose(given, expected, rtol=1e-5)
+    result = lax.reduce_window(x, initial, computation, **case)
+    assert result.shape == tuple(shape) and np.allclose(result, expected, rtol=1e-5)
     assert lax.reduce_window_shape_tuple(x.shape, **case) == tuple(shape)
 
 
@@ -159,9 +159,9 @@ def test_initial_values_may_be_batched():
     x = operand()
     params = ((2,), (1,), ((1, 0),))
     starts = np.array([2, 3, 5, 7], np.float32)
-    given = weft.vmap(lambda x, start: lax.reduce_window(x, start, lax.mul, *params))(x, starts)
+    result = weft.vmap(lambda x, start: lax.reduce_window(x, start, lax.mul, *params))(x, starts)
     expected = [lax.reduce_window(row, start, lax.mul, *params) for row, start in zip(x, starts, strict=True)]
-    assert np.allclose(given, np.stack(expected))
+    assert np.allclose(result, np.stack(expected))
 
 
 def test_short_floats_accumulate_wider():
