@@ -118,7 +118,7 @@ def rng(seed: int) -> np.random.Generator:
 def by_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operations outside of programs are computed by their `eval` rules alone. The laws of transformation rules are
     about these rules: so they are judged by the oracle, and nothing is compiled for the many shapes that they try. The
-    laws of passes compare programs under one interpreter, which folding of constants must use too."""
+    laws of passes compare programs under one interpreter, which constant folding must use too."""
     from weft.base.memo import Memo
     from weft.runtime import evaluate
 

@@ -114,7 +114,7 @@ def check(
     machines: Sequence[str] = ("host", "avx2"),
     interpret: bool = True,
 ) -> list[str]:
-    """Every fusion of the function, interpreted and compiled, gives what its program means; gives the kinds seen.
+    """Check that every fusion of the function, interpreted and compiled, matches its jaxpr; return their kinds.
 
     `compare(got, want)` compares with the meaning by NumPy; compiled kernels of exact operations must give the bits of
     interpreted ones, which is left to `test_kernels`.

@@ -40,7 +40,7 @@ def flat_map(op: str, dtypes: tuple[Any, ...], result: Any, size: int, width: in
 def row_reduction(
     rows: int, columns: int, op: str = "add", initial: Any = 0, dtype: Any = np.float32, width: int = 16
 ) -> Kernel:
-    """Each row folded to a number: lanes along the row, rows over threads."""
+    """Reduce each row to a scalar: lanes along the row, rows over threads."""
     k = KernelBuilder(f"row_{op}")
     x = k.buffer("x", dtype, rows * columns)
     y = k.buffer("y", dtype, rows, written=True)

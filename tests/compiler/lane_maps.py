@@ -39,7 +39,7 @@ AVX2 = Target("avx2", 8, narrow=True)
 
 @dataclass(frozen=True)
 class Map:
-    """A body and the dtypes it takes; `body(lanes, *operands)` gives one lane or several."""
+    """A body and the dtypes it takes; `body(lanes, *operands)` returns one lane or several."""
 
     body: Callable[..., Lane]
     operands: tuple[np.dtype[Any], ...]
@@ -58,7 +58,7 @@ def machine(target: Target) -> Any:
 
 
 def write_map(module: Module, name: str, item: Map, target: Target) -> np.dtype[Any]:
-    """A function `name(inputs..., output, count)`; gives the dtype of the result."""
+    """Write a function `name(inputs..., output, count)`; return the dtype of the result."""
     inputs = [Parameter(f"x{n}", ptr, ("noalias", "readonly")) for n in range(len(item.operands))]
     f = module.function(name, void, [*inputs, Parameter("y", ptr, ("noalias",)), Parameter("count", i64)])
     *pointers, result, count = f.arguments

@@ -155,7 +155,7 @@ def this_thread() -> int:
 
 
 def set_mode(mode: int) -> int:
-    """Set how this thread treats floats; gives how it did."""
+    """Set the floating-point mode of this thread; return the previous one."""
     return kernels().function("set_mode", ctypes.c_int64, ctypes.c_int64)(mode)
 
 
@@ -165,7 +165,7 @@ def table(*arrays: np.ndarray[Any, Any]) -> ctypes.Array[ctypes.c_void_p]:
 
 
 def chunk_sums(data: np.ndarray[Any, Any], grain: int) -> np.ndarray[Any, Any]:
-    """What `sum` gives over chunks: at the beginning of each its sum, else 0."""
+    """The expected result of `sum` over chunks: the sum at the beginning of each, else 0."""
     sums = np.zeros_like(data)
     for begin in range(0, data.size, grain):
         sums[begin] = np.cumsum(data[begin : begin + grain], dtype=np.float32)[-1]

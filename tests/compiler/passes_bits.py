@@ -46,7 +46,7 @@ def run_contiguous(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]
 
 
 def results_of(jaxpr: Jaxpr, arrays: Sequence[Any], monkeypatch: Any) -> list[Any]:
-    """The interpreter's results, carried programs included, without a trace of memory layout."""
+    """The interpreter's results, including sub-jaxprs, independent of memory layout."""
     with monkeypatch.context() as patch, np.errstate(all="ignore"):
         patch.setattr(interpreter, "run_equation", run_contiguous)
         return interpreter.run(jaxpr, arrays)

@@ -50,7 +50,7 @@ def interpreted(
 def compiled(
     kernel: Kernel, arrays: Sequence[np.ndarray], target: Target, edge: Edge = Edge.END, **options: Any
 ) -> list[np.ndarray]:
-    """The arrays after the kernel was compiled and called. Each stands between pages that may not be touched, and may
+    """The arrays after the kernel was compiled and called. Each is between guard pages, and may
     not be written unless the kernel says so; what is left of its own pages must not have changed."""
     memory = Guarded(Layout.of([array.nbytes for array in arrays], edge))
     for i, array in enumerate(arrays):
@@ -77,7 +77,7 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, what: str = "") -> Non
 
 
 def assert_compiles(kernel: Kernel, arrays: Sequence[np.ndarray], target: Target, **options: Any) -> list[np.ndarray]:
-    """Compiled = interpreted to the bit; gives the arrays afterwards."""
+    """Check that compiled code matches the interpreter bit for bit; return the arrays afterwards."""
     expected = interpreted(kernel, arrays)
     actual = compiled(kernel, arrays, target, **options)
     for one, other, buffer in zip(actual, expected, kernel.buffers, strict=True):

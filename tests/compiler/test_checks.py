@@ -1,4 +1,4 @@
-"""Checks in compiled programs: what is wrong traps wherever it stands, what is right does not, and results stay."""
+"""Checks in compiled programs: errors trap in every context, valid code does not, and results are unchanged."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ def test_computed_indices_are_told_as_they_were() -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32"])
 def test_indices_that_wrap_are_checked(dtype: str) -> None:
-    """A difference that is known to be a good index, as whole numbers go, is none where its dtype has no sign."""
+    """A difference that is a valid index as an integer is not if its dtype is unsigned."""
     table = wnp.arange(10.0)
     program = weft.jit(lambda: table[wnp.arange(6, dtype=dtype) - np.array(3, dtype)])
     with weft.checks("all"), pytest.raises(INDEX, match=f"Index {np.iinfo(dtype).max - 2} "):

@@ -1,4 +1,4 @@
-"""Emitters: the kernel of a small program, run by the kernel interpreter, gives what the program gives."""
+"""Emitters: the kernel of a small jaxpr, run by the kernel interpreter, computes what the jaxpr computes."""
 
 from __future__ import annotations
 

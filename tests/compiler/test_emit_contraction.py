@@ -1,4 +1,4 @@
-"""Contractions as kernels give what `dot_general` gives, whatever the layout, the dtypes and the sizes."""
+"""Kernels of contractions compute what `dot_general` computes, for all layouts, dtypes and sizes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXACT = np.testing.assert_array_equal
 
 
 def whole(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
-    """Small whole numbers, of which every sum of products is exact."""
+    """Small integers, of which every sum of products is exact."""
     rng = np.random.default_rng((seed, *shape))
     kind = np.dtype(dtype).kind
     if kind == "b":
@@ -58,7 +58,7 @@ TT = (((0,), (1,)), ((), ()))
 )
 @pytest.mark.parametrize("name", ["nn", "nt", "tn", "tt"])
 def test_layouts(name: str, size: tuple[int, int, int]) -> None:
-    """Rows and columns in and out of every edge: sums of whole numbers are exact in any order."""
+    """Rows and columns around every tile boundary: sums of integers are exact in any order."""
     m, k, n = size
     a = whole(m, k) if name[0] == "n" else whole(k, m)
     b = whole(k, n) if name[1] == "n" else whole(n, k)
@@ -231,7 +231,7 @@ def test_equal_products_have_equal_kernels() -> None:
 
 
 def test_work_to_share_is_shared() -> None:
-    """A larger product has a loop over threads with several turns, also when only its sums are long."""
+    """A large matmul has a parallel loop with several iterations, also if only K is large."""
     shapes = ((256, 128, 256), (2, 300_000, 2), (8, 512, 2048), (16, 1000, 3000), (1024, 1024, 1024))
     for args in ((np.ones((m, k), np.float32), np.ones((k, n), np.float32)) for m, k, n in shapes):
         shared = [k.parallel for k in kernels(lambda a, b: a @ b, *args)]

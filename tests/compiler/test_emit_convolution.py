@@ -1,4 +1,4 @@
-"""Convolutions as kernels give what `conv_general_dilated` gives, with every setting; so do gradients."""
+"""Kernels of convolutions compute what `conv_general_dilated` computes, with every setting; also gradients."""
 
 from __future__ import annotations
 

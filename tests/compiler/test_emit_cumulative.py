@@ -1,4 +1,4 @@
-"""Running folds: along every axis, in both directions, for every operation and dtype."""
+"""Cumulative operations: along every axis, in both directions, for every operation and dtype."""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def test_folds_of_random_programs(seed: int) -> None:
 
 
 def check_kinds(function: Callable[..., Any], *args: Any) -> None:
-    """Every fold of a program, interpreted, gives what its fusion means."""
+    """Every reduction of a jaxpr, interpreted, computes what its fusion means."""
     for equation, operands in fusions_with_operands(function, *args):
         program, kind = equation.params["jaxpr"], equation.params["kind"]
         if kind in ("row", "column", "all", "argmax", "cumulative"):

@@ -1,4 +1,4 @@
-"""Sorts and the k largest: their kernels give what `eval` gives, to the bit."""
+"""Sorts and top_k: their kernels return the bits of `eval`."""
 
 from __future__ import annotations
 

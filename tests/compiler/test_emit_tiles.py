@@ -43,7 +43,7 @@ def whole(*shape: int, dtype: Any, seed: int = 0) -> np.ndarray:
 
 
 def kernels_of(function: Callable[..., Any], *args: np.ndarray) -> list[str]:
-    """Run every fusion of a function by tiles; gives the names of the kernels of its contraction."""
+    """Run every fusion of a function with tiles; return the names of the kernels of its contraction."""
     names: list[str] = []
     for equation, operands in fusions_with_operands(function, *args):
         program = equation.params["jaxpr"]

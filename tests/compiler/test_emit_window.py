@@ -1,4 +1,4 @@
-"""Folds over windows and choices in them: their kernels give what `eval` gives."""
+"""Window reductions and selections: their kernels compute what `eval` computes."""
 
 from __future__ import annotations
 

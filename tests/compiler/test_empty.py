@@ -25,7 +25,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64", "int8", "int32", "bool", 
 
 
 def check(function: Callable[..., Any], *arrays: Any) -> list[np.ndarray]:
-    """A function that returns a list: what it means, what its code gives, and its steps one by one."""
+    """A function that returns a list: evaluated, compiled, and interpreted step by step."""
     jaxpr = weft.make_jaxpr(function)(*arrays)
     flat = [np.asarray(a) for a in weft.tree.leaves(arrays)]
     with np.errstate(all="ignore"):
@@ -71,7 +71,7 @@ def test_convolutions(dtype: str) -> None:
 
 
 def test_padding_times_infinity() -> None:
-    """Padding is zeros that are multiplied: what is infinite in the window gives no number."""
+    """Padding is zeros that are multiplied: an infinity in the window results in nan."""
 
     def convolve(a: Any, b: Any) -> Any:
         return [lax.conv_general_dilated(a, b, (1,), [(2, 2)])]

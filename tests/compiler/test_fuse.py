@@ -1,4 +1,4 @@
-"""Laws of fusion: a fused program means what it did, to the bit, moves no more bytes, and every rule is kept."""
+"""Laws of fusion: a fused jaxpr returns the same bits, accesses no more memory, and satisfies all rules."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def assert_same_bits(first: list[Any], second: list[Any]) -> None:
 
 
 def all_fusions(jaxpr: Jaxpr) -> list[Equation]:
-    """Those of carried programs too."""
+    """Including those of sub-jaxprs."""
     found = fusions(jaxpr)
     for equation in jaxpr.eqns:
         if equation.primitive is not fusion and equation.primitive.higher_order:

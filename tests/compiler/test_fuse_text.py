@@ -33,7 +33,7 @@ NAMES = sorted({f.stem for f in FOLDER.glob("*.txt")} | set(FROM_FUNCTIONS))
 
 
 def before(name: str) -> tuple[str, Jaxpr]:
-    """The program of a file, and its text as it stands there."""
+    """The jaxpr of a file, and its text."""
     if name in FROM_FUNCTIONS:
         result = run_passes(program(FROM_FUNCTIONS[name])[0])
         return to_text(result), result

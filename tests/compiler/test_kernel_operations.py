@@ -173,7 +173,7 @@ def test_a_word_made_in_a_branch_is_not_known_after_it(rng: np.random.Generator)
 
 @pytest.mark.parametrize("partitionable", [True, False])
 def test_random_numbers_are_few_equations(partitionable: bool) -> None:
-    """A draw is the cipher of counts and what is made of it; kernels of it give the bits that `eval` gives."""
+    """A draw is the hash of counts and a conversion of it; its kernels return the bits of `eval`."""
     seed = np.int32(7)
     with threefry_partitionable(partitionable):
 

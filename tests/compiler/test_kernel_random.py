@@ -1,4 +1,4 @@
-"""Random kernels: compiled code gives the bits of the interpreter, for every machine, width and dtype."""
+"""Random kernels: compiled code returns the bits of the interpreter, for every machine, width and dtype."""
 
 from __future__ import annotations
 

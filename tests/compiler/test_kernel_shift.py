@@ -1,4 +1,4 @@
-"""What moves between lanes in a loop over them: compiled code gives what the interpreter says, also in the tail."""
+"""Shifts between lanes: compiled code computes what the interpreter computes, also in the tail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every elementwise primitive over lanes gives what its card's `eval` gives, in every dtype and width."""
+"""Every elementwise primitive over lanes returns what its `eval` returns, in every dtype and width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that iterate: what lanes give is what `eval` gives, and a lane does not depend on its neighbours."""
+"""Iterative functions: lanes return what `eval` returns, and a lane does not depend on its neighbours."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_no_lane_depends_on_another(name: str, dtype: np.dtype[Any], rng: np.ran
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_any_bits_come_to_an_end(name: str, rng: np.random.Generator) -> None:
-    """Whatever stands in a lane, its loops end; probabilities stay between 0 and 1."""
+    """Whatever value a lane has, its loops end; probabilities stay between 0 and 1."""
     args = [rng.integers(0, 1 << 63, 4000).view(np.float64) for _ in range(FUNCTIONS[name])]
     found = compiled(dtypes.float64)(name, *args)
     if name in ("igamma", "igammac", "regularized_incomplete_beta"):
@@ -192,7 +192,7 @@ def test_any_bits_come_to_an_end(name: str, rng: np.random.Generator) -> None:
 
 
 def test_both_parts_are_one(rng: np.random.Generator) -> None:
-    """Also for parameters that are so large that `eval` itself gives up."""
+    """Also for parameters that are so large that `eval` itself fails."""
     a = np.exp(rng.uniform(-10, 40, 4000))
     x = np.abs(a + np.sqrt(a) * rng.normal(size=4000) * 3)
     lower, upper = (compiled(dtypes.float64)(name, a, x) for name in ("igamma", "igammac"))

@@ -159,7 +159,7 @@ def check(card: Any, operands: Sequence[np.ndarray], params: dict[str, Any], **o
 # ------------------------------------------------------------------------------------------------------------- samples
 
 
-# custom_lin has no samples: what its plan gives is the user's error, which has a test of its own.
+# custom_lin has no samples: its plan raises the user's error, which is tested separately.
 @pytest.mark.parametrize("card", [c for c in PLANS if c is not lookup("custom_lin")], ids=lambda card: card.name)
 def test_samples(card: Any) -> None:
     count = 0
@@ -477,7 +477,7 @@ LAYOUTS: dict[str, tuple[tuple[int, ...], tuple[int, ...], Any, tuple[bool, bool
 
 
 def small_integers(rng: np.random.Generator, shape: Sequence[int], dtype: Any) -> np.ndarray:
-    """Numbers whose sums of products are exact, so that every way of summing gives the same bits."""
+    """Values whose sums of products are exact, so that every order of summation returns the same bits."""
     result = rng.integers(-4, 5, tuple(shape)).astype(np.float64)
     if np.dtype(dtype).kind == "c":
         result = result + 1j * rng.integers(-4, 5, tuple(shape))

@@ -43,7 +43,7 @@ def passed(function: Any, *arrays: np.ndarray) -> Jaxpr:
 
 
 def iterate(x: Any, w: Any, v: Any) -> Any:
-    """The product and the exponential are the same in every turn."""
+    """The product and the exponential are the same in every iteration."""
 
     def body(state: Any) -> Any:
         total, iterations = state
@@ -73,7 +73,7 @@ def test_a_loop_without_turns_changes_nothing() -> None:
 
 
 def test_checks_stay_where_they_are() -> None:
-    """What raises does so in the turn in which it did."""
+    """An error is raised in the same iteration as without the pass."""
 
     def function(x: Any, n: Any) -> Any:
         def body(i: Any, total: Any) -> Any:
@@ -148,7 +148,7 @@ def loops_of(function: Any, *arrays: np.ndarray) -> Iterator[list[Step]]:
 
 
 def test_gradients_of_slices_touch_the_slice() -> None:
-    """A turn added an array of zeros with one row in it to the whole total."""
+    """An iteration added an array of zeros with one nonzero row to the whole total."""
 
     def function(table: Any, indices: Any) -> Any:
         return lax.scan(lambda c, i: (c + wnp.sin(table[i]).sum(), None), 0.0, indices)[0]
@@ -169,7 +169,7 @@ def rnn(w: Any, xs: Any) -> Any:
 
 
 def test_the_gradient_of_a_recurrence_is_one_product_after_it() -> None:
-    """The outer product of a turn was stored, transposed, and added by another kernel."""
+    """The outer product of an iteration was stored, transposed, and added by another kernel."""
     w, xs = normal(32, 32) * np.float32(0.1), normal(20, 32)
     forward, backward = loops_of(weft.grad(rnn), w, xs)
     assert [type(step) for step in backward if not isinstance(step, SetAddress)] == [Launch, Launch]
@@ -178,7 +178,7 @@ def test_the_gradient_of_a_recurrence_is_one_product_after_it() -> None:
 
 
 def test_a_product_that_is_added_up_in_turns_of_a_while_stays() -> None:
-    """How many turns there are is not known, so nothing is stacked for what comes after."""
+    """The number of iterations is not known, so nothing is stacked."""
 
     def function(x: Any) -> Any:
         iteration = lambda s: (s[0] + wnp.outer(x + s[1], x), s[1] + 1)
@@ -189,7 +189,7 @@ def test_a_product_that_is_added_up_in_turns_of_a_while_stays() -> None:
 
 
 def test_carries_that_change_places() -> None:
-    """Copies at the end of a turn were right only if what they overwrote was put aside."""
+    """Copies at the end of an iteration are correct only if what they overwrite is saved first."""
 
     def function(a: Any, b: Any, c: Any) -> Any:
         return lax.scan(lambda s, _: ((s[1], s[2], s[0]), (s[0], s[0] + s[1])), (a, b, c), None, length=4)
@@ -228,7 +228,7 @@ def test_matrix_and_vector(size: tuple[int, int], dtype: Any) -> None:
 
 
 def test_dear_work_after_rows_of_sums_is_done_in_lanes() -> None:
-    """It was done number by number, where each sum was folded from lanes."""
+    """It was scalar code after the horizontal reduction of each sum."""
     x, w = normal(200, 100), normal(100)
     program = compile_program(make_jaxpr(lambda x, w: wnp.exp(x @ w))(x, w)).program
     kernels = [s.kernel for s in program.all_steps() if isinstance(s, Launch)]

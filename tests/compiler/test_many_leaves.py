@@ -29,7 +29,7 @@ def test_steps_over_leaves_meet_leaf_by_leaf() -> None:
 
 def test_what_others_need_does_not_wait() -> None:
     def update(x: Any, ys: Any) -> Any:
-        first = wnp.cumsum(x) * 2.0  # no argument: its memory would be kept until the end
+        first = wnp.cumsum(x) * 2.0  # not an argument, whose memory would be in use until the end
         second = first + 1.0
         return [wnp.sin(y) for y in ys], wnp.cos(second) + second[::-1]
 

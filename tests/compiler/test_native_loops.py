@@ -1,4 +1,4 @@
-"""Loops with code of their own: the same bits as steps of the machine, for all that can stand in them."""
+"""Native loops: the same bits as interpreted steps, for everything that can be in a loop."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def swapped(a: Any, b: Any) -> Any:
 
 
 def rolled(x: Any) -> Any:
-    """Temporaries of several sizes take turns in the same memory."""
+    """Temporaries of several sizes share the same memory."""
 
     def body(c: Any, _: Any) -> Any:
         long = wnp.sort(wnp.concatenate([c, c * 2, c + 1]))

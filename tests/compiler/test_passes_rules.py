@@ -15,7 +15,7 @@ from weft.ir.parser import parse
 from weft.ir.printer import to_text
 from weft.ir.verifier import verify
 
-# T stands for each of the dtypes after the bar. Arguments are filled with nan, infinities, zeros of both signs,
+# T is replaced by each of the dtypes after the bar. Arguments are filled with nan, infinities, zeros of both signs,
 # denormals and the greatest and least numbers.
 REAL = "f32 f64 f16 bf16 i32 u8 i64"
 FLOAT = "f32 f64 f16 bf16"

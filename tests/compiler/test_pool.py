@@ -255,7 +255,7 @@ def test_stopping_and_starting_again_and_again(own: Pool) -> None:
 
 
 def in_child(function: Callable[[], bool]) -> bool:
-    """Whether a function gives True in a forked process."""
+    """Whether a function returns True in a forked process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python's, about threads of others
         child = os.fork()
@@ -371,7 +371,7 @@ EXIT = """
     parallel(address("visit"), table(visits), 1000, 1)
     assert (visits == 1).all()
 """
-# What the daemons work on stands in their frames: Python frees what modules hold when it ends, but not those.
+# Arrays of the daemons are in their frames: at exit Python frees what modules hold, but not those.
 DAEMON = """
     def work():
         visits = np.zeros(1000, np.int32)

@@ -37,7 +37,7 @@ def arrays_of(function: Callable[..., Any], *args: Any) -> list[np.ndarray]:
 
 
 def whole(*shape: int, seed: int = 0) -> np.ndarray:
-    """Small whole numbers, so that sums and products are exact in any order."""
+    """Small integers, so that sums and products are exact in any order."""
     return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32)
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.tiny
 
 
 def test_weak_types_are_those_of_the_trace() -> None:
-    # The passes fold the conversion, whose result was weakly typed.
+    # Constant folding of the conversion, whose result was weakly typed.
     function = lambda: wnp.stack([1, 2.0])
     assert weft.jit(function)().weak_type == function().weak_type is True
 
@@ -216,7 +216,7 @@ def test_no_window_fits(shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("moved", [lambda t: t[:, :1], lambda t: wnp.flip(t, 1), lambda t: wnp.roll(t, 1, 1)])
 def test_what_one_pass_over_a_row_stores_is_read_by_another_at_its_own_index_only(moved: Any) -> None:
-    """The exponential is kept between passes, but through its double it is read at another index too."""
+    """The exponential is stored between passes, but through the flip it is read at another index too."""
 
     def function(x: Any) -> Any:
         exponential = wnp.exp(x)

@@ -1,4 +1,4 @@
-"""Programs on disk: what a process kept is what the next one runs, and nothing else is."""
+"""Programs on disk: what a process stored is what the next one runs."""
 
 from __future__ import annotations
 

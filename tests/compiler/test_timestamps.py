@@ -48,7 +48,7 @@ SAMPLES: dict[str, Sample] = {
 
 def executable_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     found = weft.jit(function).lower(*args).compile().runtime_executable()
-    found.compilation.complete()  # another test may have kept the program on disk, without its lines
+    found.compilation.complete()  # another test may have stored the program on disk, without its lines
     return found
 
 

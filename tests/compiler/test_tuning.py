@@ -1,4 +1,4 @@
-"""Schedules: all of one product give the same bits, the quickest is found and kept, and what was kept stays."""
+"""Schedules: all of one contraction compute the same bits; the fastest is found and stored, and stays."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Clock:
 def race(
     monkeypatch: pytest.MonkeyPatch, jaxpr: Jaxpr, seconds: dict[str, float], target: Target | None = None
 ) -> dict[str, str]:
-    """Compile with schedules that take as long as the test says; gives those that the program got."""
+    """Compile with schedules whose times the test sets; return those that were chosen."""
     clock = Clock(seconds)
     with monkeypatch.context() as patched:
         patched.setattr(tuning, "time", clock)

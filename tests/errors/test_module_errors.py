@@ -1,4 +1,4 @@
-"""Mistakes with modules are told in the words of the face they were made in, with the module's path, line and a fix.
+"""Errors of modules use the terms of the API that was called, with the module's path, the line and a fix.
 
 Each mistake is made in linen and in haiku: a parameter of another shape, a missing random key, state that may not be
 written, a submodule reused by mistake, ways to define a module mixed up, and keys or writes inside of loops that do
@@ -31,7 +31,7 @@ from weft.errors import (
 
 KEY = weft.random.key(0)
 X = wnp.ones((2, 4))
-# Words of one face have no place in an error of the other.
+# Terms of one API do not occur in errors of the other.
 LINEN_WORDS = ("nn.", "model.", "mutable=", "rngs=", "collection", "variables", "self.make_rng")
 HAIKU_WORDS = ("hk.", "f.apply", "f.init", "transformed function")
 

@@ -145,7 +145,7 @@ def run(fault: Fault | None, state: str, first: str = "", near: bool = False) ->
 
 
 def pytest(folder: pathlib.Path, paths: Sequence[str], first: str) -> tuple[int | None, str]:
-    """Run a part of the subset on a copy; gives the status (None: it took too long) and what the plugin wrote."""
+    """Run a part of the subset on a copy; return the status (None: timeout) and what the plugin wrote."""
     said = folder / "state.txt"
     said.write_text("")
     variables = {"WEFT_COMPILATION_CACHE_DIR": str(folder / "cache"), STATE: str(said), FIRST: first}

@@ -1,4 +1,4 @@
-"""The table of faults: small slips in the compiler, each a few lines of a file and what stands there instead."""
+"""The table of faults: small mutations of the compiler, each a few lines of a file and their replacement."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pathlib
 from dataclasses import dataclass
 
 TABLE = pathlib.Path(__file__).with_name("faults.txt")
-# What becomes wrong. All but the last are silent: the program runs, and gives or leaves behind something wrong.
+# The kinds of failure. All but the last are silent: the program runs, with wrong results or a wrong state.
 SILENT = ("numbers", "bits", "memory", "state", "effects")
 KINDS = (*SILENT, "crash")
 
@@ -17,7 +17,7 @@ class DoesNotApply(Exception):
 
 @dataclass(frozen=True)
 class Fault:
-    """One slip: `old` stands once in `file` (a path in the repository), and `new` in its place."""
+    """One mutation: `old` occurs once in `file` (a path in the repository) and is replaced by `new`."""
 
     name: str
     kind: str

@@ -249,7 +249,7 @@ def check_case(case: Case, thorough: bool = True, expected: Expected | None = No
 def compare_interpreted(
     results: Sequence[np.ndarray], stepped: Sequence[np.ndarray], executable: Executable, case: Case
 ) -> None:
-    """Raise unless compiled code gives the bits of the interpreters, where those do not depend on the bits of nans."""
+    """Raise unless compiled code returns the bits of the interpreters, where those do not depend on bits of nans."""
     if all(difference(a, e) is None for a, e in zip(results, stepped, strict=True)):
         return
     certain = [np.ones(e.shape, bool) for e in stepped]

@@ -137,7 +137,7 @@ class Draw:
 
     @property
     def exact(self) -> bool:
-        """Whether numbers are small integers, on which every order of a sum gives the same bits."""
+        """Whether values are small integers, so that every order of a sum returns the same bits."""
         return self.settings.exact
 
     def below(self, count: int) -> int:
@@ -191,7 +191,7 @@ class Draw:
         return eval(expression, self.names)
 
     def statement(self, text: str) -> None:
-        """Write and run a line that gives no value."""
+        """Write and run a line without a result."""
         exec(text, self.names)
         self.lines += text.split("\n")
 

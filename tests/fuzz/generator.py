@@ -149,7 +149,7 @@ class Staged:
                 self.define(f"NAME = lib.{stage}({self.name})")
 
     def total(self) -> str:
-        """A function that gives the weighted sum of all float results."""
+        """A function that returns the weighted sum of all float results."""
         parts = []
         for n, result in enumerate(self.results()):
             kind = dtypes.kind(result.dtype)

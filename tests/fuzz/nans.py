@@ -1,4 +1,4 @@
-"""Bits of nan. Which nan an operation gives, its sign and its payload, is nobody's promise: processors, LLVM's
+"""Bits of nan. The sign and payload of the nan that an operation returns are not specified: processors, LLVM's
 constants and NumPy choose differently. A program sees them by a bitcast. What is only moved keeps all bits.
 """
 

@@ -24,7 +24,7 @@ MOST = {"float16": 2.0**7, "bfloat16": 2.0**5, "float32": 2.0**12, "float64": 2.
 
 
 def most_of(dtype: Any) -> float:
-    """Up to where numbers of a dtype are kept in programs of small integers."""
+    """The largest magnitude of values of a dtype in programs of small integers."""
     kind = dtypes.kind(dtype)
     if kind in "iu":
         return float(dtypes.iinfo(dtype).max)

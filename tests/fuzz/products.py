@@ -97,7 +97,7 @@ def matrix(draw: Draw, square: bool = True, accepts: Any = None) -> Value:
 
 
 def decomposition(name: str, **params: Any) -> Drawing:
-    """One of `lax.linalg`, all of whose results are kept."""
+    """A function of `lax.linalg`, all of whose results are used."""
 
     def draw_it(draw: Draw) -> None:
         x = matrix(draw, square=name not in ("qr", "svd", "lu"))

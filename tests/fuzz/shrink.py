@@ -142,7 +142,7 @@ def pruned(case: Case, outvars: Sequence[Any], equations: Sequence[Equation]) ->
 
 
 def zeros(v: Var) -> Equation:
-    """An equation that gives a variable zeros."""
+    """An equation that sets a variable to zeros."""
     aval: Any = v.aval
     literal = Literal(np.zeros((), dtypes.storage(aval.dtype))[()], ArrayType((), aval.dtype))
     params = {"shape": aval.shape, "broadcast_dimensions": (), "sharding": None}
@@ -150,7 +150,7 @@ def zeros(v: Var) -> Equation:
 
 
 def smaller_equations(equation: Equation) -> Iterator[list[Equation]]:
-    """What may stand for an equation that carries programs: its program in place, or smaller carried programs."""
+    """Replacements of an equation with sub-jaxprs: the inlined sub-jaxpr, or smaller sub-jaxprs."""
     for name, value in equation.params.items():
         programs = value if isinstance(value, tuple) else (value,)
         if not programs or not all(isinstance(p, Jaxpr) for p in programs):

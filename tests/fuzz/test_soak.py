@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="me
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No files, and little code besides that of living programs: what is kept on purpose is not to be measured."""
+    """Disable caches, so that what they retain is not measured."""
     monkeypatch.setattr(kernels, "_latest", deque(maxlen=16))
     before = weft.config.compilation_cache
     weft.config.update("compilation_cache", False)
@@ -43,7 +43,7 @@ def resident() -> int:
 
 
 def growth(work: Callable[[int], None], count: int, warm: int) -> float:
-    """Bytes for each turn, after some that fill caches."""
+    """Bytes per iteration, after some iterations that fill caches."""
     for i in range(warm):
         work(i)
     before = resident()

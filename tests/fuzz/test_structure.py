@@ -100,7 +100,7 @@ def has_product(case: Case) -> bool:
 
 
 def test_a_failure_becomes_small() -> None:
-    """With "has a product" for a failure, what is left is one product, and its text gives the program back."""
+    """With "has a matmul" as the failure, shrinking leaves one matmul, and the text of the result parses."""
     small = shrink(with_product(range(200)), has_product)
     assert [e.primitive.name for e in small.jaxpr.eqns] == ["mul"]
     names: dict[str, object] = {}

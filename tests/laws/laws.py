@@ -104,8 +104,8 @@ class Smooth:
             )
             tangent = numbers(instantiate(tangent))
             assert (tangent.shape, tangent.dtype) == (gradient.shape, gradient.dtype), f"{what} of result {i}"
-            # Rounding errors of a difference are relative to the values that were subtracted, not to the slope; and a
-            # slope of 0 comes out as the square of the step.
+            # Rounding errors of a difference are relative to the values that were subtracted, not the derivative; and
+            # a derivative of 0 comes out as the square of the step.
             scale = max((np.abs(a).max() for a in (gradient, 1e-3 * value) if a.size), default=0.0) + 1e-4
             limit = self.tolerance
             np.testing.assert_allclose(tangent, gradient, limit, limit * scale, err_msg=f"{what} of result {i}")
@@ -267,7 +267,7 @@ def placements(ranks: Sequence[int], rng: np.random.Generator, limit: int) -> li
 def check_batch(
     function: Flat, arguments: Sequence[Any], rng: np.random.Generator, tolerance: float | None = None, limit: int = 80
 ) -> None:
-    """Over a batch, a function gives what a loop gives, wherever its arguments have the batch dimension."""
+    """A batched function returns what a loop returns, for all positions of the batch dimension."""
     values = [concrete(a) for a in arguments]
     each = [[ConcreteArray(v, a.aval) for v in variants(numbers(a))] for a in values]
     looped: dict[tuple[bool, ...], list[list[np.ndarray]]] = {}
@@ -290,7 +290,7 @@ def check_batch(
 def check_batch_of_none(
     function: Flat, each: Sequence[Sequence[ConcreteArray]], looped: Mapping[tuple[bool, ...], Sequence[Any]]
 ) -> None:
-    """Over a batch of no elements, a function gives empty arrays of the types that it has for one."""
+    """Over an empty batch, a function returns empty arrays of the same types as for one element."""
     for batched, rows in looped.items():
         args = [
             ConcreteArray(numbers(v[0])[None][:0], v[0].aval.plain_of_shape((0, *v[0].shape))) if b else v[0]

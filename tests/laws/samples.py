@@ -1,4 +1,4 @@
-"""The samples of every registered primitive, and what turns them into operands of the laws."""
+"""The samples of every registered primitive, and their conversion to operands of the laws."""
 
 from __future__ import annotations
 

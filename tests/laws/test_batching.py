@@ -1,4 +1,4 @@
-"""The law of vmap, on every sample of every primitive: a batch gives what a loop gives."""
+"""The law of vmap, on every sample of every primitive: a batch returns what a loop returns."""
 
 from __future__ import annotations
 

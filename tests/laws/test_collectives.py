@@ -1,4 +1,4 @@
-"""Laws of what communicates over named axes: vmap over them gives what NumPy says, wherever else a batch is."""
+"""Laws of collectives: under vmap over their named axes, and further batch dimensions, they match NumPy."""
 
 from __future__ import annotations
 

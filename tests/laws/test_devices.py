@@ -1,4 +1,4 @@
-"""The law of devices: an operation gives the same bits on every device, and its results are where its operands are."""
+"""The law of devices: an operation returns the same bits on every device, on the device of its operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of evaluation: outside of `jit` an operation gives the bits that it gives inside.
+"""The law of evaluation: an operation returns the same bits outside of `jit` as inside.
 
 NaN equals NaN, and zeros have signs. Over every sample, at the edges of every dtype, under transformations, and for
 functions of the library on arrays that are longer than registers, where the order of sums shows.

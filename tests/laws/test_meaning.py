@@ -213,7 +213,7 @@ def check_emit_computes_what_eval_gives(case: Case) -> None:
 
 
 def check_combine_reduces_to_eval(case: Case) -> None:
-    """Starting from the neutral element and combining one element after the other gives the reduction."""
+    """Combining the elements one by one, starting from the identity element, computes the reduction."""
     reduction: Any = case.primitive
     axes = case.params["axes"]
     array = case.arrays[0]

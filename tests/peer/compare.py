@@ -138,7 +138,7 @@ def rows(
     rtol: float = 2e-5,
     weak: bool = True,
 ) -> list[Any]:
-    """One test parameter for each text; no text stands in a table twice."""
+    """One test parameter for each text; a text may not occur twice in a table."""
     assert len(set(texts)) == len(texts), sorted({text for text in texts if texts.count(text) > 1})
     found = []
     for text in texts:

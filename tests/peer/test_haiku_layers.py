@@ -130,7 +130,7 @@ ROWS = [
 
 
 def result(library: str, text: str) -> dict[str, Any]:
-    """Everything about a row: what `init` made, what `apply` gives, and gradients of a weighted sum of it."""
+    """All results of a row: of `init`, of `apply`, and gradients of a weighted sum of the latter."""
     lib = LIBRARIES[library]
     init, apply = transformed(text, library)
     inputs = values(text)

@@ -169,7 +169,7 @@ nn.initializers.delta_orthogonal()(KEY, (3, 3, 2, 4))
 nn.initializers.variance_scaling(2.0, "fan_avg", "uniform")(KEY, (3, 4))
 nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal", batch_axis=0)(KEY, (2, 3, 4))
 """
-# New and old keys in turns.
+# Typed and raw keys alternate.
 keys = itertools.cycle(["random.key(42)", "random.PRNGKey(7)"])
 draws = [line.replace("KEY", key) for line, key in zip(lines(DRAWS), keys, strict=False)]
 reparametrised = """

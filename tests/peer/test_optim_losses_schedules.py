@@ -172,7 +172,7 @@ def test_ctc_forward_probabilities() -> None:
     ours = optim.ctc_loss_with_forward_probs(*values)
     theirs = optax.ctc_loss_with_forward_probs(*values)
     for mine, other in zip(ours, theirs, strict=True):
-        # log_epsilon stands for minus infinity: sums of it are that too.
+        # log_epsilon represents minus infinity, and so do sums of it.
         np.testing.assert_allclose(np.maximum(mine, -1e4), np.maximum(np.asarray(other), -1e4), rtol=1e-5, atol=1e-5)
 
 

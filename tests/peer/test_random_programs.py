@@ -1,4 +1,4 @@
-"""Random programs of `tests/fuzz` with JAX: the same text over JAX's modules gives the same results.
+"""Random programs of `tests/fuzz` with JAX: the same text with JAX's modules returns the same results.
 
 They are compared with `eval` and the budgets of the cards, as compiled code is (`docs/design/testing.md`), with wider
 factors, since XLA has functions of its own and sums in its own orders. REFUSED and DIFFERENT are where the libraries
@@ -133,7 +133,7 @@ def different(theirs: list[np.ndarray], expected: Expected, differentiated: bool
 
 
 def check(seed: int) -> str:
-    """Run the program of a seed with both libraries; gives what came of it."""
+    """Run the program of a seed with both libraries and return the outcome."""
     program = generate(seed)
     program.checks = False
     try:

@@ -1,4 +1,4 @@
-"""A seed gives Flax's weights and keys: which key each draw gets, and the bits that initializers make of it.
+"""A seed leads to the same weights and keys as in Flax: the key of each draw, and the bits of initializers.
 
 Other peer tests compile JAX without optimization, which rounds otherwise; what is to agree to the bit runs in a process
 of its own.

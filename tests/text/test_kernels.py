@@ -1,4 +1,4 @@
-"""Kernels as text: what people read in review, and the key under which compiled code is kept."""
+"""Kernels as text: for people to read, and the key of the code cache."""
 
 from __future__ import annotations
 

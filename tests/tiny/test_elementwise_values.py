@@ -1,4 +1,4 @@
-"""Elementwise operations against NumPy and SciPy in float64, at ordinary and at edge values; and their public face."""
+"""Elementwise operations against NumPy and SciPy in float64, at ordinary and edge values; and their public API."""
 
 from __future__ import annotations
 
@@ -560,7 +560,7 @@ def test_stop_gradient() -> None:
     assert float(weft.grad(lambda x: lax.mul(lax.stop_gradient(x), x))(np.float32(3))) == 3
 
 
-# ------------------------------------------------------------------------------------------------------- the face
+# ---------------------------------------------------------------------------------------------------- the public API
 
 
 def test_select() -> None:

@@ -69,7 +69,7 @@ SAMPLES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "nothing": (lambda x: (), (1.0,)),
     "argument": (lambda x: (x, x), (X,)),
 }
-# Loops whose number of turns the cost of the program does not know.
+# Loops whose number of iterations the cost analysis does not know.
 UNKNOWN = {"control"}
 
 _made: dict[str, Explanation] = {}

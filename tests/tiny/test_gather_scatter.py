@@ -1,4 +1,4 @@
-"""Gather, scatter, slices and padding against a definition that goes element by element, and their public faces."""
+"""Gather, scatter, slices and padding against a definition that goes element by element, and their public API."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_fill_value_has_no_derivative() -> None:
     np.testing.assert_array_equal(tangent, [7, 0])
 
 
-# ----------------------------------------------------------------------------------------------- public faces
+# -------------------------------------------------------------------------------------------------- public API
 
 
 def test_slices_count_from_either_end() -> None:

@@ -1,4 +1,4 @@
-"""Tools around modules: data structures, policies, settings, tables, graphs, and converters between the faces."""
+"""Tools around modules: data structures, policies, settings, tables, graphs, and conversion between linen and haiku."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_deferred_module_is_made_when_used() -> None:
 
 
 class Net(nn.Module):
-    """Every kind of layer that both faces have."""
+    """Every kind of layer that both linen and haiku have."""
 
     @nn.compact
     def __call__(self, x: Any, ids: Any, is_training: bool) -> Any:

@@ -16,13 +16,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 PACKAGE = ROOT / "weft"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# In the order data flows: a folder imports itself and what stands before it.
+# In the order data flows: a folder imports itself and those before it.
 INTERNAL = ("base", "indexing", "sharding", "ir", "trace", "primitives", "transforms", "compiler", "runtime", "api")
-# These use only public names, so they import faces and `weft` itself, and nothing of the above.
+# These use the public API only, so they import public modules and `weft` itself, and nothing of the above.
 UPPER = ("optim", "modules", "linen", "haiku", "keras", "data")
 # The package of an internal folder that is public by its own name.
 PUBLIC_PACKAGES = ("weft.sharding",)
-# Every other name in weft/ is a public face; then comes weft/__init__.py, which puts them together.
+# Every other name in weft/ is a public module; then comes weft/__init__.py, which imports them.
 FACE = len(INTERNAL)
 ROOT_PACKAGE = FACE + 1
 UPPER_FLOOR = ROOT_PACKAGE + 1
@@ -102,7 +102,7 @@ class Import(NamedTuple):
 
 
 def floor(module: str) -> int:
-    """How high in the house a module of Weft stands."""
+    """The layer of a module of Weft."""
     parts = module.split(".")
     if len(parts) == 1:
         return ROOT_PACKAGE

@@ -1,4 +1,4 @@
-"""Lifted transformations by their laws: each gives what the same modules give without it, one by one."""
+"""Lifted transformations return what the same modules return without them, one by one."""
 
 from __future__ import annotations
 

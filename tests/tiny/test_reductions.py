@@ -1,4 +1,4 @@
-"""Reductions and running folds: values at the edges, derivatives at ties and zeros, and folds by any computation."""
+"""Reductions and cumulative operations: edge values, derivatives at ties and zeros, and custom computations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""checkpoint: gradients are unchanged, fewer values are kept, and policies say which."""
+"""checkpoint: gradients are unchanged, fewer residuals are saved, and policies select them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_is_kept() -> None:
     # einsum over two batched indices is a contraction too
     assert count["dots without batch"] == 2 and count["dots"] == count["checkpoint_dots"] == 4
     assert count["dots or hidden"] == count["dots"] + 1
-    assert count["all but hidden"] == count["everything"]  # its operand is kept instead
+    assert count["all but hidden"] == count["everything"]  # its operand is saved instead
 
 
 def test_policies_see_into_jitted_functions() -> None:
