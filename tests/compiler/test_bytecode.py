@@ -59,7 +59,7 @@ def test_end() -> None:
     assert run(program, registers=[1, 2, 3])[8:11] == [1, 2, 3]
 
 
-def test_launch_gives_the_addresses_of_places() -> None:
+def test_launch_passes_addresses() -> None:
     x = np.arange(10, dtype=np.float32)
     program = Assembler()
     program.launch(address("add_one"), 3, [Address(0, 8)])
@@ -71,7 +71,7 @@ def test_launch_gives_the_addresses_of_places() -> None:
     assert program.finish()[0] == 1
 
 
-def test_launch_with_many_places() -> None:
+def test_launch_with_many_addresses() -> None:
     data, sums = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     program = Assembler()
     program.launch(address("sum"), 100, [Address(0), Address(1, 4 * 7), *[Address(0, n) for n in range(40)]])
@@ -83,7 +83,7 @@ def test_launch_with_many_places() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_parallel_gives_the_same_sums_with_any_number_of_threads(threads: int, rng: np.random.Generator) -> None:
+def test_parallel_sums_do_not_depend_on_the_number_of_threads(threads: int, rng: np.random.Generator) -> None:
     for count in (1, 2, 17, 1000, 4096):
         for grain in (1, 16, 100, 5000):
             data, sums = rng.standard_normal(count).astype(np.float32), np.zeros(count, np.float32)
@@ -112,7 +112,7 @@ def test_parallel_uses_as_many_threads_as_the_setting_says() -> None:
             assert threads() == {this_thread()}
 
 
-def test_call_hands_on_table_numbers_and_registers() -> None:
+def test_call_passes_the_table_and_registers() -> None:
     seen = []
 
     def f(table: Any, numbers: Any, registers: Any) -> int:
@@ -183,7 +183,7 @@ def test_registers() -> None:
     assert run(program)[8:10] == [(1 << 40) - 5, -7]
 
 
-def test_point_is_an_address_that_a_counter_moves() -> None:
+def test_a_pointer_advances_with_a_counter() -> None:
     x = np.arange(10, dtype=np.float32)
     program = Assembler()
     program.set_address(9, Address(0, 8), 8, 12)
@@ -210,7 +210,7 @@ def test_read_every_integer(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-def test_write_leaves_what_is_beside(size: int) -> None:
+def test_write_does_not_touch_neighbours(size: int) -> None:
     x = np.full(16, 0xAB, np.uint8)
     program = Assembler()
     program.write(Address(0, 4), 8, size)
@@ -376,7 +376,7 @@ def test_a_routine_may_run_a_program() -> None:
 # -- floats ------------------------------------------------------------------------------------------------------------
 
 
-def test_denormals_are_kept_whatever_the_mode_of_the_thread() -> None:
+def test_denormals_do_not_depend_on_the_mode_of_the_thread() -> None:
     x = np.full(1000, np.finfo(np.float32).tiny, np.float32)
     program = Assembler()
     program.launch(address("half"), 1000, [Address(0)])
@@ -399,7 +399,7 @@ def test_denormals_are_kept_whatever_the_mode_of_the_thread() -> None:
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_instruction_ends_the_program() -> None:
+def test_an_invalid_instruction_ends_the_program() -> None:
     for word in (len(Op), -1, 1 << 40):
         code = np.array([0, word], np.int64)
         assert bytecode.run(code.ctypes.data, None) == bytecode.NOT_AN_INSTRUCTION

@@ -55,7 +55,7 @@ def test_names_depend_on_machine_tier_and_compiler(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_damaged_file_is_passed_over(folder: pathlib.Path, seed: int) -> None:
+def test_a_damaged_file_is_ignored(folder: pathlib.Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     key = cache.key_of("text", host(), Tier.LIGHT.name)
     objects.store(key, OBJECT)
@@ -102,7 +102,7 @@ def put_huge(path: pathlib.Path) -> None:
     [put_folder, put_pipe, put_endless, put_link_to_itself, put_link_to_a_pipe, put_huge],
     ids=lambda f: f.__name__,
 )
-def test_what_is_no_file_is_passed_over(folder: pathlib.Path, put: Callable[[pathlib.Path], None]) -> None:
+def test_a_path_that_is_not_a_file_is_ignored(folder: pathlib.Path, put: Callable[[pathlib.Path], None]) -> None:
     assert cache.folder() == folder
     key = cache.key_of("text", host(), Tier.LIGHT.name)
     put(folder / f"{key}.o")
@@ -125,7 +125,7 @@ def test_what_is_no_file_is_passed_over(folder: pathlib.Path, put: Callable[[pat
         assert cache.load_schedule(key) == "plan" or put is put_link_to_itself
 
 
-def test_a_file_under_another_name_is_foreign(folder: pathlib.Path) -> None:
+def test_a_renamed_file_is_ignored(folder: pathlib.Path) -> None:
     one, other = (cache.key_of(text, host(), Tier.LIGHT.name) for text in ("one", "other"))
     objects.store(one, OBJECT)
     os.rename(folder / f"{one}.o", folder / f"{other}.o")

@@ -191,7 +191,7 @@ def test_lanes_that_do_not_take_a_branch_are_not_checked(body: Any, wrap: Any) -
         np.testing.assert_array_equal(mapped(*arguments), expected)
 
 
-def test_nested_programs_get_the_mask() -> None:
+def test_sub_jaxprs_get_the_mask() -> None:
     table = wnp.asarray(TABLE)
 
     def body(i: Any) -> Any:
@@ -210,7 +210,7 @@ def test_nested_programs_get_the_mask() -> None:
             mapped(wnp.array([3, 40]), wnp.array([True, True]))
 
 
-def test_programs_without_checks_and_with_a_mask() -> None:
+def test_jaxprs_without_checks_and_with_a_mask() -> None:
     with weft.checks("all"):
         program = weft.make_jaxpr(lambda i: in_scan(read)(i) + read(i))(wnp.int32(1))
     assert CHECK in program.effects
@@ -255,7 +255,7 @@ def test_explicit_modes_mean_what_they_say() -> None:
         assert weft.jit(lambda i: wnp.take(table, i, mode="wrap"))(bad).tolist() == [1.0, 1.0]
 
 
-def test_positions_of_take_are_checked_in_programs_when_asked() -> None:
+def test_indices_of_take_are_checked_in_compiled_code() -> None:
     """An embedding and a loss by labels read so; what they fill in would be found later, or not at all."""
     table, bad = wnp.arange(12).reshape(4, 3), wnp.array([1, -4, 9])
     rows = wnp.array([[2], [0], [-3], [3]])
@@ -275,7 +275,7 @@ def test_positions_of_take_are_checked_in_programs_when_asked() -> None:
     assert weft.jit(lambda i: wnp.take(table * 1.0, i))(wnp.array([1, 99])).tolist()[0] == 1.0
 
 
-def test_computed_indices_are_told_as_they_were() -> None:
+def test_errors_show_computed_indices() -> None:
     table = wnp.arange(1000.0)
     program = weft.jit(lambda i, n: table[(i * 7 + 1) % n])
     indices = (np.arange(5000) * 7 + 1) % 1003
@@ -385,7 +385,7 @@ def test_infinities_and_which_operation() -> None:
 
 
 @pytest.mark.parametrize("wrapped", [lambda f: f, weft.jit], ids=["eager", "jit"])
-def test_a_gather_and_a_combination_of_two_elements_are_not_looked_at(wrapped: Any) -> None:
+def test_gathers_and_scalar_functions_are_not_checked_for_nan(wrapped: Any) -> None:
     """A gather moves a nan, or fills one in as its mode says. The order in which elements are combined is free: a nan
     that is only there in one of them is none of the result."""
     table, index = wnp.array([1.0, np.nan]), wnp.array([1, 5])
@@ -404,7 +404,7 @@ def test_a_gather_and_a_combination_of_two_elements_are_not_looked_at(wrapped: A
         wrapped(lambda i: table.at[i].get(mode="fill") + 1)(index)
 
 
-def test_numbers_that_are_moved_are_looked_at_where_the_program_ends() -> None:
+def test_nan_of_data_movement_is_found_in_results() -> None:
     move = weft.jit(lambda x: wnp.where(x > 0, x, 0.0).reshape(2, 2)[::-1])
     pick = weft.jit(lambda x: x[1:3] + 0.0)
     values = wnp.array([1.0, 2.0, 3.0, np.nan])
@@ -417,7 +417,7 @@ def test_numbers_that_are_moved_are_looked_at_where_the_program_ends() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_lanes_of_numbers(axis: int) -> None:
+def test_lanes_of_nan(axis: int) -> None:
     values = np.ones((3, 3), np.float32)
     values[(1, 2) if axis == 0 else (2, 1)] = -1.0
     mapped = weft.jit(weft.vmap(lambda x: wnp.sqrt(x).sum(), in_axes=axis))
@@ -434,7 +434,7 @@ LOOPS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_lanes_of_numbers_in_carried_programs(name: str) -> None:
+def test_lanes_of_nan_in_sub_jaxprs(name: str) -> None:
     x = np.array([[1.0, 2.0], [2.0, 3.0], [-1.0, -2.0]], np.float32)
     with weft.debug_nans(True), pytest.raises(NUMBER, match="in lane 2 of vmap"):
         weft.jit(weft.vmap(LOOPS[name]))(x)
@@ -460,7 +460,7 @@ def test_many_values_of_many_elements_need_wide_flags() -> None:
 # ------------------------------------------------------------------------------------------------------------- programs
 
 
-def test_what_is_right_before_a_callback_and_wrong_after() -> None:
+def test_a_check_fails_after_a_callback() -> None:
     seen: list[int] = []
     table = wnp.asarray(TABLE)
 
@@ -498,7 +498,7 @@ def test_programs_verify_and_their_interpreter_traps() -> None:
         interpret(program, [*constants, np.int32(12)])
 
 
-def test_a_fold_over_the_index_is_part_of_the_kernel_that_reads() -> None:
+def test_the_check_of_an_index_is_fused_with_its_reader() -> None:
     types = weft.ShapeDtypeStruct((1 << 20,), wnp.float32), weft.ShapeDtypeStruct((1 << 20,), wnp.int32)
     with weft.checks("all"):
         program = compile_program(weft.make_jaxpr(lambda x, i: x[i])(*types)).program
@@ -519,7 +519,7 @@ def test_equal_checks_are_done_once() -> None:
     assert sum(isinstance(step, Branch) for step in program.all_steps()) == 1
 
 
-def test_functions_of_two_elements_have_no_checks() -> None:
+def test_scalar_functions_have_no_checks() -> None:
     fold = weft.jit(lambda x: lax.reduce(x, np.int32(1), lambda a, b: a * b // b, (0,)))
     with weft.checks("all"):
         assert int(fold(wnp.array([1, 2, 3]))) == 1

@@ -51,7 +51,7 @@ LOOPS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_loop_kernels_compute_their_program(name: str) -> None:
+def test_loop_kernels_compute_their_jaxpr(name: str) -> None:
     function, args = LOOPS[name]
     check(function, *args, compare=close(2e-6))
 
@@ -71,7 +71,7 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_reduction_kernels_compute_their_program(name: str) -> None:
+def test_reduction_kernels_compute_their_jaxpr(name: str) -> None:
     function, args = REDUCTIONS[name]
     check(function, *args, compare=close(args[0].size * 1.2e-7))
 
@@ -92,17 +92,17 @@ def test_a_transposed_read_keeps_its_loops() -> None:
     assert isinstance(loop, Loop) and loop.stop == 5 and isinstance(loop.body[0], Loop)
 
 
-def test_long_loops_are_cut_for_threads() -> None:
+def test_long_loops_are_split_for_threads() -> None:
     (loop,) = emission_of(lambda x, y: x * y, normal(100, 1000), normal(100, 1000)).launches[0].kernel.body
     assert isinstance(loop, Loop) and loop.kind is LoopKind.THREADS and loop.count == 13
 
 
-def test_another_literal_gives_the_same_kernel() -> None:
+def test_literals_do_not_change_the_kernel() -> None:
     one, other = (emission_of(lambda x, c=c: x * c + 0.25, normal(4, 5)) for c in (0.1, 0.3))
     assert to_text(one.launches[0].kernel) == to_text(other.launches[0].kernel)
 
 
-def test_what_does_not_depend_on_a_loop_stands_before_it() -> None:
+def test_loop_invariant_values_are_hoisted() -> None:
     kernel = emission_of(lambda x, b: x * wnp.exp(b)[:, None], normal(4, 5), normal(4)).launches[0].kernel
     (outer,) = kernel.body
     assert isinstance(outer, Loop)
@@ -111,7 +111,7 @@ def test_what_does_not_depend_on_a_loop_stands_before_it() -> None:
     assert isinstance(inner.body[-1], Store) and len(inner.body) == 3
 
 
-def test_pointwise_results_may_take_the_place_of_arguments() -> None:
+def test_pointwise_results_may_overwrite_arguments() -> None:
     assert emission_of(lambda x, y: x * y + 1.0, normal(4, 5), normal(4, 5)).in_place == {(0, 0), (1, 0)}
     # A row that is repeated is read at other indices than it has, and so is what is transposed.
     assert len(emission_of(lambda x, b: (x + 1.0) * b, normal(4, 5), normal(5)).in_place) == 1

@@ -47,7 +47,7 @@ def test_dtypes(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("shape, axis", [((300_001,), 0), ((3, 100_003), 1), ((100_003, 3), 0), ((5000, 40), 0)])
-def test_long_searches_are_shared_out(shape: tuple[int, ...], axis: int) -> None:
+def test_long_searches_are_split_for_threads(shape: tuple[int, ...], axis: int) -> None:
     x = np.random.default_rng(0).integers(-40, 41, shape).astype(np.float32)
     check(lambda x: wnp.argmax(x, axis), x, interpret=False)
     x[...] = -np.inf

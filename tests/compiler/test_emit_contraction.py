@@ -41,7 +41,7 @@ def contract(numbers: Any, **params: Any) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("index", range(len(list(dot_general.samples()))))
-def test_samples_of_the_card(index: int) -> None:
+def test_samples_of_the_primitive(index: int) -> None:
     sample = list(dot_general.samples())[index]
     kinds = check(lambda a, b: dot_general(a, b, **sample.params), *sample.args, compare=close(1e-6))
     assert kinds == ["contraction"]
@@ -92,7 +92,7 @@ LARGE: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_larger_products_in_blocks_panels_parts_and_chunks(name: str) -> None:
+def test_large_matmuls_in_blocks_panels_parts_and_chunks(name: str) -> None:
     numbers, left, right = LARGE[name]
     assert check(contract(numbers), whole(*left), whole(*right), compare=EXACT, interpret=False) == ["contraction"]
 
@@ -114,14 +114,14 @@ TURNED: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
 @pytest.mark.parametrize("name", TURNED)
-def test_copies_of_squares_and_what_is_left(name: str, dtype: Any) -> None:
+def test_packing_by_squares_and_the_remainder(name: str, dtype: Any) -> None:
     numbers, left, right = TURNED[name]
     a, b = whole(*left, dtype=dtype), whole(*right, dtype=dtype)
     with weft.enable_x64(True):
         assert check(contract(numbers), a, b, compare=EXACT, interpret=False) == ["contraction"]
 
 
-def test_what_masked_lanes_multiply_is_neither_read_nor_kept() -> None:
+def test_masked_lanes_are_neither_read_nor_written() -> None:
     """Lanes beyond the result see zeros, whatever stood in the memory of the copy before."""
     a, b = whole(90, 107), whole(90, 107)
     a[:, 0], b[:, 0] = np.inf, 1.0
@@ -170,7 +170,7 @@ def test_short_floats_are_summed_in_float32_at_any_size() -> None:
     assert check(contract(PLAIN), a, b, compare=close(0.01), interpret=False) == ["contraction"]
 
 
-def test_special_numbers() -> None:
+def test_special_values() -> None:
     a = np.array([[np.inf, 1.0, 0.0], [np.nan, 0.0, 1.0], [-0.0, -0.0, -0.0], [1e-45, 1e38, 3e38]], np.float32)
     b = np.array([[1.0, 0.0, -1.0], [1.0, 2.0, 1e38], [1.0, 1.0, 1e-45]], np.float32)
     with np.errstate(all="ignore"):
@@ -192,13 +192,13 @@ BEFORE_AND_AFTER: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...
 
 
 @pytest.mark.parametrize("name", BEFORE_AND_AFTER)
-def test_what_comes_before_and_after(name: str) -> None:
+def test_prologues_and_epilogues(name: str) -> None:
     function, shapes = BEFORE_AND_AFTER[name]
     args = [whole(*shape, seed=n) for n, shape in enumerate(shapes)]
     assert "contraction" in check(function, *args, compare=close(2e-6))
 
 
-def test_what_comes_after_long_sums() -> None:
+def test_epilogues_of_large_k() -> None:
     a, b, c = whole(3, 400_000), whole(400_000, 2), whole(2, seed=1)
     assert check(lambda a, b, c: wnp.tanh(a @ b * 1e-3 + c), a, b, c, compare=close(2e-6), interpret=False) == [
         "contraction"
@@ -206,7 +206,7 @@ def test_what_comes_after_long_sums() -> None:
 
 
 @pytest.mark.parametrize("shapes", [((300, 1531), (1531, 260)), ((20, 500), (500, 1024))])
-def test_what_comes_after_the_last_chunk(shapes: Any) -> None:
+def test_epilogues_after_the_last_chunk(shapes: Any) -> None:
     a, b, c = whole(*shapes[0]), whole(*shapes[1]), whole(shapes[1][1], seed=1)
     kinds = check(lambda a, b, c: wnp.tanh(a @ b * 1e-2 + c), a, b, c, compare=close(2e-6), interpret=False)
     assert kinds == ["contraction"]
@@ -224,13 +224,13 @@ def kernels(function: Callable[..., Any], *args: np.ndarray, target: Target = AV
     return result
 
 
-def test_equal_products_have_equal_kernels() -> None:
+def test_equal_contractions_have_equal_kernels() -> None:
     (one,) = kernels(lambda a, b: wnp.maximum(a @ b, 0.5), whole(30, 40), whole(40, 50))
     (other,) = kernels(lambda a, b: wnp.maximum(a @ b, 0.25), whole(30, 40, seed=3), whole(40, 50))
     assert to_text(one) == to_text(other)
 
 
-def test_work_to_share_is_shared() -> None:
+def test_large_contractions_use_threads() -> None:
     """A large matmul has a parallel loop with several iterations, also if only K is large."""
     shapes = ((256, 128, 256), (2, 300_000, 2), (8, 512, 2048), (16, 1000, 3000), (1024, 1024, 1024))
     for args in ((np.ones((m, k), np.float32), np.ones((k, n), np.float32)) for m, k, n in shapes):
@@ -270,7 +270,7 @@ def test_results_do_not_depend_on_how_threads_share_the_work(shapes: Any) -> Non
 
 
 @pytest.mark.parametrize("shapes", [((70, 130), (130, 90)), ((300, 1531), (1531, 260)), ((20, 500), (500, 1024))])
-def test_schedules_to_choose_from_give_the_same_bits(shapes: Any) -> None:
+def test_schedules_compute_the_same_bits(shapes: Any) -> None:
     rng = np.random.default_rng(0)
     args = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
     ((equation, operands),) = fusions_with_operands(lambda a, b: a @ b, *args)
@@ -285,7 +285,7 @@ def test_schedules_to_choose_from_give_the_same_bits(shapes: Any) -> None:
 
 
 @pytest.mark.parametrize("shapes", [((30, 20), (20, 37), (30, 37)), ((3, 300_000), (300_000, 2), (3, 2))])
-def test_the_result_may_take_the_place_of_what_is_added_to_it(shapes: Any) -> None:
+def test_the_result_may_overwrite_the_addend(shapes: Any) -> None:
     args = [whole(*shape, seed=n) for n, shape in enumerate(shapes)]
     ((equation, operands),) = fusions_with_operands(lambda a, b, c: a @ b + c, *args)
     program, target = equation.params["jaxpr"], MACHINES["host"]()

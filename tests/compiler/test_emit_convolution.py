@@ -27,7 +27,7 @@ def convolved(rank: int, layout: Any = None, **settings: Any) -> Callable[..., A
 
 
 @pytest.mark.parametrize("index", range(len(list(conv_general_dilated.samples()))))
-def test_samples_of_the_card(index: int) -> None:
+def test_samples_of_the_primitive(index: int) -> None:
     sample = list(conv_general_dilated.samples())[index]
     kinds = check(lambda a, b: conv_general_dilated(a, b, **sample.params), *sample.args, compare=close(1e-6))
     assert kinds == ["convolution"]
@@ -141,7 +141,7 @@ def test_bias_and_activation_follow_in_the_same_kernel() -> None:
 
 @pytest.mark.parametrize("dilation", [3, 4])
 @pytest.mark.parametrize("padding", [(0, 0), (1, 2), (4, 1), (-1, 3)])
-def test_every_phase_of_a_spread_operand_meets_its_taps(dilation: int, padding: tuple[int, int]) -> None:
+def test_every_phase_of_a_dilated_operand_has_its_taps(dilation: int, padding: tuple[int, int]) -> None:
     """With two zeros or more between elements, a result that is off by a phase has other taps."""
     x, w = whole(2, 3, 5), whole(4, 3, 7, seed=1)
     convolve = lambda x, w: lax.conv_general_dilated(x, w, (1,), [padding], lhs_dilation=(dilation,))

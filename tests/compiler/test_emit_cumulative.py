@@ -36,7 +36,7 @@ def test_nan_and_infinity(fold: Any, axis: int) -> None:
         check(lambda x: fold(x, axis=axis), x, compare=close(2e-5))
 
 
-def test_the_sign_of_a_zero_is_kept() -> None:
+def test_the_sign_of_a_zero_is_preserved() -> None:
     def same_bits(got: np.ndarray, want: np.ndarray) -> None:
         assert got.tobytes() == want.tobytes()
 
@@ -78,14 +78,14 @@ LONG: list[tuple[tuple[int, ...], int]] = [
 
 @pytest.mark.parametrize("shape, axis", LONG)
 @pytest.mark.parametrize("reverse", [False, True])
-def test_long_ones_are_shared_out(shape: tuple[int, ...], axis: int, reverse: bool) -> None:
+def test_long_arrays_are_split_for_threads(shape: tuple[int, ...], axis: int, reverse: bool) -> None:
     x = np.random.default_rng(0).integers(-40, 41, shape).astype(np.float32)
     check(lambda x: lax.cumsum(x, axis=axis, reverse=reverse), x, interpret=False)
     check(lambda x: lax.cummax(x, axis=axis, reverse=reverse) + x, x, interpret=False)
     check(lambda x: lax.cumlogsumexp(x, axis=axis, reverse=reverse), x, interpret=False, compare=close(1e-4))
 
 
-def test_two_results_and_what_follows() -> None:
+def test_two_results_and_an_epilogue() -> None:
     x = np.random.default_rng(0).normal(size=(4, 50)).astype(np.float32)
 
     def function(x: Any) -> Any:

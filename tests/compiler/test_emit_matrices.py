@@ -28,7 +28,7 @@ def dominant(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 @pytest.mark.parametrize(
     "shape", [(8, 1, 1), (37, 3, 3), (5, 7, 4, 4), (16, 2, 5), (9, 5, 2), (9, 16, 16), (1100, 2, 2)]
 )
-def test_lu_is_the_meaning_to_the_bit(shape: tuple[int, ...]) -> None:
+def test_lu_matches_eval_bit_for_bit(shape: tuple[int, ...]) -> None:
     assert check(lambda x: lu(x), normal(*shape)) == ["matrices"]
 
 
@@ -98,7 +98,7 @@ def test_cholesky_fails_lane_by_lane() -> None:
     check(lambda x: cholesky(x), x, compare=close(1e-6))
 
 
-def test_few_large_and_complex_ones_are_a_librarys() -> None:
+def test_few_large_and_complex_matrices_use_lapack() -> None:
     for x in (normal(7, 3, 3), normal(9, 17, 17), normal(9, 3, 3).astype(np.complex64)):
         assert [e.primitive.name for e in fused_program(lambda x: lu(x), x).eqns] == ["lu"]
 

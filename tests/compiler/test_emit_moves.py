@@ -68,7 +68,7 @@ def counting(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_moves_give_what_their_cards_say(name: str) -> None:
+def test_data_movement_matches_eval(name: str) -> None:
     card: Any = lookup(name)
     for sample in card.samples():
         check(lambda *args, p=sample.params: card(*args, **p), *sample.args, compare=assert_same)
@@ -174,25 +174,25 @@ JOINED: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 
 
 @pytest.mark.parametrize("name", JOINED)
-def test_joined_arrays(name: str) -> None:
+def test_concatenated_arrays(name: str) -> None:
     function, args = JOINED[name]
     assert "concatenate" in check(function, *args, compare=assert_same)
 
 
-def test_long_joined_arrays_are_cut_for_threads() -> None:
+def test_long_concatenated_arrays_are_split_for_threads() -> None:
     x, y = counting(40_000), counting(30_000)
     assert check(lambda x, y: wnp.concatenate([x, y]), x, y, interpret=False) == ["concatenate"]
     emission = emission_of(lambda x, y: wnp.concatenate([x, y]), x, y)
     assert [launch.kernel.parallel is not None for launch in emission.launches] == [True, True]
 
 
-def test_no_element_of_a_joined_array_asks_where_it_is_from() -> None:
+def test_concatenation_has_no_condition_per_element() -> None:
     emission = emission_of(lambda x, y: wnp.concatenate([x, y], 1), counting(33, 20), counting(33, 3))
     assert not any(statements(launch.kernel.body, Compute) for launch in emission.launches)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_is_joined_and_cut(dtype: str) -> None:
+def test_every_dtype_is_concatenated_and_sliced(dtype: str) -> None:
     x, y = array(5, 30, dtype=dtype), array(5, 7, dtype=dtype, seed=1)
     assert check(lambda x, y: wnp.concatenate([x, y], 1), x, y, compare=assert_same) == ["concatenate"]
     assert check(lambda x: lax.split(x, (3, 20, 7), 1), x, compare=assert_same) == ["slices"]
@@ -241,7 +241,7 @@ def test_updated_slices(name: str) -> None:
     assert "dynamic_update_slice" in check(function, *args, compare=assert_same)
 
 
-def test_an_update_writes_the_update_only() -> None:
+def test_an_update_writes_only_its_slice() -> None:
     args = counting(99), counting(7), np.int32(1)
     (fusion,) = fusions(fused_program(lambda x, u, i: lax.dynamic_update_slice(x, u, (i,)), *args))
     emission = emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], AVX512)
@@ -285,18 +285,18 @@ LOOKUPS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_lookups(name: str) -> None:
+def test_gathers(name: str) -> None:
     function, args = LOOKUPS[name]
     assert "gather" in check(function, *args, compare=assert_same)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_every_dtype_is_looked_up(dtype: str) -> None:
+def test_every_dtype_is_gathered(dtype: str) -> None:
     x, i = array(9, 21, dtype=dtype), np.array([8, 1, 1], np.int32)
     assert check(lambda x, i: x.at[i].get(mode="promise_in_bounds"), x, i, compare=assert_same) == ["gather"]
 
 
-def test_an_index_of_several_components_is_not_put_together() -> None:
+def test_an_index_of_several_components_is_not_materialized() -> None:
     x, i, j = counting(5, 6), np.arange(20) % 5, np.arange(20) % 6
     assert check(lambda x, i, j: x[i, j], x, i, j, compare=assert_same) == ["gather"]
     assert check(lambda x, i: wnp.take_along_axis(x, i, 1), x, i.reshape(5, 4), compare=assert_same) == ["gather"]
@@ -332,7 +332,7 @@ IN_PLACE: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
-def test_results_may_stand_where_emissions_say(name: str) -> None:
+def test_results_may_overwrite_the_operands_that_emissions_name(name: str) -> None:
     function, args = IN_PLACE[name]
     shared = 0
     for equation, operands in fusions_with_operands(function, *args):
@@ -362,7 +362,7 @@ PARTS = (
 
 
 @pytest.mark.parametrize(("function", "args"), [cases[name] for cases, names in PARTS for name in names])
-def test_parts_for_threads_do_not_meet(function: Callable[..., Any], args: Any) -> None:
+def test_parts_for_threads_do_not_overlap(function: Callable[..., Any], args: Any) -> None:
     for equation, operands in fusions_with_operands(function, *args):
         program = equation.params["jaxpr"]
         emission = emit(equation.params["kind"], program, equation.params["hero"], AVX512)
@@ -372,7 +372,7 @@ def test_parts_for_threads_do_not_meet(function: Callable[..., Any], args: Any) 
 
 
 @pytest.mark.parametrize("dtype", ["bool", "float8_e4m3fn", "bfloat16", "float16", "complex64"])
-def test_what_is_only_moved_keeps_its_bits(dtype: str) -> None:
+def test_data_movement_preserves_bits(dtype: str) -> None:
     # All bytes, so nan of every kind too; a bool has two.
     exact = dtypes.as_dtype(dtype)
     data = np.arange(256, dtype=np.uint8) if dtype != "bool" else np.arange(256, dtype=np.uint8) % 2
@@ -415,7 +415,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_moves(name: str) -> None:
+def test_other_data_movement(name: str) -> None:
     function, args = OTHERS[name]
     assert check(function, *args, compare=assert_same)
 

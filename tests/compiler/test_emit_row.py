@@ -100,7 +100,7 @@ FOLDS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("shape, axes", SHAPES)
 @pytest.mark.parametrize("name", FOLDS)
-def test_folds(name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+def test_reductions(name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     x = normal(*shape)
     check(lambda x: FOLDS[name](x * 1.5, axis=axes) * 2, x, compare=close(1e-5), machines=["host"])
 
@@ -173,7 +173,7 @@ LONG: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
 
 
 @pytest.mark.parametrize("shape, axes", LONG)
-def test_long_folds_are_shared_out(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+def test_long_reductions_are_split_for_threads(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     x = normal(*shape)
 
     def function(x: Any) -> Any:
@@ -230,14 +230,14 @@ def test_an_argument_may_have_the_memory_of_a_result(name: str, shape: tuple[int
     assert emission.in_place or name in ("logsumexp", "moments", "softmax gradient", "layer norm gradient")
 
 
-def test_nan_and_infinity_are_kept() -> None:
+def test_nan_and_infinity_propagate() -> None:
     x = normal(4, 70)
     x[1, 3], x[2, 5], x[3, 69] = np.nan, np.inf, -np.inf
     check(lambda x: (wnp.max(x, 1), wnp.min(x, 1), wnp.sum(x, 1)), x, compare=close(1e-6))
     check(lambda x: wnp.max(x, 0), x)
 
 
-def test_the_sign_of_a_zero_is_kept() -> None:
+def test_the_sign_of_a_zero_is_preserved() -> None:
     def same_bits(got: np.ndarray, want: np.ndarray) -> None:
         assert got.tobytes() == want.tobytes()
 
@@ -254,13 +254,13 @@ def test_the_exponential_of_softmax_is_computed_once() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in ("random", "effects", "while gradient")])
-def test_folds_of_whole_programs(name: str) -> None:
+def test_reductions_of_whole_programs(name: str) -> None:
     function, args = PROGRAMS[name]
     check_kinds(function, *args)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_folds_of_random_programs(seed: int) -> None:
+def test_reductions_of_random_programs(seed: int) -> None:
     function, args = random_program(np.random.default_rng(seed), 14)
     check_kinds(function, *args)
 
@@ -287,14 +287,14 @@ def lane_loops(body: Sequence[Statement]) -> list[Loop]:
     return [inner for s in loops for inner in ([s] if s.kind is LoopKind.LANES else lane_loops(s.body))]
 
 
-def test_dimensions_that_run_together_are_one_loop() -> None:
+def test_contiguous_dimensions_are_one_loop() -> None:
     (launch,) = emission_of(lambda x: wnp.sum(x * x, (2, 3)), normal(2, 5, 7, 9)).launches
     assert [loop.stop for loop in lane_loops(launch.kernel.body)] == [63]
     (rows,) = launch.kernel.body[-1:]
     assert isinstance(rows, Loop) and rows.stop == 10
 
 
-def test_short_rows_lie_side_by_side() -> None:
+def test_lanes_run_over_short_rows() -> None:
     (launch,) = emission_of(lambda x: wnp.sum(x, 1), normal(40, 3)).launches
     (lanes,) = lane_loops(launch.kernel.body)
     assert lanes.stop == 40 and any(isinstance(s, Loop) and s.stop == 3 for s in lanes.body)

@@ -44,7 +44,7 @@ def emissions_of(function: Callable[..., Any], *args: Any) -> list[Emission]:
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_scatters_give_what_their_cards_say(name: str) -> None:
+def test_scatters_match_eval(name: str) -> None:
     card: Any = lookup(name)
     for sample in card.samples():
         kinds = check(lambda *args, p=sample.params: card(*args, **p), *sample.args, compare=assert_same)
@@ -53,7 +53,7 @@ def test_scatters_give_what_their_cards_say(name: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 @pytest.mark.parametrize("name", FAMILY)
-def test_places_outside(name: str, mode: GatherScatterMode) -> None:
+def test_indices_out_of_bounds(name: str, mode: GatherScatterMode) -> None:
     i = np.array([[3], [-1], [4], [5], [3], [2**31 - 1], [-(2**31)]], np.int32)
     function = scattered(name, ROWS, mode)
     assert check(function, array(5, 21), i, array(7, 21, seed=1), compare=assert_same) == ["scatter"]
@@ -70,7 +70,7 @@ def test_every_dtype_is_scattered(name: str, dtype: str) -> None:
     assert check(function, x, i, u, compare=assert_same) == ["scatter"]
 
 
-def test_the_last_update_of_a_place_stays() -> None:
+def test_the_last_update_of_an_element_wins() -> None:
     i = (np.arange(200, dtype=np.int32) * 7 % 13)[:, None]
     u = np.arange(200, dtype=np.float32)
     assert check(scattered("scatter", SCALARS, GatherScatterMode.CLIP), array(13), i, u) == ["scatter"]
@@ -147,7 +147,7 @@ def test_threads_take_batches_or_parts_of_windows() -> None:
 
 
 @pytest.mark.parametrize("name", ["batches", "wide rows", "unique scalars", "slices in batches"])
-def test_parts_of_a_scatter_do_not_meet(name: str) -> None:
+def test_parts_of_a_scatter_do_not_overlap(name: str) -> None:
     function, args = CASES[name]
     for equation, operands in fusions_with_operands(function, *args):
         program = equation.params["jaxpr"]
@@ -186,7 +186,7 @@ def always_split(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("always_split")
 @pytest.mark.parametrize("name", MANY)
-def test_many_scalars_are_brought_together_by_parts_of_the_array(name: str) -> None:
+def test_many_scalars_are_sorted_by_blocks_of_the_array(name: str) -> None:
     function, args = MANY[name]
     assert "scatter" in check(function, *args, compare=assert_same)
     for equation, operands in fusions_with_operands(function, *args):
@@ -203,7 +203,7 @@ def test_many_scalars_are_brought_together_by_parts_of_the_array(name: str) -> N
 @pytest.mark.usefixtures("always_split")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FAMILY)
-def test_scalars_of_every_dtype_are_brought_together(name: str, dtype: str) -> None:
+def test_scalars_of_every_dtype_are_sorted_by_blocks(name: str, dtype: str) -> None:
     if dtypes.kind(dtypes.as_dtype(dtype)) not in lookup(name).kinds:  # type: ignore[attr-defined]
         pytest.skip("there is no such scatter")
     i = (np.arange(50, dtype=np.int32) * 7 % 13)[:, None]
@@ -241,7 +241,7 @@ def test_what_is_read_under_another_shape_is_not_overwritten() -> None:
 
 @pytest.mark.parametrize("name", FAMILY)
 @pytest.mark.parametrize("dtype", ["bool", "int8", "bfloat16", "float32", "complex64"])
-def test_lanes_run_along_scalars_of_which_no_two_meet(name: str, dtype: str) -> None:
+def test_unique_scalars_are_scattered_by_lanes(name: str, dtype: str) -> None:
     if dtypes.kind(dtypes.as_dtype(dtype)) not in lookup(name).kinds:  # type: ignore[attr-defined]
         pytest.skip("there is no such scatter")
     # Those outside are dropped; they are unique too.
@@ -253,7 +253,7 @@ def test_lanes_run_along_scalars_of_which_no_two_meet(name: str, dtype: str) -> 
     assert "lanes" in to_text(emission.launches[-1].kernel)
 
 
-def test_threads_take_blocks_of_scalars_of_which_no_two_meet() -> None:
+def test_unique_scalars_are_scattered_by_threads() -> None:
     function = scattered("scatter", SCALARS, GatherScatterMode.FILL_OR_DROP, unique=True)
     x, i, u = array(40_000), np.arange(40_000, dtype=np.int32)[::-1, None].copy(), array(40_000, seed=1)
     (emission,) = emissions_of(function, x, i, u)
@@ -261,7 +261,7 @@ def test_threads_take_blocks_of_scalars_of_which_no_two_meet() -> None:
     assert check(function, x, i, u, compare=assert_same, interpret=False) == ["scatter"]
 
 
-def test_scalars_of_which_no_two_meet_in_several_dimensions() -> None:
+def test_unique_scalars_in_several_dimensions() -> None:
     numbers = ScatterDimensionNumbers((), (0, 1), (0, 1))
     indices = np.stack(np.meshgrid(np.arange(6), np.arange(1, 8), indexing="ij"), -1).astype(np.int32)
     function = scattered("scatter-add", numbers, GatherScatterMode.FILL_OR_DROP, unique=True)

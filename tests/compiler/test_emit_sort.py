@@ -113,13 +113,13 @@ def test_several_keys(size: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int4", "float16", "float8_e5m2", "float64", "complex128", "uint16"])
-def test_what_goes_with_the_keys_is_moved_exactly(dtype: str) -> None:
+def test_values_are_permuted_exactly(dtype: str) -> None:
     key = np.random.default_rng(0).integers(0, 5, 160).astype(np.int32)
     check_sort(key, elements(dtype, 160), interpret=False)
     check_sort(key[:30], elements(dtype, 30))
 
 
-def test_random_keys_are_moved() -> None:
+def test_random_keys_are_permuted() -> None:
     order = np.array([3, 1, 2, 0], np.int32)
     words = np.arange(8, dtype=np.uint32).reshape(4, 2)
 
@@ -130,7 +130,7 @@ def test_random_keys_are_moved() -> None:
     assert "sort" in check(shuffled, order, words)
 
 
-def test_many_rows_are_shared_out() -> None:
+def test_many_rows_are_split_for_threads() -> None:
     check_sort(elements("float32", 37, 150), dimension=1, interpret=False)
     check_sort(elements("float32", 37, 12), dimension=1, interpret=False)
 
@@ -192,7 +192,7 @@ def test_one_long_row_by_several_threads() -> None:
             same(np.asarray(weft.jit(weft.numpy.argsort)(x)), np.argsort(x, kind="stable").astype(np.int32))
 
 
-def test_only_the_order_is_wanted() -> None:
+def test_argsort() -> None:
     x = elements("float32", 4, 200)
     assert check(lambda v: weft.numpy.argsort(v, axis=1), x, compare=same, interpret=False)[-1] == "sort"
 
@@ -202,7 +202,7 @@ def test_no_elements(shape: tuple[int, ...], dimension: int) -> None:
     check_sort(np.zeros(shape, np.float32), dimension=dimension)
 
 
-def test_samples_of_the_cards() -> None:
+def test_samples_of_the_primitives() -> None:
     for card in (sort, top_k):
         for sample in card.samples():
             check(lambda *xs, p=sample.params, card=card: card(*xs, **p), *sample.args, compare=same)
@@ -244,7 +244,7 @@ def test_a_few_more_of_very_long_rows(case: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(37, 9), (37, 150), (5, 40, 37)])
-def test_rows_may_be_shared_out_in_any_way(shape: tuple[int, ...]) -> None:
+def test_rows_may_be_split_in_any_way(shape: tuple[int, ...]) -> None:
     x = elements("float32", *shape)
     for function in (
         lambda v: sort(v, dimension=1, is_stable=True, num_keys=1),
@@ -267,7 +267,7 @@ def test_largest_of_nothing() -> None:
     check_top_k(np.zeros((0, 5), np.float32), 2, axis=1)
 
 
-def test_which_way_is_taken_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_algorithm_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     x = elements("float32", 3, 60)
     for ranked, selected in ((128, 16), (0, 16), (0, 0)):
         monkeypatch.setattr(emitter, "RANKED", ranked)
@@ -276,7 +276,7 @@ def test_which_way_is_taken_does_not_change_the_result(monkeypatch: pytest.Monke
         check_sort(x, dimension=1)
 
 
-def test_places_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indices_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sort_radix, "NARROW", 100)
     x = elements("float32", 2, 150)
     check_sort(x, dimension=1)

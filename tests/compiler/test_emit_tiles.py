@@ -85,7 +85,7 @@ def test_signs_may_differ() -> None:
         assert kernels_of(lambda a, b: lax.dot(a, b, preferred_element_type=np.int32), *pair) == TILED
 
 
-def test_axes_before_and_work_around() -> None:
+def test_batch_dimensions_prologues_and_epilogues() -> None:
     a, b = whole(3, 50, 64, dtype=BFLOAT16), whole(3, 64, 60, dtype=BFLOAT16, seed=1)
     assert kernels_of(lambda a, b: a @ b, a, b) == TILED
     assert kernels_of(lambda a, b: wnp.einsum("bmk,kn->mbn", a, b[0]), a, b) == TILED
@@ -93,7 +93,7 @@ def test_axes_before_and_work_around() -> None:
     assert kernels_of(lambda a, b, c: wnp.maximum(-a @ b[0] + c, 0), a, b, whole(60, dtype=BFLOAT16)) == TILED
 
 
-def test_long_sums_go_on_from_chunk_to_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_k_is_split_into_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     contract = lambda a, b: lax.dot(a, b, preferred_element_type=np.float32)
     assert "accumulate" in last_kernel(contract, whole(60, 6200, dtype=BFLOAT16), whole(6200, 50, dtype=BFLOAT16))
     # Chunks of the least size, so that few elements make several.
@@ -111,7 +111,7 @@ def last_kernel(function: Callable[..., Any], *args: np.ndarray) -> str:
     return to_text(emission.launches[-1].kernel)
 
 
-def test_what_does_not_pay_is_done_otherwise() -> None:
+def test_small_contractions_do_not_use_tiles() -> None:
     assert "tiles" not in kernels_of(lambda a, b: a @ b, whole(4, 256, dtype=BFLOAT16), whole(256, 256, dtype=BFLOAT16))
     assert "tiles" not in kernels_of(lambda a, b: a @ b, whole(16, 32, dtype=BFLOAT16), whole(32, 16, dtype=BFLOAT16))
 
@@ -132,7 +132,7 @@ def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return tile_matmul(np.zeros((16, 16), np.float32), left, right, (np.dtype(BFLOAT16),) * 2)
 
 
-def test_even_and_odd_products_are_summed_apart() -> None:
+def test_even_and_odd_products_are_summed_separately() -> None:
     left, right = np.zeros((16, 32), BFLOAT16), np.zeros((16, 16, 2), BFLOAT16)
     # 2^24 + 1 rounds to 2^24, so the sum of the even ones loses what is added one by one; the odd ones keep it.
     left[0, 0], left[0, 2:8:2], left[0, 1:8:2] = 2.0**24, 1.0, 1.0

@@ -78,14 +78,14 @@ def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("card", CARDS[:3], ids=lambda c: c.name)
-def test_folds(name: str, card: Any) -> None:
+def test_reductions(name: str, card: Any) -> None:
     shape, params = SHAPES[name]
     assert check(lambda x: card(x, **params), numbers(shape)) == ["window"]
 
 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("relation", [ge, le], ids=lambda c: c.name)
-def test_choices(name: str, relation: Any) -> None:
+def test_selections(name: str, relation: Any) -> None:
     shape, params = SHAPES[name]
     x, y = numbers(shape), numbers(shape, seed=1)
     options: dict[str, Any] = {"machines": ("host",)} if relation is ge else {"machines": ("avx2",), "interpret": False}
@@ -96,7 +96,7 @@ def test_choices(name: str, relation: Any) -> None:
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda c: c.name)
-def test_samples_of_the_cards(card: Any) -> None:
+def test_samples_of_the_primitives(card: Any) -> None:
     for sample in card.samples():
         kinds = check(
             lambda *xs, p=sample.params: card(*xs, **p), *sample.args, compare=close(1e-6), machines=("host",)
@@ -104,7 +104,7 @@ def test_samples_of_the_cards(card: Any) -> None:
         assert kinds == ["window"]
 
 
-def test_phases_as_loops_and_written_out_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looped_and_unrolled_phases_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("spread operand", "spread operand, strides", "spread both", "channels last, padded", "everywhere"):
         shape, params = SHAPES[name]
         x = numbers(shape)
@@ -148,7 +148,7 @@ def test_dtypes(dtype: str) -> None:
             check(lambda a, b: select_and_scatter_add(a, b, select_prim=ge, **params), source, x, interpret=False)
 
 
-def test_dimensions_are_folded_one_after_the_other_if_that_is_less_work() -> None:
+def test_dimensions_are_reduced_one_by_one_if_that_is_cheaper() -> None:
     x = numbers((2, 15, 17, 20))
     params = windows((1, 9, 11, 1), (1, 1, 2, 1), ((0, 0), (4, 4), (5, 5), (0, 0)))
     ((fusion, _),) = fusions_with_operands(lambda a: reduce_window_max(a, **params), x)
@@ -160,7 +160,7 @@ def test_dimensions_are_folded_one_after_the_other_if_that_is_less_work() -> Non
     check(lambda a: reduce_window_sum(a, **windows((9, 9), padding=((4, 4), (4, 4)))), half, interpret=False)
 
 
-def test_gaps_hold_the_neutral_element() -> None:
+def test_gaps_have_the_identity_element() -> None:
     for dtype in ("float8_e4m3fn", "float16", "int8", "float32"):
         x = numbers((30,)).astype(dtypes.as_dtype(dtype))
         for card in CARDS[:3]:
@@ -214,7 +214,7 @@ def test_pointwise_work_after_windows(name: str) -> None:
     assert "window" in check(EPILOGUES[name], x, b, compare=close(1e-5))
 
 
-def test_windows_may_be_shared_out_in_any_way() -> None:
+def test_windows_may_be_split_in_any_way() -> None:
     x, params = numbers((7, 9, 8, 20)), windows((2, 3, 3, 1), (1, 2, 2, 1), ((1, 1), (1, 1), (0, 1), (0, 0)))
     source = numbers(reduce_window_sum.eval(x, **params).shape, seed=1)
     ((fusion, operands),) = fusions_with_operands(

@@ -131,7 +131,7 @@ def test_windows(dtype: str) -> None:
     check(windows, [ones(shape, dtype) for shape in ((0,), (0, 3), (4, 0), (0, 0), (0, 40))])
 
 
-def test_choices_in_windows() -> None:
+def test_selections_in_windows() -> None:
     """The gradient of a pooling, and that of its gradient."""
 
     def pooled(x: Any) -> Any:
@@ -145,7 +145,7 @@ def test_choices_in_windows() -> None:
 
 
 @pytest.mark.parametrize("mode", ["clip", "fill"])
-def test_lookups(mode: str) -> None:
+def test_gathers(mode: str) -> None:
     def lookups(arrays: Any, where: Any) -> Any:
         result = []
         for x in arrays:

@@ -147,7 +147,7 @@ def test_many_random_programs(first: int) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_the_verifier_lets_pass_has_the_same_bits(name: str) -> None:
+def test_what_the_verifier_accepts_has_the_same_bits(name: str) -> None:
     """Steps are started where they may not be, too: whoever reads too early or writes too early is found."""
     function, args = PROGRAMS[name]
     compilation, arrays = compilation_of(function, *args), arrays_of(function, *args)
@@ -337,7 +337,7 @@ def moved_while_read(m: Example, part: Slot) -> list[Step]:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_found(name: str) -> None:
+def test_mistakes_are_detected(name: str) -> None:
     steps, message = MISTAKES[name]
     m = Example()
     with pytest.raises(InternalError, match=message):
@@ -353,7 +353,7 @@ def test_mistakes_are_found(name: str) -> None:
         ("two waits", "A wait for what was not started"),
     ],
 )
-def test_the_interpreter_finds_them_too(name: str, message: str) -> None:
+def test_the_interpreter_detects_them_too(name: str, message: str) -> None:
     m = Example()
     with pytest.raises(InternalError, match=message):
         interpret(m.program(*MISTAKES[name][0](m)), [A, B])
@@ -366,7 +366,7 @@ def test_the_interpreter_runs_what_was_started_at_its_end() -> None:
     np.testing.assert_array_equal(late.view(np.float32), B)
 
 
-def test_what_was_written_before_cannot_be_read_too_early() -> None:
+def test_results_of_a_started_step_cannot_be_read_early() -> None:
     """Also where older values are: in a donated argument."""
     m = Example()
     m.a.donated = True
@@ -375,7 +375,7 @@ def test_what_was_written_before_cannot_be_read_too_early() -> None:
         interpret(m.program(*steps), [A.copy(), B])
 
 
-def test_memory_planned_without_the_wait_is_found() -> None:
+def test_memory_planned_without_the_wait_is_detected() -> None:
     m = Example()
     steps: list[Step] = [copied(m.t, m.a), copied(m.x, m.t), copied(m.u, m.b), copied(m.y, m.u)]
     program = verify(m.program(*steps))

@@ -140,7 +140,7 @@ def test_one_flag_and_few_tests() -> None:
     assert count(program, Launch) <= 4
 
 
-def test_rows_fold_their_tests() -> None:
+def test_tests_of_rows_are_fused() -> None:
     program = flagged(weft.nn.softmax, weft.ShapeDtypeStruct((1024, 1024), wnp.float32))
     assert program.temporary_bytes < 1 << 16
     assert count(program, Launch) == 2
@@ -157,7 +157,7 @@ def test_loops_carry_the_flag() -> None:
     assert sum(isinstance(step, Launch) for step in loop.body) == 1
 
 
-def test_lasting_carries() -> None:
+def test_carries_that_propagate_nan() -> None:
     def body(carry: Any, x: Any) -> Any:
         a, b, c, _ = carry
         return (a + x, b * 0.5, wnp.where(x > 0, c + x, 0.0), x + 1.0), None
@@ -186,7 +186,7 @@ def test_a_flag_ends_a_while_loop_that_would_go_on() -> None:
             weft.jit(g)(0)
 
 
-def test_who_is_flagged() -> None:
+def test_which_programs_are_flagged() -> None:
     plain = weft.make_jaxpr(lambda x: x + 1)(1.0)
     printing = weft.make_jaxpr(lambda x: weft.debug.print("{}", x))(1.0)
     assert not can_flag(plain)
@@ -198,7 +198,7 @@ def test_who_is_flagged() -> None:
     assert writes_in_place(inner(wnp.ones(4))) and not writes_in_place(plain)
 
 
-def test_the_interpreter_finds_the_flag() -> None:
+def test_the_interpreter_sets_the_flag() -> None:
     program = flagged(lambda x, i: x[i], wnp.arange(4.0), wnp.arange(3))
     fine, bad = np.array([0, 1, 3], np.int32), np.array([0, 1, 4], np.int32)
     interpret(program, [np.arange(4, dtype=np.float32), fine])
@@ -206,7 +206,7 @@ def test_the_interpreter_finds_the_flag() -> None:
         interpret(program, [np.arange(4, dtype=np.float32), bad])
 
 
-def test_loops_of_no_turn_find_nothing() -> None:
+def test_loops_without_iterations_report_nothing() -> None:
     table = wnp.arange(4.0)
     body = weft.jit(lambda c, xs, i: lax.scan(lambda c, x: (c + table[i] + table[x], None), c, xs)[0])
     with weft.checks("all"):
@@ -279,7 +279,7 @@ def test_a_scatter_does_its_own_check() -> None:
                     function(x, i.at[7].set(bad), u)
 
 
-def test_a_nan_that_an_update_makes() -> None:
+def test_a_nan_created_by_an_update() -> None:
     x, i = wnp.ones((10, 3)).at[4].set(np.inf), wnp.arange(5)
     add = weft.jit(lambda x, i, u: x.at[i].add(u))
     with weft.checks("all"):
@@ -349,7 +349,7 @@ def test_flags_find_what_traps_find(seed: int) -> None:
                     np.testing.assert_array_equal(a, b)
 
 
-def test_the_check_card_is_gone_from_flagged_programs() -> None:
+def test_flagged_programs_have_no_check_equations() -> None:
     with weft.checks("all"):
         jaxpr = weft.make_jaxpr(lambda x, i: lax.reduce(x[i], 1.0, lambda a, b: a * b, (0,)))(
             wnp.ones(3), wnp.arange(3)

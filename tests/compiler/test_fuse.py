@@ -64,7 +64,7 @@ def widest(jaxpr: Jaxpr) -> int:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_fused_programs_mean_the_same(name: str) -> None:
+def test_fused_jaxprs_are_equivalent(name: str) -> None:
     before, arrays = program(name)
     check_laws(before, arrays)
     check_laws(run_passes(before), arrays)
@@ -77,7 +77,7 @@ def test_the_laws_hold_within_narrow_limits(name: str) -> None:
 
 
 @pytest.mark.parametrize("i", range(40))
-def test_random_programs_mean_the_same(i: int, rng: np.random.Generator) -> None:
+def test_random_fused_jaxprs_are_equivalent(i: int, rng: np.random.Generator) -> None:
     function, args = random_program(rng, 6 + i)
     if i % 4 == 1:
         chosen = function
@@ -91,12 +91,12 @@ def test_random_programs_mean_the_same(i: int, rng: np.random.Generator) -> None
     check_laws(before, list(args), TIGHT)
 
 
-def test_fusing_a_fused_program_changes_nothing() -> None:
+def test_fusion_is_idempotent() -> None:
     after = fuse(program("mlp")[0])
     assert equal(fuse(after), after)
 
 
-def test_fusions_can_be_read_back() -> None:
+def test_fusions_are_parsed_back() -> None:
     after = fuse(program("written in scan")[0])
     table: list[Any] = []
     assert equal(parse(to_text(after, full=True, table=table), table), after)
@@ -154,7 +154,7 @@ def test_one_kernel(name: str) -> None:
     assert only.primitive is fusion
 
 
-def test_every_refusal_and_reason_has_a_line() -> None:
+def test_every_reason_has_a_source_line() -> None:
     before = program("mlp")[0]
     after = fuse(before)
     reasons = [r for e in fusions(after) for r in e.params["reasons"]] + list(refusals(before))
@@ -173,7 +173,7 @@ def changed(after: Jaxpr, position: int = 0, **params: Any) -> Jaxpr:
     return after.replace(eqns=equations)
 
 
-def test_the_verifier_sees_equations_in_no_fusion() -> None:
+def test_the_verifier_detects_unfused_equations() -> None:
     before = program("chain")[0]
     with pytest.raises(InternalError, match="is in no fusion"):
         verify_fused(before, before)
@@ -189,7 +189,7 @@ def test_the_verifier_sees_equations_in_no_fusion() -> None:
         ({"kind": "alias"}, "does more than"),
     ],
 )
-def test_the_verifier_sees_wrong_kinds(params: dict[str, Any], message: str) -> None:
+def test_the_verifier_detects_wrong_kinds(params: dict[str, Any], message: str) -> None:
     before = program("chain")[0]
     with pytest.raises(InternalError, match=message):
         verify_fused(before, changed(fuse(before), **params))
@@ -238,7 +238,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("message", "kind", "hero", "text"), WRONG)
-def test_the_verifier_sees_wrong_fusions(message: str, kind: str, hero: int | None, text: str) -> None:
+def test_the_verifier_detects_wrong_fusions(message: str, kind: str, hero: int | None, text: str) -> None:
     inner = parse("{ lambda ; " + text + " }")
     params = {"jaxpr": inner, "kind": kind, "hero": hero, "reasons": ()}
     results = [Var(v.aval) for v in inner.outvars]
@@ -247,7 +247,7 @@ def test_the_verifier_sees_wrong_fusions(message: str, kind: str, hero: int | No
         verify_fused(wrong, wrong)
 
 
-def test_the_verifier_sees_effects_out_of_order() -> None:
+def test_the_verifier_detects_effects_out_of_order() -> None:
     before = program("effects")[0]
     after = fuse(before)
     callbacks = [i for i, e in enumerate(after.eqns) if e.effects]

@@ -86,7 +86,7 @@ def test_much_data_movement(first: int, edge: Edge) -> None:
 
 
 @pytest.mark.parametrize("edge", Edge)
-def test_products_and_rows_of_many_shapes(edge: Edge) -> None:
+def test_matmuls_and_rows_of_many_shapes(edge: Edge) -> None:
     """Sizes at which vectors, tiles, panels and blocks are not whole, and loops with temporaries and constants."""
     table = np.arange(41, dtype=np.float32)
 

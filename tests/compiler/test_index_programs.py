@@ -87,7 +87,7 @@ def test_padded_and_cropped(reduce: Callable[[Any], Any]) -> None:
     check([(function, [np.arange(24, dtype=np.float32).reshape(2, 3, 4)])], "padded and cropped")
 
 
-def test_joined_and_cut() -> None:
+def test_concatenated_and_sliced() -> None:
     """Which of two joined arrays an element is from was known for each dimension too."""
 
     def function(x: Any) -> Any:

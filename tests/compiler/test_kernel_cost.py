@@ -33,7 +33,7 @@ def numbers(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 
 @pytest.mark.parametrize("size", [64, 100, 128, 256, 512])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_products_are_estimated_by_what_a_core_does(size: int, dtype: Any) -> None:
+def test_matmuls_are_estimated_by_peak_throughput(size: int, dtype: Any) -> None:
     """Two fused sums of 64 bytes in a cycle of a third of a nanosecond, and at most as much again around them."""
     with weft.enable_x64(True):
         a = numbers(size, size, dtype=dtype)
@@ -42,7 +42,7 @@ def test_products_are_estimated_by_what_a_core_does(size: int, dtype: Any) -> No
     assert least < total < 2.2 * least
 
 
-def test_small_products_stay_with_one_thread() -> None:
+def test_small_matmuls_use_one_thread() -> None:
     a, b = numbers(64, 64), numbers(256, 256)
     grain = partial(grain_of, costs=AVX512.kernel)
     assert not any(map(grain, kernels_of(lambda a: a @ a, a)))

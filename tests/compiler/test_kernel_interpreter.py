@@ -82,7 +82,7 @@ def test_reductions(machine: Any, dtype: str, columns: int) -> None:
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "bool", "bfloat16", "float16"])
 @pytest.mark.parametrize("columns", SIZES)
-def test_moving_elements(machine: Any, dtype: str, columns: int) -> None:
+def test_data_movement(machine: Any, dtype: str, columns: int) -> None:
     from_name = kernels.dtype(dtype)
     x = numbers(RNG, from_name, 3 * columns).reshape(3, columns)
     for width in (1, 16):
@@ -101,7 +101,7 @@ def test_moving_elements(machine: Any, dtype: str, columns: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_taking(machine: Any, size: int) -> None:
+def test_gathers(machine: Any, size: int) -> None:
     x = numeric("float32", 7)
     where = RNG.integers(-5, 12, size).astype(np.int32)
     for width in (1, 16):
@@ -136,7 +136,7 @@ def statements(kernel: Kernel) -> list[Statement]:
     return found
 
 
-def test_equal_computations_are_made_once() -> None:
+def test_equal_computations_are_emitted_once() -> None:
     k = KernelBuilder("twice")
     x, y = k.buffer("x", np.float32, 8), k.buffer("y", np.float32, 8, written=True)
     with k.loop(8) as i:
@@ -148,7 +148,7 @@ def test_equal_computations_are_made_once() -> None:
     assert sum(isinstance(s, Compute) for s in statements(k.finish())) == 2
 
 
-def test_a_store_forgets_what_was_loaded() -> None:
+def test_a_store_invalidates_loads() -> None:
     k = KernelBuilder("again")
     y = k.buffer("y", np.float32, 4, written=True)
     with k.loop(4) as i:
@@ -227,7 +227,7 @@ def test_interpreter_checks_lanes_beyond_the_bound_of_padded_buffers() -> None:
             run(k.finish(), [np.zeros(size, np.float32), np.zeros(20, np.float32)])
 
 
-def test_interpreter_finds_what_nobody_wrote() -> None:
+def test_interpreter_detects_reads_of_unwritten_memory() -> None:
     k = KernelBuilder("early")
     scratch = k.buffer("scratch", np.float32, 20, written=True)
     with k.loop(19) as i:
@@ -240,7 +240,7 @@ def test_interpreter_finds_what_nobody_wrote() -> None:
     run(k.finish(), [np.zeros(20, np.float32)], written=[written])
 
 
-def test_interpreter_finds_what_another_thread_wrote() -> None:
+def test_interpreter_detects_data_races() -> None:
     for read, wrote, message in ((0, 0, None), (1, 0, "reads"), (0, 1, "writes"), (-1, 0, "writes")):
         k = KernelBuilder("shared")
         x, y = k.buffer("x", np.float32, 10), k.buffer("y", np.float32, 10, written=True)
@@ -307,7 +307,7 @@ def test_a_store_under_a_condition(machine: Any) -> None:
     np.testing.assert_array_equal(y_after[3:], np.maximum(x_values, 0))
 
 
-def test_lanes_that_are_apart(machine: Any) -> None:
+def test_strided_lanes(machine: Any) -> None:
     """A loop over lanes with a step and a start, below a limit that is known only when it runs."""
     k = KernelBuilder("apart")
     x, y = k.buffer("x", np.float32, 100), k.buffer("y", np.float32, 5, written=True)

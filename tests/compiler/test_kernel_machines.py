@@ -46,7 +46,7 @@ EXAMPLES: dict[str, Kernel] = {
 
 @pytest.mark.parametrize("name", EXAMPLES)
 @pytest.mark.parametrize("target", [AVX512, AVX2, aarch64()], ids=["avx512", "avx2", "aarch64"])
-def test_every_machine_makes_an_object(name: str, target: Target) -> None:
+def test_every_machine_compiles(name: str, target: Target) -> None:
     text = lower(EXAMPLES[name], target)
     link.check(text, target)
     result = link.make_object(text, target)
@@ -110,7 +110,7 @@ def test_lanes_of_machines() -> None:
 
 
 @pytest.mark.parametrize("tier", Tier)
-def test_tiers_give_the_same_bits(tier: Tier) -> None:
+def test_tiers_compute_the_same_bits(tier: Tier) -> None:
     kernel = kernels.row_reduction(3, 1000)
     rng = np.random.default_rng(0)
     x, y = aligned(3000, np.float32), aligned(3, np.float32)
@@ -127,7 +127,7 @@ def test_tiers_give_the_same_bits(tier: Tier) -> None:
     np.testing.assert_array_equal(y, lanes[:, 0])
 
 
-def test_an_object_can_be_kept() -> None:
+def test_an_object_can_be_stored() -> None:
     result = pickle.loads(pickle.dumps(link.make_object(lower(kernels.reversed_copy(5), host()))))
     x, y = numbers(np.random.default_rng(0), "float32", 5), np.zeros(5, np.float32)
     for _ in range(2):
@@ -188,7 +188,7 @@ def test_threads_compile_at_once() -> None:
     assert not wrong
 
 
-def test_threads_make_the_same_code() -> None:
+def test_threads_generate_the_same_code() -> None:
     result = {f"reversed_{size}": kernels.reversed_copy(size) for size in (5, 17, 33, 64, 100)}
     texts = [functools.partial(module_text, [item], host()) for item in result.items()]
     for tier in Tier:
@@ -211,7 +211,7 @@ for _ in range(3):
 """
 
 
-def test_a_process_may_end_while_better_code_is_made(tmp_path: pathlib.Path) -> None:
+def test_a_process_may_end_during_background_compilation(tmp_path: pathlib.Path) -> None:
     """Python's pools of threads take no more work then, before the thread that asks for code has ended."""
     environment = {**os.environ, "WEFT_COMPILATION_CACHE_DIR": str(tmp_path / "objects")}
     command = [sys.executable, "-c", ENDING]

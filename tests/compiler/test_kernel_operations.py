@@ -109,7 +109,7 @@ def test_fma_is_one_instruction() -> None:
     assert "llvm.fma.v16f32" in lower(kernel, host())
 
 
-def test_what_is_not_fused() -> None:
+def test_multiplications_and_additions_are_not_fused() -> None:
     k = KernelBuilder("short")
     half, whole = k.constant(1, np.float16), k.constant(1, np.int32)
     single, double = k.constant(1, np.float32), k.constant(1, np.float64)
@@ -137,7 +137,7 @@ def ciphers(size: int, width: int, both: bool = True) -> Kernel:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_the_cipher_gives_the_bits_of_its_card(machine: str, rng: np.random.Generator) -> None:
+def test_threefry_matches_eval(machine: str, rng: np.random.Generator) -> None:
     size = 101
     keys = rng.integers(0, 1 << 32, 2, dtype=np.uint32)
     counts = rng.integers(0, 1 << 32, size, dtype=np.uint32)
@@ -149,7 +149,7 @@ def test_the_cipher_gives_the_bits_of_its_card(machine: str, rng: np.random.Gene
         np.testing.assert_array_equal(result[3], expected[1])
 
 
-def test_both_words_are_made_once() -> None:
+def test_both_words_are_computed_once() -> None:
     """20 rounds have 20 rotations, for one word as for two."""
     for both in (False, True):
         text = lower(ciphers(1024, 16, both), host())
@@ -158,7 +158,7 @@ def test_both_words_are_made_once() -> None:
     assert "call" not in code
 
 
-def test_a_word_made_in_a_branch_is_not_known_after_it(rng: np.random.Generator) -> None:
+def test_a_word_computed_in_a_branch_is_not_available_after_it(rng: np.random.Generator) -> None:
     k = KernelBuilder("branch")
     x, y = k.buffer("x", np.uint32, 8), k.buffer("y", np.uint32, 8, written=True)
     with k.loop(4) as i:

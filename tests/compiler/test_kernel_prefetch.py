@@ -37,7 +37,7 @@ def test_the_hint_is_in_the_code() -> None:
     assert "llvm.prefetch" in module_text([("prefetching", prefetching())], host())
 
 
-def test_what_is_refused() -> None:
+def test_rejected_hints() -> None:
     with pytest.raises(InternalError, match="not written"):
         verify(prefetching(written=False))
     with pytest.raises(InternalError, match="loop over lanes"):

@@ -24,14 +24,14 @@ def check(seed: int) -> None:
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_compiled_is_interpreted(block: int) -> None:
+def test_compiled_equals_interpreted(block: int) -> None:
     for seed in range(10 * block, 10 * block + 10):
         check(seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
-def test_compiled_is_interpreted_for_many(block: int) -> None:
+def test_compiled_equals_interpreted_for_many(block: int) -> None:
     for seed in range(1000 + 50 * block, 1050 + 50 * block):
         check(seed)
 

@@ -34,7 +34,7 @@ def running_sum(size: int, width: int, dtype: Any) -> Kernel:
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("size", [1, 7, 16, 37])
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float64", "complex64"])
-def test_a_running_sum(dtype: str, size: int, machine: str) -> None:
+def test_a_cumulative_sum(dtype: str, size: int, machine: str) -> None:
     x = numbers(np.random.default_rng(size), dtype, size)
     _, y = assert_compiles(running_sum(size, 8, dtype), [x, np.zeros(size, dtype)], MACHINES[machine]())
     np.testing.assert_array_equal(y, np.cumsum(x, dtype=dtype))
@@ -54,7 +54,7 @@ def test_a_shift_is_filled_by_lanes_of_a_vector() -> None:
 
 
 @pytest.mark.parametrize("where", ["no lanes", "no carry", "too far"])
-def test_lanes_are_moved_only_where_there_are_some(where: str) -> None:
+def test_lanes_are_shifted_only_in_loops_over_lanes(where: str) -> None:
     k = KernelBuilder("wrong")
     x, y = k.buffer("x", np.int32, 8), k.buffer("y", np.int32, 8, written=True)
     zero = k.constant(0, np.dtype(np.int32))

@@ -43,7 +43,7 @@ def shuffled(dtype: Any, chosen: Sequence[int], rows: int = 2, width: int = 8) -
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("dtype", ["bool", "uint8", "bfloat16", "float32", "complex64"])
-def test_lanes_are_chosen_by_number(dtype: str, machine: str) -> None:
+def test_lanes_are_selected_by_index(dtype: str, machine: str) -> None:
     exact = dtypes.as_dtype(dtype)
     x = numbers(np.random.default_rng(0), exact, 16)
     for chosen in ((0, 8, 1, 9, 2, 10, 3, 11), (7,) * 4, tuple(range(16))):
@@ -55,7 +55,7 @@ def test_lanes_are_chosen_by_number(dtype: str, machine: str) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("side", [4, 8, 16])
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64", "complex64", "complex128"])
-def test_squares_are_turned(dtype: str, side: int, machine: str) -> None:
+def test_squares_are_transposed(dtype: str, side: int, machine: str) -> None:
     exact = np.dtype(dtype)
     k = KernelBuilder("turn")
     write(k, transposed(k, read(k, exact, side, side)), side)
@@ -68,14 +68,14 @@ def test_the_text_has_the_lanes() -> None:
     assert "= shuffle" in to_text(shuffled(np.float32, (3, 9))) and "lanes 3 9" in to_text(shuffled(np.float32, (3, 9)))
 
 
-def test_lanes_that_are_not_there() -> None:
+def test_lanes_out_of_range() -> None:
     with pytest.raises(InternalError, match="lanes that its vectors do not have"):
         verify(shuffled(np.float32, (3, 16)))
     with pytest.raises(InternalError, match="one vector or two"):
         verify(shuffled(np.float32, (3, 4), rows=3))
 
 
-def test_shuffles_stand_outside_of_loops_over_lanes() -> None:
+def test_shuffles_are_outside_of_loops_over_lanes() -> None:
     k = KernelBuilder("inside")
     x, y = k.buffer("x", np.float32, 8), k.buffer("y", np.float32, 8, written=True)
     with k.loop(8, kind=LoopKind.LANES, width=8) as i:

@@ -252,7 +252,7 @@ TARGETS = [pytest.param(t, id=t.name) for t in (WIDE, SCALAR, AVX2)]
 # ------------------------------------------------------------------------------------------------------------ tests
 
 
-def test_nothing_is_forgotten() -> None:
+def test_every_primitive_is_tested() -> None:
     missing = [
         name
         for name in {*NAMES, *ITERATED}
@@ -266,12 +266,12 @@ def test_nothing_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("kinds", ["biu", "f", "c"])
-def test_lanes_give_what_eval_gives(kinds: str, rng: np.random.Generator) -> None:
+def test_lanes_match_eval(kinds: str, rng: np.random.Generator) -> None:
     check(cases(NAMES, [d for d in MAIN if dtypes.kind(d) in kinds]), WIDE, rng)
 
 
 @pytest.mark.parametrize("target", [pytest.param(t, id=t.name) for t in (SCALAR, AVX2)])
-def test_other_widths_give_the_same(target: Target, rng: np.random.Generator) -> None:
+def test_other_widths_match(target: Target, rng: np.random.Generator) -> None:
     check(cases(NAMES, FEW), target, rng)
 
 
@@ -281,7 +281,7 @@ def test_small_types(rng: np.random.Generator) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_everything_everywhere(target: Target, rng: np.random.Generator) -> None:
+def test_all_primitives_on_all_machines(target: Target, rng: np.random.Generator) -> None:
     check(cases(NAMES, DTYPES.values()), target, rng)
 
 
@@ -424,7 +424,7 @@ def test_constants_and_loops_carry_lanes() -> None:
     ],
     ids=["aarch64", "nvptx64"],
 )
-def test_other_machines_call_nothing_from_elsewhere(triple: str, cpu: str, width: int, call: str) -> None:
+def test_other_machines_call_no_library_functions(triple: str, cpu: str, width: int, call: str) -> None:
     """The same text is code for other machines, without functions of a library that may not be there."""
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()

@@ -110,7 +110,7 @@ def test_float64_is_near_the_exact_value(name: str, target: Target) -> None:
     assert apart[worst] <= allowed[worst], f"{name}({[x[worst] for x in args]}) is {apart[worst]} units off"
 
 
-def test_beta_of_small_numbers(rng: np.random.Generator) -> None:
+def test_beta_of_small_arguments(rng: np.random.Generator) -> None:
     """A power with a large logarithm is as exact as others."""
     a, b, x = rng.uniform(0, 1, 2000), rng.uniform(0, 4, 2000), np.exp(rng.uniform(-744, -5, 2000))
     name = "regularized_incomplete_beta"
@@ -181,7 +181,7 @@ def test_no_lane_depends_on_another(name: str, dtype: np.dtype[Any], rng: np.ran
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_any_bits_come_to_an_end(name: str, rng: np.random.Generator) -> None:
+def test_loops_end_for_any_bits(name: str, rng: np.random.Generator) -> None:
     """Whatever value a lane has, its loops end; probabilities stay between 0 and 1."""
     args = [rng.integers(0, 1 << 63, 4000).view(np.float64) for _ in range(FUNCTIONS[name])]
     found = compiled(dtypes.float64)(name, *args)
@@ -191,7 +191,7 @@ def test_any_bits_come_to_an_end(name: str, rng: np.random.Generator) -> None:
     assert np.isnan(found[outside]).all()
 
 
-def test_both_parts_are_one(rng: np.random.Generator) -> None:
+def test_both_tails_sum_to_one(rng: np.random.Generator) -> None:
     """Also for parameters that are so large that `eval` itself fails."""
     a = np.exp(rng.uniform(-10, 40, 4000))
     x = np.abs(a + np.sqrt(a) * rng.normal(size=4000) * 3)
@@ -205,7 +205,7 @@ def test_both_parts_are_one(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(whole[0] + whole[1], 1.0, rtol=1e-12)
 
 
-def test_negative_numbers_of_zeta(rng: np.random.Generator) -> None:
+def test_zeta_of_negative_arguments(rng: np.random.Generator) -> None:
     """Terms before 0 have signs, and for odd powers they cancel: what is left is exact relative to the greatest."""
     x = rng.integers(2, 40, 2000).astype(np.float64)
     q = -rng.uniform(0, 300, 2000)

@@ -317,7 +317,7 @@ def test_factored(transposed: bool, dtype: Any, rng: np.random.Generator) -> Non
         np.testing.assert_allclose(matrix @ x, b, atol=5000 * float(np.finfo(dtype).eps))
 
 
-def test_a_permutation_with_nonsense_is_kept_inside(rng: np.random.Generator) -> None:
+def test_invalid_permutations_stay_in_bounds(rng: np.random.Generator) -> None:
     a, b = matrices(rng, lu, (3, 3), np.float64), numbers(rng, (3, 2), np.float64)
     factors, _, _ = lu.eval(a)
     for transposed in (False, True):
@@ -500,7 +500,7 @@ def test_layouts(layout: str, dtype: Any, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_tiles_of_products(layout: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_of_matmuls(layout: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     left, right, dimension_numbers, _ = LAYOUTS[layout]
     operands = [small_integers(rng, [12 * s if s > 3 else s for s in shape], np.float32) for shape in (left, right)]
     equation = equation_of(dot_general, operands, product_params(dimension_numbers))
@@ -514,7 +514,7 @@ def test_tiles_of_products(layout: str, rng: np.random.Generator, monkeypatch: p
     assert plan(equation).tiles > 1 or len(many) < 3
 
 
-def test_loops_around_large_products_need_no_transposition(rng: np.random.Generator) -> None:
+def test_loops_around_large_matmuls_need_no_transpose(rng: np.random.Generator) -> None:
     operands = [small_integers(rng, shape, np.float32) for shape in ((2, 130, 140), (130, 150))]
     equation = equation_of(dot_general, operands, product_params((((1,), (0,)), ((), ()))))
     assert plan(equation).permutations == ()
@@ -522,12 +522,12 @@ def test_loops_around_large_products_need_no_transposition(rng: np.random.Genera
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_products_are_rounded_well(dtype: Any, rng: np.random.Generator) -> None:
+def test_matmuls_are_accurate(dtype: Any, rng: np.random.Generator) -> None:
     operands = [numbers(rng, (300, 200), dtype), numbers(rng, (200, 520), dtype)]
     check(dot_general, operands, product_params((((1,), (0,)), ((), ()))), threads=2)
 
 
-def test_nan_and_infinity_in_products(rng: np.random.Generator) -> None:
+def test_nan_and_infinity_in_matmuls(rng: np.random.Generator) -> None:
     for shapes in (((4, 3), (3, 5)), ((4, 3), (3,)), ((3,), (3, 5))):
         left, right = (small_integers(rng, shape, np.float32) for shape in shapes)
         right[0] = 0
@@ -645,7 +645,7 @@ def test_forward_mode_of_a_custom_vjp_is_the_users_error() -> None:
         call.host(np.float32(1), np.float32(1), out=[np.zeros((), np.float32)])
 
 
-def test_what_no_library_can_do() -> None:
+def test_unsupported_operations() -> None:
     program = weft.make_jaxpr(lambda x: weft.lax.cond(x > 0, lambda: x, lambda: -x))(np.float32(1))
     (branch,) = (e for e in program.eqns if e.primitive.higher_order)
     with pytest.raises(InternalError, match="carries programs"):

@@ -133,7 +133,7 @@ def test_a_counted_loop_carries_values() -> None:
     verified(f.module)
 
 
-def test_loops_nest_and_branches_give_values() -> None:
+def test_loops_nest_and_branches_have_results() -> None:
     f = body(i64, i1, returns=i64)
     count, flag = f.arguments
     with f.loop(0, count, carried=[constant(0, i64)]) as outer:
@@ -306,7 +306,7 @@ def test_calls_must_agree_with_the_function() -> None:
         f.call("elsewhere", i32, constant(1, i64))
 
 
-def test_a_loop_must_hand_on_what_it_carries() -> None:
+def test_a_loop_must_pass_on_its_carry() -> None:
     f = body(i64)
     with pytest.raises(InternalError, match="hand on"):
         with f.loop(0, f.arguments[0], carried=[constant(0, i32)]) as i:

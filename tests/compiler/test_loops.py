@@ -53,7 +53,7 @@ def iterate(x: Any, w: Any, v: Any) -> Any:
     return lax.while_loop(lambda s: s[1] < 5, body, (v, 0))[0]
 
 
-def test_work_of_every_turn_is_done_before() -> None:
+def test_loop_invariant_work_is_hoisted() -> None:
     arrays = normal(7, 3), normal(3), normal(3)
     before = make_jaxpr(iterate)(*arrays)
     after = passed(iterate, *arrays)
@@ -62,7 +62,7 @@ def test_work_of_every_turn_is_done_before() -> None:
     np.testing.assert_allclose(weft.jit(iterate)(*arrays), iterate(*arrays), 1e-5)
 
 
-def test_a_loop_without_turns_changes_nothing() -> None:
+def test_a_loop_without_iterations_is_unchanged() -> None:
     def function(x: Any, n: Any) -> Any:
         body = lambda state: (state[0] + wnp.log(x) // wnp.sum(x), state[1] + 1)
         return lax.while_loop(lambda s: s[1] < n, body, (x, 0))[0]
@@ -72,7 +72,7 @@ def test_a_loop_without_turns_changes_nothing() -> None:
     np.testing.assert_array_equal(weft.jit(function)(x, np.int32(0)), x)
 
 
-def test_checks_stay_where_they_are() -> None:
+def test_checks_are_not_hoisted() -> None:
     """An error is raised in the same iteration as without the pass."""
 
     def function(x: Any, n: Any) -> Any:
@@ -112,7 +112,7 @@ def products_with_hessian(x: Any, moves: Any, seen: Any, way: Any) -> Any:
 HIDDEN = normal(4, 6), normal(4, 4), np.array([5, 0, 3, 3, 1], np.int32), normal(4, 6)
 
 
-def test_scans_are_split_where_a_part_is_the_same_in_every_turn() -> None:
+def test_scans_with_an_invariant_part_are_split() -> None:
     """Only what depends on the vector is left in the loop; the values of the function and its gradient are not."""
     assert equations_inside(make_jaxpr(products_with_hessian)(*HIDDEN), "exp")
     after = passed(products_with_hessian, *HIDDEN)
@@ -122,7 +122,7 @@ def test_scans_are_split_where_a_part_is_the_same_in_every_turn() -> None:
 
 
 @pytest.mark.parametrize("change", [hoist, accumulate], ids=lambda f: f.__name__)
-def test_bits_stay(change: Any, monkeypatch: Any) -> None:
+def test_bits_are_preserved(change: Any, monkeypatch: Any) -> None:
     changed = 0
     for function, arrays in (
         (iterate, (normal(7, 3), normal(3), normal(3))),
@@ -168,7 +168,7 @@ def rnn(w: Any, xs: Any) -> Any:
     return lax.scan(step, xs[0], xs)[1].sum()
 
 
-def test_the_gradient_of_a_recurrence_is_one_product_after_it() -> None:
+def test_the_gradient_of_a_recurrence_is_one_contraction_after_it() -> None:
     """The outer product of an iteration was stored, transposed, and added by another kernel."""
     w, xs = normal(32, 32) * np.float32(0.1), normal(20, 32)
     forward, backward = loops_of(weft.grad(rnn), w, xs)
@@ -177,7 +177,7 @@ def test_the_gradient_of_a_recurrence_is_one_product_after_it() -> None:
     np.testing.assert_allclose(weft.jit(weft.grad(rnn))(w, xs), weft.grad(rnn)(w, xs), 2e-4, 2e-4)
 
 
-def test_a_product_that_is_added_up_in_turns_of_a_while_stays() -> None:
+def test_contractions_accumulated_in_a_while_are_not_deferred() -> None:
     """The number of iterations is not known, so nothing is stacked."""
 
     def function(x: Any) -> Any:
@@ -188,7 +188,7 @@ def test_a_product_that_is_added_up_in_turns_of_a_while_stays() -> None:
     np.testing.assert_allclose(weft.jit(function)(x), sum(np.outer(x + n, x) for n in range(4)), 1e-5)
 
 
-def test_carries_that_change_places() -> None:
+def test_carries_that_are_swapped() -> None:
     """Copies at the end of an iteration are correct only if what they overwrite is saved first."""
 
     def function(a: Any, b: Any, c: Any) -> Any:
@@ -227,7 +227,7 @@ def test_matrix_and_vector(size: tuple[int, int], dtype: Any) -> None:
         np.testing.assert_allclose(np.asarray(a), np.asarray(e), tolerance, tolerance)
 
 
-def test_dear_work_after_rows_of_sums_is_done_in_lanes() -> None:
+def test_expensive_epilogues_of_row_sums_are_vectorized() -> None:
     """It was scalar code after the horizontal reduction of each sum."""
     x, w = normal(200, 100), normal(100)
     program = compile_program(make_jaxpr(lambda x, w: wnp.exp(x @ w))(x, w)).program

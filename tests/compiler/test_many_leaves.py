@@ -15,7 +15,7 @@ from weft.compiler.program.ir import Launch
 LEAVES = 100
 
 
-def test_steps_over_leaves_meet_leaf_by_leaf() -> None:
+def test_updates_of_leaves_are_fused_leaf_by_leaf() -> None:
     def update(grads: Any, means: Any, params: Any, count: Any) -> Any:
         rate = 1.0 / (count + 1.0)
         means = [0.9 * m + 0.1 * g for m, g in zip(means, grads, strict=True)]
@@ -27,7 +27,7 @@ def test_steps_over_leaves_meet_leaf_by_leaf() -> None:
     assert sum(isinstance(step, Launch) for step in program.all_steps()) <= LEAVES + 1
 
 
-def test_what_others_need_does_not_wait() -> None:
+def test_shared_values_are_computed_first() -> None:
     def update(x: Any, ys: Any) -> Any:
         first = wnp.cumsum(x) * 2.0  # not an argument, whose memory would be in use until the end
         second = first + 1.0
@@ -39,7 +39,7 @@ def test_what_others_need_does_not_wait() -> None:
     np.testing.assert_allclose(result[1], np.cos(second) + second[::-1], rtol=1e-4, atol=1e-3)
 
 
-def test_many_small_results_are_apart() -> None:
+def test_many_small_results_do_not_overlap() -> None:
     function = weft.jit(lambda xs: [x * 2.0 for x in xs])
     sizes = [1 + 37 * n % 900 for n in range(300)]
     for iteration in range(4):  # by the general way, and by the dispatcher

@@ -187,7 +187,7 @@ def test_angles_of_points(dtype: np.dtype[Any], rng: np.random.Generator) -> Non
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=["float32", "float64"])
-def test_widths_give_the_same_bits(dtype: np.dtype[Any], rng: np.random.Generator) -> None:
+def test_widths_compute_the_same_bits(dtype: np.dtype[Any], rng: np.random.Generator) -> None:
     """Nothing is fused or reordered behind the text, so every width and machine computes the same numbers."""
     names = sorted((SINGLE if dtype == dtypes.float32 else DOUBLE).keys() | BINARY)
     args = [np.concatenate([rng.normal(size=500) * scale for scale in (1, 30, 1e6)]).astype(dtype) for _ in range(2)]
@@ -206,7 +206,7 @@ def test_widths_give_the_same_bits(dtype: np.dtype[Any], rng: np.random.Generato
 @pytest.mark.parametrize(
     "name", ["expm1", "tanh", "sinh", "log1p", "asinh", "atanh", "sin", "tan", "asin", "atan", "sqrt", "cbrt", "erf"]
 )
-def test_zeros_keep_their_sign_and_the_tiniest_numbers_are_not_lost(name: str, dtype: np.dtype[Any]) -> None:
+def test_zeros_keep_their_sign_and_denormals_are_not_flushed(name: str, dtype: np.dtype[Any]) -> None:
     """Functions that go through the origin; those with derivative 1 there give denormal numbers back as they are."""
     zeros = np.array([0.0, -0.0] * 8, dtype)
     assert compiled(dtype)(name, zeros).tobytes() == zeros.tobytes()

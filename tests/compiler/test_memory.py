@@ -89,7 +89,7 @@ def test_many_random_programs(first: int) -> None:
         check_random(seed)
 
 
-def test_products_and_rows_of_many_shapes() -> None:
+def test_matmuls_and_rows_of_many_shapes() -> None:
     """Sizes at which vectors, tiles, panels and blocks are not whole."""
 
     def function(a: Any, b: Any) -> Any:
@@ -103,7 +103,7 @@ def test_products_and_rows_of_many_shapes() -> None:
 # -- programs that are wrong ------------------------------------------------------------------------------------------
 
 
-def test_what_a_program_never_wrote_is_found() -> None:
+def test_reads_of_unwritten_memory_are_detected() -> None:
     argument, result = Slot(Kind.ARGUMENT, 4, 0), Slot(Kind.RESULT, 8, 0)
     aside = Slot(Kind.TEMPORARY, 8)
     steps = [Copy(aside, argument, 4), Copy(result, aside, 8)]

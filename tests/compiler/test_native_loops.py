@@ -142,7 +142,7 @@ def bits(executable: Executable, arrays: list[np.ndarray]) -> list[bytes]:
 
 @pytest.mark.parametrize("donate", [False, True])
 @pytest.mark.parametrize("name", SAMPLES)
-def test_loops_with_code_of_their_own_compute_the_same_bits(name: str, donate: bool) -> None:
+def test_native_loops_compute_the_same_bits(name: str, donate: bool) -> None:
     executable, arrays = executable_of(name, (donate,) * len(tree.leaves(SAMPLES[name][1])))
     assert executable.tier is not Tier.QUICK or not executable.loops
     words = bits(executable, arrays)
@@ -157,7 +157,7 @@ def test_loops_with_code_of_their_own_compute_the_same_bits(name: str, donate: b
         pool.set_threads(0)
 
 
-def test_quick_code_has_no_loops(folder: pathlib.Path) -> None:
+def test_quick_code_has_no_native_loops(folder: pathlib.Path) -> None:
     forget()
     executable, _ = executable_of("while")
     assert executable.tier is Tier.QUICK and not executable.loops
@@ -171,7 +171,7 @@ def test_the_outermost_loop_is_one_function() -> None:
     assert sum(isinstance(inner, Loop) for inner in nested_steps([step])) == 2
 
 
-def test_a_loop_around_what_only_the_machine_can_do_has_its_inner_loops_native() -> None:
+def test_inner_loops_are_native_in_an_interpreted_loop() -> None:
     """Counters and slices of the loop around come from registers of the machine."""
 
     def function(x: Any) -> Any:
@@ -191,7 +191,7 @@ def test_a_loop_around_what_only_the_machine_can_do_has_its_inner_loops_native()
     assert bits(executable, [x]) == words
 
 
-def test_loops_that_differ_in_place_only_share_code() -> None:
+def test_loops_that_differ_in_addresses_only_share_code() -> None:
     def function(x: Any) -> Any:
         iteration = lambda i, v: wnp.sin(v) + 1
         return lax.fori_loop(0, 6, iteration, x), lax.fori_loop(0, 6, iteration, x[::-1] * 2)
@@ -205,7 +205,7 @@ def test_loops_that_differ_in_place_only_share_code() -> None:
     assert bits(executable, [x]) == words
 
 
-def test_what_takes_longer_than_the_machine_stays_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expensive_loops_are_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     x = normal(4000)
     executable = Executable(compile_program(make_jaxpr(SAMPLES["larger than registers"][0])(x)))
@@ -213,7 +213,7 @@ def test_what_takes_longer_than_the_machine_stays_with_it(monkeypatch: pytest.Mo
     assert not executable.loops
 
 
-def test_loops_that_write_tapes_stay_with_the_machine() -> None:
+def test_loops_with_tapes_are_interpreted() -> None:
     gradient = weft.grad(lambda x, n: lax.fori_loop(0, n, lambda i, v: wnp.sin(v) * 1.1, x).sum())
     arrays = [normal(4), np.asarray(np.int32(5))]
     executable = Executable(compile_program(make_jaxpr(gradient)(*arrays)))
@@ -266,7 +266,7 @@ def loops_key(name: str, compilation: Compilation) -> str:
     return cache.key_of(name, compilation.target, Tier.LIGHT.name)
 
 
-def test_code_of_loops_that_is_missing_is_made_when_the_program_is_called_again(folder: pathlib.Path) -> None:
+def test_missing_code_of_loops_is_compiled_when_the_program_is_called_again(folder: pathlib.Path) -> None:
     function, arguments = SAMPLES["while"]
     jaxpr = constants_to_arguments(make_jaxpr(function)(*arguments))
     first = Executable(compilation_of(jaxpr))

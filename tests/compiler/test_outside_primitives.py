@@ -255,7 +255,7 @@ def test_in_loops_and_branches() -> None:
     close(weft.jit(f)(X), f(wnp.asarray(X)))
 
 
-def test_what_is_known_by_its_meaning_alone() -> None:
+def test_primitives_with_eval_only() -> None:
     expected = outside_step.eval(X)
     close(weft.jit(lambda x: outside_step(x * 1) + 1)(X), expected + 1)
     close(weft.jit(weft.vmap(outside_step))(X), expected)
@@ -265,7 +265,7 @@ def test_what_is_known_by_its_meaning_alone() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_booleans_by_their_meaning(dtype: str) -> None:
+def test_booleans_by_eval(dtype: str) -> None:
     x = wnp.asarray(X, dtype)
     expected = outside_near.eval(np.asarray(x), np.asarray(x * 1.5))
     np.testing.assert_array_equal(outside_near(x, x * 1.5), expected)
@@ -281,7 +281,7 @@ def test_running(axis: int) -> None:
     close(weft.jit(weft.vmap(lambda x: outside_running(x, axis=axis, reverse=False)))(x[None]), expected[None])
 
 
-def test_a_nan_is_found_where_it_is_made() -> None:
+def test_a_nan_is_reported_where_it_is_created() -> None:
     with weft.checks("all"):
         for function in (outside_step, outside_softsign, lambda x: outside_sum(x, axes=(0,))):
             with pytest.raises(errors.NonFiniteValueError):
@@ -330,7 +330,7 @@ def test_random_compositions(seed: int) -> None:
     close(weft.jit(weft.vmap(f))(np.stack([X, -X])), np.stack([f(X), f(-X)]))
 
 
-def test_kernels_know_their_operations() -> None:
+def test_operations_of_kernels() -> None:
     own = [card for card in registered() if isinstance(card, Elementwise)]
     assert all(card.has_body(ELEMENTWISE) for card in own)
     # Conversions have methods of other names.

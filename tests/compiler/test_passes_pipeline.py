@@ -59,7 +59,7 @@ def product_with_itself(m: Match, x: Any) -> Any:
     return m.make("square", x)
 
 
-def test_a_rule_sees_what_earlier_ones_made() -> None:
+def test_a_rule_sees_results_of_earlier_rules() -> None:
     before = program("a:f32[3]. let b:f32[3] = cos a; c:f32[3] = sin b; d:f32[3] = mul c c in (d, b)")
     fired: Counter[str] = Counter()
     after = rewrite(before, Rules(sine_of_cosine, product_with_itself), fired=fired)
@@ -67,7 +67,7 @@ def test_a_rule_sees_what_earlier_ones_made() -> None:
     assert fired == {"sine_of_cosine": 1, "product_with_itself": 1}
 
 
-def test_without_a_firing_the_same_program_comes_back() -> None:
+def test_without_a_match_the_same_jaxpr_is_returned() -> None:
     before = program("a:f32[3] b:f32[3]. let c:f32[3] = sin a; d:f32[3] = mul b c in (d,)")
     assert rewrite(before, Rules(sine_of_cosine, product_with_itself)) is before
 
@@ -94,7 +94,7 @@ def test_a_rule_that_changes_a_type_is_named() -> None:
     assert "sin" in str(error.value.text)
 
 
-def test_rules_that_do_not_settle_are_named() -> None:
+def test_rules_that_do_not_terminate_are_named() -> None:
     @rule(sin(x))
     def there(m: Match, x: Any) -> Any:
         return m.make("cos", x)
@@ -109,7 +109,7 @@ def test_rules_that_do_not_settle_are_named() -> None:
         rewrite(program("a:f32[]. let b:f32[] = cos a; c:f32[] = sin b in (c,)"), Rules(sine_of_cosine), budget=0)
 
 
-def test_a_family_stands_for_its_members() -> None:
+def test_a_family_matches_its_members() -> None:
     @rule(operation(Elementwise)(y))
     def forgotten(m: Match, y: Any) -> Any:
         return y
@@ -118,7 +118,7 @@ def test_a_family_stands_for_its_members() -> None:
     assert names(rewrite(before, Rules(forgotten))) == ["rev"]
 
 
-def test_carried_programs_are_entered_once() -> None:
+def test_sub_jaxprs_are_visited_once() -> None:
     seen: list[Jaxpr] = []
 
     @everywhere
@@ -180,7 +180,7 @@ def test_recomputation_is_not_merged_with_the_forward_pass() -> None:
     assert names(run_passes(value)).count("exp") == 2
 
 
-def test_constants_of_calls_become_those_of_the_program() -> None:
+def test_constants_of_calls_become_constants_of_the_jaxpr() -> None:
     table = np.arange(3, dtype=np.float32)
     called = parse(
         "{ lambda a:f32[3] b:f32[3]; c:f32[3]. let d:f32[3] = add a c; e:f32[3] = mul d b in (e,) }", [table] * 2
@@ -225,7 +225,7 @@ IN_A_LOOP = (
         (CANONICAL, IN_A_LOOP, "operand 1 of add does not have the shape of the result"),
     ],
 )
-def test_a_form_refuses(spec: Any, text: str, problem: str) -> None:
+def test_forms_are_checked(spec: Any, text: str, problem: str) -> None:
     TRACED.check(program(text), host())
     with pytest.raises(InternalError, match=problem):
         spec.check(program(text), host())
@@ -239,7 +239,7 @@ def test_steps_fit_together() -> None:
             assert spec is not None, f"{after.name} needs {after.needs.name}, {before.name} makes {before.makes.name}"
 
 
-def test_a_step_that_does_not_make_what_it_says_is_caught() -> None:
+def test_a_pass_that_violates_its_form_is_detected() -> None:
     lazy = Step(lambda jaxpr: jaxpr, needs=TRACED, makes=OPEN)
     assert run_passes(program(CALL), [lazy]) is not None
     with pytest.raises(InternalError, match="not open"):
@@ -263,7 +263,7 @@ class Softsign(Composite):
 softsign: Any = Softsign()
 
 
-def test_composites_of_users_are_opened() -> None:
+def test_composites_of_users_are_decomposed() -> None:
     traced = make_jaxpr(lambda v: softsign(v))(np.ones(3, np.float32))
     assert names(run_passes(traced, check=True)) == ["abs", "add", "div"]
 
@@ -312,7 +312,7 @@ def gradient_of_mlp() -> Jaxpr:
 
 
 @pytest.mark.timing
-def test_time_an_equation() -> None:
+def test_time_per_equation() -> None:
     best: dict[int, float] = {}
     for _ in range(10):
         jaxpr = gradient_of_mlp()

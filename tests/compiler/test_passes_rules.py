@@ -342,12 +342,12 @@ def programs(template: str) -> list[str]:
     return texts
 
 
-def test_every_rule_has_programs() -> None:
+def test_every_rule_has_examples() -> None:
     assert set(FIRES) == {r.name for r in RULES}
 
 
 @pytest.mark.parametrize("name", FIRES)
-def test_rule_fires_and_keeps_every_bit(name: str, rng: np.random.Generator, monkeypatch: Any) -> None:
+def test_rules_match_and_preserve_bits(name: str, rng: np.random.Generator, monkeypatch: Any) -> None:
     for text in (t for template in FIRES[name] for t in programs(template)):
         before = verify(parse(text))
         fired: Counter[str] = Counter()
@@ -360,7 +360,7 @@ def test_rule_fires_and_keeps_every_bit(name: str, rng: np.random.Generator, mon
 
 
 @pytest.mark.parametrize("why", STAYS)
-def test_what_would_change_a_bit_stays(why: str) -> None:
+def test_rewrites_that_would_change_bits_are_not_made(why: str) -> None:
     before = verify(parse("{ lambda ; " + STAYS[why] + " }"))
     fired: Counter[str] = Counter()
     assert rewrite(before, RULES, fired=fired) is before, dict(fired)

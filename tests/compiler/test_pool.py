@@ -139,7 +139,7 @@ def settled() -> int:
 
 
 @counts_threads
-def test_threads_are_made_by_the_first_job_that_can_use_them(own: Pool) -> None:
+def test_threads_are_created_by_the_first_job_that_can_use_them(own: Pool) -> None:
     before = settled()
     others = set(os.listdir("/proc/self/task"))
     own.start(0)
@@ -178,7 +178,7 @@ def test_two_callers_at_once(own: Pool) -> None:
     assert work() and all(wait() for wait in waits)
 
 
-def test_a_pool_in_use_holds_nobody_up(own: Pool) -> None:
+def test_a_busy_pool_does_not_block_callers(own: Pool) -> None:
     own.start(1)
     flags = np.zeros(2, np.int32)
     wait = in_thread(lambda: own.parallel(address("hold"), table(flags), 2, 1))
@@ -225,7 +225,7 @@ def test_threads_may_run_wherever_the_process_may(own: Pool) -> None:
     assert until(lambda: all(os.sched_getaffinity(int(t)) == allowed for t in os.listdir("/proc/self/task")))
 
 
-def test_workers_keep_denormals_whatever_the_mode_of_their_maker(own: Pool) -> None:
+def test_denormals_do_not_depend_on_the_mode_of_the_creating_thread(own: Pool) -> None:
     own.start(1)
     smallest = np.finfo(np.float32).tiny
     data = np.zeros(400_000, np.float32)
@@ -470,7 +470,7 @@ def test_other_machines_have_a_pool(target: Target, how: Waiting, needs: set[str
     assert needs <= imports and (needs or not imports)
 
 
-def test_without_threads_all_runs_in_the_caller() -> None:
+def test_without_threads_the_caller_runs_everything() -> None:
     own = Pool(Waiting.NO_THREADS)
     own.start(3)
     assert (own.visits(100, 7) == 1).all() and threads_of(own) == {this_thread()}

@@ -163,7 +163,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_way_of_running_a_program_agrees(name: str) -> None:
+def test_all_ways_of_running_a_program_agree(name: str) -> None:
     function, args = PROGRAMS[name]
     compilation = compilation_of(function, *args)
     program = verify(compilation.program)
@@ -179,7 +179,7 @@ def test_every_way_of_running_a_program_agrees(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_donated_arguments_change_no_result(name: str) -> None:
+def test_donation_does_not_change_results(name: str) -> None:
     function, args = PROGRAMS[name]
     arrays = arrays_of(function, *args)
     count = len(weft.tree.leaves(args))
@@ -199,7 +199,7 @@ def steps_of(function: Callable[..., Any], *args: Any, donated: tuple[bool, ...]
     return list(nested_steps(verify(compilation_of(function, *args, donated=donated).program).steps))
 
 
-def test_a_scan_is_one_kernel_that_works_in_place() -> None:
+def test_a_scan_is_one_kernel_in_place() -> None:
     steps = steps_of(lambda c, xs: lax.scan(lambda c, x: (wnp.tanh(c + x), c * 2.0), c, xs), whole(16), whole(9, 16))
     (loop,) = [s for s in steps if isinstance(s, Loop)]
     assert [type(s) for s in nested_steps(loop.body)].count(Launch) == 1
@@ -318,7 +318,7 @@ def test_equal_layers_share_their_kernels() -> None:
 # -------------------------------------------------------------------------------------------------------------- stages
 
 
-def test_every_stage_can_be_read() -> None:
+def test_every_stage_can_be_printed() -> None:
     compiled = weft.jit(lambda x: wnp.sum(wnp.exp(x) * 2.0)).lower(whole(64)).compile()
     first, *_, last = compiled.stages
     assert first == "01_inline" and last.endswith("_fuse")
@@ -328,7 +328,7 @@ def test_every_stage_can_be_read() -> None:
     assert "exp" in compiled.kernels[name] and compiled.program in compiled.as_text()
 
 
-def test_a_callback_error_comes_out_of_the_call() -> None:
+def test_a_callback_error_propagates() -> None:
     def fail(x: np.ndarray) -> np.ndarray:
         raise ValueError("no such luck")
 

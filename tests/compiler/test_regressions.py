@@ -137,7 +137,7 @@ def test_the_last_lane_of_a_narrow_row_is_stored_alone(tier: Tier, dtype: Any) -
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.complex64])
-def test_parameters_that_compare_equal_are_not_one(dtype: Any) -> None:
+def test_parameters_that_compare_equal_are_distinguished(dtype: Any) -> None:
     """The kernels of the first were taken for the second: 0.0 == -0.0, and so for keys made of them."""
     numbers = np.array([1, 2], dtype)
     fills = (0.0, -0.0) if dtype is np.float32 else (complex(0.0, 0.0), complex(0.0, -0.0))
@@ -148,7 +148,7 @@ def test_parameters_that_compare_equal_are_not_one(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint32", "int32", "bool", "float32", "bfloat16"])
-def test_programs_that_differ_in_a_number_share_no_number(dtype: str) -> None:
+def test_programs_that_differ_in_a_literal_do_not_share_it(dtype: str) -> None:
     """Kernels are found again by the structure of a fusion, and floats are no part of that; all other numbers are."""
     x = np.arange(-3, 4).astype(np.float32).astype(dtype)
     for value in (0, 1, 3, 2):
@@ -191,7 +191,7 @@ def test_checks_inside_of_branches_compile() -> None:
         assert jitted(True, np.arange(3.0, dtype=np.float32), 2) == 2
 
 
-def test_what_a_window_reads_from_memory_is_not_made_in_its_kernel_only() -> None:
+def test_a_value_read_by_a_window_from_memory_is_materialized() -> None:
     """The operand is a broadcast that what follows the window computes again for itself."""
 
     def pooled(q: Any, x: Any) -> Any:
@@ -215,7 +215,7 @@ def test_no_window_fits(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("moved", [lambda t: t[:, :1], lambda t: wnp.flip(t, 1), lambda t: wnp.roll(t, 1, 1)])
-def test_what_one_pass_over_a_row_stores_is_read_by_another_at_its_own_index_only(moved: Any) -> None:
+def test_stored_values_of_a_row_pass_are_read_at_their_own_index_only(moved: Any) -> None:
     """The exponential is stored between passes, but through the flip it is read at another index too."""
 
     def function(x: Any) -> Any:
@@ -226,7 +226,7 @@ def test_what_one_pass_over_a_row_stores_is_read_by_another_at_its_own_index_onl
     np.testing.assert_allclose(weft.jit(function)(x), function(x), rtol=1e-5)
 
 
-def test_what_one_pass_over_rows_of_two_dimensions_stores_is_not_read_backwards() -> None:
+def test_stored_values_of_two_dimensional_rows_are_not_read_backwards() -> None:
     """Arguments are read in their order, since what is reversed is reversed again: both dimensions are one loop."""
 
     def function(x: Any, factor: Any) -> Any:

@@ -68,11 +68,11 @@ def test_real_transforms(length: int, double: bool, lead: tuple[int, ...]) -> No
 
 
 @pytest.mark.parametrize("length", [257, 1022, 2 * 17 * 64])
-def test_others_stay_whole(length: int) -> None:
+def test_other_transforms_are_not_split(length: int) -> None:
     assert transforms(weft.make_jaxpr(wnp.fft.fft)(signal(length, np.complex64))) == [length]
 
 
-def test_many_long_ones_stay_whole() -> None:
+def test_batches_are_not_split() -> None:
     assert transforms(weft.make_jaxpr(wnp.fft.fft)(signal((8, 1024), np.complex64))) == [1024]
 
 
@@ -97,7 +97,7 @@ def test_derivatives_and_maps() -> None:
     np.testing.assert_allclose(mapped, np.fft.rfft(rows), rtol=1e-4, atol=1e-3)
 
 
-def test_threads_change_no_bit() -> None:
+def test_threads_do_not_change_bits() -> None:
     x = signal(1 << 16, np.complex64)
     results = []
     for num_threads in (1, 2):

@@ -73,7 +73,7 @@ def outcomes(executable: Executable, arguments: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_is_kept_computes_the_same(name: str) -> None:
+def test_stored_programs_compute_the_same(name: str) -> None:
     function, arguments = PROGRAMS[name]
     jaxpr = traced(function, *arguments)
     result = compile_program(jaxpr)
@@ -88,7 +88,7 @@ def test_what_is_kept_computes_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_inside_of_a_program_from_disk_is_what_compiling_gives(name: str, folder: pathlib.Path) -> None:
+def test_stages_of_a_stored_program_are_those_of_compilation(name: str, folder: pathlib.Path) -> None:
     function, arguments = PROGRAMS[name]
     jaxpr = traced(function, *arguments)
     first, second = Executable(compilation_of(jaxpr)), Executable(compilation_of(traced(function, *arguments)))
@@ -98,7 +98,7 @@ def test_inside_of_a_program_from_disk_is_what_compiling_gives(name: str, folder
     assert lines_of(second) == lines_of(first)
 
 
-def test_settings_hold_as_they_were_when_one_looks_inside_later(folder: pathlib.Path) -> None:
+def test_later_inspection_uses_the_original_settings(folder: pathlib.Path) -> None:
     jaxpr = traced(lambda x: wnp.log(x), X)
     Executable(compilation_of(jaxpr))
     second = Executable(compilation_of(jaxpr))
@@ -106,7 +106,7 @@ def test_settings_hold_as_they_were_when_one_looks_inside_later(folder: pathlib.
         assert "check" not in second.inside.program()
 
 
-def test_programs_that_call_python_are_not_kept(folder: pathlib.Path) -> None:
+def test_programs_that_call_python_are_not_stored(folder: pathlib.Path) -> None:
     def called(x: Any) -> Any:
         return weft.pure_callback(np.sin, weft.ShapeDtypeStruct((5, 8), np.float32), x)
 
@@ -114,7 +114,7 @@ def test_programs_that_call_python_are_not_kept(folder: pathlib.Path) -> None:
     assert not list(folder.glob("*.p"))
 
 
-def test_code_that_is_gone_is_made_again(folder: pathlib.Path) -> None:
+def test_missing_code_is_recompiled(folder: pathlib.Path) -> None:
     # Nobody else has this program, so its kernels are in no other code.
     jaxpr = traced(lambda x: wnp.cos(x * 1.25) + wnp.flip(x, 0) ** 3, X[:3, :7])
     expected = outcomes(Executable(compilation_of(jaxpr)), X[:3, :7])
@@ -128,7 +128,7 @@ def test_code_that_is_gone_is_made_again(folder: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_damaged_program_is_compiled_anew(folder: pathlib.Path, seed: int) -> None:
+def test_a_damaged_program_is_recompiled(folder: pathlib.Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     jaxpr = traced(looped, X, W)
     expected = outcomes(Executable(compilation_of(jaxpr)), (X, W))
@@ -186,7 +186,7 @@ def test_equal_programs_have_one_fingerprint() -> None:
     assert fingerprint(traced(one, X)) == fingerprint(traced(other, X)) is not None
 
 
-def test_each_difference_gives_another_fingerprint() -> None:
+def test_each_difference_changes_the_fingerprint() -> None:
     functions = [
         lambda x: wnp.sin(x) + 1,
         lambda x: wnp.sin(x) + 2,
@@ -208,13 +208,13 @@ def test_each_difference_gives_another_fingerprint() -> None:
     assert None not in found and len(set(found)) == len(found)
 
 
-def test_negative_zero_and_nan_are_values_of_their_own() -> None:
+def test_negative_zero_and_nan_are_distinguished() -> None:
     values = (0.0, -0.0, np.nan, np.inf, 1.0)
     found = {fingerprint(traced(lambda x, v=v: wnp.maximum(x, np.float32(v)), X)) for v in values}
     assert len(found) == len(values)
 
 
-def test_rules_of_differentiation_do_not_count_but_functions_do() -> None:
+def test_fingerprints_ignore_derivative_rules_but_not_functions() -> None:
     @weft.custom_jvp
     def twice(x: Any) -> Any:
         return x * 2
@@ -225,7 +225,7 @@ def test_rules_of_differentiation_do_not_count_but_functions_do() -> None:
     assert fingerprint(callback) is None
 
 
-def test_settings_and_machines_have_programs_of_their_own(folder: pathlib.Path) -> None:
+def test_settings_and_machines_are_part_of_the_key(folder: pathlib.Path) -> None:
     jaxpr = traced(lambda x: x + 1, X)
     compilation_of(jaxpr)
     compilation_of(jaxpr, (True,))

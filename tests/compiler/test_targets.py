@@ -53,12 +53,12 @@ def routines(size: int, target: Target) -> list[str]:
 
 
 @pytest.mark.parametrize("target", [host_avx2(), AVX2, aarch64()], ids=["host", "x86", "arm"])
-def test_large_products_are_the_librarys_where_registers_are_narrow(target: Target) -> None:
+def test_large_matmuls_use_blas_on_machines_with_narrow_registers(target: Target) -> None:
     assert routines(400, target) == ["dot_general"]
     assert routines(300, target) == []
 
 
-def test_large_products_are_ours_where_registers_are_wide() -> None:
+def test_large_matmuls_use_our_kernels_on_machines_with_wide_registers() -> None:
     assert routines(400, AVX512) == []
     assert routines(400, replace(AVX512, libraries=Libraries())) == ["dot_general"]
 
@@ -87,14 +87,14 @@ def test_equal_targets_have_equal_keys() -> None:
         replace(AVX512, libraries=Libraries()),
     ],
 )
-def test_whatever_differs_is_in_every_key(changed: Target) -> None:
+def test_every_property_is_in_every_key(changed: Target) -> None:
     assert changed != AVX512 and changed.key != AVX512.key
     assert cache.key_of("text", changed, Tier.LIGHT.name) != cache.key_of("text", AVX512, Tier.LIGHT.name)
     program = weft.make_jaxpr(lambda x: x + 1)(np.ones(3, np.float32))
     assert fusion_key("loop", program, None, changed) != fusion_key("loop", program, None, AVX512)
 
 
-def test_fusion_is_remembered_for_each_target() -> None:
+def test_fusion_is_cached_per_target() -> None:
     program = run_passes(weft.make_jaxpr(lambda x: weft.numpy.exp(x) * 2 + 1)(np.ones(300, np.float32)))
     tight = replace(AVX512, fusion=FusionLimits(values=1))
     assert len(fuse(program, tight).eqns) == 3 and len(fuse(program, AVX512).eqns) == 1

@@ -89,12 +89,12 @@ def test_dispatched_calls_are_timed_too(name: str) -> None:
     assert sum(k.runs for k in profile.kernels) == 5 * sum(t.runs for t in log.times)
 
 
-def test_tiles_are_there() -> None:
+def test_tiles_are_recorded() -> None:
     function, args = SAMPLES["tiles"]
     assert any(isinstance(s, Call) and s.tiles for s in executable_of(function, args).program.all_steps())
 
 
-def test_steps_of_loops_count_their_turns() -> None:
+def test_steps_of_loops_count_their_iterations() -> None:
     executable = executable_of(scanned, (np.ones((8, 8), np.float32),))
     _, log = executable.timed([np.ones((8, 8), np.float32)])
     inside = {s for step in executable.program.steps if isinstance(step, Loop) for s in step.body}
@@ -132,7 +132,7 @@ def test_calls_of_python_are_timed() -> None:
     assert len(calls) == time.runs == 1 and time.nanoseconds >= 2_000_000
 
 
-def test_the_module_of_stamps_is_made_for_other_machines() -> None:
+def test_the_timestamp_module_compiles_for_other_machines() -> None:
     for triple in ("aarch64-apple-darwin", "aarch64-unknown-linux-gnu", "x86_64-unknown-linux-gnu"):
         assert timestamps.can_time(triple) and "clock_gettime" in timestamps.text(triple)
     assert not timestamps.can_time("x86_64-pc-windows-msvc") and timestamps.can_time(host().triple)

@@ -65,7 +65,7 @@ def product_in(jaxpr: Jaxpr) -> Equation:
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_all_schedules_give_the_same_bits(name: str) -> None:
+def test_all_schedules_compute_the_same_bits(name: str) -> None:
     jaxpr, arguments = traced(name)
     contest = tuning._contest(product_in(jaxpr), host())
     assert contest is not None and len(contest.names) > 1
@@ -105,7 +105,7 @@ def race(
         return compile_program(jaxpr, target=target, tune=tuning.tune).program.schedules
 
 
-def test_the_quickest_is_kept_for_later_processes(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path) -> None:
+def test_the_fastest_is_stored_for_later_processes(monkeypatch: pytest.MonkeyPatch, folder: pathlib.Path) -> None:
     jaxpr, _ = traced("square")
     assert list(race(monkeypatch, jaxpr, {"2": 0.5}).values()) == ["2"]
     # Another process, on which the first would be quicker: what was found stays.
@@ -119,7 +119,7 @@ def test_noise_does_not_choose(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(race(monkeypatch, jaxpr, {"1": 0.97, "3": 0.99}).values()) == [FIRST]
 
 
-def test_measuring_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_respects_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock({})
     monkeypatch.setattr(tuning, "time", clock)
     monkeypatch.setattr(tuning, "_executable", clock.executable)
@@ -135,7 +135,7 @@ def test_measuring_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < measured < len(schedules._pins)
 
 
-def test_a_program_on_disk_follows_what_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stored_program_is_rebuilt_for_a_new_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     jaxpr, _ = traced("square")
     compilation_of(jaxpr)
     assert compilation_of(jaxpr).details is None
@@ -166,13 +166,13 @@ def test_a_library_or_our_own_kernels(monkeypatch: pytest.MonkeyPatch, own: bool
     np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-4, atol=1e-3)
 
 
-def test_what_was_not_measured_at_first_keeps_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unmeasured_choices_are_stored_too(monkeypatch: pytest.MonkeyPatch) -> None:
     jaxpr = weft.make_jaxpr(lambda a, b: a @ b)(numbers(40, 50), numbers(50, 30))
     first = compile_program(jaxpr, target=either(True)).program.schedules
     assert race(monkeypatch, jaxpr, {LIBRARY: 0.1, "1": 0.2, FIRST: 1.0}, either(True)) == first
 
 
-def test_nothing_is_measured_without_a_place_to_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_measured_without_a_disk_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     jaxpr, _ = traced("square")
     monkeypatch.setattr(tuning, "_winner", lambda *args: pytest.fail("measured"))
     with settings.compilation_cache(False):
@@ -197,7 +197,7 @@ def test_jit_measures_and_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     assert tuned.tobytes() == plain.tobytes()
 
 
-def test_of_two_processes_that_pin_at_once_the_first_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_of_two_concurrent_pins_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     jaxpr, _ = traced("square")
     key = schedules.key_of(jaxpr, 0, host())
     assert key is not None

@@ -33,7 +33,7 @@ FUNCTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_what_the_compiler_makes_is_well_formed(name: str) -> None:
+def test_compiled_programs_are_well_formed(name: str) -> None:
     function = FUNCTIONS[name]
     expected = np.asarray(weft.jit(function)(X))
     with enable_checks(True):
@@ -52,7 +52,7 @@ def compiled() -> Any:
         return weft.jit(lambda x: wnp.sort(wnp.sin(x)) + wnp.sort(wnp.cos(x)))(X)
 
 
-def test_memory_that_is_too_small_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_is_too_small_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     assign = compiler.assign
 
     def shrinking(program: Program) -> Program:
@@ -67,7 +67,7 @@ def test_memory_that_is_too_small_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         compiled()
 
 
-def test_a_kernel_with_a_wrong_store_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_with_a_wrong_store_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     build = compiler.build
 
     def writing_elsewhere(*args: Any) -> Program:

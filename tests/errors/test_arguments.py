@@ -86,7 +86,7 @@ def test_errors_are_weft_s_or_name_the_call() -> None:
         (lambda: weft.random.ball(weft.random.key(0), 2.5), "An integer is needed"),
     ],
 )
-def test_common_mistakes_say_what_belongs_there(call: Any, words: str) -> None:
+def test_common_mistakes_say_what_is_expected(call: Any, words: str) -> None:
     with pytest.raises(WeftError) as caught:
         call()
     assert words in str(caught.value)

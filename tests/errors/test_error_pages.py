@@ -196,7 +196,7 @@ def test_message_aligns_its_parts() -> None:
     ]
 
 
-def test_parts_that_are_not_given_take_no_line() -> None:
+def test_missing_parts_have_no_line() -> None:
     assert message("what") == "what"
     assert message("what", fix="this") == "what\n  fix       this"
     assert str(ShapeMismatchError("what", at="here")) == (

@@ -295,7 +295,7 @@ ROWS: list[tuple[str, Callable[[], Any], type[Exception], str, str]] = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_a_mistake_is_told(row: tuple[str, Callable[[], Any], type[Exception], str, str]) -> None:
+def test_mistakes_raise_good_errors(row: tuple[str, Callable[[], Any], type[Exception], str, str]) -> None:
     _, mistake, builtin, received, fix = row
     with pytest.raises(Exception) as caught:
         mistake()

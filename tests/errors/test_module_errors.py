@@ -316,13 +316,13 @@ def test_linen_keys_may_be_drawn_where_they_are_used_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_writes_and_haiku_keys_may_stand_in_transformations_of_values(name: str) -> None:
+def test_writes_and_haiku_keys_are_allowed_in_transformations_of_values(name: str) -> None:
     assert linen_write(VALUES[name])[1] == {"stats": {"block": {"number": 1}}}
     assert haiku_state(lambda x: VALUES[name](set_state, x))[1] == {"block": {"number": 1}}
     assert haiku(lambda x: VALUES[name](drop, x), key=KEY).shape == X.shape
 
 
-def test_the_ways_out_that_errors_name() -> None:
+def test_the_suggested_fixes_work() -> None:
     class Loop(nn.Module):
         @nn.compact
         def __call__(self, x: Any) -> Any:
@@ -361,7 +361,7 @@ def test_the_ways_out_that_errors_name() -> None:
         assert (first != second).any()
 
 
-def test_keys_in_reserve_are_no_way_around() -> None:
+def test_reserved_keys_do_not_bypass_the_check() -> None:
     """A jitted function that is called again would use the same key again."""
     with pytest.raises(ScopeLeakError, match="same in each iteration"):
         haiku(lambda x: LOOPS["scan"](drop, (hk.reserve_rng_keys(2), x)[1]), key=KEY)

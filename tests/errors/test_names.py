@@ -44,7 +44,7 @@ def test_a_misspelt_name_gets_a_suggestion(module: str, name: str) -> None:
     assert not MISSPELT[module, name] or text.endswith(f"did you mean {MISSPELT[module, name]}?")
 
 
-def test_a_name_like_no_other_gets_none() -> None:
+def test_an_unrelated_name_gets_no_suggestion() -> None:
     with pytest.raises(AttributeError, match=r"no attribute 'zzzzzz'$"):
         weft.numpy.zzzzzz  # type: ignore[attr-defined]
     assert not hasattr(weft.numpy, "__wrapped__") and not hasattr(weft.numpy, "sofmax")

@@ -224,7 +224,7 @@ def test_functions_of_optimizers_are_boundaries() -> None:
     assert optimizer._replace(init=own.init).init is own.init
 
 
-def test_errors_that_nobody_catches() -> None:
+def test_uncaught_errors() -> None:
     """In a script, and in a thread, by way of functions that are no boundary."""
     script = """
         import threading, weft.numpy as wnp

@@ -30,13 +30,13 @@ def test_all_of_the_compiler_has_some() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
-def test_a_fault_can_be_seeded(fault: Fault) -> None:
+def test_a_fault_can_be_applied(fault: Fault) -> None:
     before = (ROOT / fault.file).read_text()
     after = fault.applied(before)
     assert ast.dump(ast.parse(after)) != ast.dump(ast.parse(before))
 
 
-def test_lines_that_are_gone_are_seen() -> None:
+def test_missing_lines_are_detected() -> None:
     fault = Fault("some", "numbers", "weft/some.py", "", "    return 1\n", "    return 2\n")
     assert fault.applied("def f():\n    return 1\n") == "def f():\n    return 2\n"
     for text in ("def f():\n    return 3\n", "def f():\n    return 1\n\n\ndef g():\n    return 1\n"):
@@ -44,7 +44,7 @@ def test_lines_that_are_gone_are_seen() -> None:
             fault.applied(text)
 
 
-def test_every_fault_is_judged_by_all_of_the_subset() -> None:
+def test_every_fault_is_tested_with_the_whole_subset() -> None:
     whole = {f"tests/{name.partition('::')[0]}" for name, _ in SUBSET}
     assert all((ROOT / path).exists() for path in whole)
     for fault in FAULTS:

@@ -100,7 +100,7 @@ def compiled(function: Callable[..., Any], arrays: Sequence[np.ndarray]) -> list
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
-def test_each_function_keeps_its_budget(dtype: Any, rng: np.random.Generator) -> None:
+def test_each_function_is_within_its_error_bound(dtype: Any, rng: np.random.Generator) -> None:
     dtype = np.dtype(dtype)
     one, two = operands(rng, dtype, 1), operands(rng, dtype, 2)
     with weft.enable_x64(True):

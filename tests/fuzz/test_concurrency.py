@@ -89,7 +89,7 @@ def test_large_loops_share_the_workers() -> None:
     assert all(together(lambda thread: all(bits(jitted(args[thread])) == expected[thread] for _ in range(15)), 4))
 
 
-def test_better_code_arrives_while_programs_run() -> None:
+def test_code_is_replaced_while_programs_run() -> None:
     jitted = weft.jit(total)
     x = numbers(3)
     expected = bits(total(x))
@@ -160,7 +160,7 @@ def test_callbacks_that_raise_in_some_threads() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_while_others_compute() -> None:
+def test_a_fork_while_other_threads_compute() -> None:
     """The child has one thread and all of the program: it runs what is compiled, and compiles anew."""
     jitted = weft.jit(total)
     x = numbers(5)

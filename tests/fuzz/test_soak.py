@@ -89,12 +89,12 @@ def test_many_shapes() -> None:
 
 
 @pytest.mark.slow
-def test_many_more() -> None:
+def test_many_more_shapes() -> None:
     check_short_lived(3000)
     check_shapes(4000)
 
 
-def test_code_goes_with_its_programs() -> None:
+def test_code_is_freed_with_its_programs() -> None:
     """Kernels that no program has are forgotten, but for the latest."""
     jitted = weft.jit(lambda x: wnp.cumsum(x * 5 - 3))
     jitted(np.ones(37, np.float32))
@@ -108,7 +108,7 @@ def test_code_goes_with_its_programs() -> None:
     assert not names & {key[2] for key in kernels._compiled}
 
 
-def test_calls_keep_no_memory() -> None:
+def test_calls_do_not_leak_memory() -> None:
     """Results, temporaries, tapes and callbacks of thousands of calls go with them."""
 
     def loss(x: Any) -> Any:
@@ -127,7 +127,7 @@ def test_calls_keep_no_memory() -> None:
     assert growth(work, 30, 10) < 6000
 
 
-def test_failures_keep_no_memory() -> None:
+def test_failures_do_not_leak_memory() -> None:
     """A callback that raises leaves nothing behind, nor does its program once it is gone."""
 
     def fail(x: np.ndarray) -> np.ndarray:

@@ -72,12 +72,12 @@ def first_of(group: int, request: pytest.FixtureRequest) -> int:
 # ------------------------------------------------------------------------------------------------------ the tools here
 
 
-def test_every_primitive_is_drawn_or_has_a_reason() -> None:
+def test_every_primitive_is_generated_or_has_a_reason() -> None:
     for card in registered():
         assert (card.name in BY_NAME) != (card.name in NEVER), card.name
 
 
-def test_a_seed_is_a_program() -> None:
+def test_a_seed_determines_the_program() -> None:
     for seed in range(5):
         first, second = generate(seed), generate(seed)
         assert standalone(first) == standalone(second)
@@ -99,7 +99,7 @@ def has_product(case: Case) -> bool:
     return any(e.primitive.name == "mul" for e in case.jaxpr.eqns)
 
 
-def test_a_failure_becomes_small() -> None:
+def test_failures_are_shrunk() -> None:
     """With "has a matmul" as the failure, shrinking leaves one matmul, and the text of the result parses."""
     small = shrink(with_product(range(200)), has_product)
     assert [e.primitive.name for e in small.jaxpr.eqns] == ["mul"]
@@ -110,7 +110,7 @@ def test_a_failure_becomes_small() -> None:
     assert [a.tobytes() for a in found.arrays] == [a.tobytes() for a in small.arrays]
 
 
-def test_sums_that_depend_on_their_order_are_seen() -> None:
+def test_sums_that_depend_on_their_order_are_recognized() -> None:
     program = parse("{ lambda ; a:f32[4]. let b:f32[] = reduce_sum[axes=(0,)] a in (b,) }")
     for numbers, exact in (
         ([1, 2, 4, -8], True),
@@ -131,7 +131,7 @@ def test_sums_that_may_be_integers_are(terms: tuple[float, ...]) -> None:
     assert special.any() and not special.all()
 
 
-def test_what_passes_an_integer_may_be_one() -> None:
+def test_values_near_an_integer_may_be_one() -> None:
     """A difference of two functions is exact, but they are not: it may be zero, where the next function has a pole."""
     program = parse(
         "{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = atan2 a a d:f32[3] = mul c 2.0:f32[] e:f32[3] = acos b"
@@ -158,7 +158,7 @@ def test_a_nan_is_known_by_its_bits(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
-def test_bits_of_nan_are_compared_if_they_are_moved_only(dtype: str) -> None:
+def test_bits_of_copied_nans_are_compared(dtype: str) -> None:
     """Which nan a quotient of zeros is, nobody says; one that is an argument stays what it is, or changes its sign."""
     bits = 32 if dtype == "f32" else 16
     cast = f"i{bits}[2] = bitcast_convert_type[new_dtype=int{bits}]"
@@ -177,7 +177,7 @@ def test_bits_of_nan_are_compared_if_they_are_moved_only(dtype: str) -> None:
     check_case(case)
 
 
-def test_what_is_free_has_any_order() -> None:
+def test_unspecified_orders_are_not_compared() -> None:
     """Products of large and small numbers may overflow in some order, so that those of several rows may be sorted."""
     program = parse(
         "{ lambda ; a:f32[2,2] b:i32[2]. let c:f32[2] = reduce_prod[axes=(1,)] a"
@@ -188,7 +188,7 @@ def test_what_is_free_has_any_order() -> None:
     assert {tuple(run[0]) for run in runs} == {(0, 1), (1, 0)}
 
 
-def test_judges_see_what_is_wrong() -> None:
+def test_checks_detect_wrong_results() -> None:
     """A unit beyond a budget, another sign of a zero, another bit where nothing may move."""
     program = parse("{ lambda ; a:f32[4]. let b:f32[4] = exp a c:f32[4] = neg a in (b, c) }")
     case = Case(program, [np.array([0.0, 1, 2, 3], np.float32)], (False,))
@@ -269,5 +269,5 @@ def test_programs_run_on_their_own() -> None:
         weft.config.update("checks", before[1])
 
 
-def test_a_program_whose_loop_does_not_end_is_left_out() -> None:
+def test_a_program_whose_loop_does_not_end_is_skipped() -> None:
     assert check_seed(14030).outcome == "too long"  # a while loop that counts to int32(inf)

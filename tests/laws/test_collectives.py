@@ -78,7 +78,7 @@ def test_every_collective_has_samples() -> None:
 
 
 @each_sample
-def test_vmap_gives_what_numpy_says(case: Case) -> None:
+def test_vmap_matches_numpy(case: Case) -> None:
     (result,) = case.bind(*case.operands)
     assert_close(result, expected(case))
     (compiled,) = weft.jit(case.bind)(*case.operands)

@@ -44,7 +44,7 @@ GROUPS = programs()
 
 
 @pytest.mark.parametrize("group", [cases for _, cases in GROUPS], ids=[name for name, _ in GROUPS])
-def test_compiled_is_eval(group: list[Case]) -> None:
+def test_compiled_equals_eval(group: list[Case]) -> None:
     results = iter(executable_of(joined(group))([a for case in group for a in case.arrays]))
     for case in group:
         for i, (expected, aval) in enumerate(zip(case.results, case.result_types, strict=True)):

@@ -52,7 +52,7 @@ def assert_same_bits(actual: Any, expected: Any, what: str) -> None:
 
 
 @pytest.mark.parametrize("group", [cases for _, cases in GROUPS], ids=[name for name, _ in GROUPS])
-def test_eager_is_compiled(group: list[Case]) -> None:
+def test_eager_equals_compiled(group: list[Case]) -> None:
     results = iter(executable_of(joined(group))([a for case in group for a in case.arrays]))
     for case in group:
         for i, actual in enumerate(case.bind(*case.operands)):

@@ -89,7 +89,7 @@ def sizes_of(case: Case) -> list[int]:
 
 
 @every_sample(lambda case: bool(sizes_of(case)))
-def test_symbolic_is_concrete(case: Case) -> None:
+def test_symbolic_equals_concrete(case: Case) -> None:
     """The type with a symbol for a size, and then the size for the symbol, is the type.
 
     A rule may refuse a symbol where the answer depends on its value, or where parameters fix the size; never so for

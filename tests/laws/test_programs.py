@@ -408,14 +408,14 @@ def test_batched_gradient_is_a_loop(name: str, rng: np.random.Generator) -> None
 
 
 @every_program
-def test_jit_is_eager(name: str) -> None:
+def test_jit_equals_eager(name: str) -> None:
     function, args = PROGRAMS[name]
     for one, other in zip(tree.leaves(weft.jit(function)(*args)), tree.leaves(function(*args)), strict=True):
         laws.assert_close(one, other)
 
 
 @every_program
-def test_jit_of_gradient_is_eager(name: str, rng: np.random.Generator) -> None:
+def test_jit_of_gradient_equals_eager(name: str, rng: np.random.Generator) -> None:
     function = smooth(name)
     gradient = laws.gradient_of(function, rng)
     for one, other in zip(weft.jit(gradient)(*function.point), gradient(*map(concrete, function.point)), strict=True):

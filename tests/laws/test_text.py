@@ -12,7 +12,7 @@ from weft.trace.stage import stage
 
 
 @every_sample()
-def test_the_program_is_well_formed_and_reads_back(case: Case) -> None:
+def test_the_jaxpr_is_well_formed_and_parses_back(case: Case) -> None:
     original = stage(case.alone, case.types)[0]
     verify(original)
     assert [v.aval for v in original.outvars] == case.result_types

@@ -77,5 +77,5 @@ def test_a_long_kernel_names_everything() -> None:
         (np.complex64(1 - 2j), "(1-2j)"),
     ],
 )
-def test_number(value: object, text: str) -> None:
+def test_literal(value: object, text: str) -> None:
     assert constant_text(value) == text

@@ -60,7 +60,7 @@ def test_text_in_is_text_out(index: int) -> None:
     assert to_text(program) == text
 
 
-def test_a_program_that_was_read_runs() -> None:
+def test_a_parsed_jaxpr_runs() -> None:
     program = parse(
         "{ lambda ; a:f32[3]. let b:f32[3] = mul a 2.0:f32[]; c:f32[] = reduce_sum[axes=(0,)] b in (c, b) }"
     )
@@ -107,7 +107,7 @@ DIFFERENT = [
 ]
 
 
-def test_equal_tells_programs_apart() -> None:
+def test_equal_distinguishes_jaxprs() -> None:
     programs = [parse(text) for text in DIFFERENT]
     for i, one in enumerate(programs):
         assert equal(one, parse(DIFFERENT[i]))
@@ -136,7 +136,7 @@ MISTAKES = {
 }
 
 
-def test_mistakes_point_at_their_place(golden: Callable[[str, str], None]) -> None:
+def test_errors_show_the_position(golden: Callable[[str, str], None]) -> None:
     parts = []
     for name, text in MISTAKES.items():
         with pytest.raises(JaxprSyntaxError) as caught:

@@ -159,7 +159,7 @@ def test_full_text(name: str, golden: Callable[[str, str], None]) -> None:
 
 
 @every_program
-def test_full_text_is_read_back(name: str) -> None:
+def test_full_text_is_parsed_back(name: str) -> None:
     original = verify(program(name))
     table: list[Any] = []
     text = to_text(original, full=True, table=table)

@@ -34,7 +34,7 @@ ILL_TYPED = {
 }
 
 
-def test_ill_typed_programs_are_refused(golden: Callable[[str, str], None]) -> None:
+def test_ill_typed_jaxprs_are_rejected(golden: Callable[[str, str], None]) -> None:
     parts = []
     for name, text in ILL_TYPED.items():
         with pytest.raises(JaxprTypeError) as caught:
@@ -44,7 +44,7 @@ def test_ill_typed_programs_are_refused(golden: Callable[[str, str], None]) -> N
 
 
 @pytest.mark.parametrize("call", ["reduce_sum[axes=(0,)] a a", "reduce_sum[dims=(0,)] a", "reduce_sum[axes=(0,)]"])
-def test_what_the_type_rule_cannot_take(call: str) -> None:
+def test_errors_of_type_rules(call: str) -> None:
     with pytest.raises(JaxprTypeError, match="The type rule of reduce_sum refuses the operands"):
         verify(parse(f"{{ lambda ; a:f32[3]. let b:f32[] = {call} in (b,) }}"))
 
@@ -53,7 +53,7 @@ def simple() -> Jaxpr:
     return make_jaxpr(lambda x: lax.sin(lax.mul(x, 2.0)))(np.ones(3, np.float32))
 
 
-def test_well_formed_programs_are_given_back() -> None:
+def test_well_formed_jaxprs_are_returned() -> None:
     program = simple()
     assert verify(program) is program and check_jaxpr(program) is program
 
@@ -65,7 +65,7 @@ def test_use_before_definition() -> None:
     assert "test_verifier.py" in str(caught.value) and "lax.sin(lax.mul(x, 2.0))" in str(caught.value)
 
 
-def test_result_that_nobody_defines() -> None:
+def test_undefined_result() -> None:
     with pytest.raises(JaxprTypeError, match="Result 0 of the program is used before it is defined"):
         verify(simple().replace(outvars=[Var(F32)]))
 
@@ -108,7 +108,7 @@ def test_weak_types_may_differ() -> None:
     verify(program.replace(eqns=(program.eqns[0], last), outvars=[weak]))
 
 
-def test_transformed_programs_are_well_formed() -> None:
+def test_transformed_jaxprs_are_well_formed() -> None:
     def loss(x: weft.Array) -> weft.Array:
         grown = lax.while_loop(lambda v: lax.lt(lax.reduce_sum(v, (0,)), 9.0), lambda v: lax.mul(v, 1.5), x)
         return lax.reduce_sum(lax.sin(grown), (0,))

@@ -73,7 +73,7 @@ def test_every_group_is_tested(scripts: Any) -> None:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_sides_agree_and_are_timed(scripts: Any, group: str) -> None:
+def test_libraries_agree_and_are_timed(scripts: Any, group: str) -> None:
     bench = scripts.bench.Bench(("numpy",), small=True)
     names = []
     for line in scripts.run.GROUPS[group](bench):
@@ -86,7 +86,7 @@ def test_sides_agree_and_are_timed(scripts: Any, group: str) -> None:
     assert names and len(names) == len(set(names))
 
 
-def test_a_side_that_computes_something_else_is_found(scripts: Any) -> None:
+def test_a_wrong_result_is_detected(scripts: Any) -> None:
     bench = scripts.bench.Bench(("numpy",), small=True)
     x = bench.normal(10)
     line = bench.line("sine", lambda f: f.np.sin, x, numpy=np.cos)
@@ -95,7 +95,7 @@ def test_a_side_that_computes_something_else_is_found(scripts: Any) -> None:
     bench.check(bench.line("sine", lambda f: f.np.sin, x, numpy=np.cos, differs=("numpy",)))
 
 
-def test_turns_are_interleaved_and_start_with_each_side(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_are_interleaved_and_rotate_the_first_library(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     monkeypatch.setattr(scripts.measure, "seconds", lambda side: side() or (1.0, 1.0))
     monkeypatch.setattr(scripts.measure, "rest", lambda: calls.append("."))
@@ -105,7 +105,7 @@ def test_turns_are_interleaved_and_start_with_each_side(scripts: Any, monkeypatc
     assert "".join(calls) == "abc" + ".aa.bb.cc" + ".bb.cc.aa" + ".cc.aa.bb"
 
 
-def test_marks_say_what_is_short(scripts: Any) -> None:
+def test_marks(scripts: Any) -> None:
     assert result(scripts, "good", 0.5, weft=1, jax=2, numpy=1, torch=1.5).marks == []
     assert result(scripts, "slow", 0.5, weft=1.1, jax=2).marks == ["falls short"]
     assert result(scripts, "behind", 0.5, weft=1, jax=4, numpy=0.5).marks == ["2.0 x NumPy"]
@@ -127,7 +127,7 @@ def test_results_survive_json(scripts: Any) -> None:
     assert scripts.measure.Result.from_json(json.loads(json.dumps(before.as_json()))) == before
 
 
-def test_losses_are_told_and_noise_is_not(scripts: Any) -> None:
+def test_losses_are_reported_and_noise_is_not(scripts: Any) -> None:
     old = {"lines": [result(scripts, name, weft=1, jax=2).as_json() for name in ("lost", "noise", "gone")]}
     now = [result(scripts, "lost", weft=2, jax=2), result(scripts, "noise", weft=1.1, jax=2)]
     assert scripts.report.losses([*now, result(scripts, "new", weft=9, jax=1)], old) == [
@@ -163,7 +163,7 @@ def test_the_page_shows_the_last_release(scripts: Any, tmp_path: pathlib.Path) -
 
 
 @pytest.mark.parametrize("index", range(len(FITS)), ids=FITS)
-def test_fits_find_what_python_finds(scripts: Any, index: int) -> None:
+def test_fits_match_numpy(scripts: Any, index: int) -> None:
     problem = scripts.newton_problems.problems(small=True)[index]
     by_hand, value, steps, iterations = scripts.newton_cg.minimise_in_python(problem)
     assert 0 < steps < scripts.newton_cg.MAX_STEPS
@@ -192,7 +192,7 @@ def test_first_calls_print_seconds(case: str) -> None:
     assert 0 < seconds < 60 and 0 < work
 
 
-def test_the_script_writes_its_numbers(tmp_path: pathlib.Path) -> None:
+def test_the_script_writes_its_results(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "numbers.json"
     command = [sys.executable, str(FOLDER / "run.py"), "--check", "--peers", "--only", "matmuls", "--json", str(file)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -24,7 +24,7 @@ def counted(function: Callable[..., Any]) -> tuple[Callable[..., Any], list[int]
     return body, count
 
 
-def test_every_staging_is_in_the_report(rng: np.random.Generator) -> None:
+def test_every_trace_is_in_the_report(rng: np.random.Generator) -> None:
     body, count = counted(lambda x, scale: wnp.sin(x) * scale)
     f = weft.jit(body, static_argnames="scale")
     for _ in range(60):
@@ -80,7 +80,7 @@ def test_the_nearest_signature_is_the_one_that_differs_least(caplog: pytest.LogC
     assert cause in f.cache_report()[-1].cause and cause in caplog.text
 
 
-def test_calls_that_hit_are_no_misses() -> None:
+def test_cache_hits_are_not_misses() -> None:
     f = weft.jit(lambda x: x + 1)
     for _ in range(5):
         f(wnp.ones(3))
@@ -131,7 +131,7 @@ def test_old_misses_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(report), report.total) == (3, 5) and "\n3. " in str(report) and "\n2. " not in str(report)
 
 
-def test_log_compiles_tells_of_tracing_and_compiling(caplog: pytest.LogCaptureFixture) -> None:
+def test_log_compiles_logs_tracing_and_compilation(caplog: pytest.LogCaptureFixture) -> None:
     @weft.jit
     def told(x: Any) -> Any:
         return wnp.exp(x) - 3

@@ -116,7 +116,7 @@ def test_callbacks_that_fail(function, text: str, transform) -> None:
     assert names_this_file(caught.value)
 
 
-def test_what_a_callback_raised_is_the_cause() -> None:
+def test_the_exception_of_a_callback_is_the_cause() -> None:
     def fail(x):
         raise KeyError("inside")
 
@@ -136,7 +136,7 @@ def test_result_types_must_be_types() -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_io_callback_happens_though_nobody_needs_it(ordered: bool) -> None:
+def test_io_callback_runs_if_its_result_is_unused(ordered: bool) -> None:
     written: list[float] = []
 
     def f(x):
@@ -223,7 +223,7 @@ def test_debug_print_of_cotangents(capsys: pytest.CaptureFixture[str]) -> None:
         (lambda: weft.debug.callback(3), TypeError, "takes a function"),
     ],
 )
-def test_debug_print_that_cannot_be(call, error, text: str) -> None:
+def test_debug_print_errors(call, error, text: str) -> None:
     with pytest.raises(error, match=text) as caught:
         call()
     assert "test_callbacks.py:" in str(caught.value)

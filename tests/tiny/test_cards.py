@@ -73,12 +73,12 @@ def comparisons(source: str) -> list[int]:
     return sorted(found)
 
 
-def test_cards_are_asked() -> None:
+def test_primitives_are_not_compared_by_name() -> None:
     found = {path.relative_to(ROOT).as_posix(): comparisons(path.read_text(encoding="utf-8")) for path in FILES}
     more = {name: lines for name, lines in found.items() if len(lines) > ALLOWED.get(name, 0)}
     assert not more, f"{more} are lines that compare primitives: a rule on the card?"
 
 
-def test_a_comparison_is_found() -> None:
+def test_a_comparison_is_detected() -> None:
     assert comparisons("if e.primitive is add or card.name == 'mul': pass\nif card in TABLE: pass") == [1, 1, 2]
     assert comparisons("if e.primitive is other.primitive or card is None: pass") == []

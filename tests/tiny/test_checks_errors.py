@@ -57,20 +57,20 @@ def test_lanes_by_name_and_from_outside_in() -> None:
     assert "in lane 2 of vmap over 'columns'\n            in lane 1 of vmap over 'rows'" in text
 
 
-def test_a_loop_that_goes_backwards_names_the_place() -> None:
+def test_a_reversed_loop_names_the_iteration() -> None:
     table = wnp.asarray(TABLE)
     back = weft.jit(lambda xs: lax.scan(lambda c, i: (c, table[i]), 0.0, xs, reverse=True))
     with weft.checks("all"):
         assert "in iteration 3 of scan" in said(errors.OutOfBoundsIndexError, back, np.array([50, 1, 2, 99, 5]))
 
 
-def test_the_first_of_many_and_their_number() -> None:
+def test_the_first_of_many_and_their_count() -> None:
     with weft.checks("all"):
         text = said(errors.OutOfBoundsIndexError, weft.jit(lambda x, i: x[i]), TABLE, np.array([[1, 10], [-11, 99]]))
     assert "index 10 at [0, 1] of int32[2, 2], the first of 3 that are out of bounds" in text
 
 
-def test_division_and_numbers_in_loops() -> None:
+def test_division_and_nan_in_loops() -> None:
     divide = weft.jit(lambda xs: lax.scan(lambda c, x: (c, 7 // x), 0, xs))
     root = weft.jit(lambda x: lax.while_loop(lambda v: v > -5.0, lambda v: wnp.sqrt(v) - 1.0, x))
     with weft.checks("all"):
@@ -102,7 +102,7 @@ def test_the_setting_takes_booleans() -> None:
 
 
 @pytest.mark.parametrize("setting", ["off", "eager"])
-def test_without_checks_programs_clamp_and_drop(setting: str) -> None:
+def test_without_checks_indices_are_clamped_and_dropped(setting: str) -> None:
     with weft.checks(setting):
         assert float(weft.jit(lambda x, i: x[i])(TABLE, 12)) == 9.0
         assert weft.jit(lambda x, i: x.at[i].set(5.0))(TABLE, 12).tolist() == TABLE.tolist()
@@ -120,7 +120,7 @@ def test_one_function_under_several_settings() -> None:
             assert float(f(TABLE, 3)) == 3.0
 
 
-def test_what_runs_at_once_is_checked_by_default() -> None:
+def test_eager_operations_are_checked_by_default() -> None:
     mapped = weft.vmap(lambda i: wnp.asarray(TABLE)[i])
     assert "in lane 1 of vmap" in said(errors.OutOfBoundsIndexError, mapped, np.array([1, 12]))
     with weft.checks("off"):
@@ -135,7 +135,7 @@ def test_what_runs_at_once_is_checked_by_default() -> None:
 
 
 @pytest.mark.parametrize("size", [4, 1 << 19])
-def test_debug_nans_at_once_for_small_and_large(size: int) -> None:
+def test_eager_debug_nans_for_small_and_large_arrays(size: int) -> None:
     values = np.ones(size, np.float32)
     values[size // 2] = -1.0
     with weft.debug_nans(True):
@@ -185,7 +185,7 @@ def test_transformations_keep_the_checks() -> None:
         assert np.allclose(weft.jit(weft.grad(f))(TABLE, np.array([1, 9])), 2 * TABLE * np.isin(np.arange(10), [1, 9]))
 
 
-def test_numbers_that_nobody_looks_at() -> None:
+def test_unused_values() -> None:
     def safe_log(x: Any) -> Any:
         with nans_allowed():
             y = wnp.log(x)

@@ -124,7 +124,7 @@ def test_gradients_have_the_dtype_of_their_operand():
     assert (to_x.dtype, to_y.dtype) == (ml_dtypes.bfloat16, np.float32)
 
 
-def test_the_canonical_form_is_a_batch_of_matrix_products():
+def test_the_canonical_form_is_a_batched_matmul():
     x, y = array_type((5, 2, 3, 4), np.dtype(np.int8)), array_type((4, 5, 6, 3), np.dtype(np.int8))
     plan = dot_general.canonical(
         x, y, dimension_numbers=(((3, 2), (0, 3)), ((0,), (1,))), preferred_element_type=np.dtype(np.int32)
@@ -203,7 +203,7 @@ def test_ragged_dot_multiplies_each_group_with_its_matrix():
         lax.ragged_dot(x, y, sizes[:2])
 
 
-def test_ragged_contraction_sums_each_group_apart():
+def test_ragged_contraction_sums_each_group_separately():
     x, y, sizes = normal(5, 2), normal(5, 3), np.array([1, 3], np.int32)
     numbers = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), [0], [])
     close(lax.ragged_dot_general(x, y, sizes, numbers), np.stack([x[:1].T @ y[:1], x[1:4].T @ y[1:4]]))
@@ -239,7 +239,7 @@ def test_leading_axes_broadcast_as_in_numpy(first, second):
     close(wnp.vecdot(v, w), np.sum(v * w, -1))
 
 
-def test_products_agree_with_numpy():
+def test_matmuls_agree_with_numpy():
     for left, right in [((), ()), ((3,), ()), ((3,), (3,)), ((2, 3), (3,)), ((3,), (2, 3, 4)), ((2, 3, 4), (5, 4, 6))]:
         close(wnp.dot(normal(*left), normal(*right)), np.dot(normal(*left), normal(*right)))
     for left, right in [((), ()), ((3,), ()), ((2, 3), (3,)), ((2, 3), (4, 5, 3))]:
@@ -258,14 +258,14 @@ def test_products_agree_with_numpy():
     close(wnp.vecmat(c, d.T), c.conj() @ d.T)
 
 
-def test_results_of_numbers_stay_weak():
+def test_results_of_python_scalars_stay_weak():
     assert wnp.dot(2.0, 3.0).weak_type
     assert wnp.einsum("i,->i", np.ones(2, np.int32), 2.0).weak_type
     assert not wnp.dot(np.ones(2, np.float32), 2.0).weak_type
     assert wnp.dot(np.ones(2, ml_dtypes.bfloat16), 2.0).dtype == ml_dtypes.bfloat16
 
 
-def test_numpy_functions_refuse_what_does_not_fit():
+def test_numpy_functions_check_shapes():
     for call, message in [
         (lambda: wnp.matmul(normal(2, 3), 2.0), "ndim at least 1"),
         (lambda: wnp.matmul(normal(2, 3), normal(2, 3)), r"\(2, 3\) and \(2, 3\)"),

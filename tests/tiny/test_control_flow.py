@@ -75,7 +75,7 @@ def test_branches_of_which_one_has_no_derivative() -> None:
     assert float(weft.grad(lambda x: lax.cond(True, lambda x: (x * 2, 3), lambda x: (1.0, 4), x)[0])(2.0)) == 2.0
 
 
-def test_results_that_differ_in_weakness_only_are_made_strong() -> None:
+def test_results_that_differ_in_weak_type_only_become_strong() -> None:
     result = lax.cond(True, lambda x: 2.0, lambda x: x, wnp.float32(1))
     assert float(result) == 2.0 and not result.weak_type
     assert lax.cond(True, lambda x: 2.0, lambda x: x, 1.0).weak_type
@@ -204,7 +204,7 @@ def test_carries_that_change(call, text: str) -> None:
     assert names_this_file(caught.value)
 
 
-def test_weak_carries_take_the_type_that_the_body_makes_of_them() -> None:
+def test_weak_carries_take_the_type_of_the_body() -> None:
     assert lax.while_loop(lambda c: c < 3, lambda c: c + wnp.float32(1), 0.0).dtype == np.float32
     assert float(lax.while_loop(lambda c: c < 3, lambda c: c + 1.5, 0)) == 3.0
     carry, ys = lax.scan(lambda c, x: (c + x, c), 0, wnp.ones(3, "bfloat16"))

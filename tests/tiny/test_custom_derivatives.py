@@ -80,7 +80,7 @@ def test_forward_mode() -> None:
         assert names_this_file(caught.value)
 
 
-def test_rules_see_numbers_where_there_are_some() -> None:
+def test_rules_receive_concrete_values_outside_of_tracing() -> None:
     @weft.custom_jvp
     def magnitude(x):
         return x if x > 0 else -x
@@ -115,7 +115,7 @@ def test_trees_defaults_and_integers() -> None:
     assert float(weft.vjp(f, {"a": 2.0, "b": [3.0]}, 5)[1]({"o": 1.0, "k": np.zeros((), weft.float0)})[0]["a"]) == 5.0
 
 
-def test_numbers_and_numpy_arrays_become_arrays() -> None:
+def test_scalars_and_numpy_arrays_become_arrays() -> None:
     """What a function gets and returns is an array, whether it is traced or not; what it makes itself is left alone."""
     same = weft.custom_jvp(lambda x: (x, 3.0))
     same.defjvp(lambda primals, tangents: ((primals[0], 3.0), (tangents[0], 0.0)))
@@ -295,7 +295,7 @@ def test_mistakes_in_rules(name: str, transform) -> None:
     assert names_this_file(caught.value) and "test_custom_derivatives.py:" in caught.value.what
 
 
-def test_results_of_rules_are_held_to_the_function_once_it_is_known() -> None:
+def test_results_of_rules_are_checked_against_the_function() -> None:
     f = weft.custom_vjp(lambda x: x)
     f.defvjp(lambda x: (wnp.ones(3), None), lambda saved, ct: (ct,))
     with pytest.raises(errors.CustomRuleError, match=r"results of the types of the function's"):

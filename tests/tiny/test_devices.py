@@ -43,7 +43,7 @@ def test_devices_are_numbered() -> None:
     assert weft.device_count() == weft.local_device_count() == 8
 
 
-def test_the_number_of_devices_is_settled_when_they_are_used() -> None:
+def test_the_number_of_devices_is_fixed_when_they_are_used() -> None:
     weft.config.update("num_cpu_devices", 8)  # as it is
     for name in ("num_cpu_devices", "jax_num_cpu_devices"):
         with pytest.raises(RuntimeError, match="WEFT_NUM_CPU_DEVICES"):
@@ -133,7 +133,7 @@ def test_the_same_bits_on_another_device(name: str) -> None:
     assert {where(x) for x in weft.tree.leaves(weft.jit(function)(first))} == {(0, False)}
 
 
-def test_calls_by_turns_find_their_dispatchers() -> None:
+def test_alternating_calls_find_their_dispatchers() -> None:
     f = weft.jit(lambda x, y: {"a": x + y})
     xs = [weft.device_put(np.float32([1, 2]), d) for d in CPUS]
     y = wnp.ones(2)
@@ -203,7 +203,7 @@ def test_device_put() -> None:
     assert float(x[3]) == 3.0
 
 
-def test_device_put_gives_away() -> None:
+def test_device_put_donates() -> None:
     x = wnp.ones(3)
     weft.device_put(x, CPUS[1], donate=True)
     with pytest.raises(weft.errors.DonatedArrayError):
@@ -230,7 +230,7 @@ def test_device_put_under_transformations() -> None:
     assert "device_put" in str(weft.make_jaxpr(moved)(x))
 
 
-def test_duplicates_stay_and_pickles_do_not() -> None:
+def test_copies_keep_the_device_and_pickles_do_not() -> None:
     x = weft.device_put(wnp.arange(3.0), CPUS[2])
     for result in (copy.copy(x), copy.deepcopy(x), x.copy(), wnp.array(x), wnp.copy(x)):
         assert where(result) == (2, True) and result.tolist() == [0.0, 1.0, 2.0]
@@ -240,7 +240,7 @@ def test_duplicates_stay_and_pickles_do_not() -> None:
     assert np.array_equal(weft.random.key_data(copy.deepcopy(key)), weft.random.key_data(key))
 
 
-def test_arrays_are_made_where_they_are_asked_for() -> None:
+def test_creation_functions_take_a_device() -> None:
     x, device = wnp.ones(3), CPUS[2]
     result = [
         *(f((2, 2), device=device) for f in (wnp.zeros, wnp.ones, wnp.empty)),
@@ -340,7 +340,7 @@ def test_jit_on_a_device() -> None:
     assert donated.is_deleted()
 
 
-def test_constants_of_a_program_do_not_say_where_it_runs() -> None:
+def test_constants_do_not_determine_the_device() -> None:
     constant = weft.device_put(wnp.ones(3), CPUS[1])
     f = weft.jit(lambda x: x + constant)
     for _ in range(3):

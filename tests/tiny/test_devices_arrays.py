@@ -73,7 +73,7 @@ def test_copies_only_where_asked_for() -> None:
     assert view.tolist() == [0.0, 1.0, 2.0]
 
 
-def test_what_comes_from_numpy_does_not_change_with_it() -> None:
+def test_numpy_arrays_are_copied() -> None:
     source = np.ones(3, np.float32)
     result = [
         wnp.array(source),
@@ -93,7 +93,7 @@ def test_narrowing_checks_numpy_values_wherever_they_come_in() -> None:
                 convert(value)
 
 
-def test_numpy_gives_way_in_operators() -> None:
+def test_numpy_defers_in_operators() -> None:
     x = wnp.arange(3.0)
     for result in (np.ones(3, np.float32) + x, np.float32(2) * x, np.float64(2) - x):
         assert isinstance(result, weft.Array) and result.dtype == np.float32
@@ -159,7 +159,7 @@ def test_deleted_arrays_cannot_be_used(use) -> None:
 # -- to Python --------------------------------------------------------------------------------------------------------
 
 
-def test_numbers() -> None:
+def test_conversion_to_python_numbers() -> None:
     assert (bool(wnp.float32(1)), int(wnp.float32(1.7)), float(wnp.int32(3)), complex(wnp.float32(2))) == (
         True,
         1,
@@ -180,7 +180,7 @@ def test_numbers() -> None:
         (lambda: wnp.arange(3).__setitem__(0, 1), errors.ImmutableArrayError, r"x.at\[index\].set\(value\)"),
     ],
 )
-def test_what_is_no_number(use, error, text: str) -> None:
+def test_conversion_errors(use, error, text: str) -> None:
     with pytest.raises(error, match=text) as caught:
         use()
     assert names_this_file(caught.value)

@@ -88,7 +88,7 @@ def test_auxiliary_values_keep_the_derivatives_of_outer_transformations() -> Non
 
 
 @pytest.mark.parametrize("function", [lambda x: x * x, lambda x: (x, 1, 2)])
-def test_has_aux_wants_a_pair(function) -> None:
+def test_has_aux_needs_a_pair(function) -> None:
     with pytest.raises(TypeError, match="must return a pair") as caught:
         weft.grad(function, has_aux=True)(3.0)
     assert names_this_file(caught.value)
@@ -120,7 +120,7 @@ def test_integers() -> None:
     ("function", "text"),
     [(lambda x: x * 2, "a scalar"), (lambda x: (x, x), "one scalar"), (lambda x: None, "one scalar")],
 )
-def test_result_must_be_one_number(function, text: str) -> None:
+def test_result_must_be_a_scalar(function, text: str) -> None:
     with pytest.raises(errors.NonScalarGradientError, match=text) as caught:
         weft.grad(function)(wnp.ones(3))
     assert names_this_file(caught.value)
@@ -272,7 +272,7 @@ def test_hessian() -> None:
     assert matrix.tolist() == [[6.0, 0.0], [0.0, 6.0]] and aux.tolist() == [1.0, 1.0]
 
 
-def test_jacobians_want_floats() -> None:
+def test_jacobians_need_floats() -> None:
     with pytest.raises(errors.IntegerInputGradientError, match="jacfwd of"):
         weft.jacfwd(lambda x: x * 2)(wnp.arange(3))
     with pytest.raises(TypeError, match="real floating-point results") as caught:
@@ -285,7 +285,7 @@ def test_jacobians_want_floats() -> None:
         assert np.allclose(jacobian(lambda z: z * z, holomorphic=True)(z), np.diag([2 + 4j, 6j]))
 
 
-def test_what_is_no_function_is_refused() -> None:
+def test_arguments_must_be_functions() -> None:
     for transformation in (
         weft.grad,
         weft.value_and_grad,

@@ -294,7 +294,7 @@ INFINITY, NAN = float("inf"), float("nan")
         (np.zeros(2, float0), "float0", False),
     ],
 )
-def test_canonical_array_keeps_the_number(value, name, weak):
+def test_canonical_array_preserves_the_value(value, name, weak):
     array, got_weak = dtypes.canonical_value(value)
     assert (dtypes.name(array.dtype), got_weak) == (name, weak)
     assert array.shape == np.shape(value)
@@ -336,7 +336,7 @@ UNFIT = [
 @pytest.mark.parametrize(
     "value, shown, name", UNFIT, ids=[f"{shown}-{index}" for index, (_, shown, _) in enumerate(UNFIT)]
 )
-def test_a_number_that_32_bits_cannot_hold_raises_with_number_type_and_fix(value, shown, name):
+def test_a_value_that_32_bits_cannot_hold_raises_with_value_type_and_fix(value, shown, name):
     with pytest.raises(NarrowingOverflowError, match=f"(?s){shown}.*{name}.*enable_x64") as caught:
         dtypes.canonical_array(value)
     assert isinstance(caught.value, OverflowError)
@@ -358,7 +358,7 @@ def test_integers_beyond_64_bits_raise_always():
 
 
 @pytest.mark.parametrize("value", [["a"], np.array([None]), np.longdouble(3), np.datetime64("2020-01-01")])
-def test_what_is_no_number_raises(value):
+def test_values_that_are_not_numbers_raise(value):
     with pytest.raises(InvalidInputTypeError):
         dtypes.canonical_array(value)
 
@@ -395,7 +395,7 @@ def test_coerce_value_converts_as_asked(value, name, want):
     [(300, "int8"), (-1, "uint32"), (9, "int4"), ([300], "int8"), (2**32, "uint32"), (1e300, "float32")]
     + [(np.array([2**40]), "int32"), (np.array([-1]), "uint32"), (np.array([1e-300]), "float32")],
 )
-def test_coerce_value_refuses_another_number(value, name):
+def test_coerce_value_rejects_changed_values(value, name):
     with pytest.raises(NarrowingOverflowError, match=name):
         dtypes.coerce_value(value, name)
 

@@ -135,7 +135,7 @@ def test_without_jit_bodies_do_not_write_into_arrays_of_the_caller() -> None:
     np.testing.assert_array_equal(x, [0, 0, 0])
 
 
-def test_without_jit_numbers_have_the_types_that_tracing_gives() -> None:
+def test_without_jit_scalars_have_the_types_of_tracing() -> None:
     def results() -> list[Any]:
         return [
             lax.fori_loop(0, 3, lambda i, c: c + i, 0),
@@ -152,7 +152,7 @@ def test_without_jit_numbers_have_the_types_that_tracing_gives() -> None:
         np.testing.assert_array_equal(found, expected)
 
 
-def test_operations_are_seen_by_profiles() -> None:
+def test_profiles_include_eager_operations() -> None:
     x = wnp.ones((40, 40))
     with weft.profile(quiet=True) as profile:
         wnp.sin(x) @ x

@@ -238,7 +238,7 @@ def test_integer_arithmetic_wraps(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8, np.uint32], ids=lambda d: d.__name__)
-def test_integer_division_is_cut_towards_zero(dtype: Any) -> None:
+def test_integer_division_truncates(dtype: Any) -> None:
     x, y = (a.astype(dtype) for a in PAIRS)
     bits = np.dtype(dtype).itemsize * 8
     quotients, rests = np.asarray(lax.div(x, y)), np.asarray(lax.rem(x, y))
@@ -264,7 +264,7 @@ def test_integer_pow(exponent: int) -> None:
         assert [(f - int(i) ** exponent) % 2**32 for f, i in zip(found, INTEGERS, strict=True)] == [0] * len(found)
 
 
-def test_pow_with_whole_exponents() -> None:
+def test_pow_with_integer_exponents() -> None:
     x = np.array([2.0, -3.0, 0.5, 0.0], np.float32)
     agree(lax.pow(x, np.array([3, 3, -2, 0], np.int32)), [8, -27, 4, 1])
     agree(lax.pow(x, 2), [4, 9, 0.25, 0])
@@ -293,7 +293,7 @@ def test_comparisons(dtype: Any) -> None:
         assert np.asarray(found).tolist() == getattr(operator, name)(wide_x, wide_y).tolist(), name
 
 
-def test_complex_numbers_have_no_order_but_extremes() -> None:
+def test_complex_numbers_have_extremes_but_no_order() -> None:
     with pytest.raises(TypeError, match="complex"):
         lax.lt(COMPLEX, COMPLEX)
     assert complex(lax.max(np.complex64(1 + 5j), np.complex64(1 + 7j))) == 1 + 7j
@@ -367,7 +367,7 @@ def test_bits_of_64() -> None:
 
 @pytest.mark.parametrize("source", [np.float16, bfloat16, np.float32, np.float64], ids=lambda d: np.dtype(d).name)
 @pytest.mark.parametrize("target", ["int4", "uint4", "int8", "uint8", "int32", "uint32", "int64", "uint64"])
-def test_floats_stop_at_the_limits_of_integers(source: Any, target: str) -> None:
+def test_float_to_integer_conversion_saturates(source: Any, target: str) -> None:
     with enable_x64(True), np.errstate(all="ignore"):
         x = np.array([0, 1.75, -1.75, 300, -300, 3e9, -3e9, 1e30, -1e30, np.inf, -np.inf, np.nan]).astype(source)
         dtype = np.dtype(getattr(ml_dtypes, target, target))
@@ -589,7 +589,7 @@ def test_clamp() -> None:
         lax.clamp(np.ones(2, np.float32), np.ones(3, np.float32), 1.0)
 
 
-def test_python_numbers_take_the_dtype_of_their_kind() -> None:
+def test_python_scalars_take_the_dtype_of_the_operand() -> None:
     for dtype, value in ((np.float32, 1.0), (bfloat16, 1.0), (np.int8, 1), (np.uint16, 1), (np.complex64, 1j)):
         found = lax.add(np.ones(3, dtype), value)
         assert found.dtype == dtype and not found.weak_type

@@ -37,7 +37,7 @@ def test_learns(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_says_what_it_shows(name: str) -> None:
+def test_has_a_docstring(name: str) -> None:
     text = (EXAMPLES / f"{name}.py").read_text()
     assert text.startswith('"""') and len(text.splitlines()) <= 140
     assert "/tmp" not in text and "http" not in text

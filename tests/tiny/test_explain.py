@@ -130,7 +130,7 @@ every_sample = pytest.mark.parametrize("name", SAMPLES)
 
 
 @every_sample
-def test_the_page_stands_alone_and_holds_its_numbers(name: str) -> None:
+def test_the_page_is_self_contained(name: str) -> None:
     result = explained(name)
     page = Page(result.html)
     assert page.links == [] and "http" not in page.scripts[None]
@@ -138,7 +138,7 @@ def test_the_page_stands_alone_and_holds_its_numbers(name: str) -> None:
 
 
 @every_sample
-def test_everything_has_an_element_and_references_lead_somewhere(name: str) -> None:
+def test_all_references_have_targets(name: str) -> None:
     data = explained(name).data
     page = Page(explained(name).html)
     parts = ("lines", "equations", "fusions", "refusals", "steps", "kernels")
@@ -167,7 +167,7 @@ def test_steps_belong_with_their_lines_fusions_and_kernels(name: str) -> None:
     assert {line for step in data["steps"] for line in step["lines"]} <= lines_with_equations
 
 
-def test_a_line_lights_up_what_came_of_it() -> None:
+def test_a_line_highlights_what_was_compiled_from_it() -> None:
     data = explained("gradient").data
     (line,) = [row for row in data["lines"] if "wnp.tanh" in row["text"] and row["id"]]
     others = set(data["related"][line["id"]])
@@ -202,7 +202,7 @@ def test_text_of_the_user_is_quoted() -> None:
 
 
 @every_sample
-def test_sums_are_those_of_the_program(name: str) -> None:
+def test_totals_are_those_of_the_program(name: str) -> None:
     data, executable = explained(name).data, compiled(name)
     totals, steps = data["totals"], data["steps"]
     if name not in UNKNOWN:
@@ -246,7 +246,7 @@ def test_kernels_of_one_operation_share_its_bytes_by_the_memory_they_touch() -> 
         assert np.array(moved) / sum(moved) == pytest.approx(np.array(held) / sum(held))
 
 
-def test_turns_of_a_loop_are_counted() -> None:
+def test_iterations_of_a_loop_are_counted() -> None:
     calls = []
     shape = weft.ShapeDtypeStruct((), np.float32)
 
@@ -430,7 +430,7 @@ def browser() -> str | None:
 
 @pytest.mark.skipif(browser() is None, reason="there is no Chromium")
 @pytest.mark.parametrize("name", ["gradient", "scan gradient", "control"])
-def test_pointing_lights_up_what_belongs_together(name: str, tmp_path: pathlib.Path) -> None:
+def test_hovering_highlights_what_belongs_together(name: str, tmp_path: pathlib.Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(explained(name).html.replace("</body>", HOVER))
     command = [

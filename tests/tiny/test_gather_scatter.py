@@ -95,7 +95,7 @@ def test_scatter_writes_what_the_definition_writes(name: str, case: int, mode: s
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
-def test_sums_of_small_floats_are_kept_wide() -> None:
+def test_sums_of_short_floats_accumulate_in_float32() -> None:
     half = np.full(3000, 0.5, np.float16)
     numbers = ScatterDimensionNumbers((), (0,), (0,))
     total = lax.scatter_add(np.zeros(1, np.float16), np.zeros((3000, 1), np.int32), half, numbers)
@@ -114,7 +114,7 @@ def test_equal_candidates_share_the_derivative_of_an_extremum() -> None:
     np.testing.assert_allclose(to_updates, [1 / 3, 1 / 3, 1], rtol=1e-6)
 
 
-def test_factors_have_a_derivative_only_if_no_place_repeats() -> None:
+def test_scatter_mul_has_a_derivative_only_for_unique_indices() -> None:
     numbers = ScatterDimensionNumbers((), (0,), (0,))
     x, index, updates = np.array([2.0, 3.0], np.float32), np.array([[1]], np.int32), np.array([5.0], np.float32)
     multiply = lambda unique: lambda u: lax.scatter_mul(x, index, u, numbers, unique_indices=unique)
@@ -150,7 +150,7 @@ def test_slices_count_from_either_end() -> None:
         lax.slice(x, (0, 0), (4, 4))
 
 
-def test_dynamic_slices_are_moved_inside_and_count_from_the_end() -> None:
+def test_dynamic_slices_are_clamped_and_count_from_the_end() -> None:
     x = np.arange(10)
     take = weft.jit(lambda i: lax.dynamic_slice_in_dim(x, i, 3))
     for start, first in ((2, 2), (9, 7), (-4, 6), (-1, 7), (-99, 0)):
@@ -165,7 +165,7 @@ def test_dynamic_slices_are_moved_inside_and_count_from_the_end() -> None:
     assert int(lax.dynamic_index_in_dim(x, 4, keepdims=False)) == 4
 
 
-def test_padding_crops_and_goes_between() -> None:
+def test_negative_and_interior_padding() -> None:
     x = np.arange(1, 5)
     np.testing.assert_array_equal(lax.pad(x, 0, [(1, 2, 1)]), [0, 1, 0, 2, 0, 3, 0, 4, 0, 0])
     np.testing.assert_array_equal(lax.pad(x, 0, [(-1, -1, 0)]), [2, 3])
@@ -174,7 +174,7 @@ def test_padding_crops_and_goes_between() -> None:
         lax.pad(x, 0, [(-3, -2, 0)])
 
 
-def test_making_and_moving() -> None:
+def test_creation_and_data_movement() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert lax.full((2,), 1.5).weak_type and not lax.full((2,), 1.5, np.float32).weak_type
     assert lax.full((), 3, np.int8).dtype == np.int8

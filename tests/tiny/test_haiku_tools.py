@@ -132,7 +132,7 @@ def test_optimized_use_of_keys_splits_once() -> None:
     assert len(program.eqns) < len(plain.eqns)
 
 
-def test_deferred_module_is_made_when_used() -> None:
+def test_deferred_module_is_created_when_used() -> None:
     def run(x: Any) -> Any:
         encoder = hk.Linear(2)
         decoder = hk.Deferred(lambda: hk.Linear(encoder.input_size))
@@ -187,7 +187,7 @@ PAIRS = [
 IDS = wnp.asarray([[0, 1], [2, 3], [4, 5], [6, 0]])
 
 
-def test_parameters_and_state_go_from_face_to_face() -> None:
+def test_parameters_and_state_are_converted() -> None:
     variables = Net().init(KEY, X, IDS, True)
     f = hk.transform_with_state(same_in_haiku)
     params, state = linen_to_haiku(variables, PAIRS)
@@ -209,7 +209,7 @@ def test_parameters_and_state_go_from_face_to_face() -> None:
     )
 
 
-def test_there_and_back_is_the_same() -> None:
+def test_conversion_round_trips() -> None:
     variables = Net().init(KEY, X, IDS, True)
     back = haiku_to_linen(*linen_to_haiku(variables, PAIRS), PAIRS)
     assert weft.tree.structure(back) == weft.tree.structure({**variables})
@@ -238,7 +238,7 @@ def test_a_module_that_is_the_whole_model_is_converted(module: Any) -> None:
     assert all(map(np.array_equal, weft.tree.leaves(again), weft.tree.leaves(variables)))
 
 
-def test_converters_leave_nothing_out() -> None:
+def test_converters_are_complete() -> None:
     variables = Net().init(KEY, X, IDS, True)
     with pytest.raises(ValueError, match="'Dense_0'"):
         linen_to_haiku(variables, PAIRS[1:])

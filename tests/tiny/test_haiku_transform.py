@@ -129,7 +129,7 @@ def test_gradients_and_a_step_of_training() -> None:
 # ------------------------------------------------------------------------------------------------------------ lifting
 
 
-def test_loops_make_parameters_in_their_first_step() -> None:
+def test_loops_create_parameters_in_their_first_iteration() -> None:
     def run(x: Any) -> Any:
         x, sums = hk.scan(lambda c, _: (hk.Linear(3)(c), wnp.sum(c)), x, None, length=3)
         x = hk.fori_loop(0, 2, lambda _, c: hk.Linear(3)(c), x)
@@ -163,7 +163,7 @@ def test_state_goes_through_loops(loop: str) -> None:
     assert int(wnp.sum(result)) == 0 + 1 + 2 + 3
 
 
-def test_branches_make_all_parameters_and_change_state_of_one() -> None:
+def test_branches_create_all_parameters_and_update_state_of_one() -> None:
     def run(index: Any, x: Any) -> Any:
         def branch(name: str) -> Any:
             def taken(x: Any) -> Any:
@@ -233,7 +233,7 @@ def test_transparent_layer_stack_names_layers_as_a_loop_would() -> None:
     np.testing.assert_allclose(f.apply(params, None, X), g.apply(params, None, X), rtol=1e-6)
 
 
-def test_lift_makes_an_ensemble() -> None:
+def test_lift_creates_an_ensemble() -> None:
     def ensemble(x: Any) -> Any:
         member = hk.transform(lambda x: hk.nets.MLP([4, 1])(x))
         keys = hk.next_rng_keys(5) if hk.running_init() else None
@@ -471,14 +471,14 @@ class NoName(hk.Module):
         ),
     ],
 )
-def test_mistakes_are_told(run: Any, error: type[Exception], words: str) -> None:
+def test_mistakes_raise_errors(run: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words) as caught:
         run()
     if isinstance(caught.value, WeftError):
         assert caught.value.fix
 
 
-def test_a_loop_may_not_make_state_that_init_did_not() -> None:
+def test_a_loop_may_not_create_state_that_init_did_not() -> None:
     f = hk.transform_with_state(lambda: hk.scan(lambda c, _: (c, count()), 0.0, None, length=2))
     with pytest.raises(ParameterNotFoundError, match="~/count"):
         f.apply({}, {}, None)

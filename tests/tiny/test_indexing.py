@@ -329,7 +329,7 @@ def test_divide_exactly() -> None:
         divide_exactly(b, 4)
 
 
-def test_as_shape_checks_what_users_give() -> None:
+def test_as_shape_checks_its_argument() -> None:
     assert as_shape(3) == (3,) and as_shape([np.int32(2), b]) == (2, b) and as_shape(b) == (b,)
     assert type(as_shape([np.int32(2)])[0]) is int
     for wrong in (-1, -b, 2.0, "b"):
@@ -546,7 +546,7 @@ def test_a_reshape_and_its_inverse_are_seen_to_cancel(shape: tuple[int, ...], ne
         lambda b, t: reshape_map((b, t, 2), (b, t, 2)).then(transpose_map((t, b, 2), (1, 0, 2))),
     ],
 )
-def test_substituting_sizes_gives_the_concrete_map(make: Callable[..., IndexMap]) -> None:
+def test_substituting_sizes_returns_the_concrete_map(make: Callable[..., IndexMap]) -> None:
     symbolic = make(b, t)
     for sizes in itertools.product((1, 2, 5), (1, 3, 4)):
         got = symbolic.substitute(dict(zip((b, t), sizes, strict=True)))

@@ -127,7 +127,7 @@ def equations(function: Any, *args: Any) -> list[str]:
     return [equation.primitive.name for equation in program.eqns]
 
 
-def test_known_places_become_slices_and_unknown_ones_gather() -> None:
+def test_known_indices_become_slices_and_traced_ones_gather() -> None:
     x, i, many = np.ones((4, 3), np.float32), np.int32(1), np.array([0, 2], np.int32)
     assert equations(lambda x: getitem(x, slice(None)), x) == []
     assert equations(lambda x: getitem(x, slice(1, 3)), x) == ["slice"]
@@ -162,7 +162,7 @@ def test_an_index_known_to_be_outside_raises_with_index_axis_size_and_line() -> 
         getitem(x, concrete)
 
 
-def test_modes_say_what_outside_means() -> None:
+def test_modes_handle_indices_out_of_bounds() -> None:
     x = np.arange(3, dtype=np.float32)
     for index in (np.array([0, 7, -9]), weft.jit(lambda i: i)(np.array([0, 7, -9]))):
         at = At(x)[index]
@@ -181,7 +181,7 @@ def test_modes_say_what_outside_means() -> None:
         At(x)[0].get(mode="wrap")
 
 
-def test_traced_places_are_clamped_for_reading_and_dropped_for_writing() -> None:
+def test_traced_indices_are_clamped_for_reading_and_dropped_for_writing() -> None:
     x = np.arange(3, dtype=np.float32)
 
     @weft.jit
@@ -209,7 +209,7 @@ def test_small_and_unsigned_index_types_reach_far_axes() -> None:
 # ------------------------------------------------------------------------------------------------------- updates
 
 
-def test_every_update_is_what_its_name_says_also_where_a_place_repeats() -> None:
+def test_every_update_matches_numpy_with_repeated_indices() -> None:
     x = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
     index, values = np.array([0, 2, 2]), np.array([2.0, 3.0, 5.0], np.float32)
     at = At(x)[index]
@@ -227,7 +227,7 @@ def test_every_update_is_what_its_name_says_also_where_a_place_repeats() -> None
     assert At(np.arange(3))[1].divide(2).dtype == np.float32
 
 
-def test_apply_repeats_when_places_are_traced_and_is_differentiable() -> None:
+def test_apply_repeats_for_traced_indices_and_is_differentiable() -> None:
     x = np.array([1.0, 2.0, 3.0], np.float32)
     apply = weft.jit(lambda x, i: At(x)[i].apply(lambda v: mul(v, v)))
     np.testing.assert_allclose(apply(x, np.array([1, 1, 2, 9])), [1, 16, 9])
@@ -235,7 +235,7 @@ def test_apply_repeats_when_places_are_traced_and_is_differentiable() -> None:
     np.testing.assert_allclose(gradient, [0, 4 * 2.0**3, 0])
 
 
-def test_masks_update_when_traced_if_the_values_do_not_depend_on_their_number() -> None:
+def test_traced_masks_update_if_values_do_not_depend_on_their_count() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     mask = x > 2
     row = np.array([7.0, 8.0, 9.0], np.float32)
@@ -320,7 +320,7 @@ def test_mistakes_are_named() -> None:
             getitem(x, index)
 
 
-def test_what_would_decide_a_shape_cannot_be_traced() -> None:
+def test_indices_that_determine_a_shape_cannot_be_traced() -> None:
     x = np.arange(3)
     with pytest.raises(IndexError, match="dynamic_slice_in_dim"):
         weft.jit(lambda i: getitem(x, slice(0, i)))(2)
@@ -346,7 +346,7 @@ def test_symbolic_sizes_pass_through() -> None:
     assert shape(lambda i: -1) == (3,)
 
 
-def test_random_keys_are_indexed_like_numbers() -> None:
+def test_random_keys_are_indexed_like_arrays() -> None:
     keys = weft.random.split(weft.random.key(0), 5)
     data = lambda k: np.asarray(weft.random.key_data(k))
     words = data(keys)

@@ -110,7 +110,7 @@ def test_loops_outside_of_jit_stop_too(alarm: Callable[[float], None]) -> None:
     assert stopped(lambda: scalar_loop(np.float32(1)), alarm, 0.3) < PATIENCE
 
 
-def test_handlers_that_do_not_raise_run_and_the_program_goes_on() -> None:
+def test_handlers_that_do_not_raise_run_and_the_program_continues() -> None:
     rang: list[float] = []
     count = 3_000_000
     jitted = weft.jit(lambda n: lax.fori_loop(0, n, lambda i, c: wnp.sin(c) + 1, wnp.zeros(8)))

@@ -185,7 +185,7 @@ def test_donation_is_a_matter_of_the_call() -> None:
         assert outer(x)[1].tolist() == [1.0] * count
 
 
-def test_one_program_is_called_with_and_without_donation() -> None:
+def test_one_jaxpr_is_called_with_and_without_donation() -> None:
     """An interpreter of the user's may leave donation out of an equation that it binds, and shares its program."""
     donating = weft.jit(lambda x: x * 2 + 1, donate_argnums=0)
     for count in (2, 5000):
@@ -372,7 +372,7 @@ def test_compiled_function_refuses_other_types_and_structures() -> None:
         compiled({"b": wnp.ones(3)})
 
 
-def test_a_struct_has_no_numbers() -> None:
+def test_a_struct_has_no_values() -> None:
     with pytest.raises(errors.InvalidInputTypeError, match="no numbers") as caught:
         weft.jit(lambda x: x)(weft.ShapeDtypeStruct((3,), np.float32))
     assert names_this_file(caught.value)
@@ -399,7 +399,7 @@ def test_results_that_are_no_arrays() -> None:
     assert names_this_file(caught.value)
 
 
-def test_numbers_that_do_not_fit_are_refused() -> None:
+def test_scalars_that_do_not_fit_are_rejected() -> None:
     for value in (2**40, np.int64(2**40)):
         with pytest.raises(errors.NarrowingOverflowError) as caught:
             weft.jit(lambda x: x)(value)
@@ -487,7 +487,7 @@ def test_leaked_tracer_says_where_it_is_from(transformation, argument, origin: s
         weft.jit(lambda y: y + kept[0])(1.0)
 
 
-def test_leak_from_jit_names_the_line_that_made_it() -> None:
+def test_a_leak_from_jit_names_the_line_of_the_tracer() -> None:
     kept, run = leak(weft.jit)
     run(1.0)  # type: ignore[operator]
     with pytest.raises(
@@ -562,7 +562,7 @@ def test_donated_arrays_are_gone_and_results_right(side: int) -> None:
             step(old, 1.0)
 
 
-def test_memory_that_nobody_else_sees_is_used_again() -> None:
+def test_unshared_memory_is_reused() -> None:
     step = weft.jit(lambda x: x * 0.5 + 1, donate_argnums=0)
     x = step(wnp.ones((64, 64)))
     address = x.unsafe_buffer_pointer()
@@ -586,7 +586,7 @@ def test_one_array_twice_is_refused_when_donated() -> None:
             assert float(add(x, wnp.ones((side, side)))[0, 0]) == 2
 
 
-def test_many_shapes_in_turn_keep_their_dispatchers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_alternating_shapes_keep_their_dispatchers(monkeypatch: pytest.MonkeyPatch) -> None:
     jitted = weft.jit(lambda x, tree: {"sum": x.sum() + tree["a"][0], "x": x})
     calls = [(np.ones(n + 1, np.float32), {"a": [n * 1.0, wnp.zeros(n % 3)]}) for n in range(40)]
     for _ in range(3):
@@ -597,7 +597,7 @@ def test_many_shapes_in_turn_keep_their_dispatchers(monkeypatch: pytest.MonkeyPa
         assert float(jitted(x, tree)["sum"]) == len(x) + tree["a"][0]
 
 
-def test_numbers_and_arrays_of_one_type_share_a_dispatcher() -> None:
+def test_scalars_and_arrays_of_one_type_share_a_dispatcher() -> None:
     jitted = weft.jit(lambda x: x * 2)
     for _ in range(4):
         for value in (3.0, wnp.asarray(3.0), np.float32(3)):

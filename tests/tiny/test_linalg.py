@@ -56,7 +56,7 @@ DTYPES = [np.float64, np.complex128]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_factors_multiply_back(dtype: Any) -> None:
+def test_factorizations_multiply_back(dtype: Any) -> None:
     a, tall = random(2, 4, 4, dtype=dtype), random(2, 5, 3, dtype=dtype)
     p = positive(4, dtype)
     lower = wl.cholesky(p)
@@ -372,7 +372,7 @@ def test_values_are_those_of_scipy() -> None:
     assert np.isnan(np.asarray(wsl.expm(a * 1e9))).all()
 
 
-def test_updated_factors_and_tridiagonal_systems() -> None:
+def test_updated_factorizations_and_tridiagonal_systems() -> None:
     p, w = positive(4), random(4)
     upper = np.linalg.cholesky(p).T
     updated = np.asarray(ll.cholesky_update(upper, w))
@@ -385,7 +385,7 @@ def test_updated_factors_and_tridiagonal_systems() -> None:
     close(values, scipy.linalg.eigh_tridiagonal(d, du[:-1], eigvals_only=True)[1:3])
 
 
-def test_derivatives_of_no_matrices() -> None:
+def test_derivatives_of_empty_batches() -> None:
     x = np.ones((2, 0, 3, 3), np.float32)
     gradient = weft.grad(lambda v: sum(r.sum() for r in weft.lax.linalg.lu(v)[:1]))(x)
     assert gradient.shape == x.shape

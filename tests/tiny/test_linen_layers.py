@@ -29,7 +29,7 @@ def run(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
     return variables, module.apply(variables, *args, **kwargs)
 
 
-def test_dense_is_a_product() -> None:
+def test_dense_is_a_matmul() -> None:
     x = floats(2, 3, 4)
     variables, y = run(nn.Dense(5), x)
     p = weft.tree.map(np.asarray, variables["params"])
@@ -104,7 +104,7 @@ def test_embedding_looks_up_and_attends() -> None:
         (nn.GroupNorm(1, use_bias=False, use_scale=False), (1, 2, 3)),
     ],
 )
-def test_normalization_gives_mean_0_and_variance_1(module: nn.Module, axes: tuple[int, ...]) -> None:
+def test_normalization_has_mean_0_and_variance_1(module: nn.Module, axes: tuple[int, ...]) -> None:
     x = 3 + 5 * floats(2, 6, 7, 8)
     result = module.init(KEY, x)
     y, _ = module.apply(result, x, mutable=["batch_stats"])
@@ -264,7 +264,7 @@ def test_frozen_dicts() -> None:
         frozen["c"] = 4
 
 
-def test_eight_bit_products_keep_their_meta_values_in_gradients() -> None:
+def test_eight_bit_matmuls_keep_their_meta_values_in_gradients() -> None:
     history, scale, x = wnp.asarray([5.0, 6.0, 7.0, 8.0]), wnp.ones(1), wnp.asarray([[1.0, -3.0, 700.0]])
     e4m3 = wnp.float8_e4m3fn
     seen = nn.fp8_ops.in_qdq(wnp.float32, e4m3, x, scale, history)

@@ -191,7 +191,7 @@ def test_interceptors_wrap_every_call() -> None:
     np.testing.assert_allclose(result, np.tanh(np.asarray(X @ kernel) + 1), rtol=1e-5)
 
 
-def test_a_module_given_twice_is_one_module() -> None:
+def test_a_module_passed_twice_is_one_module() -> None:
     class Pair(nn.Module):
         left: nn.Module
         right: nn.Module
@@ -341,7 +341,7 @@ def test_modules_that_are_bound_to_nothing() -> None:
         nn.scan(lambda m, c, x: (c, m(x)))(nn.Dense(3), 0.0, X)
 
 
-def test_submodules_are_made_in_setup_or_in_the_compact_method() -> None:
+def test_submodules_are_created_in_setup_or_in_the_compact_method() -> None:
     class Loose(nn.Module):
         def __call__(self, x: Any) -> Any:
             return nn.Dense(3)(x)
@@ -432,7 +432,7 @@ def test_a_lifted_function_may_not_change_what_it_does_not_see() -> None:
         Sneaks().init({"params": KEY, "dropout": KEY}, X)
 
 
-def test_options_given_twice_or_not_at_all() -> None:
+def test_options_passed_twice_or_not_at_all() -> None:
     with pytest.raises(ValueError, match=r"'deterministic' must be given .* in neither"):
         nn.Dropout(0.5).apply({}, X)
     with pytest.raises(ValueError, match="it was given in both"):

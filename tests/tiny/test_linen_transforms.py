@@ -66,7 +66,7 @@ def test_scan_is_a_loop_over_layers() -> None:
         close(element(changed, i), expected[i][1])
 
 
-def test_a_carried_variable_goes_from_round_to_round() -> None:
+def test_a_carried_variable_is_passed_between_iterations() -> None:
     class Counter(nn.Module):
         @nn.compact
         def __call__(self, x: Any) -> Any:
@@ -158,7 +158,7 @@ def test_a_branch_that_writes_nothing_keeps_what_was_there() -> None:
         assert float(changed["state"]["count"]) == float(yes)
 
 
-def test_while_loop_splits_keys_by_round() -> None:
+def test_while_loop_splits_keys_by_iteration() -> None:
     class Noise(nn.Module):
         @nn.compact
         def __call__(self) -> Any:

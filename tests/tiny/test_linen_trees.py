@@ -33,7 +33,7 @@ class Named(nn.Module):
 # ------------------------------------------------------------------------------------------------------ names of axes
 
 
-def test_boxes_are_opened_inside_and_kept_outside() -> None:
+def test_boxes_are_unboxed_inside_and_preserved_outside() -> None:
     variables = Named().init(KEY, X)
     kernel = variables["params"]["Dense_0"]["kernel"]
     assert isinstance(kernel, nn.Partitioned) and kernel.names == ("in", "out")
@@ -150,7 +150,7 @@ def assert_equal_trees(left: Any, right: Any) -> None:
         assert np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b)
 
 
-def test_safetensors_gives_back_what_it_got(tmp_path: pathlib.Path) -> None:
+def test_safetensors_round_trips(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "weights.safetensors"
     safetensors.save_file(a_tree(), path, metadata={"step": "3"})
     assert_equal_trees(safetensors.load_file(path), a_tree())
@@ -173,7 +173,7 @@ def test_the_bytes_are_those_of_the_format() -> None:
     assert data[8 + length :] == struct.pack("<f2h", 1.5, 1, 2)
 
 
-def test_broken_files_are_refused() -> None:
+def test_broken_files_are_rejected() -> None:
     data = safetensors.serialize({"a": np.zeros(4, np.float32)})
     for broken, words in (
         (data[:5], "too few"),

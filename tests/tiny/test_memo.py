@@ -26,7 +26,7 @@ def test_a_value_is_found_by_its_key() -> None:
         memo.get([])
 
 
-def test_a_full_memo_is_emptied() -> None:
+def test_a_full_memo_is_cleared() -> None:
     memo: Memo[int, int] = Memo(10)
     for i in range(95):
         assert memo.keep(i, -i) == -i
@@ -63,7 +63,7 @@ def test_threads_agree_on_the_first_value() -> None:
     assert all(values == found[0] for values in found)
 
 
-def test_a_memo_of_functions_lets_them_go() -> None:
+def test_a_memo_does_not_keep_functions_alive() -> None:
     memos: FunctionMemo[str, int] = FunctionMemo(3, 10)
     assert memos.of(len) is None and memos.of("text") is None
 
@@ -113,7 +113,7 @@ def test_clear_caches_forgets_functions_with_derivatives_of_their_own() -> None:
     assert len(traced) == 2 * once
 
 
-def test_a_memo_goes_with_whoever_has_it() -> None:
+def test_a_memo_is_freed_with_its_owner() -> None:
     memo: Memo[int, int] = Memo(10)
     gone = weakref.ref(memo)
     del memo

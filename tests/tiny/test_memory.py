@@ -21,7 +21,7 @@ SIZES = [1, memory.SMALL + 1, memory.LARGE - 1, memory.LARGE, 3 * memory.LARGE +
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_memory_begins_with_a_cache_line_and_can_be_written(size: int) -> None:
+def test_memory_is_aligned_and_writable(size: int) -> None:
     for _ in range(3):
         chunk = memory.Chunk(size)
         assert chunk.address % memory.ALIGNMENT == 0
@@ -31,7 +31,7 @@ def test_memory_begins_with_a_cache_line_and_can_be_written(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
-def test_a_block_goes_back_unless_a_view_is_about(size: int) -> None:
+def test_a_block_is_returned_unless_a_view_exists(size: int) -> None:
     HOME.memory.pool.clear()
     block = HOME.memory.pool.take(size)
     view = block.view(block.address, (size,), np.dtype(np.uint8))
@@ -49,7 +49,7 @@ def test_a_block_goes_back_unless_a_view_is_about(size: int) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 5000, memory.LARGE])
-def test_an_array_from_numpy_is_a_copy_that_begins_with_a_cache_line(count: int) -> None:
+def test_an_array_from_numpy_is_an_aligned_copy(count: int) -> None:
     array = np.arange(count + 1, dtype=np.float32)[1:]
     copy = wnp.asarray(array)
     array[0] = -1
@@ -149,7 +149,7 @@ LIMITED = """
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a limit for a process's memory")
-def test_a_process_with_little_memory_goes_on() -> None:
+def test_a_process_with_little_memory_continues() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(LIMITED)], capture_output=True, text=True, timeout=300, check=False
     )

@@ -146,7 +146,7 @@ def test_softmax_under_a_mask() -> None:
     np.testing.assert_array_equal(nn.softmax(wnp.asarray(M), where=wnp.zeros((2, 4), bool)), np.zeros((2, 4)))
 
 
-def test_logsumexp_with_factors_and_infinities() -> None:
+def test_logsumexp_with_weights_and_infinities() -> None:
     x, b = wnp.array([1.0, 2.0, 3.0]), wnp.array([1.0, -4.0, 0.0])
     value, sign = nn.logsumexp(x, b=b, return_sign=True)
     wanted, wanted_sign = special.logsumexp([1, 2, 3], b=[1, -4, 0], return_sign=True)
@@ -273,7 +273,7 @@ def test_scaled_matmul_expands_its_blocks(rng) -> None:
 
 
 @pytest.mark.parametrize(("mode", "error"), [("mxfp8", 0.05), ("nvfp4", 0.2)])
-def test_scaled_dot_general_is_near_the_product(mode: str, error: float, rng) -> None:
+def test_scaled_dot_general_is_near_the_matmul(mode: str, error: float, rng) -> None:
     left, right = (wnp.asarray(rng.normal(size=(m, 64)).astype(np.float32)) for m in (3, 5))
     numbers = (((1,), (1,)), ((), ()))
     config = nn.get_scaled_dot_general_config(mode)

@@ -61,7 +61,7 @@ def test_other_operators():
     np.testing.assert_array_equal(X, known)
 
 
-def test_unknown_operands_decide_themselves():
+def test_operators_defer_to_unknown_operands():
     class Other:
         def __radd__(self, left):
             return "reflected"
@@ -132,7 +132,7 @@ def test_methods_are_those_of_numpy(name):
         np.testing.assert_allclose(np.asarray(inside), expected[0], rtol=1e-6)
 
 
-def test_sorting_gives_a_new_array():
+def test_sorting_returns_a_new_array():
     np.testing.assert_array_equal(X.sort(axis=1), np.sort(np.asarray(X), axis=1))
     np.testing.assert_array_equal(X.ptp(axis=0), np.ptp(np.asarray(X), axis=0))
     np.testing.assert_array_equal(wnp.arange(3).searchsorted(1), 1)

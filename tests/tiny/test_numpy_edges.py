@@ -20,7 +20,7 @@ def test_a_greatest_common_divisor_is_positive_beside_the_least_integer() -> Non
     assert int(wnp.gcd(np.int32(12), least)) == 4
 
 
-def test_the_slope_of_i0_at_zero_is_zero() -> None:
+def test_the_derivative_of_i0_at_zero_is_zero() -> None:
     assert float(weft.grad(wnp.i0)(0.0)) == 0.0
     assert float(weft.grad(wnp.i0)(1.0)) > 0.0
 

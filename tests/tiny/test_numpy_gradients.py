@@ -69,7 +69,7 @@ def test_edges():
     np.testing.assert_array_equal(grad(lambda x: wnp.prod(x))(wnp.array([0.0, 2.0, 3.0])), [6, 0, 0])
 
 
-def test_what_is_not_a_number_does_not_spread():
+def test_nan_does_not_propagate_between_elements():
     holes = wnp.array([1.0, wnp.nan, 3.0])
     for function, expected in (
         (wnp.nansum, [1, 0, 1]),

@@ -58,7 +58,7 @@ def test_traced_without_a_size_says_what_to_do(name):
         weft.jit(UNBOUNDED[name])(X)
 
 
-def test_unique_gives_everything_it_is_asked_for():
+def test_unique_returns_all_requested_results():
     asked = {"return_index": True, "return_inverse": True, "return_counts": True}
     expected = np.unique(X, **asked)
     for found in (wnp.unique(wnp.asarray(X), **asked), weft.jit(lambda x: wnp.unique(x, size=3, **asked))(X)):
@@ -101,7 +101,7 @@ def test_bounded_forms_under_jit():
     np.testing.assert_array_equal(weft.jit(lambda x, k: wnp.insert(x, k, 9))(Y, 1), [1, 9, 4, 3])
 
 
-def test_positions_outside():
+def test_indices_out_of_bounds():
     x = wnp.arange(3.0)
     np.testing.assert_array_equal(wnp.take(x, wnp.array([0, 5, -1, -4])), [0, np.nan, 2, np.nan])
     np.testing.assert_array_equal(wnp.take(x, wnp.array([0, 5]), fill_value=-1), [0, -1])

@@ -95,7 +95,7 @@ def test_half_precision_sums_do_not_overflow_on_the_way():
     assert float(wnp.mean(large)) == 2000
 
 
-def test_the_program_of_a_scalar_operand_has_no_conversion():
+def test_the_jaxpr_of_a_scalar_operand_has_no_conversion():
     program = weft.make_jaxpr(lambda a, b: wnp.sum(a + wnp.sin(b) * 3.0))(wnp.zeros(8), wnp.ones(8))
     assert str(program) == (
         "{ lambda ; a:f32[8] b:f32[8]. let\n"
@@ -112,7 +112,7 @@ def test_the_program_of_a_scalar_operand_has_no_conversion():
     "function",
     [lambda x: 2 * x, lambda x: x - 1, lambda x: x == 1, lambda x: wnp.add(x, 3), lambda x: x * np.array(2, x.dtype)],
 )
-def test_an_operation_with_a_number_is_one_equation(function, dtype):
+def test_an_operation_with_a_scalar_is_one_equation(function, dtype):
     assert len(weft.make_jaxpr(function)(wnp.ones(3, dtype)).eqns) == 1
 
 
@@ -174,7 +174,7 @@ def test_enable_x64_widens_defaults():
     assert wnp.zeros(2).dtype == np.float32
 
 
-def test_scalar_types_stand_for_dtypes():
+def test_scalar_types_are_dtypes():
     assert wnp.float32 == np.float32 and np.dtype(wnp.bfloat16).name == "bfloat16"
     assert wnp.issubdtype(wnp.bfloat16, wnp.floating) and not wnp.issubdtype(wnp.int8, wnp.inexact)
     assert hash(wnp.int32) == hash(np.int32) and wnp.int32 != wnp.float32
@@ -200,7 +200,7 @@ def test_numpy_arrays_are_copied():
     assert not np.asarray(captured(wnp.zeros(3))).any()
 
 
-def test_values_with_an_array_protocol_are_taken():
+def test_values_with_an_array_protocol_are_accepted():
     class Holder:
         def __jax_array__(self):
             return wnp.arange(3.0)

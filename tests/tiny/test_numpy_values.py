@@ -99,7 +99,7 @@ def test_det_has_its_derivatives_at_every_rank(unit: complex) -> None:
         np.testing.assert_allclose(np.moveaxis(result.reshape(4, 4, 16), -1, 0), by, rtol=1e-3, atol=1e-4)
 
 
-def test_gradient_of_pinv_needs_no_square_of_the_long_side() -> None:
+def test_gradient_of_pinv_of_tall_matrices() -> None:
     for shape in ((2, 400000), (400000, 2)):
         x = np.ones(shape, np.float32)
         x[0, 0] = 2
@@ -109,7 +109,7 @@ def test_gradient_of_pinv_needs_no_square_of_the_long_side() -> None:
 # ---------------------------------------------------------------------------------------------------- sizes and numbers
 
 
-def test_more_than_32_bits_of_random_numbers_are_counted() -> None:
+def test_random_bits_beyond_2_to_the_32() -> None:
     size, key = 2**32 + 40, random.key(7)
     result = weft.jit(lambda k: random.bits(k, (size,))[-48:])(key)
     counts = np.arange(size - 48, size, dtype=np.uint64)

@@ -39,7 +39,7 @@ def test_cross_entropy_of_an_impossible_class() -> None:
     assert np.isfinite(weft.grad(optim.safe_softmax_cross_entropy)(logits, labels)).all()
 
 
-def test_masked_cross_entropy_ignores_what_is_masked() -> None:
+def test_masked_cross_entropy_ignores_masked_elements() -> None:
     keep = np.array([True, True, False, True, True])
     got = optim.softmax_cross_entropy(LOGITS, SOFT, where=keep)
     np.testing.assert_allclose(got, optim.softmax_cross_entropy(LOGITS[:, keep], SOFT[:, keep]), rtol=1e-5)

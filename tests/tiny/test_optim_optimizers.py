@@ -104,7 +104,7 @@ sign_sgd signum sm3 yogi
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS.split())
-def test_every_optimizer_goes_downhill_and_keeps_types(name: str) -> None:
+def test_every_optimizer_decreases_the_loss_and_preserves_types(name: str) -> None:
     """A quadratic gets smaller; states and parameters keep structure, shape and dtype, so that steps can be scanned."""
     factory = getattr(optim, name)
     rate = 0.5 if name in ("adadelta", "lars") else 0.05
@@ -258,7 +258,7 @@ def test_galore_steps_stay_in_the_first_directions_of_the_gradient() -> None:
         optim.contrib.scale_by_galore(rank=0)
 
 
-def test_another_learning_rate_is_the_same_program() -> None:
+def test_another_learning_rate_does_not_recompile() -> None:
     text = lambda rate: str(weft.make_jaxpr(optim.inject_hyperparams(optim.adam)(rate).update)(
         wnp.ones(3), optim.inject_hyperparams(optim.adam)(rate).init(wnp.ones(3))
     ))  # fmt: skip
@@ -306,7 +306,7 @@ def test_apply_if_finite_skips_and_then_gives_up() -> None:
     np.testing.assert_array_equal(updates, [-1.0, -1.0])
 
 
-def test_skipped_gradients_count_for_nothing() -> None:
+def test_skipped_gradients_have_no_effect() -> None:
     optimizer = optim.MultiSteps(optim.sgd(1.0), 2, should_skip_update_fn=optim.skip_not_finite)
     state = optimizer.init(wnp.zeros(1))
     for gradient in ([2.0], [np.nan], [4.0]):

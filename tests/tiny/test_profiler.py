@@ -209,7 +209,7 @@ def test_callbacks_are_counted_once() -> None:
     assert sum(profile.phases.values()) == pytest.approx(profile.seconds, rel=1e-6)
 
 
-def test_the_table_says_it_all() -> None:
+def test_the_table_is_complete() -> None:
     out = io.StringIO()
     step = weft.jit(lambda w, x: loss(w, x) + 1)
     with weft.profile(file=out, limit=3) as profile:

@@ -91,7 +91,7 @@ def test_raw_and_typed_keys_draw_the_same() -> None:
     np.testing.assert_array_equal(random.key_data(random.wrap_key_data(raw)), raw)
 
 
-def test_key_arrays_move_like_other_arrays() -> None:
+def test_key_arrays_support_data_movement() -> None:
     keys = random.split(random.key(0), (2, 3))
     words = np.asarray(random.key_data(keys))
     assert keys.shape == (2, 3)
@@ -430,7 +430,7 @@ def test_keys_used_once_pass(name: str, staged: bool) -> None:
         (weft.jit(program) if staged else program)(random.key(0))
 
 
-def test_a_key_given_to_two_calls_is_reported_with_both_lines() -> None:
+def test_a_key_passed_to_two_calls_is_reported_with_both_lines() -> None:
     step = weft.jit(lambda key: random.normal(key, (2,)))
     with weft.debug_key_reuse(True):
         key = random.key(0)

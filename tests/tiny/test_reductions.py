@@ -25,7 +25,7 @@ def affine(left, right):
 
 
 @pytest.mark.parametrize("name, value", [("max", -np.inf), ("min", np.inf), ("sum", 0), ("prod", 1)])
-def test_nothing_reduces_to_the_neutral_element(name, value):
+def test_empty_reductions_return_the_identity(name, value):
     result = getattr(lax, f"reduce_{name}")(np.zeros((0, 2), np.float32), (0,))
     assert np.array_equal(result, np.full(2, value, np.float32))
 
@@ -37,7 +37,7 @@ def test_extremes_of_types_without_infinity_are_their_limits():
     assert np.asarray(lax.reduce_max(np.zeros(0, bool), (0,))) == np.False_
 
 
-def test_nan_wins_over_every_number():
+def test_nan_propagates():
     x = np.array([1, np.nan, 3, np.nan], np.float32)
     assert np.isnan(lax.reduce_max(x, (0,))) and np.isnan(lax.reduce_min(x, (0,)))
     assert np.asarray(lax.argmax(x, 0, np.int32)) == 1 and np.asarray(lax.argmin(x, 0, np.int32)) == 1
@@ -67,7 +67,7 @@ def test_derivative_of_a_product_with_zeros(zeros):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_running_folds_against_numpy(reverse):
+def test_cumulative_operations_match_numpy(reverse):
     x = np.array([[0.5, -2, 1.5], [3, 0.25, -1]], np.float32)
 
     def flipped(fold):
@@ -87,14 +87,14 @@ def test_running_folds_against_numpy(reverse):
         assert np.allclose(weft.jvp(lambda v, f=function: f(v, 1, reverse), (x,), (x,))[0], expected, rtol=1e-6), name
 
 
-def test_derivative_of_running_products_with_zeros():
+def test_derivative_of_cumprod_with_zeros():
     x = np.array([2, 0, 3, 0, 5], np.float32)
     jacobian = np.stack([weft.jvp(lax.cumprod, (x,), (e,))[1] for e in np.eye(5, dtype=np.float32)], axis=1)
     expected = [[np.prod(np.delete(x[: i + 1], j)) if j <= i else 0 for j in range(5)] for i in range(5)]
     assert np.allclose(jacobian, expected)
 
 
-def test_running_maximum_shares_ties_pair_by_pair():
+def test_cummax_shares_ties_pairwise():
     assert np.allclose(weft.grad(lambda x: lax.reduce_sum(lax.cummax(x), (0,)))(TIES), [1, 2.25, 1.25, 0, 0.5])
 
 
@@ -125,7 +125,7 @@ def test_known_computations_become_their_own_reduction(computation, initial, nam
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 8])
-def test_fold_by_any_computation_keeps_the_order(count):
+def test_reduce_with_a_custom_computation_is_ordered(count):
     rng = np.random.default_rng(count)
     a, b = rng.standard_normal((2, count, 3)).astype(np.float32)
     start = (np.float32(1), np.float32(0))
@@ -136,7 +136,7 @@ def test_fold_by_any_computation_keeps_the_order(count):
     assert all(np.allclose(g, np.broadcast_to(e, 3), rtol=1e-5) for g, e in zip(result, expected, strict=True))
 
 
-def test_fold_by_any_computation_under_jit_grad_and_vmap():
+def test_reduce_with_a_custom_computation_under_jit_grad_and_vmap():
     x = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
 
     def product(x, start):
@@ -151,7 +151,7 @@ def test_fold_by_any_computation_under_jit_grad_and_vmap():
     assert np.allclose(weft.jit(weft.vmap(weft.grad(product)))(x, starts), np.array([[12], [360]]) / x)
 
 
-def test_fold_by_a_computation_that_is_not_elementwise():
+def test_reduce_with_a_computation_that_is_not_elementwise():
     def clipped(a, b):
         return cond(lax.gt(a, np.float32(10)), lambda: a, lambda: lax.add(a, b))
 

@@ -66,7 +66,7 @@ def test_gradients_are_unchanged(name: str) -> None:
     )
 
 
-def test_what_is_kept() -> None:
+def test_saved_residuals() -> None:
     count = {name: len(kept(weft.checkpoint(network, policy=policy))) for name, policy in POLICIES.items()}
     plain = len(kept(network))
     assert count["none"] == count["nothing"] == count["names but hidden"] == 0
@@ -98,7 +98,7 @@ def test_residuals_under_jit_and_scan() -> None:
         )
 
 
-def test_what_was_computed_forward_is_computed_again() -> None:
+def test_forward_values_are_recomputed() -> None:
     def sines(program) -> int:
         inner = [p for e in program.eqns for p in e.params.values() if hasattr(p, "eqns")]
         return sum(e.primitive.name == "sin" for e in program.eqns) + sum(map(sines, inner))
@@ -180,7 +180,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("name", list(INSIDE))
-def test_policies_hold_inside_of_what_carries_programs(name):
+def test_policies_apply_inside_of_sub_jaxprs(name):
     f, expected = INSIDE[name], weft.grad(INSIDE[name])(V)
     chosen = (None, policies.dots_saveable, policies.everything_saveable, policies.save_only_these_names("hidden"))
     counts = []

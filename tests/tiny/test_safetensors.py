@@ -56,7 +56,7 @@ def test_the_state_of_an_optimizer(tmp_path: pathlib.Path) -> None:
     same(again, state)
 
 
-def test_nodes_and_numbers_of_all_kinds() -> None:
+def test_nodes_and_scalars_of_all_kinds() -> None:
     tree = {
         "state": State(3, (wnp.arange(3), None, ())),
         "numbers": [True, 1, 2.5, 1 + 2j, np.float16(3), np.arange(2)],
@@ -101,7 +101,7 @@ def test_what_cannot_be_saved(tree: Any, words: str) -> None:
         safetensors.serialize(tree)
 
 
-def test_numbers_that_do_not_fit() -> None:
+def test_scalars_that_do_not_fit() -> None:
     data = safetensors.serialize({"a": np.array([1 << 40])})
     with pytest.raises(NarrowingOverflowError, match="'a'"):
         safetensors.deserialize(data)
@@ -161,7 +161,7 @@ def test_broken_files(words: str, tmp_path: pathlib.Path) -> None:
     assert str(path) in str(caught.value)
 
 
-def test_files_that_are_no_files(tmp_path: pathlib.Path) -> None:
+def test_paths_that_are_not_regular_files(tmp_path: pathlib.Path) -> None:
     paths = [tmp_path]
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")

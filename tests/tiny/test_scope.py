@@ -52,7 +52,7 @@ def network(root: scope.Scope, x: weft.Array) -> weft.Array:
     return dense(root.child("second"), dense(root.child("first"), x, 3), 2)
 
 
-def test_init_makes_what_apply_reads() -> None:
+def test_init_creates_what_apply_reads() -> None:
     x = wnp.ones((1, 4))
     result, variables = scope.init(network)(KEY, x)
     assert weft.tree.map(lambda leaf: leaf.shape, variables) == {
@@ -83,7 +83,7 @@ def test_keys_depend_on_path_stream_and_count_alone() -> None:
     assert scope.stable_hash(("first", "b"), 258) == int.from_bytes(hashlib.sha1(b"firstb\x01\x02").digest()[:4], "big")
 
 
-def test_params_stand_in_for_other_streams() -> None:
+def test_the_params_key_replaces_missing_streams() -> None:
     root = scope.bind({}, KEY)
     assert root.has_rng("params") and not root.has_rng("dropout")
     assert root.make_rng("dropout").shape == ()

@@ -166,7 +166,7 @@ def test_assigning_is_the_same_as_update():
         config.update("checks", before)
 
 
-def test_what_is_easily_confused_raises():
+def test_similar_names_raise():
     with pytest.raises(TypeError, match=r"config\.enable_x64"):
         bool(settings.enable_x64)
     with pytest.raises(TypeError, match="needs a value"):

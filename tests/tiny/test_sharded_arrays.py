@@ -48,7 +48,7 @@ def test_each_device_has_its_part(spec: P, mesh: Mesh) -> None:
 
 
 @each_mesh
-def test_what_takes_an_array_takes_it(mesh: Mesh) -> None:
+def test_functions_accept_sharded_arrays(mesh: Mesh) -> None:
     array, plain = put(P("x", "y"), mesh), wnp.asarray(NUMBERS)
     functions: list[Any] = [
         lambda x: x[1:3, 0],
@@ -120,7 +120,7 @@ def test_trees_are_put_by_trees() -> None:
         weft.device_put(NUMBERS, "cpu")
 
 
-def test_the_host_s_memory() -> None:
+def test_host_memory() -> None:
     sharding = NamedSharding(MESH, P("x"), memory_kind="pinned_host")
     array = weft.device_put(NUMBERS, sharding)
     assert array.sharding.memory_kind == "pinned_host" and array.aval.short() == "f32<host>[8,4]"
@@ -185,7 +185,7 @@ def test_parts_of_other_processes() -> None:
     np.testing.assert_array_equal(put(P(), mesh), NUMBERS)
 
 
-def test_made_of_parts() -> None:
+def test_arrays_from_single_device_arrays() -> None:
     sharding = NamedSharding(MESH, P("x"))
     calls: list[Any] = []
 
@@ -222,7 +222,7 @@ def test_mistakes(make: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["device", "out_sharding"])
-def test_arrays_are_made_in_parts(word: str) -> None:
+def test_creation_functions_take_shardings(word: str) -> None:
     sharding = NamedSharding(MESH, P("x"))
     where: Any = {word: sharding}
     like = wnp.ones((8, 4))
@@ -255,7 +255,7 @@ def test_arrays_are_made_in_parts(word: str) -> None:
         ({"device": weft.Device(0, "cuda")}, "cannot move an array"),
     ],
 )
-def test_where_arrays_cannot_be_made(where: Any, text: str) -> None:
+def test_invalid_shardings_of_creation_functions(where: Any, text: str) -> None:
     with pytest.raises(ArgumentError, match=text):
         wnp.zeros(8, **where)
 

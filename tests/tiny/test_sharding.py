@@ -48,7 +48,7 @@ def cut(sharding: NamedSharding, array: np.ndarray) -> dict[weft.Device, np.ndar
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_indices_cut_the_parts(spec: PartitionSpec) -> None:
+def test_indices_of_shards(spec: PartitionSpec) -> None:
     sharding = NamedSharding(MESH, spec)
     array = np.arange(16 * 8).reshape(16, 8)
     expected = cut(sharding, array)
@@ -69,7 +69,7 @@ def test_equivalent_is_the_same_parts(first: PartitionSpec, second: PartitionSpe
     assert (one is other) == (first == second) == (one == other)
 
 
-def test_equal_ones_are_one_object() -> None:
+def test_equal_shardings_are_identical() -> None:
     assert Mesh(np.array(DEVICES).reshape(4, 2), ["x", "y"]) is MESH
     assert AbstractMesh((4, 2), ("x", "y")) is MESH.abstract_mesh
     sharding = NamedSharding(MESH, P("x"))
@@ -215,7 +215,7 @@ def test_related_types_keep_where_the_array_is(aval: ArrayType) -> None:
 
 
 @pytest.mark.parametrize("aval", TYPES.values(), ids=lambda t: t.short())
-def test_what_is_whole_may_be_passed_for_what_is_split(aval: ArrayType) -> None:
+def test_replicated_values_may_be_passed_for_sharded_ones(aval: ArrayType) -> None:
     summed = aval.spec.unreduced | aval.spec.reduced | aval.manual.unreduced | aval.manual.reduced
     assert aval.accepts(aval) and aval.accepts(aval.strong())
     assert aval.accepts(aval.plain) == (not summed and aval.memory_space is None)
@@ -223,7 +223,7 @@ def test_what_is_whole_may_be_passed_for_what_is_split(aval: ArrayType) -> None:
     assert TapeType(aval).accepts(TapeType(aval.plain)) == aval.accepts(aval.plain)
 
 
-def test_what_splits_nothing_is_plain() -> None:
+def test_replicated_types_are_plain() -> None:
     plain = array_type((8, 4), F32)
     for spec in (P(), P(None, None), P(P.UNCONSTRAINED)):
         assert typed((8, 4), spec) is plain
@@ -257,7 +257,7 @@ def test_a_sharding_fits_its_type(make: Any, text: str) -> None:
         make()
 
 
-def test_programs_with_placed_types_are_read_back() -> None:
+def test_jaxprs_with_shardings_are_parsed_back() -> None:
     other = AbstractMesh((2,), ("x",), (AxisType.Explicit,))
     types = [
         typed((4,), unreduced={"w"}),  # before a mesh is declared
@@ -334,7 +334,7 @@ def doubled(c: Any) -> Any:
         (weft.grad(lambda c: weft.nn.relu(c).sum()), [ROW], ["f32[8@x]"]),
     ],
 )
-def test_types_of_traced_programs_are_split(function: Any, operands: Any, results: list[str]) -> None:
+def test_types_of_traced_jaxprs_are_sharded(function: Any, operands: Any, results: list[str]) -> None:
     program = verify(weft.make_jaxpr(function)(*operands))
     assert [v.aval.short() for v in program.outvars] == results
     table: list[Any] = []
@@ -352,7 +352,7 @@ def test_types_of_traced_programs_are_split(function: Any, operands: Any, result
         (weft.vmap(lambda c, x: scanned(c, x)[0], (0, 1)), [ROW, ROWS], "operand 0 is not where", "split operands"),
     ],
 )
-def test_operations_that_would_move_data_are_refused(function: Any, operands: Any, text: str, fix: str) -> None:
+def test_operations_that_would_communicate_are_errors(function: Any, operands: Any, text: str, fix: str) -> None:
     with pytest.raises(ShardingTypeError, match=text) as caught:
         weft.make_jaxpr(function)(*operands)
     fixes = caught.value.fix

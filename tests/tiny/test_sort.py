@@ -101,7 +101,7 @@ def test_approximate_searches_are_exact():
     assert np.array_equal(indices, [[1, 1, 0, 1]])
 
 
-def test_batched_and_unbatched_operands_sort_together():
+def test_batched_and_unbatched_operands():
     keys, rows = np.array([2, 0, 1], np.int32), np.arange(6, dtype=np.float32).reshape(2, 3)
     k, v = weft.vmap(lambda row: lax.sort_key_val(keys, row))(rows)
     assert np.array_equal(k, [[0, 1, 2]] * 2) and np.array_equal(v, rows[:, [1, 2, 0]])

@@ -120,14 +120,14 @@ def lines(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", lines(RANKS))
-def test_ranks_do_not_meet(text: str) -> None:
+def test_no_implicit_rank_promotion(text: str) -> None:
     namespace = names()
     with weft.numpy_rank_promotion("raise"):
         eval(text, namespace)
 
 
 @pytest.mark.parametrize("text", lines(DTYPES))
-def test_dtypes_do_not_meet(text: str) -> None:
+def test_no_implicit_dtype_promotion(text: str) -> None:
     namespace = names()
     with weft.numpy_dtype_promotion("strict"):
         eval(text, namespace)

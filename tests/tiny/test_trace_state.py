@@ -39,7 +39,7 @@ INSIDE: dict[str, tuple[Callable[[Callable[[Any], Any]], Any], bool, bool]] = {
 
 @pytest.mark.parametrize("outer", ["nothing", "jit", "scan", "vmap"])
 @pytest.mark.parametrize("inner", INSIDE)
-def test_where_operations_go(inner: str, outer: str) -> None:
+def test_where_operations_are_recorded(inner: str, outer: str) -> None:
     run, another_program, repeated = INSIDE[inner]
     seen: list[OpaqueTraceState] = []
 
@@ -66,7 +66,7 @@ def test_where_operations_go(inner: str, outer: str) -> None:
         assert seen[-1] != get_opaque_trace_state()
 
 
-def test_a_state_says_where_it_is() -> None:
+def test_states_of_different_traces_differ() -> None:
     texts: list[str] = []
 
     def noted(x: Any) -> Any:

@@ -84,7 +84,7 @@ def test_value(call, expected):
     np.testing.assert_allclose(call(), np.asarray(expected), rtol=1e-6)
 
 
-def test_a_static_argument_without_a_hash_is_read_anew():
+def test_a_static_argument_without_a_hash_is_traced_again():
     add = weft.checkpoint(lambda s, x: x + s["a"], static_argnums=(0,))
     settings = {"a": 1}
     assert add(settings, 2.0) == 3.0
@@ -118,7 +118,7 @@ def test_a_custom_function_is_computed_at_once_where_that_is_asked():
     assert at_once() == 0.0
 
 
-def test_structs_and_types_stand_for_arrays():
+def test_structs_and_types_instead_of_arrays():
     assert weft.ShapeDtypeStruct.like(wnp.ones(3)).shape == (3,)
     assert weft.eval_shape(lambda x: x, weft.typeof(wnp.ones(3))).shape == (3,)
     assert weft.eval_shape(lambda: weft.ShapeDtypeStruct((), wnp.float32)).dtype == wnp.float32
@@ -172,13 +172,13 @@ def test_no_tracing():
             step(wnp.arange(4))
 
 
-def test_settings_of_jax_that_hold_anyway():
+def test_settings_of_jax_without_effect():
     for name, value in (("platform_name", "cpu"), ("platforms", "cuda,cpu"), ("num_cpu_devices", 8)):
         with weft.base.settings.overrides(**{f"jax_{name}": value}):
             assert getattr(weft.config, f"jax_{name}") == value
 
 
-def test_parameters_may_have_programs_among_other_things():
+def test_parameters_may_contain_jaxprs():
     program = weft.make_jaxpr(lambda x: weft.jit(wnp.sin)(x))(1.0)
     equation = program.eqns[0]
     mixed = equation.replace(params={**equation.params, "extra": (equation.params["jaxpr"], object())})

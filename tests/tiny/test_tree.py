@@ -250,7 +250,7 @@ def test_a_type_becomes_a_node_when_registered():
     assert tree.is_tree_node(Late) and tree.is_tree_node(Point) and not tree.is_tree_node(int)
 
 
-def test_structure_is_immutable_and_made_from_trees():
+def test_structure_is_immutable():
     treedef = tree.structure((1, 2))
     with pytest.raises(AttributeError, match="immutable"):
         treedef.num_leaves = 3
@@ -358,7 +358,7 @@ MISMATCHES = [
 
 
 @pytest.mark.parametrize("a,b,path,why", MISMATCHES, ids=[f"{why} {path}" for _, _, path, why in MISMATCHES])
-def test_mismatches_name_the_place(a, b, path, why):
+def test_mismatches_name_the_path(a, b, path, why):
     (difference,) = tree.equality_errors(a, b)
     assert tree.keystr(difference.path) == path
     assert difference.why == why

@@ -69,7 +69,7 @@ def windows_of(x, fill, window_dimensions, window_strides, padding, base_dilatio
         (lax.mul, 1.0, np.prod),
     ],
 )
-def test_every_window_is_folded(case, computation, initial, fold):
+def test_every_window_is_reduced(case, computation, initial, fold):
     x = operand()
     found, shape = windows_of(x, initial, **case)
     expected = np.array([fold(w) for w in found], np.float32).reshape(shape)
@@ -79,7 +79,7 @@ def test_every_window_is_folded(case, computation, initial, fold):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_elements_are_met_in_order(case):
+def test_elements_are_combined_in_order(case):
     x = operand()
 
     def first_then_last(left, right):
@@ -120,7 +120,7 @@ def test_max_pooling_has_a_second_derivative_and_batches():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_choosing_reads_and_adds_at_the_same_places(case):
+def test_selection_reads_and_adds_at_the_same_indices(case):
     x = operand()
     for relation, fold, fill in ((ge, np.max, -np.inf), (le, np.min, np.inf)):
         params = {**case, "select_prim": relation}
@@ -132,7 +132,7 @@ def test_choosing_reads_and_adds_at_the_same_places(case):
         assert np.array_equal(added, [[np.sum(extreme == v) for v in row] for row in x])
 
 
-def test_scattering_by_any_program():
+def test_scattering_by_a_custom_computation():
     x = np.array([1, 5, 2, 4, 3], np.float32)
     scalar = array_type((), np.dtype(np.float32))
     programs = {

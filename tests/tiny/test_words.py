@@ -133,7 +133,7 @@ def files_with(row: Row, texts: dict[str, dict[str, str]]) -> list[str]:
 
 
 @pytest.mark.parametrize("row", list(rows()), ids=lambda row: f"{row.kind} {row.words[0]}")
-def test_no_new_file_uses_it(row: Row, texts: dict[str, dict[str, str]]) -> None:
+def test_counts_do_not_grow(row: Row, texts: dict[str, dict[str, str]]) -> None:
     found = files_with(row, texts)
     assert len(found) <= row.files, f"write {row.instead} in place of {row.words[0]!r}; it is in {', '.join(found)}"
 
