@@ -56,11 +56,11 @@ def fused_program(function: Callable[..., Any], *args: Any, target: Target | Non
 def fusions_with_operands(function: Callable[..., Any], *args: Any) -> list[tuple[Equation, list[np.ndarray]]]:
     """Every fusion of the function's program at top level (but aliases), with the operands that it gets when the
     function is called on `args`."""
-    program = fused_program(function, *args)
-    values: dict[Any, Any] = dict(zip(program.constvars, map(np.asarray, program.consts), strict=True))
-    values.update(zip(program.invars, map(np.asarray, weft.tree.leaves(args)), strict=True))
+    jaxpr = fused_program(function, *args)
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, map(np.asarray, jaxpr.consts), strict=True))
+    values.update(zip(jaxpr.invars, map(np.asarray, weft.tree.leaves(args)), strict=True))
     found = []
-    for equation in program.eqns:
+    for equation in jaxpr.eqns:
         operands = [np.asarray(a.val if isinstance(a, Literal) else values[a]) for a in equation.invars]
         if is_fusion(equation) and equation.params["kind"] != "alias":
             found.append((equation, operands))

@@ -57,9 +57,9 @@ def test_kernels_for_arm(name: str) -> None:
     machine = aarch64()
     found = []
     for equation, operands in fusions_with_operands(function, *args):
-        program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], machine)
-        for got, want in zip(launched(emission, operands, program, interpreted), run(program, operands), strict=True):
+        jaxpr = equation.params["jaxpr"]
+        emission = emit(equation.params["kind"], jaxpr, equation.params["hero"], machine)
+        for got, want in zip(launched(emission, operands, jaxpr, interpreted), run(jaxpr, operands), strict=True):
             close(1e-5)(got, np.asarray(want))
         found += [launch.kernel for launch in emission.launches]
     named = {symbol_of(kernel): kernel for kernel in found}

@@ -126,8 +126,8 @@ def test_gradients_go_through_lanes() -> None:
 
     for function, args in ((loss, (a, b)), (determinant, (a,))):
         gradient = weft.grad(function, argnums=tuple(range(len(args))))
-        program = str(weft.make_jaxpr(gradient)(*args))
-        assert "lu" in program
+        jaxpr = str(weft.make_jaxpr(gradient)(*args))
+        assert "lu" in jaxpr
         with weft.disable_jit():
             wanted = gradient(*args)
         for got, want in zip(weft.jit(gradient)(*args), wanted, strict=True):

@@ -336,13 +336,13 @@ def test_results_may_overwrite_the_operands_that_emissions_name(name: str) -> No
     function, args = IN_PLACE[name]
     shared = 0
     for equation, operands in fusions_with_operands(function, *args):
-        program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], AVX512)
-        wanted = interpret(program, operands)
+        jaxpr = equation.params["jaxpr"]
+        emission = emit(equation.params["kind"], jaxpr, equation.params["hero"], AVX512)
+        wanted = interpret(jaxpr, operands)
         for argument, result in emission.in_place:
             buffers = [np.array(a).reshape(-1) for a in operands]
-            buffers += [np.zeros(size_of(v), storage(v)) for v in program.outvars]
-            buffers += literal_arrays(program)
+            buffers += [np.zeros(size_of(v), storage(v)) for v in jaxpr.outvars]
+            buffers += literal_arrays(jaxpr)
             buffers[len(operands) + result] = buffers[argument]
             for launch in emission.launches:
                 run(launch.kernel, [buffers[n] for n in launch.operands])
@@ -364,10 +364,10 @@ PARTS = (
 @pytest.mark.parametrize(("function", "args"), [cases[name] for cases, names in PARTS for name in names])
 def test_parts_for_threads_do_not_overlap(function: Callable[..., Any], args: Any) -> None:
     for equation, operands in fusions_with_operands(function, *args):
-        program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], AVX512)
-        got = launched(emission, operands, program, lambda k, arrays: compiled(k, arrays, host(), parts=3))
-        for one, want in zip(got, interpret(program, operands), strict=True):
+        jaxpr = equation.params["jaxpr"]
+        emission = emit(equation.params["kind"], jaxpr, equation.params["hero"], AVX512)
+        got = launched(emission, operands, jaxpr, lambda k, arrays: compiled(k, arrays, host(), parts=3))
+        for one, want in zip(got, interpret(jaxpr, operands), strict=True):
             assert_same(one, np.asarray(want))
 
 

@@ -214,14 +214,14 @@ def test_results_do_not_depend_on_threads(name: str) -> None:
 def test_an_argument_may_have_the_memory_of_a_result(name: str, shape: tuple[int, ...]) -> None:
     function = ROWS.get(name, lambda x: wnp.cumsum(x, 1) * x)
     ((equation, operands),) = fusions_with_operands(function, normal(*shape))
-    program = equation.params["jaxpr"]
-    emission = emit(equation.params["kind"], program, equation.params["hero"], AVX2)
-    wanted = launched(emission, operands, program, interpreted)
+    jaxpr = equation.params["jaxpr"]
+    emission = emit(equation.params["kind"], jaxpr, equation.params["hero"], AVX2)
+    wanted = launched(emission, operands, jaxpr, interpreted)
     for argument, result in emission.in_place:
         buffer = len(operands) + result
         buffers = [np.ascontiguousarray(a).reshape(-1).copy() for a in operands]
-        buffers += [np.zeros(size_of(v), storage(v)) for v in program.outvars]
-        buffers += [np.zeros(s.size, s.dtype) for s in emission.scratch] + literal_arrays(program)
+        buffers += [np.zeros(size_of(v), storage(v)) for v in jaxpr.outvars]
+        buffers += [np.zeros(s.size, s.dtype) for s in emission.scratch] + literal_arrays(jaxpr)
         buffers[buffer] = buffers[argument]
         for launch in emission.launches:
             interpret(launch.kernel, [buffers[n] for n in launch.operands])

@@ -150,10 +150,10 @@ def test_threads_take_batches_or_parts_of_windows() -> None:
 def test_parts_of_a_scatter_do_not_overlap(name: str) -> None:
     function, args = CASES[name]
     for equation, operands in fusions_with_operands(function, *args):
-        program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], AVX512)
-        got = launched(emission, operands, program, lambda k, arrays: compiled(k, arrays, host(), parts=3))
-        for one, want in zip(got, interpret(program, operands), strict=True):
+        jaxpr = equation.params["jaxpr"]
+        emission = emit(equation.params["kind"], jaxpr, equation.params["hero"], AVX512)
+        got = launched(emission, operands, jaxpr, lambda k, arrays: compiled(k, arrays, host(), parts=3))
+        for one, want in zip(got, interpret(jaxpr, operands), strict=True):
             np.testing.assert_allclose(one, want, rtol=1e-6)
 
 
@@ -190,8 +190,8 @@ def test_many_scalars_are_sorted_by_blocks_of_the_array(name: str) -> None:
     function, args = MANY[name]
     assert "scatter" in check(function, *args, compare=assert_same)
     for equation, operands in fusions_with_operands(function, *args):
-        program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], AVX512)
+        jaxpr = equation.params["jaxpr"]
+        emission = emit(equation.params["kind"], jaxpr, equation.params["hero"], AVX512)
         names = [launch.kernel.name for launch in emission.launches]
         if equation.params["kind"] == "scatter":
             assert names == ["scatter_count", "scatter_scan", "scatter_partition", "scatter"]

@@ -252,10 +252,10 @@ def test_rows_may_be_split_in_any_way(shape: tuple[int, ...]) -> None:
         lambda v: top_k(v, k=18 if shape[1] > 18 else 9, axis=1),
     ):
         ((fusion, operands),) = fusions_with_operands(function, x)
-        program = fusion.params["jaxpr"]
-        emission = emit("sort", program, fusion.params["hero"], AVX512)
+        jaxpr = fusion.params["jaxpr"]
+        emission = emit("sort", jaxpr, fusion.params["hero"], AVX512)
         whole, parts = (
-            launched(emission, operands, program, lambda kernel, arrays, n=n: compiled(kernel, arrays, host(), parts=n))
+            launched(emission, operands, jaxpr, lambda kernel, arrays, n=n: compiled(kernel, arrays, host(), parts=n))
             for n in (1, 5)
         )
         for one, other in zip(whole, parts, strict=True):

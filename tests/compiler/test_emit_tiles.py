@@ -46,15 +46,15 @@ def kernels_of(function: Callable[..., Any], *args: np.ndarray) -> list[str]:
     """Run every fusion of a function with tiles; return the names of the kernels of its contraction."""
     names: list[str] = []
     for equation, operands in fusions_with_operands(function, *args):
-        program = equation.params["jaxpr"]
-        emission = emit(equation.params["kind"], program, equation.params["hero"], replace(AVX512, tiles=True))
+        jaxpr = equation.params["jaxpr"]
+        emission = emit(equation.params["kind"], jaxpr, equation.params["hero"], replace(AVX512, tiles=True))
         if equation.params["kind"] == "contraction":
             names += [launch.kernel.name for launch in emission.launches]
-        got = launched(emission, operands, program, interpreted)
-        for one, other in zip(got, run(program, operands), strict=True):
+        got = launched(emission, operands, jaxpr, interpreted)
+        for one, other in zip(got, run(jaxpr, operands), strict=True):
             np.testing.assert_array_equal(one.astype(np.float64), np.asarray(other).astype(np.float64))
         if host().tiles:
-            native = launched(emission, operands, program, lambda kernel, arrays: compiled(kernel, arrays, host()))
+            native = launched(emission, operands, jaxpr, lambda kernel, arrays: compiled(kernel, arrays, host()))
             for one, other in zip(native, got, strict=True):
                 assert_same(one, other)
     return names

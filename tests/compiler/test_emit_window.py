@@ -220,11 +220,11 @@ def test_windows_may_be_split_in_any_way() -> None:
     ((fusion, operands),) = fusions_with_operands(
         lambda a, b: select_and_scatter_add(a, b, select_prim=ge, **params), source, x
     )
-    program = fusion.params["jaxpr"]
-    emission = emit("window", program, fusion.params["hero"], AVX512)
+    jaxpr = fusion.params["jaxpr"]
+    emission = emit("window", jaxpr, fusion.params["hero"], AVX512)
     assert [launch.kernel.parallel is not None for launch in emission.launches] == [True, True]
     (whole,), (parts,) = (
-        launched(emission, operands, program, lambda kernel, arrays, n=n: compiled(kernel, arrays, host(), parts=n))
+        launched(emission, operands, jaxpr, lambda kernel, arrays, n=n: compiled(kernel, arrays, host(), parts=n))
         for n in (1, 3)
     )
     np.testing.assert_array_equal(whole, parts)

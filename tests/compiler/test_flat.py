@@ -19,8 +19,8 @@ from weft.runtime.execute import program_of
 
 
 def kernel_of(primitive: Any, shapes: list[tuple[int, ...]], dtype: Any, machine: Any) -> Kernel:
-    program = program_of(primitive, [array_type(shape, np.dtype(dtype)) for shape in shapes], {})
-    (step,) = compile_flat(program, machine, Flat.THREADS).program.steps
+    jaxpr = program_of(primitive, [array_type(shape, np.dtype(dtype)) for shape in shapes], {})
+    (step,) = compile_flat(jaxpr, machine, Flat.THREADS).program.steps
     assert isinstance(step, Launch) and step.grain == 1
     return step.full
 

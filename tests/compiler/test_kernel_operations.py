@@ -182,8 +182,8 @@ def test_random_numbers_are_few_equations(partitionable: bool) -> None:
             more = weft.random.split(key, 3)
             return weft.random.bits(key, (5, 21)), weft.random.key_data(more), weft.random.uniform(more[1], (40,))
 
-        program = run_passes(weft.make_jaxpr(draw)(seed), check=True)
-        counted = Counter(e.primitive.name for e in program.eqns)
-        assert counted["threefry2x32"] == 3 and len(program.eqns) < 60
+        jaxpr = run_passes(weft.make_jaxpr(draw)(seed), check=True)
+        counted = Counter(e.primitive.name for e in jaxpr.eqns)
+        assert counted["threefry2x32"] == 3 and len(jaxpr.eqns) < 60
         assert check(draw, seed)
         assert check(lambda s: weft.random.normal(weft.random.key(s), (1000,)), seed, compare=close(1e-6))

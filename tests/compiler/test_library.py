@@ -637,8 +637,8 @@ def test_forward_mode_of_a_custom_vjp_is_the_users_error() -> None:
         return wnp.sin(x)
 
     function.defvjp(lambda x: (function(x), x), lambda x, ct: (ct * x,))
-    program = weft.make_jaxpr(lambda x: weft.jvp(function, (x,), (x,)))(np.float32(1))
-    (equation,) = (e for e in program.eqns if e.primitive.name == "custom_lin")
+    jaxpr = weft.make_jaxpr(lambda x: weft.jvp(function, (x,), (x,)))(np.float32(1))
+    (equation,) = (e for e in jaxpr.eqns if e.primitive.name == "custom_lin")
     call = plan(equation)
     assert call.host is not None
     with pytest.raises(CustomRuleError, match=r"test_library\.py"):
@@ -646,11 +646,11 @@ def test_forward_mode_of_a_custom_vjp_is_the_users_error() -> None:
 
 
 def test_unsupported_operations() -> None:
-    program = weft.make_jaxpr(lambda x: weft.lax.cond(x > 0, lambda: x, lambda: -x))(np.float32(1))
-    (branch,) = (e for e in program.eqns if e.primitive.higher_order)
+    jaxpr = weft.make_jaxpr(lambda x: weft.lax.cond(x > 0, lambda: x, lambda: -x))(np.float32(1))
+    (branch,) = (e for e in jaxpr.eqns if e.primitive.higher_order)
     with pytest.raises(InternalError, match="carries programs"):
         plan(branch)
-    tape = Equation([], [weft.ir.jaxpr.Var(tape_new.type(element=program.invars[0].aval))], tape_new, {})
+    tape = Equation([], [weft.ir.jaxpr.Var(tape_new.type(element=jaxpr.invars[0].aval))], tape_new, {})
     with pytest.raises(InternalError, match="no array of numbers"):
         plan(tape)
     small = np.ones((2, 2), np.int32)

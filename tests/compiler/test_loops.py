@@ -129,11 +129,11 @@ def test_bits_are_preserved(change: Any, monkeypatch: Any) -> None:
         (products_with_hessian, HIDDEN),
         (weft.grad(chain), HIDDEN[:3]),
     ):
-        program = run_passes(make_jaxpr(function)(*arrays), pipeline.STEPS[:8])
-        after = change(program)
-        changed += after is not program
+        jaxpr = run_passes(make_jaxpr(function)(*arrays), pipeline.STEPS[:8])
+        after = change(jaxpr)
+        changed += after is not jaxpr
         args = list(arrays)
-        assert_same_bits(results_of(after, args, monkeypatch), results_of(program, args, monkeypatch), "the loop")
+        assert_same_bits(results_of(after, args, monkeypatch), results_of(jaxpr, args, monkeypatch), "the loop")
     assert changed == 2
 
 

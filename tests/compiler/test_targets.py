@@ -90,11 +90,11 @@ def test_equal_targets_have_equal_keys() -> None:
 def test_every_property_is_in_every_key(changed: Target) -> None:
     assert changed != AVX512 and changed.key != AVX512.key
     assert cache.key_of("text", changed, Tier.LIGHT.name) != cache.key_of("text", AVX512, Tier.LIGHT.name)
-    program = weft.make_jaxpr(lambda x: x + 1)(np.ones(3, np.float32))
-    assert fusion_key("loop", program, None, changed) != fusion_key("loop", program, None, AVX512)
+    jaxpr = weft.make_jaxpr(lambda x: x + 1)(np.ones(3, np.float32))
+    assert fusion_key("loop", jaxpr, None, changed) != fusion_key("loop", jaxpr, None, AVX512)
 
 
 def test_fusion_is_cached_per_target() -> None:
-    program = run_passes(weft.make_jaxpr(lambda x: weft.numpy.exp(x) * 2 + 1)(np.ones(300, np.float32)))
+    jaxpr = run_passes(weft.make_jaxpr(lambda x: weft.numpy.exp(x) * 2 + 1)(np.ones(300, np.float32)))
     tight = replace(AVX512, fusion=FusionLimits(values=1))
-    assert len(fuse(program, tight).eqns) == 3 and len(fuse(program, AVX512).eqns) == 1
+    assert len(fuse(jaxpr, tight).eqns) == 3 and len(fuse(jaxpr, AVX512).eqns) == 1

@@ -111,21 +111,21 @@ def test_failures_are_shrunk() -> None:
 
 
 def test_sums_that_depend_on_their_order_are_recognized() -> None:
-    program = parse("{ lambda ; a:f32[4]. let b:f32[] = reduce_sum[axes=(0,)] a in (b,) }")
+    jaxpr = parse("{ lambda ; a:f32[4]. let b:f32[] = reduce_sum[axes=(0,)] a in (b,) }")
     for numbers, exact in (
         ([1, 2, 4, -8], True),
         ([0.5, 2, 4, -8], True),
         ([1e9, 1, 1, 1], False),
         ([0.1, 1, 1, 1], False),
     ):
-        assert expected_of(Case(program, [np.array(numbers, np.float32)], (False,))).exact == exact
+        assert expected_of(Case(jaxpr, [np.array(numbers, np.float32)], (False,))).exact == exact
 
 
 @pytest.mark.parametrize("terms", [(1e8, 3, -1e8), (1 / 3, 1 / 3, 1.3333334)], ids=["zero", "two"])
 def test_sums_that_may_be_integers_are(terms: tuple[float, ...]) -> None:
     """In some order of the terms: a remainder by zero is nan, and next to multiples of a divisor it jumps."""
-    program = parse("{ lambda ; a:f32[3] b:f32[]. let c:f32[] = reduce_sum[axes=(0,)] a d:f32[] = rem b c in (d,) }")
-    case = Case(program, [np.array(terms, np.float32), np.array(2, np.float32)], (False, False))
+    jaxpr = parse("{ lambda ; a:f32[3] b:f32[]. let c:f32[] = reduce_sum[axes=(0,)] a d:f32[] = rem b c in (d,) }")
+    case = Case(jaxpr, [np.array(terms, np.float32), np.array(2, np.float32)], (False, False))
     results = np.array([run[0] for run in expected_of(case, MORE_VARIATIONS).runs])
     special = np.isnan(results) if terms[0] > 1 else results == 0
     assert special.any() and not special.all()
@@ -133,11 +133,11 @@ def test_sums_that_may_be_integers_are(terms: tuple[float, ...]) -> None:
 
 def test_values_near_an_integer_may_be_one() -> None:
     """A difference of two functions is exact, but they are not: it may be zero, where the next function has a pole."""
-    program = parse(
+    jaxpr = parse(
         "{ lambda ; a:f32[3] b:f32[3]. let c:f32[3] = atan2 a a d:f32[3] = mul c 2.0:f32[] e:f32[3] = acos b"
         " f:f32[3] = sub e d g:f32[3] = lgamma f in (g,) }"
     )
-    case = Case(program, [np.array([1, 2, 3], np.float32), np.array([0, 0, 0.5], np.float32)], (False, False))
+    case = Case(jaxpr, [np.array([1, 2, 3], np.float32), np.array([0, 0, 0.5], np.float32)], (False, False))
     expected = expected_of(case, MORE_VARIATIONS)
     infinite = np.array([np.isinf(run[0]) for run in expected.runs])
     assert infinite[:, :2].any(0).all() and not infinite.all(0).any() and not infinite[:, 2].any()
@@ -162,11 +162,11 @@ def test_bits_of_copied_nans_are_compared(dtype: str) -> None:
     """Which nan a quotient of zeros is, nobody says; one that is an argument stays what it is, or changes its sign."""
     bits = 32 if dtype == "f32" else 16
     cast = f"i{bits}[2] = bitcast_convert_type[new_dtype=int{bits}]"
-    program = parse(
+    jaxpr = parse(
         f"{{ lambda ; a:{dtype}[2]. let b:{dtype}[2] = neg a c:{cast} b"
         f" d:{dtype}[2] = div a 0.0:{dtype}[] e:{cast} d in (c, e) }}"
     )
-    case = Case(program, [np.array([np.nan, 0]).astype(dtypes.storage(program.invars[0].aval.dtype))], (False,))
+    case = Case(jaxpr, [np.array([np.nan, 0]).astype(dtypes.storage(jaxpr.invars[0].aval.dtype))], (False,))
     expected = expected_of(case)
     assert expected.exact
     moved, computed = expected.results
@@ -179,19 +179,19 @@ def test_bits_of_copied_nans_are_compared(dtype: str) -> None:
 
 def test_unspecified_orders_are_not_compared() -> None:
     """Products of large and small numbers may overflow in some order, so that those of several rows may be sorted."""
-    program = parse(
+    jaxpr = parse(
         "{ lambda ; a:f32[2,2] b:i32[2]. let c:f32[2] = reduce_prod[axes=(1,)] a"
         " d:f32[2] e:i32[2] = sort[dimension=0 is_stable=True num_keys=1] c b in (e,) }"
     )
     arrays = [np.array([[3e38, 1e-30], [1e-30, 3e38]], np.float32), np.arange(2, dtype=np.int32)]
-    runs = expected_of(Case(program, arrays, (False, False)), MORE_VARIATIONS).runs
+    runs = expected_of(Case(jaxpr, arrays, (False, False)), MORE_VARIATIONS).runs
     assert {tuple(run[0]) for run in runs} == {(0, 1), (1, 0)}
 
 
 def test_checks_detect_wrong_results() -> None:
     """A unit beyond a budget, another sign of a zero, another bit where nothing may move."""
-    program = parse("{ lambda ; a:f32[4]. let b:f32[4] = exp a c:f32[4] = neg a in (b, c) }")
-    case = Case(program, [np.array([0.0, 1, 2, 3], np.float32)], (False,))
+    jaxpr = parse("{ lambda ; a:f32[4]. let b:f32[4] = exp a c:f32[4] = neg a in (b, c) }")
+    case = Case(jaxpr, [np.array([0.0, 1, 2, 3], np.float32)], (False,))
     check_case(case)
     expected = expected_of(case)
     first, second = expected.results
@@ -209,18 +209,18 @@ def test_budgets_are_those_of_the_operands() -> None:
     """The magnitude of a complex number is a float that may be a unit off, though that of a float may not."""
     numbers = np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32)
     for dtype, operand in (("c64", numbers[0] + 1j * numbers[1]), ("f32", numbers[0])):
-        program = parse(f"{{ lambda ; a:{dtype}[64]. let b:f32[64] = abs a in (b,) }}")
-        assert check_case(Case(program, [operand], (False,))).exact == (dtype == "f32")
+        jaxpr = parse(f"{{ lambda ; a:{dtype}[64]. let b:f32[64] = abs a in (b,) }}")
+        assert check_case(Case(jaxpr, [operand], (False,))).exact == (dtype == "f32")
 
 
 def test_infinite_matmuls_are_certain_for_real_numbers_only() -> None:
     """Where one part of a complex matmul is infinite, whether the other is nan is up to the library."""
     for dtype, name, certain in ((np.complex64, "c64", False), (np.float32, "f32", True)):
         params = f"dimension_numbers=(((1,), (0,)), ((), ())) precision=None preferred_element_type={np.dtype(dtype)}"
-        program = parse(f"{{ lambda ; a:{name}[4,4]. let b:{name}[4,4] = dot_general[{params}] a a in (b,) }}")
+        jaxpr = parse(f"{{ lambda ; a:{name}[4,4]. let b:{name}[4,4] = dot_general[{params}] a a in (b,) }}")
         args = np.full((4, 4), 0.1, dtype)
         args[1, 2] = np.inf
-        case = Case(program, [args], (False,))
+        case = Case(jaxpr, [args], (False,))
         check_case(case)
         plain, *moved = expected_of(case).runs
         infinite = ~np.isfinite(np.abs(plain[0]))
@@ -231,8 +231,8 @@ def test_infinite_matmuls_are_certain_for_real_numbers_only() -> None:
 
 def test_checks_of_one_program_are_not_those_of_the_next() -> None:
     """Code of single equations, which evaluation uses for matrix functions, outlives the settings of a program."""
-    program = parse("{ lambda ; a:f32[3,3]. let b:f32[3,3] = cholesky a in (b,) }")
-    case = Case(program, [-np.eye(3, dtype=np.float32)], (False,))
+    jaxpr = parse("{ lambda ; a:f32[3,3]. let b:f32[3,3] = cholesky a in (b,) }")
+    case = Case(jaxpr, [-np.eye(3, dtype=np.float32)], (False,))
     for _ in range(2):
         with weft.checks("all"), pytest.raises(NonFiniteValueError, match="`cholesky`"):
             expected_of(case)

@@ -56,15 +56,13 @@ TEXTS = [
 @pytest.mark.parametrize("index", range(len(TEXTS)))
 def test_text_in_is_text_out(index: int) -> None:
     text = TEXTS[index]
-    program = verify(parse(text))
-    assert to_text(program) == text
+    jaxpr = verify(parse(text))
+    assert to_text(jaxpr) == text
 
 
 def test_a_parsed_jaxpr_runs() -> None:
-    program = parse(
-        "{ lambda ; a:f32[3]. let b:f32[3] = mul a 2.0:f32[]; c:f32[] = reduce_sum[axes=(0,)] b in (c, b) }"
-    )
-    total, doubled = run(program, [np.arange(3, dtype=np.float32)])
+    jaxpr = parse("{ lambda ; a:f32[3]. let b:f32[3] = mul a 2.0:f32[]; c:f32[] = reduce_sum[axes=(0,)] b in (c, b) }")
+    total, doubled = run(jaxpr, [np.arange(3, dtype=np.float32)])
     assert total == 6 and doubled.tolist() == [0, 2, 4]
 
 

@@ -23,8 +23,8 @@ def test_one_kernel_serves_arrays_of_every_length() -> None:
     for shape in ((), (1,), (5,), (0, 3), (7, 11), (1000,), (3, 4, 5), (70000,)):
         x = np.linspace(-3, 3, int(np.prod(shape)), dtype=np.float32).reshape(shape)
         np.testing.assert_array_equal(wnp.sin(x), weft.jit(wnp.sin)(x))
-    program = program_of(sin, [array_type((FLAT_LENGTH,), np.dtype(np.float32))], {})
-    assert len(compile_costs(program)) == 2  # for one thread and for several
+    jaxpr = program_of(sin, [array_type((FLAT_LENGTH,), np.dtype(np.float32))], {})
+    assert len(compile_costs(jaxpr)) == 2  # for one thread and for several
 
 
 def test_scalars_beside_arrays() -> None:

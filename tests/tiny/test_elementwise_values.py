@@ -159,10 +159,10 @@ def test_complex_edges() -> None:
     with enable_x64(True), np.errstate(all="ignore"):
         for name, x, expected in COMPLEX_EDGES:
             function = getattr(lax, name)
-            program = weft.make_jaxpr(function)(np.array([x]))
+            jaxpr = weft.make_jaxpr(function)(np.array([x]))
             for found in (
                 np.asarray(weft.jit(function)(np.array([x])))[0],
-                interpreter.run(program, [np.array([x])])[0][0],
+                interpreter.run(jaxpr, [np.array([x])])[0][0],
             ):
                 for a, b in ((found.real, expected.real), (found.imag, expected.imag)):
                     np.testing.assert_allclose(a, b, rtol=1e-15, err_msg=f"{name}({x})")

@@ -127,9 +127,9 @@ def test_optimized_use_of_keys_splits_once() -> None:
     def draws() -> Any:
         return [hk.next_rng_key() for _ in range(3)]
 
-    program = weft.make_jaxpr(lambda key: hk.transform(hk.experimental.optimize_rng_use(draws)).apply({}, key))(KEY)
+    jaxpr = weft.make_jaxpr(lambda key: hk.transform(hk.experimental.optimize_rng_use(draws)).apply({}, key))(KEY)
     plain = weft.make_jaxpr(lambda key: hk.transform(draws).apply({}, key))(KEY)
-    assert len(program.eqns) < len(plain.eqns)
+    assert len(jaxpr.eqns) < len(plain.eqns)
 
 
 def test_deferred_module_is_created_when_used() -> None:

@@ -96,8 +96,8 @@ def test_half_precision_sums_do_not_overflow_on_the_way():
 
 
 def test_the_jaxpr_of_a_scalar_operand_has_no_conversion():
-    program = weft.make_jaxpr(lambda a, b: wnp.sum(a + wnp.sin(b) * 3.0))(wnp.zeros(8), wnp.ones(8))
-    assert str(program) == (
+    jaxpr = weft.make_jaxpr(lambda a, b: wnp.sum(a + wnp.sin(b) * 3.0))(wnp.zeros(8), wnp.ones(8))
+    assert str(jaxpr) == (
         "{ lambda ; a:f32[8] b:f32[8]. let\n"
         "    c:f32[8] = sin b\n"
         "    d:f32[8] = mul c 3.0:f32[]\n"
@@ -117,9 +117,9 @@ def test_an_operation_with_a_scalar_is_one_equation(function, dtype):
 
 
 def test_creation_is_staged_under_jit():
-    program = weft.make_jaxpr(lambda: (wnp.zeros((1000, 1000)), wnp.arange(1000), wnp.eye(500)))()
-    assert not program.consts
-    assert {e.primitive.name for e in program.eqns} >= {"broadcast_in_dim", "iota"}
+    jaxpr = weft.make_jaxpr(lambda: (wnp.zeros((1000, 1000)), wnp.arange(1000), wnp.eye(500)))()
+    assert not jaxpr.consts
+    assert {e.primitive.name for e in jaxpr.eqns} >= {"broadcast_in_dim", "iota"}
 
 
 @pytest.mark.parametrize("values", [[1, 2], (1.0,), "text", None, {1: 2}])

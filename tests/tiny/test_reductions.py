@@ -120,8 +120,8 @@ def test_log_of_sums_of_exponentials_neither_overflows_nor_loses_minus_infinity(
 )
 def test_known_computations_become_their_own_reduction(computation, initial, name):
     matrix = array_type((2, 3), np.dtype(np.float32))
-    program = stage_closed(lambda x: [lax.reduce(x, initial, computation, (0,))], [matrix])
-    assert [e.primitive.name for e in program.eqns] == [name]
+    jaxpr = stage_closed(lambda x: [lax.reduce(x, initial, computation, (0,))], [matrix])
+    assert [e.primitive.name for e in jaxpr.eqns] == [name]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 8])

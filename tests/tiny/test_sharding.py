@@ -335,10 +335,10 @@ def doubled(c: Any) -> Any:
     ],
 )
 def test_types_of_traced_jaxprs_are_sharded(function: Any, operands: Any, results: list[str]) -> None:
-    program = verify(weft.make_jaxpr(function)(*operands))
-    assert [v.aval.short() for v in program.outvars] == results
+    jaxpr = verify(weft.make_jaxpr(function)(*operands))
+    assert [v.aval.short() for v in jaxpr.outvars] == results
     table: list[Any] = []
-    assert equal(program, parse(to_text(program, full=True, table=table), table))
+    assert equal(jaxpr, parse(to_text(jaxpr, full=True, table=table), table))
 
 
 @pytest.mark.parametrize(

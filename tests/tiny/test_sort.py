@@ -77,8 +77,8 @@ def test_derivatives_permute():
 
 def test_differentiation_sorts_once():
     gradient = weft.grad(lambda x: lax.reduce_sum(lax.sort(x), (0,)))
-    program = stage_closed(lambda x: [gradient(x)], [array_type((3,), np.dtype(np.float32))])
-    assert [e.primitive.name for e in program.eqns].count("sort") == 1
+    jaxpr = stage_closed(lambda x: [gradient(x)], [array_type((3,), np.dtype(np.float32))])
+    assert [e.primitive.name for e in jaxpr.eqns].count("sort") == 1
 
 
 def test_largest_elements():

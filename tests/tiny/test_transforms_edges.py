@@ -179,8 +179,8 @@ def test_settings_of_jax_without_effect():
 
 
 def test_parameters_may_contain_jaxprs():
-    program = weft.make_jaxpr(lambda x: weft.jit(wnp.sin)(x))(1.0)
-    equation = program.eqns[0]
+    jaxpr = weft.make_jaxpr(lambda x: weft.jit(wnp.sin)(x))(1.0)
+    equation = jaxpr.eqns[0]
     mixed = equation.replace(params={**equation.params, "extra": (equation.params["jaxpr"], object())})
     changed = with_mapped_params(mixed, lambda p: p.replace(name="changed"))
     assert isinstance(changed.params["extra"][0], Jaxpr) and changed.params["extra"][0].name == "changed"
