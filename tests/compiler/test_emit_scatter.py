@@ -195,8 +195,8 @@ def test_many_scalars_are_sorted_by_blocks_of_the_array(name: str) -> None:
         names = [launch.kernel.name for launch in emission.launches]
         if equation.params["kind"] == "scatter":
             assert names == ["scatter_count", "scatter_scan", "scatter_partition", "scatter"]
-        got = launched(emission, operands, program, lambda k, arrays: compiled(k, arrays, host(), parts=3))
-        for one, want in zip(got, interpret(program, operands), strict=True):
+        got = launched(emission, operands, jaxpr, lambda k, arrays: compiled(k, arrays, host(), parts=3))
+        for one, want in zip(got, interpret(jaxpr, operands), strict=True):
             assert_same(one, want)
 
 
