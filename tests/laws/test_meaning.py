@@ -175,8 +175,8 @@ def check_sharded_is_whole(case: Case) -> None:
                 f"types when split over {name}"
             )
             parts.append(case.meaning(half, params))
-        for number, (names, whole) in enumerate(zip(factors.results, wholes, strict=True)):
-            first, second = parts[0][number], parts[1][number]
+        for i, (names, whole) in enumerate(zip(factors.results, wholes, strict=True)):
+            first, second = parts[0][i], parts[1][i]
             if name in names:
                 joined = np.concatenate([first, second], leading + names.index(name))
             else:
