@@ -65,10 +65,10 @@ class Element(Protocol):
         """Narrower elements as one, the first in the lowest bits."""
         ...
 
-    def word_of_key(self, key: Any, i: Any) -> Any:
+    def key_word(self, key: Any, i: Any) -> Any:
         """Word `i` of a random key."""
         ...
 
-    def key_of_words(self, words: Sequence[Any]) -> Any:
+    def pack_key(self, parts: Sequence[Any]) -> Any:
         """A random key from its words."""
         ...

@@ -168,8 +168,8 @@ class _Element:
     def concatenated(self, values: Sequence[Value], dtype: Any) -> Value:
         return bits.concatenated(self._values.k, values, dtype)
 
-    def word_of_key(self, key: Value, i: Any) -> Value:
+    def key_word(self, key: Value, i: Any) -> Value:
         return bits.key_word(self._values.k, key, Index.of(i))
 
-    def key_of_words(self, words: Sequence[Value]) -> Value:
-        return bits.pack_key(self._values.k, words)
+    def pack_key(self, parts: Sequence[Value]) -> Value:
+        return bits.pack_key(self._values.k, parts)

@@ -125,7 +125,7 @@ def _fma_double(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
 def _fused_pairs(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     """By Boldo and Melquiond: the product as a pair, and the smaller parts of the sum rounded to odd."""
     (a, e), (b, f) = np.frexp(a), np.frexp(b)
-    high, low = (np.ldexp(part, e + f) for part in _two_product(a, b))
+    high, low = (np.ldexp(part, e + f) for part in _two_prod(a, b))
     upper, upper_low = _two_sum(c, low)
     total, total_low = _two_sum(high, upper)
     return total + _odd_sum(total_low, upper_low)
@@ -140,7 +140,7 @@ def _fused_fractions(a: float, b: float, c: float) -> float:
     return -size if exact < 0 else size
 
 
-def _two_product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _two_prod(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The product and what was rounded off, by Veltkamp and Dekker, of numbers between 1/2 and 1."""
     high = a * b
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)

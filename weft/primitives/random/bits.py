@@ -226,7 +226,7 @@ class random_wrap(KeyOperation):
 
     def value_at(self, element: Element, *, impl: KeyDtype) -> Any:
         (count,) = impl.key_shape
-        return element.key_of_words([element.operand(0, (*element.index, i)) for i in range(count)])
+        return element.pack_key([element.operand(0, (*element.index, i)) for i in range(count)])
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return AT_OTHER_INDEX
@@ -254,7 +254,7 @@ class random_unwrap(KeyOperation):
 
     def value_at(self, element: Element) -> Any:
         *index, word = element.index
-        return element.word_of_key(element.operand(0, index), word)
+        return element.key_word(element.operand(0, index), word)
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return AT_OTHER_INDEX
