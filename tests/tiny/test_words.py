@@ -21,13 +21,13 @@ ROOT = pathlib.Path(__file__).parents[2]
 TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 5
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 1
-name words                             | weft/compiler      | instructions, bytecode                      | 1
+name words                             | weft/compiler      | instructions, bytecode                      | 0
 name place, places                     | weft               | index, offset, address, position: say which | 10
 name number, numbers                   | weft               | index, i                                    | 28
 name made                              | weft               | result, out                                 | 17
 name given                             | weft               | args, operands                              | 6
 name program, programs                 | jaxprs             | jaxpr                                       | 1
-name product, products                 | weft/compiler      | matmul, contraction                         | 18
+name product, products                 | weft/compiler      | matmul, contraction                         | 17
 name factor, factors                   | matmuls            | lhs, rhs                                    | 11
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 0
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 6
