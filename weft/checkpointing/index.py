@@ -27,7 +27,7 @@ from weft.base.dtypes import Dtype
 from weft.base.errors import ArgumentTypeError, FileFormatError
 from weft.checkpointing import structure as structures
 from weft.checkpointing import tensor_file
-from weft.checkpointing.encoding import dtype_named
+from weft.checkpointing.encoding import dtype_named, stored_form
 
 NAME = "index.json"
 _FORMAT, _VERSION = "weft checkpoint", 1
@@ -215,10 +215,10 @@ def _array(name: str, entry: Any) -> ArrayEntry:
         raise ValueError(f"{name!r} is no dict")
     shape: Any = entry.get("shape")
     dtype = dtype_named(entry.get("dtype"))
-    if not tensor_file.are_sizes(shape) or len(shape) > 64 or math.prod(size for size in shape if size) >= 1 << 63:
-        raise ValueError(f"{name!r} has the shape {str(shape)[:80]}")
     if dtype is None:
         raise ValueError(f"{name!r} has the dtype {entry.get('dtype')!r}, which Weft does not have")
+    if not tensor_file.are_sizes(shape) or not _is_possible(shape, dtype):
+        raise ValueError(f"{name!r} has the shape {str(shape)[:80]}")
     pieces: Any = entry.get("pieces")
     weak_type, numpy = entry.get("weak_type"), entry.get("numpy")
     if type(weak_type) is not bool or type(numpy) is not bool:
@@ -229,6 +229,13 @@ def _array(name: str, entry: Any) -> ArrayEntry:
     if not _is_grid([piece.box for piece in found], shape):
         raise ValueError(f"the pieces of {name!r} do not fill the shape {tuple(shape)} just once")
     return ArrayEntry(tuple(shape), dtype, weak_type, numpy, found)
+
+
+def _is_possible(shape: list[int], dtype: Dtype) -> bool:
+    """Whether NumPy can have an array of this shape as it is stored, for which it looks at empty ones too."""
+    stored = stored_form(dtype)
+    sizes = [size for size in (*shape, *stored.extra, stored.dtype.itemsize) if size]
+    return len(shape) + len(stored.extra) <= 64 and math.prod(sizes) < 1 << 63
 
 
 def _piece(name: str, piece: Any, ndim: int) -> Piece:

@@ -23,6 +23,7 @@ from weft.base import tree as trees
 from weft.base.errors import ArgumentError
 from weft.checkpointing import tensor_file
 
+MAX_DEPTH = 200  # of a tree; the functions here are recursive, and a file must not exhaust the stack
 _ROOT = "."  # the name of a leaf that is the tree itself
 _KEYS = (str, int, float, bool, type(None))  # which JSON can write
 
@@ -56,6 +57,8 @@ def describe(tree: Any, path: tuple[Any, ...] = ()) -> Any:
         return None
     if not trees.is_tree_node(type(tree)):
         return leaf_name(path)
+    if len(path) > MAX_DEPTH:
+        raise ArgumentError(f"A tree with more than {MAX_DEPTH} levels cannot be saved.", received=leaf_name(path)[:80])
     pairs, _ = trees.flatten_one_level_with_keys(tree)
     children = [(entry, describe(child, (*path, entry))) for entry, child in pairs]
     counted = all(isinstance(entry, (trees.SequenceKey, trees.FlattenedIndexKey)) for entry, _ in children)
@@ -84,8 +87,10 @@ def rebuild(structure: Any, leaf: Callable[[str], Any]) -> Any:
             return {key: rebuild(child, leaf) for key, child in structure["dict"]}
 
 
-def leaf_names(structure: Any) -> Iterator[str]:
+def leaf_names(structure: Any, depth: int = 0) -> Iterator[str]:
     """The names of the leaves of a structure from a file; a ValueError says what is wrong with it."""
+    if depth > MAX_DEPTH + 1:
+        raise ValueError(f"the tree has more than {MAX_DEPTH} levels")
     match structure:
         case None:
             return
@@ -93,13 +98,13 @@ def leaf_names(structure: Any) -> Iterator[str]:
             yield structure
         case {"list": list(children), **rest} if not rest:
             for child in children:
-                yield from leaf_names(child)
+                yield from leaf_names(child, depth + 1)
         case {"dict": list(pairs), **rest} if not rest:
             keys = set()
             for pair in pairs:
                 if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in _KEYS or pair[0] in keys:
                     raise ValueError(f"the tree has a dict with the entry {str(pair)[:80]}")
                 keys.add(pair[0])
-                yield from leaf_names(pair[1])
+                yield from leaf_names(pair[1], depth + 1)
         case _:
             raise ValueError(f"the tree has the node {str(structure)[:80]}")
