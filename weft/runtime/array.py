@@ -1,4 +1,4 @@
-"""`ConcreteArray`: an immutable array that holds its numbers, on the CPU in a NumPy buffer nobody else may write."""
+"""`ConcreteArray`: an immutable array that holds its values, on the CPU in a NumPy buffer nobody else may write."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ConcreteArray(HeldArray):
 
     @property
     def _value(self) -> np.ndarray:
-        """The numbers, in storage dtype."""
+        """The elements, in storage dtype."""
         buffer = self._buffer
         if buffer is None:
             if self._memory is None:
@@ -49,7 +49,7 @@ class ConcreteArray(HeldArray):
         return buffer
 
     def _address(self) -> int:
-        """Where the numbers are, one after the other; remembered in `_pointer`."""
+        """The address of the elements, which are contiguous; cached in `_pointer`."""
         array = self._value
         if type(array) is not np.ndarray or not array.flags.c_contiguous:  # a NumPy scalar has no address of its own
             array = self._buffer = np.ascontiguousarray(array).reshape(self.aval.shape)
@@ -90,7 +90,7 @@ class ConcreteArray(HeldArray):
 
     @property
     def device(self) -> Device:
-        """The device whose memory the numbers are in."""
+        """The device whose memory the elements are in."""
         return self._placement.device
 
     @property
@@ -189,7 +189,7 @@ def from_numpy(
     value: Any, weak_type: bool = False, copy: bool = True, placement: Placement | None = None
 ) -> ConcreteArray:
     """An array from NumPy or Python numbers, in canonical dtype, with a placement (default: on the default device). The
-    numbers are copied, since NumPy arrays can change."""
+    elements are copied, since NumPy arrays can change."""
     converted = dtypes.canonical_array(value)
     aval = array_type(converted.shape, converted.dtype, weak_type)
     placement = default_placement() if placement is None else placement
@@ -203,7 +203,7 @@ def copied(value: np.ndarray, aval: ArrayType, placement: Placement) -> Concrete
 
 
 def full_of(value: np.ndarray, aval: ArrayType, placement: Placement | None = None) -> ConcreteArray:
-    """An array of a type with the numbers of another one, which may be a single one for all; in memory as that of
+    """An array of a type with the elements of another one, which may be a single one for all; in memory as that of
     results is (vectors do not straddle cache lines in it), with a placement (default: on the default device)."""
     shape: Any = aval.shape
     placement = default_placement() if placement is None else placement

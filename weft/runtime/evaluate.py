@@ -65,10 +65,10 @@ class Plan:
     def __init__(
         self, primitive: Primitive, types: Sequence[Type], params: Params, placement: Placement | None
     ) -> None:
-        made = staged_type(primitive, types, params)
+        out = staged_type(primitive, types, params)
         self.types = types
         self.placement = default_placement() if placement is None else placement
-        self.results: Sequence[Type] = made if primitive.multiple_results else (made,)
+        self.results: Sequence[Type] = out if primitive.multiple_results else (out,)
         device = primitive.destination(params)
         if device is None:
             self.run = native_run(primitive, types, params, self.results, self.placement)
@@ -88,13 +88,13 @@ def _moving(placement: Placement, aval: Type) -> Run:
     return run
 
 
-# Plans by operation, state of the settings (the default device is one), place if operands are committed, types and
+# Plans by operation, state of the settings (the default device is one), placement if operands are committed, types and
 # parameters: the same few come again.
 _plans: Memo[Any, Plan] = Memo(4096)
 
 
 def plan_of(primitive: Primitive, types: Sequence[Type], params: Params, placement: Placement | None) -> Plan:
-    """The plan of an operation, which is made once where its parameters can be looked up. `placement` is None for
+    """The plan of an operation, which is created once where its parameters can be looked up. `placement` is None for
     operands that are not committed."""
     state: Any = id(config.call_key())  # keys are never forgotten
     if placement is not None:
@@ -123,7 +123,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
             raise_stray(a)
         if type(a) is ShardedArray and not primitive.higher_order:
             # A program runs on one device so far: what it takes is gathered there, here and nowhere else. (The
-            # operands of programs that are carried are read whole by `storage`, and `make` compiles for plain types.)
+            # operands of sub-jaxprs are read whole by `storage`, and `make` compiles for plain types.)
             return evaluate(primitive, [b.gathered() if type(b) is ShardedArray else b for b in args], params)
         types.append(type_of(a))
     keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
@@ -147,17 +147,19 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
     return results
 
 
-def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, params: Params, moved: bool) -> list[Any]:
-    """The results of an operation by its meaning on NumPy arrays. `moved` says that operands may be on other devices
+def evaluate_by_numpy(
+    primitive: Primitive, args: Sequence[Any], plan: Plan, params: Params, may_copy: bool
+) -> list[Any]:
+    """The results of an operation by its meaning on NumPy arrays. `may_copy` says that operands may be on other devices
     than the results."""
     placement = plan.placement
-    if moved or placement is not HOME:
+    if may_copy or placement is not HOME:
         args = on_device_of(args, placement)  # the results may be views of them
     arrays = [storage(a, t) for a, t in zip(args, plan.types, strict=True)]
     before, context.trace = context.trace, EVALUATION
     try:
         with np.errstate(all="ignore"):
-            made = primitive.eval(*arrays, **params)
+            out = primitive.eval(*arrays, **params)
     except OutOfMemoryError:
         raise
     except MemoryError as error:  # NumPy's
@@ -167,7 +169,7 @@ def evaluate_by_numpy(primitive: Primitive, args: Sequence[Any], plan: Plan, par
         raise out_of_memory(f"the result of {primitive.name} ({names})", size, str(error)) from None
     finally:
         context.trace = before
-    results = made if primitive.multiple_results else (made,)
+    results = out if primitive.multiple_results else (out,)
     if any(type(a) is np.ndarray and a.flags.writeable for a in args):
         results = [detached(r, args) for r in results]
     if checks_for_nans():

@@ -92,8 +92,8 @@ class CompileCost:
     def __str__(self) -> str:
         stages = [f"{name} {seconds * 1e3:.1f} ms" for name, seconds in self.seconds.items()]
         for stats in self.compile_stats:
-            made = f"{stats.compiled} kernels compiled, {stats.from_disk} from disk, {stats.reused} at hand"
-            stages.append(f"{stats.tier.name.lower()} code {stats.total * 1e3:.1f} ms with {made}")
+            kernels = f"{stats.compiled} kernels compiled, {stats.from_disk} from disk, {stats.reused} at hand"
+            stages.append(f"{stats.tier.name.lower()} code {stats.total * 1e3:.1f} ms with {kernels}")
         return f"{self.total * 1e3:.1f} ms ({', '.join(stages)})"
 
 
@@ -125,14 +125,14 @@ def compiled(
     flat: str = "no",
 ) -> Executable:
     with span("compile", jaxpr.name):
-        made: Executable = backend_of(device).compile(jaxpr, donated, device, again, flat)
-    cost = CompileCost(made.compilation.seconds, made.compile_stats)
+        executable: Executable = backend_of(device).compile(jaxpr, donated, device, again, flat)
+    cost = CompileCost(executable.compilation.seconds, executable.compile_stats)
     compile_costs(jaxpr).append(cost)
     if config.log_compiles:
         location = user_location()
         at = "" if location is None else f" at {location.describe()}"
         logger.warning("%s", f"Finished compiling {jaxpr.name or 'a program'} in {cost}{at}")
-    return made
+    return executable
 
 
 def call(
@@ -143,8 +143,8 @@ def call(
     donate: Callable[[], None] | None,
     placement: Placement,
 ) -> list[Any]:
-    """The results of a call or a loop on NumPy arrays, as concrete arrays at a place (and tapes). Donated ones must be
-    nobody else's; `donate` is called before they are overwritten."""
+    """The results of a call or a loop on NumPy arrays, as concrete arrays at a placement (and tapes). Donated ones must
+    be nobody else's; `donate` is called before they are overwritten."""
     jaxpr = params["jaxpr"] if primitive is jit else program_of(primitive, types, params)
     return executable_of(jaxpr, params.get("donated", ()), placement.device)(arrays, donate, placement)
 
@@ -161,7 +161,7 @@ def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> J
 
 def one_equation(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
     invars = [Var(t) for t in types]
-    made = staged_type(primitive, types, params)
-    outvars = [Var(t) for t in (made if primitive.multiple_results else [made])]
+    out = staged_type(primitive, types, params)
+    outvars = [Var(t) for t in (out if primitive.multiple_results else [out])]
     equation = Equation(invars, outvars, primitive, params, primitive.effects(types, params))
     return Jaxpr((), invars, outvars, [equation], (), primitive.name)

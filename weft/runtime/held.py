@@ -1,4 +1,4 @@
-"""`HeldArray`: what all arrays that hold numbers can do with them, however many buffers they are in."""
+"""`HeldArray`: what all arrays that hold values can do with them, however many buffers they are in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.trace.tracer import ambiguous
 
 
 class HeldArray(Array):
-    """An array that has its numbers. A subclass says where they are: `_value` is all of them in storage dtype."""
+    """An array that has its values. A subclass says where they are: `_value` is all of them in storage dtype."""
 
     __slots__ = ()
 
@@ -177,6 +177,6 @@ class HeldArray(Array):
         raise ImmutableArrayError(
             "Weft arrays are immutable: `x[index] = value` cannot change one in place.",
             received=self.aval.short(),
-            fix="x = x.at[index].set(value), which gives a new array (also .add, .multiply, .min, .max, ...)",
+            fix="x = x.at[index].set(value), which returns a new array (also .add, .multiply, .min, .max, ...)",
             at=user_line(),
         )

@@ -50,7 +50,7 @@ def used_arguments(jaxpr: Jaxpr) -> tuple[bool, ...]:
 
 
 def on_device_of(operands: Sequence[Any], placement: Placement) -> list[Any]:
-    """Operands with those arrays that are on other devices brought to that of a place."""
+    """Operands with those arrays that are on other devices copied to that of a placement."""
     return [
         put(a, placement) if isinstance(a, ConcreteArray) and a._placement.device is not placement.device else a
         for a in operands

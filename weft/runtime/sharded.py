@@ -48,7 +48,7 @@ class ShardedArray(HeldArray):
 
     @property
     def _value(self) -> np.ndarray:
-        """All numbers, gathered once."""
+        """All elements, gathered once."""
         held = self._held
         if self._whole is not None:
             return self._whole
@@ -71,7 +71,7 @@ class ShardedArray(HeldArray):
         return whole
 
     def gathered(self) -> ConcreteArray:
-        """The same numbers in one buffer on one device."""
+        """The same elements in one buffer on one device."""
         return ConcreteArray(self._value, self.aval.plain)
 
     # -- life cycle ------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def make_array_from_single_device_arrays(
             raise ArgumentTypeError(what, received=described(part), fix="weft.device_put(part, device)")
         if part.shape != wanted or part.dtype != arrays[0].dtype:
             raise ArgumentError(
-                f"Part {i} does not have the shape and dtype that the sharding gives it.",
+                f"Part {i} does not have the shape and dtype that it has by the sharding.",
                 received=f"{part.aval.short()} where {wanted} of {dtypes.name(arrays[0].dtype)} is needed",
                 fix="parts of shape sharding.shard_shape(shape), all of one dtype",
             )

@@ -37,7 +37,7 @@ from weft.runtime.memory import out_of_memory
 if TYPE_CHECKING:
     from weft.runtime.cpu.inside import Inside
 
-# Calls of Python by number; a program's are dropped with it.
+# Calls of Python by index; a program's are dropped with it.
 _hosts: dict[int, Call] = {}
 _next_host = 0
 _lock = held(threading.Lock())
@@ -49,10 +49,10 @@ CALLS_BEFORE_BETTER_CODE = 2
 MOST_EVENTS = 200_000
 
 
-def _call_host(table: int, numbers: int, registers: int) -> None:
+def _call_host(table: int, parameters: int, registers: int) -> None:
     """What native code calls: find the function, hand it arrays over the program's memory, store its results. What it
     raises, the call of the program raises."""
-    step = _hosts[ctypes.c_int64.from_address(numbers).value]
+    step = _hosts[ctypes.c_int64.from_address(parameters).value]
     pointers = (ctypes.c_int64 * len(step.slots)).from_address(table)
     arrays = [memory.view(p, shape, dtype) for p, (shape, dtype) in zip(pointers, step.types, strict=True)]
     count = len(arrays) - step.results
@@ -78,8 +78,8 @@ def _host_address() -> int:
 
 
 class Executable:
-    """A program in memory. Calling it takes arrays in storage dtype, one an argument, and gives arrays. Donated ones
-    may come as blocks of memory."""
+    """A program in memory. Calling it takes arrays in storage dtype, one for each argument, and returns arrays. Donated
+    ones may come as blocks of memory."""
 
     def __init__(self, compilation: Compilation, again: Callable[[], Executable] | None = None) -> None:
         global _next_host
@@ -91,8 +91,8 @@ class Executable:
         with _lock:
             self._first_host = _next_host
             _next_host += len(hosts)
-        for number, step in enumerate(hosts, self._first_host):
-            _hosts[number] = step
+        for index, step in enumerate(hosts, self._first_host):
+            _hosts[index] = step
         weakref.finalize(self, _forget, range(self._first_host, self._first_host + len(hosts)))
         self._codes: list[np.ndarray] = []
         self._held: list[Any] = []  # the kernels of all codes
@@ -116,7 +116,7 @@ class Executable:
         )
 
     def _link(self, tier: Tier) -> Assembly:
-        """Compile the kernels and write the words of the machine, which the next run takes."""
+        """Compile the kernels and write the bytecode that the next run takes."""
         stats = kernels.CompileStats(tier)
         target = self.compilation.target
         try:
@@ -126,7 +126,7 @@ class Executable:
             self.kernels = kernels.compiled(self._launched(), target, tier, stats)
         self.tier, self.loops, self.can_improve = stats.tier, {}, stats.tier is Tier.QUICK
         if stats.tier is not Tier.QUICK:
-            # Other loops than those that are there are compiled when time is given to it.
+            # Other loops than those that are there are compiled when there is time for it.
             make = tier is not Tier.QUICK
             self.loops, self.can_improve = loops.native_loops(self.program, target, stats, make)
         with spans.measured(stats.seconds, "compile", "assemble"):
@@ -155,9 +155,9 @@ class Executable:
     def __call__(
         self, arrays: Sequence[Any], donate: Callable[[], None] | None = None, placement: Placement = HOME
     ) -> list[Any]:
-        """Run on arrays in storage dtype (and tapes); gives new arrays at a place, but for results that took the memory
-        of a donated argument, which must be of the same device. `donate` is called when all memory is there and before
-        donated memory is overwritten: from then on nobody may see it, also if the run is interrupted."""
+        """Run on arrays in storage dtype (and tapes); returns new arrays at a placement, but for results that took the
+        memory of a donated argument, which must be of the same device. `donate` is called when all memory is there and
+        before donated memory is overwritten: from then on nobody may see it, also if the run is interrupted."""
         self._calls += 1
         if self._calls == CALLS_BEFORE_BETTER_CODE and self.can_improve:
             tiers.improve(self)
@@ -175,40 +175,40 @@ class Executable:
     ) -> list[Any]:
         program = self.program
         held: list[Any] = []
-        given: list[Any] = []
+        operands: list[Any] = []
         arguments: list[int] = []
         for array, aval in zip(arrays, self.in_types, strict=True):
             if type(array) is memory.Block:  # donated
-                given.append(array)
+                operands.append(array)
                 arguments.append(array.address)
                 continue
             if isinstance(aval, TapeType):
                 array = tapes.to_native(array, held)
             elif type(array) is not np.ndarray or not array.flags.c_contiguous:
                 array = np.ascontiguousarray(array).reshape(aval.shape)
-            given.append(array)
+            operands.append(array)
             arguments.append(array.ctypes.data)
         results: list[Any] = []
         outputs: list[int] = []
         for aval, alias in zip(self.out_types, program.aliases, strict=True):
             pointer = 0
             if isinstance(aval, TapeType):
-                made: Any = np.zeros(2, np.int64)
-                pointer = made.ctypes.data
+                result: Any = np.zeros(2, np.int64)
+                pointer = result.ctypes.data
             elif alias is not None:
-                owner, pointer = given[alias], arguments[alias]
+                owner, pointer = operands[alias], arguments[alias]
                 if type(owner) is memory.Block:
-                    made = array_at(placement, None, aval, owner, pointer)
+                    result = array_at(placement, None, aval, owner, pointer)
                 else:
-                    made = array_at(placement, owner.reshape(aval.shape), aval)
+                    result = array_at(placement, owner.reshape(aval.shape), aval)
             else:
                 try:
                     pointer, chunk = self.allocate(bytes_of(aval), placement.memory)
                 except OutOfMemoryError:
                     what = f"result {len(results)} ({aval.short()})"
                     raise self._out_of_memory(what, bytes_of(aval)) from None
-                made = array_at(placement, None, aval, chunk, pointer)
-            results.append(made)
+                result = array_at(placement, None, aval, chunk, pointer)
+            results.append(result)
             outputs.append(pointer)
         free = self.free_temporaries(placement.memory)
         temporaries = self.take_temporaries(free)
@@ -221,7 +221,7 @@ class Executable:
             try:
                 status = bytecode.run(code, registers.ctypes.data)
             except FlagRaised:
-                return self._run_with_traps(given, placement)
+                return self._run_with_traps(operands, placement)
             if status:
                 self.raise_(status)
             return [
@@ -252,21 +252,21 @@ class Executable:
     prepare = staticmethod(pool.prepare)
 
     def entry(self) -> Callable[[int, bytes, int, int], int]:
-        """What dispatchers call: a function of the code's address, the packed registers, their number and that of all
-        registers, which gives the status."""
+        """What dispatchers call: a function of the code's address, the packed registers, their count and that of all
+        registers, which returns the status."""
         return bytecode.enter()
 
-    def enter_timed(self, words: bytes) -> int:
-        """Run with these registers and record how long each step took; gives the status. It is what dispatchers call
+    def enter_timed(self, packed: bytes) -> int:
+        """Run with these registers and record how long each step took; returns the status. It is what dispatchers call
         while steps are timed."""
         count = self.frame.registers
         if not timestamps.can_time(self.compilation.target.triple):
-            return bytecode.enter()(self.code_address, words, len(words) // 8, count)
+            return bytecode.enter()(self.code_address, packed, len(packed) // 8, count)
         timed = self._timed_code()
         log = timestamps.Log(timed.steps, self._events() if spans.wants_events() else 0)
-        words = words.ljust(8 * count, b"\0") + log.address.to_bytes(8, sys.byteorder)
+        packed = packed.ljust(8 * count, b"\0") + log.address.to_bytes(8, sys.byteorder)
         with spans.run_of(self, self.program.name, log):
-            return bytecode.enter()(timed.address, words, count + 1, count + 1)
+            return bytecode.enter()(timed.address, packed, count + 1, count + 1)
 
     def _timed_code(self) -> _Timed:
         self.compilation.complete()  # who times steps asks for their lines
@@ -301,16 +301,16 @@ class Executable:
             raise self._out_of_memory("the temporaries", self.program.temporary_bytes) from None
 
     def _out_of_memory(self, what: str, size: int) -> OutOfMemoryError:
-        from weft.runtime.cpu.inside import memory_in_words
+        from weft.runtime.cpu.inside import memory_summary
 
         of = f"{what} of {self.program.name or 'the program'}"
-        return out_of_memory(of, size, memory_in_words(self))
+        return out_of_memory(of, size, memory_summary(self))
 
     # -- looking inside --------------------------------------------------------------------------------------------
 
     @property
     def inside(self) -> Inside:
-        """What became of the program on its way: texts, and what it costs."""
+        """The program at each level as text, and what it costs."""
         from weft.runtime.cpu.inside import Inside
 
         return Inside(self)
@@ -318,7 +318,7 @@ class Executable:
     def code_bytes(self) -> int:
         """How large its code is."""
         return self._codes[-1].nbytes + sum(
-            made.library.size for made in (*self.kernels.values(), *(loop.code for loop in self.loops.values()))
+            compiled.library.size for compiled in (*self.kernels.values(), *(loop.code for loop in self.loops.values()))
         )
 
     def _run_with_traps(self, arrays: Sequence[Any], placement: Placement) -> list[Any]:
@@ -328,7 +328,7 @@ class Executable:
             return self.again()(arrays, None, placement)
 
     def raise_(self, status: int) -> None:
-        """Raise what a status of native code stands for."""
+        """Raise the error that a status of native code means."""
         if status == 2:
             raise OutOfMemoryError(
                 f"There is no memory left for what a loop of {self.program.name or 'the program'} stores of each "
@@ -377,6 +377,6 @@ class _Timed:
             raise InternalError("The log of a timed program is not in its last register.", stage="run")
 
 
-def _forget(numbers: range) -> None:
-    for number in numbers:
-        _hosts.pop(number, None)
+def _forget(indices: range) -> None:
+    for index in indices:
+        _hosts.pop(index, None)

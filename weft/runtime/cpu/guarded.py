@@ -6,7 +6,7 @@
 Each argument, result, constant and temporary has pages of its own between pages that nobody may touch. It ends where
 such a page begins (`Edge.END`), or begins where one ends (`Edge.BEGIN`). Temporaries, which otherwise share one block
 of memory by their lifetimes, are laid out one after the other too: in a block guarded as a whole, a read that goes from
-one of them into the next would not be seen. Before a run all bits of temporaries and results are set, which no number
+one of them into the next would not be seen. Before a run all bits of temporaries and results are set, which no value
 but a nan has; arguments that are not donated and constants are read-only.
 """
 
@@ -82,21 +82,21 @@ class Guarded(Chunk):
             self.array[first : first + length] = POISON
             _protect(self.address + first + length, PAGE, _NOTHING)
 
-    def put(self, number: int, array: np.ndarray) -> None:
-        """Bring the numbers of an array to a piece."""
-        first = self.layout.offsets[number]
+    def put(self, index: int, array: np.ndarray) -> None:
+        """Copy the elements of an array to a piece."""
+        first = self.layout.offsets[index]
         self.array[first : first + array.nbytes] = array.reshape(-1).view(np.uint8)
 
-    def forbid_writing(self, numbers: Iterable[int] | None = None) -> None:
+    def forbid_writing(self, indices: Iterable[int] | None = None) -> None:
         """From now on some pieces, or all, may only be read."""
-        for number in range(len(self.layout.pages)) if numbers is None else numbers:
-            first, length = self.layout.pages[number]
+        for i in range(len(self.layout.pages)) if indices is None else indices:
+            first, length = self.layout.pages[i]
             if length:
                 _protect(self.address + first, length, _READ)
 
-    def is_poisoned_around(self, number: int, size: int) -> bool:
+    def is_poisoned_around(self, index: int, size: int) -> bool:
         """Whether what a piece of so many bytes leaves of its pages is as it was."""
-        (first, length), begin = self.layout.pages[number], self.layout.offsets[number]
+        (first, length), begin = self.layout.pages[index], self.layout.offsets[index]
         parts = self.array[first:begin], self.array[begin + size : first + length]
         return all(bool((part == POISON).all()) for part in parts)
 
@@ -121,8 +121,8 @@ class GuardedExecutable(Executable):
         program.temporary_bytes, program.constant_bytes = self._layout.size, constants.size
         super().__init__(compilation)
         self._constants = Guarded(constants)
-        for number, array in enumerate(program.constants):
-            self._constants.put(number, array)
+        for i, array in enumerate(program.constants):
+            self._constants.put(i, array)
         self._constants.forbid_writing()
         self.frame.constants = self._constants.address
 
@@ -159,17 +159,17 @@ def run(
 
 def call(executable: GuardedExecutable, arrays: Sequence[Any], donated: Sequence[bool] = ()) -> list[Any]:
     """Call an executable on copies of arrays that are guarded as the rest of its memory is."""
-    given: list[Any] = []
-    for number, (array, aval) in enumerate(zip(arrays, executable.in_types, strict=True)):
+    copies: list[Any] = []
+    for i, (array, aval) in enumerate(zip(arrays, executable.in_types, strict=True)):
         if not isinstance(aval, TapeType):
             array = np.ascontiguousarray(array)
             memory = Guarded(Layout.of([array.nbytes], executable.edge))
             memory.put(0, array)
-            if not (donated and donated[number]):
+            if not (donated and donated[i]):
                 memory.forbid_writing()
             array = memory.view(memory.address + memory.layout.offsets[0], array.shape, array.dtype)
-        given.append(array)
-    results = executable(given)
+        copies.append(array)
+    results = executable(copies)
     return [
         r if isinstance(t, TapeType) else np.array(r._value).astype(dtypes.storage(t.dtype), copy=False)
         for r, t in zip(results, executable.out_types, strict=True)

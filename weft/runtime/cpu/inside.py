@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MOST_NAMED = 4
 
 
-def memory_in_words(executable: Executable) -> str:
+def memory_summary(executable: Executable) -> str:
     """What a run of a program takes, and the largest of its buffers with the lines that they are for."""
     program = executable.program
     kinds = {

@@ -18,14 +18,14 @@ from weft.runtime.cpu import memory, tiers
 from weft.runtime.cpu.executable import CALLS_BEFORE_BETTER_CODE, WORTH_MORE, Executable
 from weft.runtime.device import HOME, Placement
 
-# An operation that takes less than this many nanoseconds has better code made when it was called that often.
+# An operation that takes less than this many nanoseconds gets better code when it was called that often.
 SHORT, CALLS_OF_SHORT = 1e-3 * WORTH_MORE, 16
 
 
 class Launcher:
     """A program with neither tapes nor donated arguments, to be called with addresses; its results have the types
-    `results`, which may be of other shapes than the program's own, and are put at a place. One is made for a state of
-    the settings."""
+    `results`, which may be of other shapes than the program's own, and are put at a placement. One is made for a state
+    of the settings."""
 
     __slots__ = (
         "_calls",
@@ -52,12 +52,12 @@ class Launcher:
         self._last = CALLS_BEFORE_BETTER_CODE if program.nanoseconds > SHORT else CALLS_OF_SHORT
 
     def __call__(self, *addresses: int) -> list[Any]:
-        """Run on the memory at these addresses, one an argument; gives new arrays."""
+        """Run on the memory at these addresses, one for each argument; returns new arrays."""
         executable, frame = self._executable, self._frame
         self._calls += 1
         if self._calls == self._last and executable.can_improve:
             tiers.improve(executable)
-        made: list[Any] = []
+        arrays: list[Any] = []
         outputs = []
         placement = self._placement
         for aval, size in self._results:
@@ -67,25 +67,25 @@ class Launcher:
                 chunk = placement.memory.pool.take(size)
                 address = chunk.address
             if placement is HOME:
-                made.append(ConcreteArray(None, aval, chunk, address))
+                arrays.append(ConcreteArray(None, aval, chunk, address))
             else:
-                made.append(PlacedArray(None, aval, chunk, address, placement))
+                arrays.append(PlacedArray(None, aval, chunk, address, placement))
             outputs.append(address)
         if self._parallel:
             pool.prepare()
         scratch = executable.take_temporaries(self._temporaries) if executable.program.temporary_bytes else None
-        words = frame.pack(*frame.entries(scratch.address if scratch else 0, addresses, outputs))
+        packed = frame.pack(*frame.entries(scratch.address if scratch else 0, addresses, outputs))
         try:
             if self._timed:
-                status = executable.enter_timed(words)
+                status = executable.enter_timed(packed)
             else:
-                status = _enter(executable.code_address, words, frame.count, frame.registers)
+                status = _enter(executable.code_address, packed, frame.count, frame.registers)
         finally:
             if scratch is not None:
                 self._temporaries.append(scratch)
         if status:
             executable.raise_(status)
-        return made
+        return arrays
 
 
 _enter = bytecode.enter()

@@ -1,4 +1,4 @@
-"""What this machine can do at best: operations and bytes in a second, measured by short kernels and kept on disk.
+"""What this machine can do at best: operations and bytes in a second, measured by short kernels and stored on disk.
 
 A kernel cannot be faster than its operations at the peak, nor than its bytes at the bandwidth of the memory that its
 data fits into. The larger of the two times is its limit.
@@ -24,9 +24,9 @@ from weft.compiler.target.llvm import Module, Parameter, constant, float_, i64, 
 from weft.compiler.target.target import Target
 from weft.runtime.device import HOME
 
-# Fused products and sums under way at once: enough to fill two units of four cycles.
+# Fused multiply-adds under way at once: enough to fill two units of four cycles.
 CHAINS = 12
-TURNS = 20_000
+ITERATIONS = 20_000
 # Bytes that are read and written over and over: they fit into one level of memory after the other.
 SIZES = (32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 128 << 20)
 SECONDS = 0.03
@@ -35,7 +35,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Limits:
-    """Flops a second (float32, a fused product and sum counts two) of all threads, and for each amount of data the
+    """Flops a second (float32, a fused multiply-add counts two) of all threads, and for each amount of data the
     bytes a second at which it is read and written."""
 
     threads: int
@@ -51,9 +51,9 @@ class Limits:
         """Bytes a second from main memory."""
         return self.bandwidths[-1][1]
 
-    def seconds(self, flops: float, moved: float, held: float) -> float:
-        """The least time for so many flops and bytes moved, over so many bytes of data."""
-        return max(flops / self.flops, moved / self.bandwidth(held))
+    def seconds(self, flops: float, bytes_moved: float, held: float) -> float:
+        """The least time for so many flops and bytes copied, over so many bytes of data."""
+        return max(flops / self.flops, bytes_moved / self.bandwidth(held))
 
 
 def limits() -> Limits:
@@ -68,8 +68,10 @@ def _limits(threads: int) -> Limits:
     path = None if folder is None else folder / f"{key}.json"
     if path is not None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            kept = json.loads(path.read_text())
-            return Limits(kept["threads"], kept["flops"], tuple((size, rate) for size, rate in kept["bandwidths"]))
+            stored = json.loads(path.read_text())
+            return Limits(
+                stored["threads"], stored["flops"], tuple((size, rate) for size, rate in stored["bandwidths"])
+            )
     found = measure(threads)
     if path is not None:
         with contextlib.suppress(OSError):
@@ -78,7 +80,7 @@ def _limits(threads: int) -> Limits:
 
 
 def text(target: Target) -> str:
-    """Kernels that do nothing but compute, and nothing but move."""
+    """Kernels that do nothing but compute, and nothing but copy."""
     bits = target.vector_bits or 128
     module = Module(target.triple, vector_bits=bits)
     lanes = vector(float_, bits // 32)
@@ -86,19 +88,19 @@ def text(target: Target) -> str:
 
     f = module.function("weft_peak", void, parameters)
     table, begin, end = f.arguments
-    places = f.load(ptr, table, 8)
-    with f.loop(begin, end) as turn:
-        place = f.offset(places, i64, f.mul(turn, constant(16, i64)))
-        factor = f.splat(f.load(float_, place, 4), lanes.count)
-        with f.loop(constant(0, i64), constant(TURNS, i64), carried=[factor] * CHAINS) as inner:
-            inner.give(*(f.fma(value, factor, factor) for value in inner.values))
+    operands = f.load(ptr, table, 8)
+    with f.loop(begin, end) as piece:
+        address = f.offset(operands, i64, f.mul(piece, constant(16, i64)))
+        multiplier = f.splat(f.load(float_, address, 4), lanes.count)
+        with f.loop(constant(0, i64), constant(ITERATIONS, i64), carried=[multiplier] * CHAINS) as inner:
+            inner.give(*(f.fma(value, multiplier, multiplier) for value in inner.values))
         total = inner.results[0]
         for value in inner.results[1:]:
             total = f.fadd(total, value)
-        f.store(f.extract(total, 0), place, 4)
+        f.store(f.extract(total, 0), address, 4)
     f.ret()
 
-    f = module.function("weft_move", void, parameters)
+    f = module.function("weft_copy", void, parameters)
     table, begin, end = f.arguments
     source, sink = f.load(ptr, table, 8), f.load(ptr, f.offset(table, ptr, 1), 8)
     with f.loop(begin, end) as block:
@@ -109,19 +111,19 @@ def text(target: Target) -> str:
     return module.text()
 
 
-# Bytes that one piece of the moving kernel reads.
+# Bytes that one piece of the copying kernel reads.
 BLOCK = 2048
 
 
 def measure(threads: int) -> Limits:
     """Run the kernels. It takes a few hundredths of a second for each level of memory."""
-    made = link.compiled(text(host()), host(), link.Tier.FULL)
+    library = link.compiled(text(host()), host(), link.Tier.FULL)
     width = (host().vector_bits or 128) // 32
     pieces = 4 * threads
-    numbers = HOME.memory.empty((pieces * 32,), np.dtype(np.float32))
-    numbers[:] = 0.5
-    seconds = _best(made.addresses["weft_peak"], pieces, 1, [numbers])
-    flops = pieces * TURNS * CHAINS * 2 * width / seconds
+    operands = HOME.memory.empty((pieces * 32,), np.dtype(np.float32))
+    operands[:] = 0.5
+    seconds = _best(library.addresses["weft_peak"], pieces, 1, [operands])
+    flops = pieces * ITERATIONS * CHAINS * 2 * width / seconds
     bandwidths = []
     for size in SIZES:
         # The data is shared among the threads, half of it read and half of it written.
@@ -130,10 +132,10 @@ def measure(threads: int) -> Limits:
         source[:] = 1.0
         sink[:] = 0.0
         grain = -(-blocks // min(4 * threads, blocks))
-        seconds = _best(made.addresses["weft_move"], blocks, grain, [source, sink])
+        seconds = _best(library.addresses["weft_copy"], blocks, grain, [source, sink])
         bandwidths.append((size, 2 * blocks * BLOCK / seconds))
-    # What larger memory can do, smaller can too: a lower number was somebody else's work on this machine.
-    rates = [max(rate for _, rate in bandwidths[number:]) for number in range(len(SIZES))]
+    # What larger memory can do, smaller can too: a lower rate was somebody else's work on this machine.
+    rates = [max(rate for _, rate in bandwidths[i:]) for i in range(len(SIZES))]
     return Limits(threads, flops, tuple(zip(SIZES, rates, strict=True)))
 
 
@@ -144,7 +146,7 @@ def _best(kernel: int, count: int, grain: int, arrays: list[np.ndarray]) -> floa
     def program(launches: int) -> Callable[[], float]:
         assembler = Assembler()
         for _ in range(launches):
-            assembler.parallel(kernel, count, grain, [Address(number) for number in range(len(arrays))])
+            assembler.parallel(kernel, count, grain, [Address(i) for i in range(len(arrays))])
         assembler.end()
         code = assembler.finish()
 

@@ -1,7 +1,7 @@
 """Memory of CPU devices: aligned to cache lines, so that vectors do not straddle them, and reused.
 
 Small results are cut from chunks, which live as long as one of them does. Larger ones have a block each; a block goes
-back into the pool when its array dies, unless NumPy views of it are still about. Each device has memory of its own.
+back into the pool when its array dies, unless there are still NumPy views of it. Each device has memory of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SMALL = 1 << 12
 # as long again as reading it. What the allocator of the C library has used before is in small pages and stays so.
 LARGE = 1 << 22
 LARGE_PAGE = 1 << 21
-# Large pieces begin at different places in their pages: what all begin alike is in one set of a cache, and in its way.
+# Large pieces begin at different offsets in their pages: equal offsets would compete for the same sets of a cache.
 STAGGER, STAGGERS = (1 << 12) + ALIGNMENT, 16
 # Blocks of all devices are pooled up to so many bytes; beyond, memory goes back to the system.
 MOST_POOLED = 1 << 29
@@ -43,7 +43,7 @@ class Chunk:
         try:
             whole, alignment, first = _system_memory(size)
         except _NO_MEMORY:
-            # What is kept for later may be what is missing.
+            # What is pooled for later may be what is missing.
             clear_all()
             try:
                 whole, alignment, first = _system_memory(size)
@@ -62,7 +62,7 @@ class Chunk:
         return self.array[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
 
 
-_turns = itertools.count()
+_staggers = itertools.count()
 # What NumPy and the system raise for sizes that they have not, or nobody could have.
 _NO_MEMORY = (MemoryError, OSError, OverflowError, ValueError)
 
@@ -71,7 +71,7 @@ def _system_memory(size: int) -> tuple[np.ndarray, int, int]:
     """New memory with room for so many bytes; how they are to be aligned in it, and what they begin with then."""
     if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(size + ALIGNMENT, np.uint8), ALIGNMENT, 0
-    return _large(size), LARGE_PAGE, next(_turns) % STAGGERS * STAGGER
+    return _large(size), LARGE_PAGE, next(_staggers) % STAGGERS * STAGGER
 
 
 def _large(size: int) -> np.ndarray:
@@ -194,7 +194,7 @@ class DeviceMemory:
         return self._temporaries.setdefault(class_of(size), [])
 
     def empty(self, shape: Any, dtype: Any) -> np.ndarray:
-        """An array whose numbers are not set yet."""
+        """An array whose elements are not set yet."""
         address, chunk = self.allocate(math.prod(shape) * dtype.itemsize)
         return chunk.view(address, shape, dtype)
 
@@ -224,7 +224,7 @@ def _cutter(arena: Arena) -> Callable[[int], tuple[int, Chunk]]:
     """A function that cuts small results from chunks."""
 
     def cut(size: int) -> tuple[int, Chunk]:
-        """An address with room for so many bytes, a multiple of the alignment, and the chunk to be kept."""
+        """An address with room for so many bytes, a multiple of the alignment, and the chunk that it is in."""
         address = arena.next
         if address + size > arena.end or arena.chunk is None:
             arena.chunk = chunk = Chunk(max(CHUNK, size))

@@ -31,7 +31,7 @@ def to_native(tape: Tape, held: list[Any]) -> np.ndarray:
 
 
 def from_native(handle: np.ndarray, aval: TapeType) -> Tape:
-    """The tape that a handle stands for, with entries of its own."""
+    """The tape of a handle, with entries of its own."""
     address, length = (int(word) for word in handle)
     element: Any = aval.element
     entries: list[Any] = []

@@ -23,7 +23,7 @@ _idle.set()
 
 
 def improve(executable: Executable) -> None:
-    """Have better code made for a program, soon."""
+    """Have better code compiled for a program, soon."""
     global _thread, _pending
     with _lock:
         _pending += 1
@@ -35,7 +35,7 @@ def improve(executable: Executable) -> None:
 
 
 def wait(timeout: float | None = None) -> bool:
-    """Wait until all programs have the code that is being made for them."""
+    """Wait until all programs have the code that is being compiled for them."""
     return _idle.wait(timeout)
 
 

@@ -1,8 +1,8 @@
-"""Measuring: which schedule of a large product is the quickest on this machine.
+"""Measuring: which schedule of a large contraction is the fastest on this machine.
 
-Schedules of one product run in turns on random numbers, each compiled as it would be in the program. The default one
-stays unless another is clearly quicker, so that noise does not choose. Who is measured is decided by how much there is
-to win, until the time for it is over. What was found is pinned (`compiler/schedules`).
+Schedules of one contraction run alternately on random numbers, each compiled as it would be in the program. The default
+one stays unless another is clearly quicker, so that noise does not choose. Who is measured is decided by how much there
+is to win, until the time for it is over. What was found is pinned (`compiler/schedules`).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ MOST_SCHEDULES = 5
 
 @dataclass
 class Contest:
-    """A product with more than one schedule: the program of it alone, and the names of its schedules, the default one
-    first."""
+    """A contraction with more than one schedule: the program of it alone, and the names of its schedules, the default
+    one first."""
 
     key: str
     program: Jaxpr
@@ -53,10 +53,10 @@ class Contest:
 
 
 def tune(fused: Jaxpr, target: Target) -> None:
-    """Measure the large products of a fused program, as long as there is time."""
+    """Measure the large contractions of a fused program, as long as there is time."""
     deadline = time.perf_counter() + config.autotune_milliseconds * 1e-3
     found: dict[str, Contest] = {}
-    for equation in _products(fused):
+    for equation in _contractions(fused):
         contest = _contest(equation, target)
         if contest is not None:
             found.setdefault(contest.key, contest)
@@ -66,7 +66,7 @@ def tune(fused: Jaxpr, target: Target) -> None:
         schedules.pin(contest.key, _winner(contest, target, deadline))
 
 
-def _products(jaxpr: Jaxpr) -> Iterator[Equation]:
+def _contractions(jaxpr: Jaxpr) -> Iterator[Equation]:
     for equation in jaxpr.eqns:
         if is_fusion(equation):
             if equation.params["kind"] in KINDS:
@@ -75,11 +75,11 @@ def _products(jaxpr: Jaxpr) -> Iterator[Equation]:
             yield equation
         else:
             for inner in subjaxprs(equation.params):
-                yield from _products(inner)
+                yield from _contractions(inner)
 
 
 def _contest(equation: Equation, target: Target) -> Contest | None:
-    """What there is to choose for a product, if it is large enough and nobody has chosen yet."""
+    """What there is to choose for a contraction, if it is large enough and nobody has chosen yet."""
     if equation_cost(equation).flops < FLOPS * LEAST:
         return None
     if equation.primitive is dot_general:
@@ -108,7 +108,7 @@ def _built(program: Jaxpr, target: Target, key: str, name: str) -> Any:
 
 
 def _winner(contest: Contest, target: Target, deadline: float) -> str:
-    """The schedule that took least, in the shortest of its turns."""
+    """The schedule that took least, in the shortest of its runs."""
     default, *others = contest.names
     arrays = _arguments(contest.program)
     best: dict[str, float] = {}
@@ -117,12 +117,12 @@ def _winner(contest: Contest, target: Target, deadline: float) -> str:
         if racing and time.perf_counter() >= deadline:
             break
         racing[name] = _executable(contest, target, name)
-    for turn in range(ROUNDS):
+    for iteration in range(ROUNDS):
         for name, executable in list(racing.items()):
             begin = time.perf_counter()
             executable(arrays)
             taken = time.perf_counter() - begin
-            if turn:  # the first one fetches code and memory
+            if iteration:  # the first one fetches code and memory
                 best[name] = min(best.get(name, taken), taken)
         if best and time.perf_counter() >= deadline:
             break
@@ -136,17 +136,17 @@ def _winner(contest: Contest, target: Target, deadline: float) -> str:
 
 def _executable(contest: Contest, target: Target, name: str) -> Executable:
     program = assign(_built(contest.program, target, contest.key, name))
-    made = Executable(Compilation(contest.program, (), program, target, Details(contest.program, [])))
-    made.optimise()
-    return made
+    executable = Executable(Compilation(contest.program, (), program, target, Details(contest.program, [])))
+    executable.optimise()
+    return executable
 
 
 def _arguments(program: Jaxpr) -> list[np.ndarray]:
     rng = np.random.default_rng(0)
-    made = []
+    arrays = []
     for v in program.invars:
         aval: Any = v.aval
         dtype = dtypes.storage(aval.dtype)
-        numbers = rng.normal(size=aval.shape) if dtypes.kind(aval.dtype) in "fc" else np.zeros(aval.shape)
-        made.append(np.asarray(numbers).astype(dtype))
-    return made
+        values = rng.normal(size=aval.shape) if dtypes.kind(aval.dtype) in "fc" else np.zeros(aval.shape)
+        arrays.append(np.asarray(values).astype(dtype))
+    return arrays
