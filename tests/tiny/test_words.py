@@ -19,19 +19,19 @@ ROOT = pathlib.Path(__file__).parents[2]
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 5
+name turn, turns, turning              | weft               | iteration                                   | 2
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 1
 name words                             | weft/compiler      | instructions, bytecode                      | 0
-name place, places                     | weft               | index, offset, address, position: say which | 10
-name number, numbers                   | weft               | index, i                                    | 28
-name made                              | weft               | result, out                                 | 17
-name given                             | weft               | args, operands                              | 6
+name place, places                     | weft               | index, offset, address, position: say which | 8
+name number, numbers                   | weft               | index, i                                    | 21
+name made                              | weft               | result, out                                 | 8
+name given                             | weft               | args, operands                              | 2
 name program, programs                 | jaxprs             | jaxpr                                       | 1
 name product, products                 | weft/compiler      | matmul, contraction                         | 17
 name factor, factors                   | matmuls            | lhs, rhs                                    | 11
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 0
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 6
-name kept                              | weft               | cached, retained, stored: say which         | 3
+name kept                              | weft               | cached, retained, stored: say which         | 2
 name spread                            | weft               | broadcast                                   | 0
 name joined                            | weft               | concatenated, merged                        | 0
 name slope, slopes                     | weft               | derivative                                  | 0
@@ -50,13 +50,13 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 0
 name walk, walks                       | weft               | map, traverse, visit                        | 1
-text stands                            | text               | is                                          | 2
-text gives                             | text               | returns                                     | 10
+text stands                            | text               | is                                          | 0
+text gives                             | text               | returns                                     | 4
 text step machine                      | text               | bytecode interpreter                        | 0
 text whole number, whole numbers       | text               | integer                                     | 0
-text carried program, carried programs | text               | body, sub-jaxpr                             | 2
+text carried program, carried programs | text               | body, sub-jaxpr                             | 1
 text settled                           | text               | final, fixed                                | 0
-text turn of, turns of                 | text               | iteration of                                | 2
+text turn of, turns of                 | text               | iteration of                                | 1
 text owed                              | text               | unreduced                                   | 0
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
