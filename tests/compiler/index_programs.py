@@ -107,11 +107,11 @@ def dynamic(draw: Draw, x: Any) -> Any:
 
 
 def broadcast(draw: Draw, x: Any) -> Any:
-    kept = sorted(int(a) for a in draw.rng.permutation(x.ndim + 1)[: x.ndim])
+    axes = sorted(int(a) for a in draw.rng.permutation(x.ndim + 1)[: x.ndim])
     shape = [draw.between(1, 3)] * (x.ndim + 1)
-    for axis, size in zip(kept, x.shape, strict=True):
+    for axis, size in zip(axes, x.shape, strict=True):
         shape[axis] = size
-    return lax.broadcast_in_dim(x, shape, kept)
+    return lax.broadcast_in_dim(x, shape, axes)
 
 
 def repeated(draw: Draw, x: Any) -> Any:

@@ -86,17 +86,17 @@ def execute(
 def computed(equation: Equation, operands: Sequence[np.ndarray], **options: Any) -> list[np.ndarray]:
     """The results of an equation by its library call."""
     call = plan(equation)
-    moved = [
+    copies = [
         x if not call.permutations or call.permutations[n] is None else x.transpose(call.permutations[n])
         for n, x in enumerate(operands)
     ]
     args = []
-    for x in moved:
+    for x in copies:
         args.append(guarded(x.shape, x.dtype))
         args[-1][...] = x
     results: list[Any] = [guarded(v.aval.shape, v.aval.dtype) for v in equation.outvars]  # type: ignore[attr-defined]
     execute(call, args, results, **options)
-    for x, before in zip(args, moved, strict=True):
+    for x, before in zip(args, copies, strict=True):
         assert_guards_hold(x)
         assert x.tobytes() == np.ascontiguousarray(before).tobytes(), "an operand was changed"
     for result in results:

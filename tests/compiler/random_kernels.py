@@ -52,9 +52,9 @@ class RandomKernel:
         self.threads = self.chance(0.5) and self.lanes_at > 0
         self.width = int(self.pick(WIDTHS))
         self.reduced = self.chance(0.4) and len(sizes) > 1
-        kept = sizes[:-1] if self.reduced else sizes
+        out_sizes = sizes[:-1] if self.reduced else sizes
         self.result = self.pick(self.dtypes)
-        self.output = self.k.buffer("y", self.result, int(np.prod(kept, dtype=np.int64)), written=True)
+        self.output = self.k.buffer("y", self.result, int(np.prod(out_sizes, dtype=np.int64)), written=True)
         self.nest(sizes, 0, Index())
         return self.k.finish()
 

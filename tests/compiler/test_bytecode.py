@@ -149,15 +149,15 @@ def test_a_status_ends_the_program(status: int) -> None:
 def test_copy_by_several_threads(size: int) -> None:
     source = np.random.default_rng(0).integers(0, 255, size + 64).astype(np.uint8)
     target = np.zeros(size + 64, np.uint8)
-    moved = source.copy()
+    shifted = source.copy()
     program = Assembler()
     program.copy(Address(1, 8), Address(0, 5), size)
     program.copy(Address(2, 9), Address(2), size)  # they overlap
     program.end()
-    run(program, source, target, moved)
+    run(program, source, target, shifted)
     np.testing.assert_array_equal(target[8 : size + 8], source[5 : size + 5])
     assert not target[:8].any() and not target[size + 8 :].any()
-    np.testing.assert_array_equal(moved[9 : size + 9], source[:size])
+    np.testing.assert_array_equal(shifted[9 : size + 9], source[:size])
 
 
 def test_copy_and_fill() -> None:

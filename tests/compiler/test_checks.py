@@ -391,12 +391,12 @@ def test_gathers_and_scalar_functions_are_not_checked_for_nan(wrapped: Any) -> N
     table, index = wnp.array([1.0, np.nan]), wnp.array([1, 5])
     read = wrapped(lambda i: table.at[i].get(mode="fill", fill_value=0))
     larger = lambda a, b: wnp.where(a - b > 0, a, b)  # inf - inf is nan, and no number is greater
-    fold = wrapped(lambda x: lax.reduce(x, np.float32(-np.inf), larger, (0,)))
+    reduce = wrapped(lambda x: lax.reduce(x, np.float32(-np.inf), larger, (0,)))
     slide = wrapped(lambda x: lax.reduce_window(x, np.float32(-np.inf), larger, (2,), (1,), "VALID"))
     with weft.checks("all"):
         assert read(index)[1] == 0
         assert np.isnan(wrapped(lambda i: table.at[i].get(mode="fill"))(index)).all()
-        assert fold(wnp.array([np.inf, np.inf, 1.0])) == np.inf
+        assert reduce(wnp.array([np.inf, np.inf, 1.0])) == np.inf
         assert slide(wnp.array([np.inf, np.inf, 1.0]))[0] == np.inf
         with pytest.raises(NUMBER, match="reduce"):
             wrapped(lambda x: lax.reduce(x, np.float32(1), lambda a, b: a * b, (0,)))(wnp.array([np.inf, 0.0]))
@@ -452,8 +452,8 @@ def test_many_values_of_many_elements_need_wide_flags() -> None:
     program = compile_program(weft.make_jaxpr(f)(weft.ShapeDtypeStruct((size,), wnp.float32)))
     assert not any(isinstance(step, Branch) for step in program.program.all_steps())
     with weft.debug_nans(True):
-        watched = compile_program(weft.make_jaxpr(f)(weft.ShapeDtypeStruct((size,), wnp.float32)))
-    flags = [step for step in watched.program.all_steps() if isinstance(step, Branch)]
+        checked = compile_program(weft.make_jaxpr(f)(weft.ShapeDtypeStruct((size,), wnp.float32)))
+    flags = [step for step in checked.program.all_steps() if isinstance(step, Branch)]
     assert [step.dtype for step in flags] == [np.uint64]
 
 
@@ -520,9 +520,9 @@ def test_equal_checks_are_done_once() -> None:
 
 
 def test_scalar_functions_have_no_checks() -> None:
-    fold = weft.jit(lambda x: lax.reduce(x, np.int32(1), lambda a, b: a * b // b, (0,)))
+    reduce = weft.jit(lambda x: lax.reduce(x, np.int32(1), lambda a, b: a * b // b, (0,)))
     with weft.checks("all"):
-        assert int(fold(wnp.array([1, 2, 3]))) == 1
+        assert int(reduce(wnp.array([1, 2, 3]))) == 1
 
 
 def test_a_donated_argument_is_whole_for_the_error() -> None:

@@ -13,27 +13,27 @@ import weft.numpy as wnp
 from tests.compiler.emitting import ALONG_AXES, check, close
 from weft import lax
 
-FOLDS = [lax.cumsum, lax.cumprod, lax.cummax, lax.cummin, lax.cumlogsumexp]
+CUMULATIVE = [lax.cumsum, lax.cumprod, lax.cummax, lax.cummin, lax.cumlogsumexp]
 
 
 @pytest.mark.parametrize("shape, axis", [*ALONG_AXES, ((3, 0), 1)])
-@pytest.mark.parametrize("fold", FOLDS, ids=lambda f: f.__name__)
-def test_shapes(fold: Any, shape: tuple[int, ...], axis: int) -> None:
+@pytest.mark.parametrize("cumulative", CUMULATIVE, ids=lambda f: f.__name__)
+def test_shapes(cumulative: Any, shape: tuple[int, ...], axis: int) -> None:
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     for reverse in (False, True):
-        kinds = check(lambda x, r=reverse: fold(x * 1.5, axis=axis, reverse=r) * 2, x, compare=close(2e-5))
+        kinds = check(lambda x, r=reverse: cumulative(x * 1.5, axis=axis, reverse=r) * 2, x, compare=close(2e-5))
         assert kinds == ["cumulative"]
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("fold", FOLDS, ids=lambda f: f.__name__)
-def test_nan_and_infinity(fold: Any, axis: int) -> None:
+@pytest.mark.parametrize("cumulative", CUMULATIVE, ids=lambda f: f.__name__)
+def test_nan_and_infinity(cumulative: Any, axis: int) -> None:
     x = np.random.default_rng(0).normal(size=(40, 40)).astype(np.float32)
     x[20, 7] = np.nan
     x[:3, 9], x[25, 9] = -np.inf, -np.inf
     x[6, 16] = np.inf
     with np.errstate(all="ignore"):
-        check(lambda x: fold(x, axis=axis), x, compare=close(2e-5))
+        check(lambda x: cumulative(x, axis=axis), x, compare=close(2e-5))
 
 
 def test_the_sign_of_a_zero_is_preserved() -> None:
@@ -57,13 +57,13 @@ def test_dtypes(dtype: str) -> None:
             check(lambda x, a=axis: lax.cumprod(x, axis=a, reverse=True), x)
 
 
-@pytest.mark.parametrize("fold", [lax.cumprod, lax.cumlogsumexp], ids=lambda f: f.__name__)
-def test_complex_numbers(fold: Any) -> None:
+@pytest.mark.parametrize("cumulative", [lax.cumprod, lax.cumlogsumexp], ids=lambda f: f.__name__)
+def test_complex_numbers(cumulative: Any) -> None:
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(5, 21)) + 4j * rng.normal(size=(5, 21))).astype(np.complex64)
     for axis in (0, 1):
-        check(lambda x, a=axis: fold(x, axis=a), x, compare=close(2e-5))
-    check(lambda x: fold(x, axis=0), x[0], compare=close(2e-5))
+        check(lambda x, a=axis: cumulative(x, axis=a), x, compare=close(2e-5))
+    check(lambda x: cumulative(x, axis=0), x[0], compare=close(2e-5))
 
 
 LONG: list[tuple[tuple[int, ...], int]] = [

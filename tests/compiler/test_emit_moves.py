@@ -381,11 +381,11 @@ def test_data_movement_preserves_bits(dtype: str) -> None:
     def same(got: np.ndarray, want: np.ndarray) -> None:
         assert got.tobytes() == want.tobytes()
 
-    def moved(x: Any) -> Any:
+    def movement(x: Any) -> Any:
         return x.T, wnp.concatenate([x, x[::-1]], 1)
 
-    assert check(moved, x, compare=same, machines=("host",), interpret=False)
-    for fusion in fusions(fused_program(moved, x)):
+    assert check(movement, x, compare=same, machines=("host",), interpret=False)
+    for fusion in fusions(fused_program(movement, x)):
         emission = emit(fusion.params["kind"], fusion.params["jaxpr"], fusion.params["hero"], AVX512)
         assert all(b.dtype.kind == "u" for launch in emission.launches for b in launch.kernel.buffers)
 

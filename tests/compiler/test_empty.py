@@ -119,10 +119,10 @@ def test_windows(dtype: str) -> None:
                 (2, 1, (4, 3), 2),
                 (1, 1, (0, 0), 1),
             ):
-                for fold, initial in ((lax.add, 0), (lax.max, -5), (lax.min, 5)):
+                for reduce, initial in ((lax.add, 0), (lax.max, -5), (lax.min, 5)):
                     result.append(
                         lax.reduce_window(
-                            x, np.asarray(initial, x.dtype), fold, (size, *rest), (stride, *rest),
+                            x, np.asarray(initial, x.dtype), reduce, (size, *rest), (stride, *rest),
                             [pads, *((0, 0) for _ in rest)], (apart, *rest),
                         )
                     )  # fmt: skip

@@ -74,7 +74,7 @@ def check_started(compilation: Compilation, arrays: Sequence[np.ndarray], seeds:
     nanoseconds = compilation.program.nanoseconds
     for seed in seeds:
         again = compile_program(compilation.traced, [a.donated for a in compilation.program.arguments])
-        assert stored.to_bytes(again.program) == content, "compiling it again gives another program"
+        assert stored.to_bytes(again.program) == content, "compiling it again returns another program"
         program = verify(start_everything(again.program, seed))
         inner = [step.step for step in program.all_steps() if isinstance(step, Start)]
         movable = [step for step in program.all_steps() if isinstance(step, Launch | Call | Copy)]

@@ -19,7 +19,7 @@ from tests.compiler.index_programs import program as index_program
 from tests.compiler.running import MACHINES, assert_same
 from tests.laws.laws import assert_close
 from tests.laws.samples import ALONE, Case
-from tests.laws.test_compiled import joined, turned
+from tests.laws.test_compiled import merged, turned
 from weft.runtime.cpu import guarded
 from weft.runtime.cpu.guarded import Edge, GuardedExecutable
 from weft.runtime.execute import executable_of
@@ -32,7 +32,7 @@ GROUPS = -(-len(ALONE) // TOGETHER)
 
 def check_samples(cases: Sequence[Case], machine: str, edge: Edge) -> None:
     """The law of the compiler for some samples, in the code that comes first and in better code."""
-    executable = GuardedExecutable(compile_program(joined(cases), target=MACHINES[machine]()), edge)
+    executable = GuardedExecutable(compile_program(merged(cases), target=MACHINES[machine]()), edge)
     for _ in range(2):
         results = iter(guarded.call(executable, [a for case in cases for a in case.arrays]))
         for case in cases:

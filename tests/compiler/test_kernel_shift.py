@@ -49,8 +49,8 @@ def test_a_shift_is_filled_by_lanes_of_a_vector() -> None:
         k.carry(value)
     kernel = k.finish()
     assert "shift b by 2 fill a" in to_text(kernel)
-    _, moved = assert_compiles(kernel, [np.arange(1, 12, dtype=np.int32), np.zeros(11, np.int32)], MACHINES["host"]())
-    assert moved.tolist() == [0, 0, 1, 2, 1, 2, 5, 6, 5, 6, 9]
+    _, shifted = assert_compiles(kernel, [np.arange(1, 12, dtype=np.int32), np.zeros(11, np.int32)], MACHINES["host"]())
+    assert shifted.tolist() == [0, 0, 1, 2, 1, 2, 5, 6, 5, 6, 9]
 
 
 @pytest.mark.parametrize("where", ["no lanes", "no carry", "too far"])

@@ -178,7 +178,7 @@ def compare(case: Case, found: np.ndarray, args: list[np.ndarray]) -> str:
     """What is wrong with a result, if anything."""
     expected = evaluated(case.card, *args, **case.params)
     if found.dtype != expected.dtype:
-        return f"{case.key} gives {found.dtype}, not {expected.dtype}"
+        return f"{case.key} returns {found.dtype}, not {expected.dtype}"
     budget = case.card.ulp.get(case.dtype.name, case.card.ulp[""])
     if case.dtype.kind == "c" and budget:
         apart = complex_distance(case, found, expected, args)
@@ -374,8 +374,8 @@ def test_select_n(rng: np.random.Generator) -> None:
     chosen = {}
     for which in whiches:
         for dtype in FEW:
-            cases_given = [numbers(dtype, rng)[:60] for _ in range(2 if which.dtype == np.bool_ else 3)]
-            chosen[f"{which.dtype} {dtype.name}"] = (which, cases_given)
+            cases_values = [numbers(dtype, rng)[:60] for _ in range(2 if which.dtype == np.bool_ else 3)]
+            chosen[f"{which.dtype} {dtype.name}"] = (which, cases_values)
     maps = {
         key: Map(lambda lanes, *xs: card.emit(lanes, *xs), (which.dtype, *(c.dtype for c in args)))
         for key, (which, args) in chosen.items()

@@ -50,7 +50,7 @@ def evaluated(name: str, *arrays: np.ndarray) -> np.ndarray:
 
 def interior(name: str, rng: np.random.Generator, size: int = 600) -> list[np.ndarray]:
     """Points inside of the domain, half of them where the function changes most."""
-    spread = rng.normal(size=size)
+    normal = rng.normal(size=size)
     if name == "zeta":
         return [1 + np.exp(rng.uniform(-6, 4, size)), np.exp(rng.uniform(-4, 20, size))]
     if name == "polygamma":
@@ -58,10 +58,10 @@ def interior(name: str, rng: np.random.Generator, size: int = 600) -> list[np.nd
     if name == "regularized_incomplete_beta":
         a, b = np.exp(rng.uniform(-5, 6, (2, size)))
         mean = a / (a + b)
-        near = mean + spread * np.sqrt(mean * (1 - mean) / (a + b + 1))
+        near = mean + normal * np.sqrt(mean * (1 - mean) / (a + b + 1))
         return [a, b, np.where((rng.integers(0, 2, size) > 0) & (near > 0) & (near < 1), near, rng.uniform(0, 1, size))]
     a = np.exp(rng.uniform(-2 if name == "igamma_derivative" else -5, 5.5, size))
-    return [a, np.where(rng.integers(0, 2, size) > 0, np.abs(a + 2 * np.sqrt(a) * spread), a * np.exp(spread))]
+    return [a, np.where(rng.integers(0, 2, size) > 0, np.abs(a + 2 * np.sqrt(a) * normal), a * np.exp(normal))]
 
 
 def at_the_edges(name: str, dtype: np.dtype[Any]) -> list[np.ndarray]:
@@ -121,8 +121,8 @@ def test_beta_of_small_arguments(rng: np.random.Generator) -> None:
 def test_eval_is_near_the_exact_value(name: str) -> None:
     """At denormal operands too, where SciPy has infinities, zeros or few digits; in far tails it is 1e-11 off."""
     *args, high, _ = exact_values()[name].T
-    kept = np.abs(high) > 1e-3 if name in ("lgamma", "digamma") else high != 0
-    found, high = evaluated(name, *args)[kept], high[kept]
+    compared = np.abs(high) > 1e-3 if name in ("lgamma", "digamma") else high != 0
+    found, high = evaluated(name, *args)[compared], high[compared]
     np.testing.assert_allclose(found, high, rtol=1e-11, atol=1e-322)
 
 

@@ -491,12 +491,12 @@ def product_params(dimension_numbers: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(layout: str, dtype: Any, rng: np.random.Generator) -> None:
-    left, right, dimension_numbers, moved = LAYOUTS[layout]
+    left, right, dimension_numbers, permuted = LAYOUTS[layout]
     operands = [small_integers(rng, shape, dtype) for shape in (left, right)]
     equation = equation_of(dot_general, operands, product_params(dimension_numbers))
     np.testing.assert_array_equal(computed(equation, operands)[0], expected(equation, operands)[0])
     permutations = plan(equation).permutations or (None, None)
-    assert tuple(p is not None for p in permutations) == moved
+    assert tuple(p is not None for p in permutations) == permuted
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -22,7 +22,7 @@ from tests.compiler.running import MACHINES
 from tests.fuzz.checks import case_of
 from tests.fuzz.generator import NO_RULE, generate
 from tests.laws.samples import ALONE, Case
-from tests.laws.test_compiled import joined
+from tests.laws.test_compiled import merged
 from weft.base.errors import InternalError
 from weft.compiler.program.assign import assign
 from weft.compiler.program.ir import Copy, Kind, Program, Slot
@@ -34,7 +34,7 @@ GROUPS = 24
 def check_samples(cases: Sequence[Case], machine: str) -> None:
     for case in cases:
         try:
-            checked(joined([case]), case.arrays, MACHINES[machine]())
+            checked(merged([case]), case.arrays, MACHINES[machine]())
         except InternalError as error:
             raise AssertionError(f"{case}: {error}") from error
 

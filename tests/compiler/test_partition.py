@@ -1,5 +1,5 @@
-"""The program of one device: run for all devices, which is `vmap` over the axes of the mesh, it gives what the whole
-program gives."""
+"""The program of one device: run for all devices, which is `vmap` over the axes of the mesh, it returns what the whole
+program returns."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ ALL_DIMS = [
 
 
 @pytest.mark.parametrize("source", ALL_DIMS, ids=str)
-def test_resharding_gives_the_parts_and_is_never_more_than_gathering(source: Dims) -> None:
+def test_resharding_returns_the_shards_and_costs_no_more_than_gathering(source: Dims) -> None:
     x = onp.arange(64 * 8, dtype=onp.float32).reshape(64, 8)
     size = bytes_of(array_type(x.shape, x.dtype))
     for goal in ALL_DIMS:

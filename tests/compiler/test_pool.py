@@ -130,7 +130,7 @@ def alive() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def settled() -> int:
+def final_count() -> int:
     """How many threads the process has, when those that have been joined are gone."""
     tiers.wait()  # what earlier tests have left to be compiled may start threads
     counts = [alive()]
@@ -140,7 +140,7 @@ def settled() -> int:
 
 @counts_threads
 def test_threads_are_created_by_the_first_job_that_can_use_them(own: Pool) -> None:
-    before = settled()
+    before = final_count()
     others = set(os.listdir("/proc/self/task"))
     own.start(0)
     own.visits(100, 1)
@@ -329,7 +329,7 @@ def threads_of_a_child() -> int:
 @counts_threads
 def test_workers_end_before_a_fork(shared: Callable[[], bool]) -> None:
     assert pool.stop()
-    before, without = settled(), threads_of_a_child()
+    before, without = final_count(), threads_of_a_child()
     assert shared() and alive() == before + 1
     assert threads_of_a_child() == without
     assert alive() == before

@@ -195,11 +195,11 @@ def test_a_value_read_by_a_window_from_memory_is_materialized() -> None:
     """The operand is a broadcast that what follows the window computes again for itself."""
 
     def pooled(q: Any, x: Any) -> Any:
-        spread = wnp.broadcast_to(q, (2, 3))
-        back = weft.vjp(lambda s: lax.reduce_window(s, -np.inf, lax.max, (1, 2), (1, 2), [(0, 0), (0, 1)]), spread)[1](
-            x
-        )[0]
-        return back > spread, weft.numpy.arcsinh(q) * back
+        wide = wnp.broadcast_to(q, (2, 3))
+        back = weft.vjp(lambda s: lax.reduce_window(s, -np.inf, lax.max, (1, 2), (1, 2), [(0, 0), (0, 1)]), wide)[1](x)[
+            0
+        ]
+        return back > wide, weft.numpy.arcsinh(q) * back
 
     q, x = np.arange(3, dtype=np.float32), np.ones((2, 2), np.float32)
     for got, want in zip(weft.jit(pooled)(q, x), pooled(q, x), strict=True):
@@ -214,13 +214,13 @@ def test_no_window_fits(shape: tuple[int, int]) -> None:
     assert weft.jit(pool)(x).shape == pool(x).shape
 
 
-@pytest.mark.parametrize("moved", [lambda t: t[:, :1], lambda t: wnp.flip(t, 1), lambda t: wnp.roll(t, 1, 1)])
-def test_stored_values_of_a_row_pass_are_read_at_their_own_index_only(moved: Any) -> None:
+@pytest.mark.parametrize("rearrange", [lambda t: t[:, :1], lambda t: wnp.flip(t, 1), lambda t: wnp.roll(t, 1, 1)])
+def test_stored_values_of_a_row_pass_are_read_at_their_own_index_only(rearrange: Any) -> None:
     """The exponential is stored between passes, but through the flip it is read at another index too."""
 
     def function(x: Any) -> Any:
         exponential = wnp.exp(x)
-        return exponential / exponential.sum(1, keepdims=True) - moved(exponential * 2)
+        return exponential / exponential.sum(1, keepdims=True) - rearrange(exponential * 2)
 
     x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(3, 8)
     np.testing.assert_allclose(weft.jit(function)(x), function(x), rtol=1e-5)

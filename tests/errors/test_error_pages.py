@@ -205,7 +205,7 @@ def test_missing_parts_have_no_line() -> None:
     assert str(WeftError("what", at="")) == "what"
 
 
-def test_the_line_of_the_user_is_found_when_none_is_given() -> None:
+def test_the_default_is_the_line_of_the_user() -> None:
     error = WeftError("what")
     assert error.at is not None and error.at.startswith("test_error_pages.py:")
     assert error.at.endswith('error = WeftError("what")')

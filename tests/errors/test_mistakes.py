@@ -75,9 +75,9 @@ def update(optimizer: Any, grads: Any = None, params: Any = None) -> Any:
 
 
 def leaked() -> Any:
-    kept: list[Any] = []
-    weft.jit(lambda x: kept.append(x) or x)(A)
-    return kept[0] + 1
+    values: list[Any] = []
+    weft.jit(lambda x: values.append(x) or x)(A)
+    return values[0] + 1
 
 
 def donated() -> Any:

@@ -158,10 +158,10 @@ def count(x: Any) -> Any:
 
 def reused() -> Any:
     """A module of the first run is called in the second, beside one that has its path."""
-    kept: list[Any] = []
-    make = lambda x: kept.append(hk.Linear(4)) or kept[0](x)
+    saved: list[Any] = []
+    make = lambda x: saved.append(hk.Linear(4)) or saved[0](x)
     hk.transform(make).init(KEY, X)
-    return hk.transform(lambda x: hk.Linear(4)(kept[0](x))).init(KEY, X)
+    return hk.transform(lambda x: hk.Linear(4)(saved[0](x))).init(KEY, X)
 
 
 IN_HAIKU = {
@@ -370,12 +370,12 @@ def test_reserved_keys_do_not_bypass_the_check() -> None:
 
 
 def test_a_module_of_an_earlier_run_alone_is_found_by_its_path() -> None:
-    kept: list[Any] = []
+    saved: list[Any] = []
 
     def once(x: Any) -> Any:
-        if not kept:
-            kept.append(hk.Linear(4))
-        return kept[0](x)
+        if not saved:
+            saved.append(hk.Linear(4))
+        return saved[0](x)
 
     f = hk.transform(once)
     params = f.init(KEY, X)

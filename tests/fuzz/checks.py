@@ -1,11 +1,11 @@
 """What must hold of a random program: the judges.
 
-1. Machine code gives the bits of the interpreter of Programs, whose kernels the interpreter of Kernels runs.
-2. It gives the bits of `eval` where no card has a budget, else results within those budgets (`reference`).
+1. Machine code returns the bits of the interpreter of Programs, whose kernels the interpreter of Kernels runs.
+2. It returns the bits of `eval` where no primitive has an error bound, else results within the bounds (`reference`).
 3. Threads, tiers, code from disk, `weft.jit` and donation change nothing.
 
 Bits are compared with the signs of zeros; a nan is equal to a nan of any payload, and what a program computes of the
-bits of a nan is not compared where another nan gives something else (`nans`).
+bits of a nan is not compared (`nans`).
 """
 
 from __future__ import annotations
@@ -117,11 +117,11 @@ def beyond(actual: Any, runs: Sequence[Any], factor: float) -> str | None:
         return described(actual, plain, wrong & certain)
     with np.errstate(all="ignore"):
         wide = np.complex128 if dtypes.kind(plain.dtype) == "c" else np.float64
-        spread = np.stack([r.astype(wide) for r in runs])
+        stacked = np.stack([r.astype(wide) for r in runs])
         # Next to evaluations that are not all finite nothing is said.
-        loose = ~np.isfinite(spread).all(0)
-        distance = np.max(np.abs(spread - spread[0]), axis=0)
-        near = np.abs(actual.astype(wide) - spread[0]) <= factor * distance
+        loose = ~np.isfinite(stacked).all(0)
+        distance = np.max(np.abs(stacked - stacked[0]), axis=0)
+        near = np.abs(actual.astype(wide) - stacked[0]) <= factor * distance
     return described(actual, plain, wrong & (certain | ~(near | loose)))
 
 
@@ -278,8 +278,8 @@ def other_ways(executable: Executable, case: Case, results: Sequence[Any]) -> No
     content = stored.to_bytes(executable.program)
     if content is not None:
         again = stored.from_bytes(content, case.jaxpr.name)
-        kept = Executable(stored_compilation(case.jaxpr, case.donated, again, executable.compilation.target))
-        compare_bits(run(kept, case), results, "as it would come from disk")
+        loaded = Executable(stored_compilation(case.jaxpr, case.donated, again, executable.compilation.target))
+        compare_bits(run(loaded, case), results, "as it would come from disk")
 
 
 @contextmanager

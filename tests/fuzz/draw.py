@@ -98,19 +98,19 @@ def literal(x: Any) -> str:
         case np.ndarray() | np.generic():
             if not x.size:
                 return f"onp.zeros({x.shape}, {literal(x.dtype)})"
-            return f"onp.array({number_text(np.asarray(x).tolist())}, {literal(x.dtype)})"
+            return f"onp.array({scalar_text(np.asarray(x).tolist())}, {literal(x.dtype)})"
         case _:
-            return number_text(x)
+            return scalar_text(x)
 
 
-def number_text(x: Any) -> str:
+def scalar_text(x: Any) -> str:
     """Numbers and lists of them; infinities and nan by name."""
     if isinstance(x, list):
-        return f"[{', '.join(map(number_text, x))}]"
+        return f"[{', '.join(map(scalar_text, x))}]"
     if isinstance(x, float) and not math.isfinite(x):
         return "onp.nan" if math.isnan(x) else "onp.inf" if x > 0 else "-onp.inf"
     if isinstance(x, complex):
-        return f"complex({number_text(x.real)}, {number_text(x.imag)})"
+        return f"complex({scalar_text(x.real)}, {scalar_text(x.imag)})"
     return repr(x)
 
 

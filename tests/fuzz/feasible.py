@@ -1,8 +1,8 @@
 """Which primitives can be neighbours: computed from their type rules.
 
 A primitive accepts a dtype if its type rule takes one of its samples with that dtype put in the place of an operand's
-(everywhere where the operand's own dtype is), and gives the dtypes of the results. A can be followed by B if there is a
-dtype that A gives and B accepts. Ranks never forbid a pair: under vmap every operand and result gets dimensions, so the
+(everywhere where the operand's own dtype is), and returns the dtypes of the results. B can follow A if there is a
+dtype that A returns and B accepts. Ranks never forbid a pair: vmap adds dimensions to every operand and result, so the
 sets of ranks are closed upwards and two of them always meet. Primitives that carry a body, and calls of Python, accept
 and give whatever arrays there are. Left out are those that cannot occur (`table.NEVER`), calls that inlining opens, and
 the primitives of tapes, whose operands derivative rules choose and no program does.

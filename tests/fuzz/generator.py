@@ -1,7 +1,7 @@
 """Random programs from a seed: a Python text, arrays to call it with, and how it is to be run.
 
-The same seed gives the same text everywhere. `python -m tests.fuzz SEED` prints it. `docs/design/testing.md` describes
-what is drawn and what must hold of it.
+The same seed generates the same text everywhere. `python -m tests.fuzz SEED` prints it. `docs/design/testing.md`
+describes what is generated and what must hold of it.
 """
 
 from __future__ import annotations
@@ -171,12 +171,12 @@ class Staged:
     def jvp(self) -> None:
         smooth, count = self.smooth(), len(self.arrays)
         whole = ", ".join(f"moving[{smooth.index(n)}]" if n in smooth else f"args[{n}]" for n in range(count))
-        kept = [n for n, r in enumerate(self.results()) if dtypes.kind(r.dtype) in "fc"]
+        floating = [n for n, r in enumerate(self.results()) if dtypes.kind(r.dtype) in "fc"]
         results = f"lib.tree_util.tree_leaves({self.name}({whole}))"
         at = tuple(Text(f"args[{n}]") for n in smooth)
         self.define(
             "def NAME(*args):\n"
-            f"    moved = lambda *moving: (lambda r: [r[n] for n in {kept}])({results})\n"
+            f"    moved = lambda *moving: (lambda r: [r[n] for n in {floating}])({results})\n"
             f"    return lib.jvp(moved, {literal(at)}, tuple(args[{count}:]))"
         )
         self.arrays += [

@@ -68,17 +68,17 @@ def convolve(draw: Draw) -> None:
         b = draw.call("lax.transpose", b, (*range(2, space + 2), 1, 0))
         numbers = (f"N{letters}C", f"{letters}IO", f"N{letters}C")
     dilation = [draw.between(1, 2) if draw.flag(0.3) else 1 for _ in range(space)]
-    spread = [draw.between(1, 2) if draw.flag(0.3) else 1 for _ in range(space)]
+    lhs_dilation = [draw.between(1, 2) if draw.flag(0.3) else 1 for _ in range(space)]
     padding: Any = draw.one_of(("SAME", "VALID"))
-    if max(spread) > 1 or 0 in sizes or draw.flag(0.4):
+    if max(lhs_dilation) > 1 or 0 in sizes or draw.flag(0.4):
         padding = [(draw.between(-1, 3), draw.between(-1, 3)) for _ in range(space)]
     pads = padding if isinstance(padding, list) else [(0, 0)] * space
-    for size, wide, pair, by, apart in zip(sizes, kernel, pads, dilation, spread, strict=True):
+    for size, wide, pair, by, apart in zip(sizes, kernel, pads, dilation, lhs_dilation, strict=True):
         if max((size - 1) * apart + 1, 0) + sum(pair) < (wide - 1) * by + 1:
             raise Skip
     strides = [draw.between(1, 3) for _ in range(space)]
     result = draw.call(
-        "lax.conv_general_dilated", a, b, strides, padding, spread, dilation, numbers, feature_group_count=groups
+        "lax.conv_general_dilated", a, b, strides, padding, lhs_dilation, dilation, numbers, feature_group_count=groups
     )
     draw.keep(result, 2 * x.bound * weights.bound * max(features, 1) * math.prod(kernel))
 

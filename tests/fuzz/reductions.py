@@ -101,12 +101,12 @@ def window_of(draw: Draw, x: Value) -> dict[str, Any]:
     shape = tuple(min(draw.between(1, 3), s + 1) for s in x.shape)
     if draw.flag(0.5):
         padding: Any = draw.one_of(("SAME", "VALID"))
-        spread = [(0, 0)] * x.rank
+        pairs = [(0, 0)] * x.rank
     else:
-        padding = spread = [(draw.between(0, 2), draw.between(0, 2)) for _ in x.shape]
+        padding = pairs = [(draw.between(0, 2), draw.between(0, 2)) for _ in x.shape]
     dilation = tuple(draw.one_of((1, 1, 2)) for _ in x.shape)
     base = tuple(draw.one_of((1, 1, 1, 2)) for _ in x.shape) if padding != "SAME" else (1,) * x.rank
-    for size, wide, pads, by, apart in zip(x.shape, shape, spread, dilation, base, strict=True):
+    for size, wide, pads, by, apart in zip(x.shape, shape, pairs, dilation, base, strict=True):
         if max((size - 1) * apart + 1, 0) + sum(pads) < (wide - 1) * by + 1:
             raise Skip
     return {

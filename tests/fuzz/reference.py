@@ -94,8 +94,8 @@ class Expected:
 
 
 def expected_of(case: Case, variations: int = VARIATIONS) -> Expected:
-    plain, moved = evaluated(case, None)
-    if not moved:
+    plain, perturbed = evaluated(case, None)
+    if not perturbed:
         return Expected([plain], True)
     return varied(case, plain, variations)
 
@@ -113,13 +113,13 @@ def evaluated(
     way; in some of them what passed an integer in those before (`between`) is one. Also whether there are equations
     with a budget."""
     rng = np.random.default_rng(variation)
-    moved, count = False, 0
+    perturbed, count = False, 0
     flushes = freedom.flushes and variation is not None and variation % 4 >= 2
     between = between or Between()
     between.start()
 
     def run_equation(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
-        nonlocal moved, count
+        nonlocal perturbed, count
         count += 1
         if count > MOST_EQUATIONS:
             raise TooLong
@@ -130,7 +130,7 @@ def evaluated(
             results = [flushed(r) for r in results]
         for n, found in enumerate(budgets(equation, operands, results, freedom)):
             if found is not None:
-                moved = True
+                perturbed = True
                 if variation is not None:
                     results[n] = move(np.asarray(results[n]), found, rng, variation)
         if variation is not None:
@@ -146,7 +146,7 @@ def evaluated(
             results = interpreter.run(case.jaxpr, [a.copy() for a in case.arrays])
     finally:
         interpreter.run_equation = original
-    return [np.asarray(r) for r in results], moved
+    return [np.asarray(r) for r in results], perturbed
 
 
 def with_free_nans(
@@ -344,8 +344,8 @@ def product_budget(
     if all(np.isin(np.abs(p), (0.0, 1.0)).all() for a in floats for p in parts(a)):
         # Exact, but for the signs of zeros among complex numbers: each product of two of them is a sum of four terms.
         return Budget(zeros=True) if dtypes.kind(result.dtype) == "c" else None
-    spread = [np.log2(np.abs(a[np.isfinite(a) & (a != 0)]).astype(np.float64)) for a in floats]
-    powers = sum(float(np.sum(np.abs(s))) for s in spread)
+    logs = [np.log2(np.abs(a[np.isfinite(a) & (a != 0)]).astype(np.float64)) for a in floats]
+    powers = sum(float(np.sum(np.abs(s))) for s in logs)
     info = dtypes.finfo(dtypes.to_real_dtype(result.dtype))
     free = powers > -float(np.log2(float(info.smallest_normal)))
     count = max(a.size for a in floats) + 2

@@ -57,7 +57,7 @@ def fails_like(case: Case) -> Fails:
 
 
 def shrink(case: Case, still_fails: Fails, rounds: int = 400, seconds: float = 300.0) -> Case:
-    """A smaller program that still fails; gives up after so many attempts or so much time."""
+    """A smaller jaxpr that still fails, found with a limited number of attempts and time."""
     attempts, end = 0, time.monotonic() + seconds
     changed = True
     while changed:
@@ -105,12 +105,12 @@ def candidates(case: Case) -> Iterator[Case]:
 
 def values_of(case: Case) -> dict[Any, Any]:
     """What the interpreter has for every variable."""
-    kept: dict[Any, Any] = dict(zip(case.jaxpr.invars, case.arrays, strict=True))
+    values: dict[Any, Any] = dict(zip(case.jaxpr.invars, case.arrays, strict=True))
     with weft.enable_x64(case.wide), np.errstate(all="ignore"):
         for equation in case.jaxpr.eqns:
-            operands = [a.val if isinstance(a, Literal) else kept[a] for a in equation.invars]
-            kept.update(zip(equation.outvars, interpreter.run_equation(equation, operands), strict=True))
-    return kept
+            operands = [a.val if isinstance(a, Literal) else values[a] for a in equation.invars]
+            values.update(zip(equation.outvars, interpreter.run_equation(equation, operands), strict=True))
+    return values
 
 
 def without(case: Case, cut: range, values: dict[Any, Any]) -> Case:
@@ -131,12 +131,12 @@ def without(case: Case, cut: range, values: dict[Any, Any]) -> Case:
 def pruned(case: Case, outvars: Sequence[Any], equations: Sequence[Equation]) -> Case:
     """The program with other results and equations, and no arguments that nobody reads."""
     jaxpr = case.jaxpr.replace(outvars=outvars, eqns=equations)
-    smaller, kept = drop_dead(jaxpr, [True] * len(outvars), False)
+    smaller, used = drop_dead(jaxpr, [True] * len(outvars), False)
     donated = case.donated or (False,) * len(case.arrays)
     return Case(
         smaller,
-        [a for a, k in zip(case.arrays, kept, strict=True) if k],
-        tuple(d for d, k in zip(donated, kept, strict=True) if k),
+        [a for a, k in zip(case.arrays, used, strict=True) if k],
+        tuple(d for d, k in zip(donated, used, strict=True) if k),
         case.wide,
     )
 

@@ -185,6 +185,6 @@ NEVER: dict[str, str] = {
     "pvary": "changes types inside of shard_map; tests/tiny/test_shard_map.py has it",
     "shard_map": "its meaning is vmap; tests/tiny/test_shard_map.py has it under every transformation",
     "device_put": "programs run on one device; tests/tiny/test_devices.py has it under every transformation",
-    "custom_lin": "stands for the tangents of a custom vjp until they are transposed",
+    "custom_lin": "a placeholder for the tangents of a custom vjp until they are transposed",
     "select_and_scatter": "no function of the package binds it: derivatives of windows use select_and_scatter_add",
 }

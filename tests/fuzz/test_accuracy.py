@@ -216,8 +216,8 @@ def check_composition(seed: int, rng: np.random.Generator, monkeypatch: pytest.M
                     patch.setattr(interpreter, "run_equation", noisy(rng, 2.0**-24))
                     runs.append(interpreter.run(jaxpr, wide))
     for i, (result, expected) in enumerate(zip(found, exact, strict=True)):
-        spread = np.max([np.abs(run[i] - expected) for run in runs], axis=0)
-        limit = 6 * spread + 4 * 2.0**-24 * np.abs(expected) + 1e-30
+        deviation = np.max([np.abs(run[i] - expected) for run in runs], axis=0)
+        limit = 6 * deviation + 4 * 2.0**-24 * np.abs(expected) + 1e-30
         if np.ndim(limit):  # a few of many places have little luck in few runs
             limit = np.maximum(limit, np.median(limit))
         apart = np.abs(result.astype(np.float64) - expected)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="me
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_caches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Disable caches, so that what they retain is not measured."""
     monkeypatch.setattr(kernels, "_latest", deque(maxlen=16))
     before = weft.config.compilation_cache

@@ -48,11 +48,11 @@ class Case:
     """One sample of one primitive."""
 
     primitive: Primitive
-    number: int
+    index: int
     sample: Sample
 
     def __str__(self) -> str:
-        return f"{self.primitive.name}-{self.number}"
+        return f"{self.primitive.name}-{self.index}"
 
     @property
     def params(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def programs() -> list[tuple[str, list[Case]]]:
     return found
 
 
-def joined(cases: Sequence[Case]) -> Jaxpr:
+def merged(cases: Sequence[Case]) -> Jaxpr:
     """One program with an equation for each sample."""
     invars, outvars, equations = [], [], []
     for case in cases:
@@ -45,7 +45,7 @@ GROUPS = programs()
 
 @pytest.mark.parametrize("group", [cases for _, cases in GROUPS], ids=[name for name, _ in GROUPS])
 def test_compiled_equals_eval(group: list[Case]) -> None:
-    results = iter(executable_of(joined(group))([a for case in group for a in case.arrays]))
+    results = iter(executable_of(merged(group))([a for case in group for a in case.arrays]))
     for case in group:
         for i, (expected, aval) in enumerate(zip(case.results, case.result_types, strict=True)):
             actual = next(results)
@@ -72,7 +72,7 @@ def strided(array: np.ndarray) -> np.ndarray:
 
 def test_operands_may_have_any_layout() -> None:
     cases = [case for case in ALONE if case.primitive.name in ("add", "dot_general", "reduce_sum", "gather")][::5]
-    results = iter(executable_of(joined(cases))([strided(a) for case in cases for a in case.arrays]))
+    results = iter(executable_of(merged(cases))([strided(a) for case in cases for a in case.arrays]))
     for case in cases:
         for expected in case.results:
             assert_close(next(results), expected, case.tolerance, str(case))

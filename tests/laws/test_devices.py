@@ -16,7 +16,7 @@ from weft.runtime.device import placement_of
 THERE = placement_of(weft.devices()[3], True)
 
 
-def moved(value: Any) -> Any:
+def on_other_device(value: Any) -> Any:
     """An array on the fourth device; other values as they are."""
     return weft.device_put(value, THERE.device) if isinstance(value, ConcreteArray) else value
 
@@ -24,7 +24,7 @@ def moved(value: Any) -> Any:
 @pytest.mark.parametrize("group", [cases for _, cases in GROUPS], ids=[name for name, _ in GROUPS])
 def test_the_same_bits_on_another_device(group: list[Case]) -> None:
     for case in group:
-        operands = [moved(a) for a in case.operands]
+        operands = [on_other_device(a) for a in case.operands]
         expected, actual = case.bind(*case.operands), case.bind(*operands)
         for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
             assert_same_bits(one, other, f"{case}, result {i}")

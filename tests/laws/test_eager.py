@@ -18,7 +18,7 @@ import weft
 import weft.numpy as wnp
 import weft.scipy.linalg as wsl
 from tests.laws.samples import CASES, Case, concrete, differentiable, is_inexact
-from tests.laws.test_compiled import GROUPS, joined
+from tests.laws.test_compiled import GROUPS, merged
 from weft import lax, nn, random
 from weft.base import dtypes
 from weft.base.settings import enable_x64
@@ -53,7 +53,7 @@ def assert_same_bits(actual: Any, expected: Any, what: str) -> None:
 
 @pytest.mark.parametrize("group", [cases for _, cases in GROUPS], ids=[name for name, _ in GROUPS])
 def test_eager_equals_compiled(group: list[Case]) -> None:
-    results = iter(executable_of(joined(group))([a for case in group for a in case.arrays]))
+    results = iter(executable_of(merged(group))([a for case in group for a in case.arrays]))
     for case in group:
         for i, actual in enumerate(case.bind(*case.operands)):
             assert_same_bits(actual, next(results), f"{case}, result {i}")

@@ -50,9 +50,9 @@ def test_meaning(case: Case) -> None:
     if splittable(case):
         check_sharded_is_whole(case)
     if isinstance(case.primitive, Indexing) and type(case.primitive).sources is not Indexing.sources:
-        check_sources_read_what_eval_gives(case)
+        check_sources_match_eval(case)
     if isinstance(case.primitive, Elementwise):
-        check_emit_computes_what_eval_gives(case)
+        check_emit_matches_eval(case)
     if isinstance(case.primitive, Reduction) and not case.primitive.multiple_results:
         check_combine_reduces_to_eval(case)
 
@@ -178,19 +178,19 @@ def check_sharded_is_whole(case: Case) -> None:
         for i, (names, whole) in enumerate(zip(factors.results, wholes, strict=True)):
             first, second = parts[0][i], parts[1][i]
             if name in names:
-                joined = np.concatenate([first, second], leading + names.index(name))
+                combined = np.concatenate([first, second], leading + names.index(name))
             else:
                 assert name in factors.combine, (
                     f"factor {name} vanishes from result {i} and nothing says how to combine"
                 )
-                joined = COMBINE[factors.combine[name]](first, second)
-            assert_close(joined, whole, case.tolerance, f"result {i} split over {name} of {factors}")
+                combined = COMBINE[factors.combine[name]](first, second)
+            assert_close(combined, whole, case.tolerance, f"result {i} split over {name} of {factors}")
 
 
 # ------------------------------------------------------------------------------------------------------------- emission
 
 
-def check_sources_read_what_eval_gives(case: Case) -> None:
+def check_sources_match_eval(case: Case) -> None:
     found = case.primitive.sources(*case.types, **case.params)  # type: ignore[attr-defined]
     sources = [s if isinstance(s, index_map.Source) else index_map.source(*s) for s in found]
     used = sorted({s.operand for s in sources})
@@ -200,7 +200,7 @@ def check_sources_read_what_eval_gives(case: Case) -> None:
     assert_close(read, case.results[0], 0.0)
 
 
-def check_emit_computes_what_eval_gives(case: Case) -> None:
+def check_emit_matches_eval(case: Case) -> None:
     """Where the builder of NumPy arrays knows all operations that are emitted."""
     try:
         with np.errstate(all="ignore"):
@@ -217,9 +217,9 @@ def check_combine_reduces_to_eval(case: Case) -> None:
     reduction: Any = case.primitive
     axes = case.params["axes"]
     array = case.arrays[0]
-    moved = np.moveaxis(array, axes, range(len(axes))) if axes else array[None]
+    front = np.moveaxis(array, axes, range(len(axes))) if axes else array[None]
     rows = (
-        moved.reshape(-1, *case.results[0].shape) if array.size else np.zeros((0, *case.results[0].shape), array.dtype)
+        front.reshape(-1, *case.results[0].shape) if array.size else np.zeros((0, *case.results[0].shape), array.dtype)
     )
     wider = dtypes.accumulation_dtype(array.dtype) if dtypes.kind(array.dtype) in "fc" else array.dtype
     # Of nothing it is the result, and so a number of the dtype: the greatest float8 may be 448.

@@ -101,7 +101,7 @@ def while_until_large(x: Any, rate: Any) -> Any:
 
 
 @program(VECTOR, np.array(3, np.int32))
-def while_count_given(x: Any, count: Any) -> Any:
+def while_count_as_argument(x: Any, count: Any) -> Any:
     return lax.while_loop(
         lambda s: lax.lt(s[0], count), lambda s: (lax.add(s[0], 1), lax.mul(lax.sin(s[1]), s[1])), (np.int32(0), x)
     )[1]

@@ -160,35 +160,35 @@ def _names(code: types.CodeType) -> set[str]:
 def assert_same(ours: Any, theirs: Any, rtol: float, weak: bool = True, path: str = "result") -> None:
     """Equal structure, shape, dtype, weak type and values, where a difference names its path."""
     if theirs is None or isinstance(theirs, (bool, int, float, complex, str, onp.dtype, type, slice)):
-        assert ours == theirs, f"{path}: {ours!r}, JAX gives {theirs!r}"
+        assert ours == theirs, f"{path}: {ours!r}, JAX returns {theirs!r}"
     elif isinstance(theirs, Mapping):
-        assert isinstance(ours, Mapping) and sorted(ours) == sorted(theirs), f"{path}: {ours!r}, JAX gives {theirs!r}"
+        assert isinstance(ours, Mapping) and sorted(ours) == sorted(theirs), f"{path}: {ours!r}, JAX returns {theirs!r}"
         for key in theirs:
             assert_same(ours[key], theirs[key], rtol, weak, f"{path}[{key!r}]")
     elif isinstance(theirs, (tuple, list)):
         kind = list if isinstance(theirs, list) else tuple
-        assert isinstance(ours, kind) and len(ours) == len(theirs), f"{path}: {ours!r}, JAX gives {theirs!r}"
+        assert isinstance(ours, kind) and len(ours) == len(theirs), f"{path}: {ours!r}, JAX returns {theirs!r}"
         assert getattr(ours, "_fields", None) == getattr(theirs, "_fields", None), path
         for i, (our, their) in enumerate(zip(ours, theirs, strict=True)):
             assert_same(our, their, rtol, weak, f"{path}[{i}]")
     elif isinstance(theirs, (jax.Array, onp.ndarray, onp.generic)):
         _assert_same_array(ours, theirs, rtol, weak, path)
     else:
-        assert type(ours).__name__ == type(theirs).__name__, f"{path}: {type(ours)}, JAX gives {type(theirs)}"
+        assert type(ours).__name__ == type(theirs).__name__, f"{path}: {type(ours)}, JAX returns {type(theirs)}"
 
 
 def _assert_same_array(ours: Any, theirs: Any, rtol: float, weak: bool, path: str) -> None:
     if isinstance(theirs, jax.Array):
-        assert isinstance(ours, weft.Array), f"{path}: {type(ours)}, JAX gives an array"
+        assert isinstance(ours, weft.Array), f"{path}: {type(ours)}, JAX returns an array"
     else:
-        assert isinstance(ours, (onp.ndarray, onp.generic)), f"{path}: {type(ours)}, JAX gives a NumPy array"
-    assert ours.shape == theirs.shape, f"{path}: shape {ours.shape}, JAX gives {theirs.shape}"
+        assert isinstance(ours, (onp.ndarray, onp.generic)), f"{path}: {type(ours)}, JAX returns a NumPy array"
+    assert ours.shape == theirs.shape, f"{path}: shape {ours.shape}, JAX returns {theirs.shape}"
     if jax.dtypes.issubdtype(theirs.dtype, jax.dtypes.prng_key):
-        assert str(ours.dtype) == str(theirs.dtype), f"{path}: dtype {ours.dtype}, JAX gives {theirs.dtype}"
+        assert str(ours.dtype) == str(theirs.dtype), f"{path}: dtype {ours.dtype}, JAX returns {theirs.dtype}"
         ours, theirs = weft.random.key_data(ours), jax.random.key_data(theirs)
-    assert ours.dtype == theirs.dtype, f"{path}: dtype {ours.dtype}, JAX gives {theirs.dtype}"
+    assert ours.dtype == theirs.dtype, f"{path}: dtype {ours.dtype}, JAX returns {theirs.dtype}"
     if weak and isinstance(theirs, jax.Array):
-        assert ours.weak_type == theirs.weak_type, f"{path}: weak_type {ours.weak_type}, JAX gives {theirs.weak_type}"
+        assert ours.weak_type == theirs.weak_type, f"{path}: weak_type {ours.weak_type}, JAX returns {theirs.weak_type}"
     left, right = onp.asarray(ours), onp.asarray(theirs)
     kind = "f" if left.dtype == ml_dtypes.bfloat16 else left.dtype.kind
     if kind not in "fc":

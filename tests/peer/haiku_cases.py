@@ -1,7 +1,7 @@
 """One row is the text of a function that uses modules; it runs with `weft.haiku` and with Haiku.
 
-In a row `hk` is the library under test, `np`, `nn`, `lax` and `random` those it stands on, and the names of INPUTS are
-arguments. The same key gives the same parameters, so that both sides can be compared from `init` on.
+In a row `hk` is the library under test, `np`, `nn`, `lax` and `random` its dependencies, and the names of INPUTS are
+arguments. The same key initializes the same parameters, so that both sides can be compared from `init` on.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import weft.haiku  # isort: skip
 
 haiku = pytest.importorskip("haiku")
 
-FACES = {"weft": weft.haiku, "jax": haiku}
+HAIKU = {"weft": weft.haiku, "jax": haiku}
 
 
 def namespace(library: str) -> dict[str, Any]:
     """What the names in a row mean for one library."""
     modules = {short: importlib.import_module(f"{library}.{long}") for short, long in
                {"np": "numpy", "nn": "nn", "lax": "lax", "random": "random"}.items()}  # fmt: skip
-    return {"hk": FACES[library], "lib": LIBRARIES[library], "onp": onp, **modules}
+    return {"hk": HAIKU[library], "lib": LIBRARIES[library], "onp": onp, **modules}
 
 
 NAMESPACES = {library: namespace(library) for library in LIBRARIES}
@@ -72,7 +72,7 @@ def function(text: str, library: str) -> Any:
 
 
 def transformed(text: str, library: str) -> Any:
-    return FACES[library].transform_with_state(function(text, library))
+    return HAIKU[library].transform_with_state(function(text, library))
 
 
 def values(text: str) -> list[onp.ndarray]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.peer.haiku_cases import FACES, LIBRARIES, jax, weft
+from tests.peer.haiku_cases import HAIKU, LIBRARIES, jax, weft
 from weft.modules.convert import Pair, from_plain, haiku_to_linen, linen_to_haiku, to_plain
 
 X = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype(np.float32)
@@ -23,7 +23,7 @@ def network(hk: Any, lib: Any) -> Any:
 
 @pytest.mark.parametrize(("source", "target"), [("jax", "weft"), ("weft", "jax")])
 def test_haiku_trees(source: str, target: str) -> None:
-    out, other = (network(FACES[library], LIBRARIES[library]) for library in (source, target))
+    out, other = (network(HAIKU[library], LIBRARIES[library]) for library in (source, target))
     params, state = out.init(LIBRARIES[source].random.PRNGKey(1), X)
     expected, after = out.apply(params, state, None, X)
     carried, carried_state = to_plain(params), to_plain(state)
@@ -65,7 +65,7 @@ def test_flax_trees_become_ours() -> None:
     variables = net.init(jax.random.PRNGKey(2), X)
     expected, changed = net.apply(variables, X, mutable=["batch_stats"])
     params, state = linen_to_haiku(from_plain(variables), PAIRS)
-    result, after = network(FACES["weft"], weft).apply(params, state, None, X)
+    result, after = network(HAIKU["weft"], weft).apply(params, state, None, X)
     np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     back = haiku_to_linen(params, after, PAIRS)
     for name in ("mean", "var"):
@@ -75,7 +75,7 @@ def test_flax_trees_become_ours() -> None:
 
 def test_our_trees_become_flax_ones() -> None:
     net = flax_network()
-    f = network(FACES["weft"], weft)
+    f = network(HAIKU["weft"], weft)
     params, state = f.init(weft.random.PRNGKey(3), X)
     expected, _ = f.apply(params, state, None, X)
     variables = to_plain(haiku_to_linen(params, state, PAIRS))

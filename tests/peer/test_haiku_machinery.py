@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.peer.haiku_cases import FACES, LIBRARIES, as_numpy, assert_same, transformed, values
+from tests.peer.haiku_cases import HAIKU, LIBRARIES, as_numpy, assert_same, transformed, values
 
 ROWS = [
     # keys
@@ -102,9 +102,9 @@ def test_machinery_is_as_in_haiku(text: str) -> None:
     assert_same(result("weft", text), result("jax", text))
 
 
-@pytest.mark.parametrize("face", FACES)
-def test_paths_follow_methods(face: str) -> None:
-    hk, lib = FACES[face], LIBRARIES[face]
+@pytest.mark.parametrize("library", HAIKU)
+def test_paths_follow_methods(library: str) -> None:
+    hk, lib = HAIKU[library], LIBRARIES[library]
     seen: list[str] = []
 
     class Model(hk.Module):

@@ -43,7 +43,7 @@ KNOWN_DIFFERENCES = {
     "np.round(i, -1)": "integers may be rounded to tens",
     "np.fromiter([1, 2, 3], dtype=onp.int32)": "JAX refuses",
     # The same values in the documented container.
-    "lib.lax.linalg.lu(m)": "a tuple, as the signature says; JAX gives a list",
+    "lib.lax.linalg.lu(m)": "a tuple, as the signature says; JAX returns a list",
     "np.array_repr(x)": "the class is called Array, not ArrayImpl",
 }
 

@@ -125,8 +125,8 @@ def test_private_gradients() -> None:
     quiet = optim.contrib.differentially_private_aggregate(1.0, 0.0, seed=0)
     loud = optim.contrib.differentially_private_aggregate(1.0, 100.0, seed=0)
     both = [t.update(weft.tree.map(wnp.asarray, grads), t.init(None))[0] for t in (quiet, loud)]
-    spread: Any = np.std(np.asarray(both[1]["b"] - both[0]["b"]))
-    assert 2 < spread < 60
+    deviation: Any = np.std(np.asarray(both[1]["b"] - both[0]["b"]))
+    assert 2 < deviation < 60
 
 
 def test_complex_numbers_as_pairs() -> None:

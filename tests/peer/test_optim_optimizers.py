@@ -198,7 +198,7 @@ CHAOTIC = ("adabelief", "radam", "centered", "rprop", "signum", "lion", "sign_sg
 def test_ten_steps_are_those_of_optax(text: str, dtype: str) -> None:
     kind, rtol = DTYPES[dtype]
     make = lambda library: eval(text, {"o": library, "s": decreasing(library), "np": np, "kernels": kernels})
-    # Optax's SM3 has no accumulators for scalars, and its distance over gradients gives them an axis.
+    # Optax's SM3 has no accumulators for scalars, and its distance over gradients adds an axis to them.
     scalar = "sm3" not in text and "distance" not in text
     ours = run(optim, wnp.asarray, make(optim), kind, scalar)
     theirs = run(optax, jnp.asarray, make(optax), kind, scalar)
@@ -209,7 +209,7 @@ def test_ten_steps_are_those_of_optax(text: str, dtype: str) -> None:
 
 
 def test_injected_numbers_keep_their_digits() -> None:
-    """Optax rounds them to the dtype of the updates, and 0.999 is 1 in bfloat16: its Adam gives NaN."""
+    """Optax rounds them to the dtype of the updates, and 0.999 is 1 in bfloat16: its Adam returns NaN."""
     make = lambda library: library.inject_hyperparams(library.adamw)(decreasing(library), weight_decay=0.1)
     ours = run(optim, wnp.asarray, make(optim), np.float32)
     assert_close(ours[:2], run(optax, jnp.asarray, make(optax), np.float32)[:2], 2e-5)

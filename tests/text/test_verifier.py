@@ -26,7 +26,7 @@ ILL_TYPED = {
     "wrong result dtype": "{ lambda ; a:f32[3]. let b:f32[3] = lt a 0.0:f32[] in (b,) }",
     "operands that do not fit": "{ lambda ; a:f32[3] b:f32[4]. let c:f32[3] = add a b in (c,) }",
     "too many results": "{ lambda ; a:f32[3]. let b:f32[3] c:f32[3] = sin a in (b,) }",
-    "inside a carried program": (
+    "inside a sub-jaxpr": (
         "{ lambda ; a:f32[3]. let\n"
         "    b:f32[3] = jit[name=f jaxpr={ lambda ; c:f32[3]. let d:f32[3] = lt c 0.0:f32[] in (d,) }] a\n"
         "  in (b,) }"

@@ -289,14 +289,14 @@ def random_einsums(count):
     random = np.random.default_rng(7)
     for _ in range(count):
         sizes = dict(zip("abcde", random.integers(1, 4, 5).tolist(), strict=True))
-        spread = random.integers(1, 4, 2).tolist()
+        broadcast = random.integers(1, 4, 2).tolist()
         terms, shapes = [], []
         for _ in range(random.integers(1, 5)):
             letters = "".join(random.choice(list("abcde"), random.integers(0, 4)))
             shape = [1 if random.random() < 0.1 else sizes[letter] for letter in letters]
             if random.random() < 0.3:
                 extra = random.integers(0, 3)
-                letters, shape = letters + "...", shape + spread[2 - extra :]
+                letters, shape = letters + "...", shape + broadcast[2 - extra :]
             terms.append(letters)
             shapes.append(shape)
         known = sorted({letter for term in terms for letter in term if letter != "."})

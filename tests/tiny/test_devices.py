@@ -213,21 +213,21 @@ def test_device_put_donates() -> None:
 
 
 def test_device_put_under_transformations() -> None:
-    def moved(x: Any) -> Any:
+    def across(x: Any) -> Any:
         return wnp.sin(weft.device_put(x, CPUS[1])).sum()
 
     x = wnp.arange(3.0)
     third = weft.device_put(x, CPUS[3])
     expected = np.asarray(wnp.cos(x))
     for value, home in ((x, 0), (third, 3)):
-        gradient = weft.grad(moved)(value)
+        gradient = weft.grad(across)(value)
         assert where(gradient) == (home, True)
         np.testing.assert_array_equal(np.asarray(gradient), expected)
     assert [where(v) for v in weft.jvp(lambda x: weft.device_put(x, CPUS[1]), (x,), (x,))] == [(1, True)] * 2
     assert where(weft.vmap(lambda v: weft.device_put(v, CPUS[1]))(third)) == (1, True)
     # In a program it is the operand: a program runs on one device.
-    assert where(weft.jit(moved)(third)) == (3, True) and where(weft.jit(weft.grad(moved))(x)) == (0, False)
-    assert "device_put" in str(weft.make_jaxpr(moved)(x))
+    assert where(weft.jit(across)(third)) == (3, True) and where(weft.jit(weft.grad(across))(x)) == (0, False)
+    assert "device_put" in str(weft.make_jaxpr(across)(x))
 
 
 def test_copies_keep_the_device_and_pickles_do_not() -> None:

@@ -86,7 +86,7 @@ def test_png_holds_the_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not pixels[:, 0].any()
 
 
-def test_grid_keeps_every_image_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grid_arranges_images_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     images = np.arange(6.0)[:, None, None] * np.ones((6, 2, 3))
     whole = loaded("picture", monkeypatch).grid(images, 3)
     assert whole.shape == (2 * 3, 3 * 4)

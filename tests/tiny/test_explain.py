@@ -72,15 +72,15 @@ SAMPLES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 # Loops whose number of iterations the cost analysis does not know.
 UNKNOWN = {"control"}
 
-_made: dict[str, Explanation] = {}
+_explained: dict[str, Explanation] = {}
 
 
 def explained(name: str) -> Explanation:
     """The explanation of a sample, made once."""
-    if name not in _made:
+    if name not in _explained:
         function, args = SAMPLES[name]
-        _made[name] = weft.explain(function, write=False)(*args)
-    return _made[name]
+        _explained[name] = weft.explain(function, write=False)(*args)
+    return _explained[name]
 
 
 def compiled(name: str) -> Any:

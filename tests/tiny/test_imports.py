@@ -184,7 +184,7 @@ def complaints(source: str, path: str) -> Iterator[str]:
         if top == "weft":
             there = floor(module)
             if there > here and here != ROOT_PACKAGE:
-                yield f"{where}: {module} stands later in the house than {path}"
+                yield f"{where}: {module} is in a later layer than {path}"
             mine, other = level(module_name(path)), level(module)
             if mine is not None and other is not None and other > mine and not in_function:
                 yield f"{where}: {module} comes after {path} in the compiler"
@@ -213,17 +213,17 @@ def test_files_keep_the_plan(folder: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("path", "source", "complaint"),
     [
-        ("weft/base/x.py", "from weft.ir.types import Type", "stands later"),
-        ("weft/base/x.py", "from ..ir.types import Type", "stands later"),
-        ("weft/base/__init__.py", "from ..ir import types", "stands later"),
-        ("weft/base/x.py", "from .. import ir", "stands later"),
-        ("weft/base/x.py", "from weft import ir", "stands later"),
-        ("weft/base/x.py", "import weft.api.jit", "stands later"),
-        ("weft/api/x.py", "import weft", "stands later"),
-        ("weft/api/x.py", "from weft import no_such_module", "stands later"),
-        ("weft/api/x.py", "import weft.lax", "stands later"),
-        ("weft/lax/x.py", "from weft.optim import adam", "stands later"),
-        ("weft/base/x.py", "if True:\n    import weft.ir", "stands later"),
+        ("weft/base/x.py", "from weft.ir.types import Type", "in a later layer"),
+        ("weft/base/x.py", "from ..ir.types import Type", "in a later layer"),
+        ("weft/base/__init__.py", "from ..ir import types", "in a later layer"),
+        ("weft/base/x.py", "from .. import ir", "in a later layer"),
+        ("weft/base/x.py", "from weft import ir", "in a later layer"),
+        ("weft/base/x.py", "import weft.api.jit", "in a later layer"),
+        ("weft/api/x.py", "import weft", "in a later layer"),
+        ("weft/api/x.py", "from weft import no_such_module", "in a later layer"),
+        ("weft/api/x.py", "import weft.lax", "in a later layer"),
+        ("weft/lax/x.py", "from weft.optim import adam", "in a later layer"),
+        ("weft/base/x.py", "if True:\n    import weft.ir", "in a later layer"),
         ("weft/optim/adam.py", "from weft.base import errors", "public names only"),
         ("weft/modules/x.py", "from weft.sharding.spec import PartitionSpec", "public names only"),
         ("weft/base/x.py", "def f():\n    import os", "inside a function"),

@@ -440,9 +440,9 @@ def test_pad_reads_what_numpy_reads(rng: np.random.Generator) -> None:
     for _ in range(60):
         array = numbered(random_shape(rng, least=1, most=3)) + 1
         config = [(int(rng.integers(-1, 3)), int(rng.integers(-1, 3)), int(rng.integers(0, 3))) for _ in array.shape]
-        spread = np.full([size + max(size - 1, 0) * c[2] for size, c in zip(array.shape, config, strict=True)], -1)
-        spread[tuple(slice(None, None, interior + 1) for *_, interior in config)] = array
-        expected = np.pad(spread, [(max(low, 0), max(high, 0)) for low, high, _ in config], constant_values=-1)
+        dilated = np.full([size + max(size - 1, 0) * c[2] for size, c in zip(array.shape, config, strict=True)], -1)
+        dilated[tuple(slice(None, None, interior + 1) for *_, interior in config)] = array
+        expected = np.pad(dilated, [(max(low, 0), max(high, 0)) for low, high, _ in config], constant_values=-1)
         for axis, (low, high, _) in enumerate(config):
             expected = np.take(expected, range(max(-low, 0), expected.shape[axis] - max(-high, 0)), axis)
         index_map = pad_map(array.shape, config)

@@ -41,8 +41,8 @@ def test_static_argument_by_position_by_name_and_by_default() -> None:
         assert isinstance(n, int)
         return x * n
 
-    by_number, by_name = weft.jit(scale, static_argnums=1), weft.jit(scale, static_argnames="n")
-    for f in (by_number, by_name):
+    by_position, by_name = weft.jit(scale, static_argnums=1), weft.jit(scale, static_argnames="n")
+    for f in (by_position, by_name):
         assert [float(f(1.0, 3)), float(f(1.0, n=4)), float(f(1.0))] == [3.0, 4.0, 2.0]
     assert float(weft.jit(scale, static_argnums=-1)(1.0, 5)) == 5.0
 
@@ -460,13 +460,13 @@ def test_names_are_on_the_equations() -> None:
 
 
 def leak(transformed) -> tuple[list, object]:
-    kept: list = []
+    leaked: list = []
 
     def f(x):
-        kept.append(x * 2)  # here it gets out
+        leaked.append(x * 2)  # here it gets out
         return x
 
-    return kept, lambda *args: transformed(f)(*args)
+    return leaked, lambda *args: transformed(f)(*args)
 
 
 @pytest.mark.parametrize(
@@ -478,22 +478,22 @@ def leak(transformed) -> tuple[list, object]:
     ],
 )
 def test_leaked_tracer_says_where_it_is_from(transformation, argument, origin: str) -> None:
-    kept, run = leak(transformation)
+    leaked, run = leak(transformation)
     run(argument)  # type: ignore[operator]
     with pytest.raises(errors.UnexpectedTracerError) as caught:
-        kept[0] + 1
+        leaked[0] + 1
     assert origin in str(caught.value) and names_this_file(caught.value)
     with pytest.raises(errors.UnexpectedTracerError):
-        weft.jit(lambda y: y + kept[0])(1.0)
+        weft.jit(lambda y: y + leaked[0])(1.0)
 
 
 def test_a_leak_from_jit_names_the_line_of_the_tracer() -> None:
-    kept, run = leak(weft.jit)
+    leaked, run = leak(weft.jit)
     run(1.0)  # type: ignore[operator]
     with pytest.raises(
-        errors.UnexpectedTracerError, match=r"made at test_jit.py:\d+:  kept.append\(x \* 2\)  # here it gets out"
+        errors.UnexpectedTracerError, match=r"made at test_jit.py:\d+:  leaked.append\(x \* 2\)  # here it gets out"
     ):
-        kept[0] + 1
+        leaked[0] + 1
 
 
 def test_check_tracer_leaks_finds_it_where_it_happens() -> None:

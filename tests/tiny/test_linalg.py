@@ -107,7 +107,7 @@ def test_pivots_name_a_permutation() -> None:
     assert not np.array_equal(permutation, np.broadcast_to(np.arange(6), (3, 6)))
 
 
-def test_a_large_batch_of_small_matrices_runs_at_once_and_gives_the_same() -> None:
+def test_a_large_batch_of_small_matrices_is_vectorized() -> None:
     a, b = random(20, 3, 3), random(20, 3, 2)
     a[3] = 0  # singular: no NaN in the factors, as LAPACK
     factors, pivots, _ = (np.asarray(v) for v in ll.lu(a))

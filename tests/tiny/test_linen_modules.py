@@ -406,17 +406,17 @@ def test_post_init_without_super_is_named() -> None:
 
 
 def test_modules_do_not_outlive_their_call() -> None:
-    kept = []
+    leaked = []
 
     class Keeps(nn.Module):
         @nn.compact
         def __call__(self, x: Any) -> Any:
-            kept.append(nn.Dense(3))
-            return kept[0](x)
+            leaked.append(nn.Dense(3))
+            return leaked[0](x)
 
     Keeps().init(KEY, X)
     with pytest.raises(ScopeLeakError, match="Module /Dense_0 cannot use its variables here"):
-        kept[0](X)
+        leaked[0](X)
 
 
 def test_a_lifted_function_may_not_change_what_it_does_not_see() -> None:

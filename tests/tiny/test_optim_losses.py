@@ -106,8 +106,8 @@ def test_schedules_at_their_ends() -> None:
     np.testing.assert_allclose([schedule(t) for t in (0, 5, 10, 100, 1000)], [0.0, 0.5, 1.0, 0.1, 0.1], atol=1e-6)
     rates = [float(schedule(t)) for t in range(10, 101)]
     assert all(b <= a for a, b in itertools.pairwise(rates))
-    joined = optim.join_schedules([optim.constant_schedule(1.0), optim.linear_schedule(1.0, 0.0, 4)], [3])
-    np.testing.assert_allclose([joined(t) for t in range(8)], [1, 1, 1, 1, 0.75, 0.5, 0.25, 0])
+    schedule = optim.join_schedules([optim.constant_schedule(1.0), optim.linear_schedule(1.0, 0.0, 4)], [3])
+    np.testing.assert_allclose([schedule(t) for t in range(8)], [1, 1, 1, 1, 0.75, 0.5, 0.25, 0])
 
 
 def test_schedule_in_a_compiled_step_counts() -> None:

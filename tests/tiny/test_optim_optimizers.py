@@ -294,7 +294,7 @@ def test_multi_steps_is_one_step_of_the_mean() -> None:
     assert not steps.has_updated(state)
 
 
-def test_apply_if_finite_skips_and_then_gives_up() -> None:
+def test_apply_if_finite_skips_a_limited_number_of_times() -> None:
     optimizer = optim.apply_if_finite(optim.sgd(1.0), max_consecutive_errors=2)
     state, bad = optimizer.init(wnp.ones(2)), wnp.array([1.0, np.nan])
     for i in range(3):

@@ -35,12 +35,12 @@ W, X = wnp.ones((16, 16)), wnp.ones((32, 16))
 def line_of(text: str) -> int:
     """The number of the line of this file that ends with a mark."""
     lines = pathlib.Path(__file__).read_text().splitlines()
-    (line_number,) = [n for n, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
-    return line_number
+    (lineno,) = [n for n, line in enumerate(lines, 1) if line.endswith(f"# {text}")]
+    return lineno
 
 
-def seconds_of(profile: Profile, line_number: int) -> float:
-    return sum(e.seconds for e in profile.lines if e.line.file == __file__ and e.line.number == line_number)
+def seconds_of(profile: Profile, lineno: int) -> float:
+    return sum(e.seconds for e in profile.lines if e.line.file == __file__ and e.line.number == lineno)
 
 
 def spin(seconds: float) -> int:

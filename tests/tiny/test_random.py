@@ -115,8 +115,8 @@ def test_vmap_equals_a_loop() -> None:
         lambda key: random.bits(key, (2, 2), "uint8"),
     ):
         np.testing.assert_array_equal(weft.vmap(draw_one)(keys), np.stack([draw_one(key) for key in keys]))
-    fold = weft.vmap(lambda key, i: random.key_data(random.fold_in(key, i)))(keys, numbers)
-    np.testing.assert_array_equal(fold, np.stack([random.key_data(random.fold_in(keys[i], i)) for i in range(4)]))
+    with_data = weft.vmap(lambda key, i: random.key_data(random.fold_in(key, i)))(keys, numbers)
+    np.testing.assert_array_equal(with_data, np.stack([random.key_data(random.fold_in(keys[i], i)) for i in range(4)]))
     over = weft.vmap(lambda i: random.key_data(random.fold_in(keys[0], i)))(numbers)
     np.testing.assert_array_equal(over, np.stack([random.key_data(random.fold_in(keys[0], i)) for i in range(4)]))
     seeds = weft.vmap(lambda s: random.key_data(random.key(s)))(numbers)
@@ -318,16 +318,16 @@ def test_gamma_is_differentiable_in_its_parameter() -> None:
     drawn = np.asarray(random.gamma(key, alpha, (200,)), np.float64)
     gradients = np.asarray(weft.jacfwd(lambda a: random.gamma(key, a, (200,)))(alpha), np.float64)
     step = 1e-4  # at a fixed quantile the draw moves with the parameter
-    moved = scipy.stats.gamma(alpha + step).ppf(scipy.stats.gamma(alpha).cdf(drawn)) - scipy.stats.gamma(
+    difference = scipy.stats.gamma(alpha + step).ppf(scipy.stats.gamma(alpha).cdf(drawn)) - scipy.stats.gamma(
         alpha - step
     ).ppf(scipy.stats.gamma(alpha).cdf(drawn))
-    np.testing.assert_allclose(gradients, moved / (2 * step), rtol=2e-3, atol=2e-3)
-    log_slopes = weft.jacfwd(lambda a: random.loggamma(key, a, (5,)))(0.4)
+    np.testing.assert_allclose(gradients, difference / (2 * step), rtol=2e-3, atol=2e-3)
+    log_derivatives = weft.jacfwd(lambda a: random.loggamma(key, a, (5,)))(0.4)
     logs = np.asarray(random.loggamma(key, 0.4, (5,)), np.float64)
     inverse = scipy.stats.loggamma(0.4 + step).ppf(scipy.stats.loggamma(0.4).cdf(logs)) - scipy.stats.loggamma(
         0.4 - step
     ).ppf(scipy.stats.loggamma(0.4).cdf(logs))
-    np.testing.assert_allclose(log_slopes, inverse / (2 * step), rtol=1e-2)
+    np.testing.assert_allclose(log_derivatives, inverse / (2 * step), rtol=1e-2)
 
 
 def test_draws_are_differentiable_in_bounds_and_not_in_keys() -> None:

@@ -70,10 +70,10 @@ def test_derivative_of_a_product_with_zeros(zeros):
 def test_cumulative_operations_match_numpy(reverse):
     x = np.array([[0.5, -2, 1.5], [3, 0.25, -1]], np.float32)
 
-    def flipped(fold):
-        return np.flip(fold(np.flip(x, 1)), 1) if reverse else fold(x)
+    def flipped(function):
+        return np.flip(function(np.flip(x, 1)), 1) if reverse else function(x)
 
-    for name, fold in {
+    for name, by_numpy in {
         "cumsum": functools.partial(np.cumsum, axis=1),
         "cumprod": functools.partial(np.cumprod, axis=1),
         "cummax": functools.partial(np.maximum.accumulate, axis=1),
@@ -81,7 +81,7 @@ def test_cumulative_operations_match_numpy(reverse):
         "cumlogsumexp": lambda v: np.log(np.cumsum(np.exp(v), axis=1)),
     }.items():
         function = getattr(lax, name)
-        expected = flipped(fold)
+        expected = flipped(by_numpy)
         assert np.allclose(function(x, 1, reverse), expected, rtol=1e-6), name
         # Under differentiation the primal is computed by the definition.
         assert np.allclose(weft.jvp(lambda v, f=function: f(v, 1, reverse), (x,), (x,))[0], expected, rtol=1e-6), name

@@ -42,7 +42,7 @@ POLICIES = {
 }
 
 
-def kept(function) -> list[str]:
+def residuals(function) -> list[str]:
     """Types of residuals that are not arguments."""
     return [aval.short() for aval, origin in saved_residuals(function, X, W) if not origin.startswith("from argument")]
 
@@ -67,11 +67,12 @@ def test_gradients_are_unchanged(name: str) -> None:
 
 
 def test_saved_residuals() -> None:
-    count = {name: len(kept(weft.checkpoint(network, policy=policy))) for name, policy in POLICIES.items()}
-    plain = len(kept(network))
+    count = {name: len(residuals(weft.checkpoint(network, policy=policy))) for name, policy in POLICIES.items()}
+    plain = len(residuals(network))
     assert count["none"] == count["nothing"] == count["names but hidden"] == 0
     assert count["everything"] == plain > count["dots"] > 0
-    assert count["only hidden"] == 1 and kept(weft.checkpoint(network, policy=POLICIES["only hidden"])) == ["f32[3,4]"]
+    assert count["only hidden"] == 1
+    assert residuals(weft.checkpoint(network, policy=POLICIES["only hidden"])) == ["f32[3,4]"]
     # einsum over two batched indices is a contraction too
     assert count["dots without batch"] == 2 and count["dots"] == count["checkpoint_dots"] == 4
     assert count["dots or hidden"] == count["dots"] + 1
@@ -81,16 +82,16 @@ def test_saved_residuals() -> None:
 def test_policies_see_into_jitted_functions() -> None:
     inner = weft.jit(lambda x, w: wnp.sin(x @ w))
     f = lambda x, w: wnp.sum(wnp.cos(inner(x, w)))
-    assert kept(weft.checkpoint(f)) == []
-    assert kept(weft.checkpoint(f, policy=policies.dots_saveable)) == ["f32[3,4]"]
+    assert residuals(weft.checkpoint(f)) == []
+    assert residuals(weft.checkpoint(f, policy=policies.dots_saveable)) == ["f32[3,4]"]
 
 
 def test_residuals_under_jit_and_scan() -> None:
     def deep(x, w, wrap):
         return wnp.sum(lax.scan(wrap(lambda h, _: (wnp.sin(wnp.cos(h @ w)), None)), x, None, length=5)[0])
 
-    plain = kept(lambda x, w: deep(x, w, lambda f: f))
-    remat = kept(lambda x, w: deep(x, w, weft.checkpoint))
+    plain = residuals(lambda x, w: deep(x, w, lambda f: f))
+    remat = residuals(lambda x, w: deep(x, w, weft.checkpoint))
     assert "f32[5,3,4]" in remat and remat.count("f32[5,3,4]") < plain.count("f32[5,3,4]")
     for wrap in (weft.checkpoint, lambda f: weft.jit(weft.checkpoint(f))):
         np.testing.assert_allclose(

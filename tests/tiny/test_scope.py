@@ -140,10 +140,10 @@ def test_an_initializer_may_take_anything() -> None:
 
 
 def test_a_scope_ends_with_its_call() -> None:
-    kept: list[scope.Scope] = []
-    scope.apply(lambda root: kept.append(root.child("a")))({})
+    leaked: list[scope.Scope] = []
+    scope.apply(lambda root: leaked.append(root.child("a")))({})
     with pytest.raises(ScopeLeakError, match="Module /a cannot use its variables here"):
-        kept[0].get_variable("params", "x")
+        leaked[0].get_variable("params", "x")
 
 
 def test_flat_layout_is_a_tree_of_one_level() -> None:

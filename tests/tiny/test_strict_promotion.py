@@ -91,7 +91,7 @@ def names() -> dict[str, Any]:
         return wnp.asarray(rng.normal(size=shape).astype(np.float32))
 
     half = wnp.asarray(rng.normal(size=(3, 4)).astype(np.float16))
-    spread = floats(2, 3, 3)
+    matrices = floats(2, 3, 3)
     return {
         "np": wnp,
         "nn": nn,
@@ -104,7 +104,7 @@ def names() -> dict[str, Any]:
         "x": floats(3, 4),
         "v": floats(4),
         "m": floats(3, 3),
-        "s": spread @ wnp.swapaxes(spread, 1, 2) + 2 * wnp.eye(3)[None],
+        "s": matrices @ wnp.swapaxes(matrices, 1, 2) + 2 * wnp.eye(3)[None],
         "q": floats(2, 3, 2, 4),
         "h": floats(2, 3, 2, 4).astype("bfloat16"),
         "g": half,

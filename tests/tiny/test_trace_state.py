@@ -84,11 +84,11 @@ def test_states_of_different_traces_differ() -> None:
 
 
 def test_a_state_keeps_nothing_alive() -> None:
-    kept: list[OpaqueTraceState] = []
+    states: list[OpaqueTraceState] = []
     alive: list[Any] = []
 
     def f(x: Any) -> Any:
-        kept.append(get_opaque_trace_state())
+        states.append(get_opaque_trace_state())
         alive.append(weakref.ref(x._trace))
         return x * 2
 
@@ -96,4 +96,4 @@ def test_a_state_keeps_nothing_alive() -> None:
     gc.collect()
     assert alive[0]() is None
     now = get_opaque_trace_state()
-    assert kept[0] not in (now, get_opaque_trace_state()) and not kept[0].is_same_program(now)
+    assert states[0] not in (now, get_opaque_trace_state()) and not states[0].is_same_program(now)

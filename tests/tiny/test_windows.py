@@ -32,25 +32,25 @@ def operand(seed=0):
 
 def windows_of(x, fill, window_dimensions, window_strides, padding, base_dilation=(1, 1), window_dilation=(1, 1)):
     """Every window as a list of elements, by plain loops; and the shape of the result."""
-    spread = np.full([(n - 1) * b + 1 for n, b in zip(x.shape, base_dilation, strict=True)], fill, x.dtype)
-    spread[tuple(slice(None, None, b) for b in base_dilation)] = x
+    dilated = np.full([(n - 1) * b + 1 for n, b in zip(x.shape, base_dilation, strict=True)], fill, x.dtype)
+    dilated[tuple(slice(None, None, b) for b in base_dilation)] = x
     for axis, (low, high) in enumerate(padding):
-        shape = list(spread.shape)
+        shape = list(dilated.shape)
         shape[axis] = max(low, 0)
         before = np.full(shape, fill, x.dtype)
         shape[axis] = max(high, 0)
-        spread = np.concatenate([before, spread, np.full(shape, fill, x.dtype)], axis)
+        dilated = np.concatenate([before, dilated, np.full(shape, fill, x.dtype)], axis)
         cut = [slice(None)] * x.ndim
-        cut[axis] = slice(max(-low, 0), spread.shape[axis] - max(-high, 0))
-        spread = spread[tuple(cut)]
+        cut[axis] = slice(max(-low, 0), dilated.shape[axis] - max(-high, 0))
+        dilated = dilated[tuple(cut)]
     extents = [(w - 1) * d + 1 for w, d in zip(window_dimensions, window_dilation, strict=True)]
-    shape = [max(0, (n - e) // s + 1) for n, e, s in zip(spread.shape, extents, window_strides, strict=True)]
+    shape = [max(0, (n - e) // s + 1) for n, e, s in zip(dilated.shape, extents, window_strides, strict=True)]
     found = []
     for index in itertools.product(*map(range, shape)):
         offsets = itertools.product(*map(range, window_dimensions))
         found.append(
             [
-                spread[
+                dilated[
                     tuple(p * s + o * d for p, s, o, d in zip(index, window_strides, off, window_dilation, strict=True))
                 ]
                 for off in offsets
@@ -61,7 +61,7 @@ def windows_of(x, fill, window_dimensions, window_strides, padding, base_dilatio
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
-    "computation, initial, fold",
+    "computation, initial, reduce",
     [
         (lax.add, 0.0, np.sum),
         (lax.max, -np.inf, np.max),
@@ -69,10 +69,10 @@ def windows_of(x, fill, window_dimensions, window_strides, padding, base_dilatio
         (lax.mul, 1.0, np.prod),
     ],
 )
-def test_every_window_is_reduced(case, computation, initial, fold):
+def test_every_window_is_reduced(case, computation, initial, reduce):
     x = operand()
     found, shape = windows_of(x, initial, **case)
-    expected = np.array([fold(w) for w in found], np.float32).reshape(shape)
+    expected = np.array([reduce(w) for w in found], np.float32).reshape(shape)
     result = lax.reduce_window(x, initial, computation, **case)
     assert result.shape == tuple(shape) and np.allclose(result, expected, rtol=1e-5)
     assert lax.reduce_window_shape_tuple(x.shape, **case) == tuple(shape)
@@ -122,10 +122,10 @@ def test_max_pooling_has_a_second_derivative_and_batches():
 @pytest.mark.parametrize("case", CASES)
 def test_selection_reads_and_adds_at_the_same_indices(case):
     x = operand()
-    for relation, fold, fill in ((ge, np.max, -np.inf), (le, np.min, np.inf)):
+    for relation, reduce, fill in ((ge, np.max, -np.inf), (le, np.min, np.inf)):
         params = {**case, "select_prim": relation}
         found, shape = windows_of(x, fill, **case)
-        extreme = np.array([fold(w) for w in found], np.float32).reshape(shape)
+        extreme = np.array([reduce(w) for w in found], np.float32).reshape(shape)
         read = np.asarray(select_and_gather_add(x, x, **params))
         assert np.array_equal(read, np.where(np.isinf(extreme), 0, extreme))
         added = np.asarray(select_and_scatter_add(np.ones(shape, np.float32), x, **params))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
+THIS = pathlib.Path(__file__).name
 
 # A row: what is looked for | where | what to write instead | in how many files it still is.
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
@@ -50,6 +51,21 @@ name stamp                             | weft               | timestamp         
 name Where                             | weft               | ArgReduce                                   | 0
 name crowded, paged, awkward           | weft               | set conflicts, TLB misses, unaligned        | 0
 name walk, walks                       | weft               | map, traverse, visit                        | 1
+name turn, turns                       | others             | iteration                                   | 0
+name fold, folds, folded, folding      | others             | reduce, reduction, accumulate               | 0
+name place, places                     | others             | index, offset, address, position: say which | 1
+name number                            | others             | index, i, value                             | 2
+name made                              | others             | result, out                                 | 0
+name given                             | others             | args, operands                              | 0
+name kept                              | others             | cached, retained, stored: say which         | 1
+name joined                            | others             | concatenated, merged                        | 0
+name slope, slopes                     | others             | derivative, gradient                        | 0
+name watched                           | others             | checked                                     | 0
+name face, faces                       | others             | API, library                                | 0
+name settled                           | others             | final, fixed                                | 0
+name cipher                            | others             | hash, bit generator                         | 0
+name dear                              | others             | expensive                                   | 0
+name stamp                             | others             | timestamp                                   | 0
 text stands                            | text               | is                                          | 0
 text gives                             | text               | returns                                     | 4
 text step machine                      | text               | bytecode interpreter                        | 0
@@ -61,19 +77,20 @@ text owed                              | text               | unreduced         
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
 """
-# What a `where` that is no folder stands for.
+# The folders and files of a `where` that is not a folder.
 FOLDERS = {
     # Those of the compiler in which a factor is an operand of a contraction, and not a factor of shardings.
     "matmuls": tuple(f"weft/compiler/{f}/" for f in ("emit", "fuse", "kernel", "passes", "program", "target")),
-    "text": ("weft/", "docs/", "README.md", "CONTRIBUTING.md"),
+    "text": ("weft/", "docs/", "tests/", "benchmarks/", "examples/", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+    "others": ("tests/", "benchmarks/", "examples/"),
     "jaxprs": tuple(
         f"weft/{f}/" for f in ("ir", "trace", "transforms", "api", "lax", "compiler/passes", "compiler/fuse")
     ),
 }
 # Names in which the word means what everybody means by it.
 ALLOWED = re.compile(
-    r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|_?number_of_\w+|axis_factors?|\w*in_place"
-    r"|\w*dimension_numbers|negative_slope\w*|slope_rtol"
+    r"fold_constants|fold_in|fold_rngs|random_fold_in|depth_multiplier|\w*number_of_\w+|axis_factors?|\w*in_place\w*"
+    r"|\w*dimension_numbers|negative_slope\w*|slope_rtol|units_in_the_last_place"
 )
 IDENTIFIER = re.compile(
     r'(?:[rRbBfFuU]{0,2})(?:"""(?:[^\\]|\\.)*?"""|\'\'\'(?:[^\\]|\\.)*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')'
@@ -118,8 +135,9 @@ def texts() -> dict[str, dict[str, str]]:
 
 def read() -> dict[str, dict[str, str]]:
     """What is searched for names and for words, by file."""
-    python = sorted((ROOT / "weft").rglob("*.py"))
-    documents = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    folders = ("weft", "tests", "benchmarks", "examples")
+    python = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")) if path.name != THIS]
+    documents = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
     name = lambda path: path.relative_to(ROOT).as_posix()
     return {
         "name": {name(path): names_of(path) for path in python},
