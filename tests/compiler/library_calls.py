@@ -60,7 +60,7 @@ def execute(
         call.host(*operands, out=results)
         return
     scratch = [guarded([size], np.uint8) for size in call.scratch]
-    numbers = np.array(call.numbers, np.int64)
+    numbers = np.array(call.parameters, np.int64)
     addresses = [a.ctypes.data for a in (*operands, *results, *scratch)]
     if not call.tiles:
         table = (ctypes.c_void_p * len(addresses))(*addresses)

@@ -147,11 +147,3 @@ def jaxpr_cost(jaxpr: Jaxpr) -> Cost:
     for equation in jaxpr.eqns:
         total = total.plus(equation_cost(equation))
     return total
-
-
-def parts_cost(equations: Sequence[Equation]) -> Cost:
-    """What the equations cost as kernels of their own."""
-    total = Cost()
-    for equation in equations:
-        total = total.plus(equation_cost(equation))
-    return total

@@ -255,7 +255,7 @@ def conjugate_twice(m: Match, x: Atom) -> Any:
     return x if x.aval.dtype == m.type.dtype else None  # type: ignore[attr-defined]
 
 
-# --------------------------------------------------------------------------------------------- slices of joined parts
+# ----------------------------------------------------------------------------------------- slices of concatenated parts
 
 
 @rule(slice_(operation("pad")(x, y).named("inner")))

@@ -288,33 +288,31 @@ class Builder:
         v: Any,
     ) -> Slot:
         """Memory for a result: that of an operand which dies here, where its kernel or library allows or demands it."""
-        size = bytes_of(v.aval)
         for argument, result in computed.updated if isinstance(computed, Emission) else ():
             if result == i:
-                slot = arguments[argument]
-                once = arguments.count(slot) == 1  # else it would be read while it changes, under another shape
-                dead = block.dead(slot, position, from_now=False)
-                free = v not in block.targets or block.preferred.get(v) is slot
-                if once and dead and free and slot not in others:
-                    block.put(v, slot)
-                    return slot
-                allocated = self.allocate(block, v, position)
-                self.copy(allocated, slot)
-                return allocated
-        target = block.targets.get(v)
-        allowed = [arguments[a] for a, r in computed.in_place if r == i]
-        preferred = block.preferred.get(v)
-        if preferred is not None:
-            allowed = [s for s in allowed if s is preferred] + [s for s in allowed if s is not preferred]
-        if target is None or preferred is not None:
-            for slot in allowed:
-                if target is not None and slot is not preferred:
-                    continue
-                once = arguments.count(slot) == sum(s is slot for s in allowed)
-                if slot.size == size and once and slot not in others and block.dead(slot, position, from_now=False):
-                    block.put(v, slot)
-                    return slot
+                return self.updated(block, position, arguments, others, arguments[argument], v)
+        target, preferred = block.targets.get(v), block.preferred.get(v)
+        allowed = sorted((arguments[a] for a, r in computed.in_place if r == i), key=lambda slot: slot is not preferred)
+        for slot in allowed if target is None else [slot for slot in allowed if slot is preferred]:
+            once = arguments.count(slot) == sum(s is slot for s in allowed)
+            fits = slot.size == bytes_of(v.aval) and slot not in others
+            if fits and once and block.dead(slot, position, from_now=False):
+                block.put(v, slot)
+                return slot
         return self.allocate(block, v, position)
+
+    def updated(
+        self, block: Block, position: int, arguments: Sequence[Slot], others: Sequence[Slot], slot: Slot, v: Any
+    ) -> Slot:
+        """Memory for a result that is an operand updated in place: the operand's own if it dies here, else a copy."""
+        once = arguments.count(slot) == 1  # else it would be read while it changes, under another shape
+        free = v not in block.targets or block.preferred.get(v) is slot
+        if once and free and slot not in others and block.dead(slot, position, from_now=False):
+            block.put(v, slot)
+            return slot
+        allocated = self.allocate(block, v, position)
+        self.copy(allocated, slot)
+        return allocated
 
     # -- libraries and callbacks -----------------------------------------------------------------------------------
 
@@ -346,7 +344,7 @@ class Builder:
             self.host(call.host, equation, operands, results)
             return
         self.steps.append(
-            Call(call.routine, slots, (*results, *scratch), call.numbers, call.tiles, label=equation.primitive.name)
+            Call(call.routine, slots, (*results, *scratch), call.parameters, call.tiles, label=equation.primitive.name)
         )
 
     def transposed(self, aval: Any, permutation: tuple[int, ...], source: Slot) -> Slot:

@@ -22,9 +22,9 @@ class LibraryCall:
     """A call of `routine`, to be looked up by `address`; or of the Python function `host`, if that is its name.
 
     Its table has the addresses of operands, results and scratch buffers, in this order. A plain routine is `i64
-    routine(ptr table, ptr numbers, ptr registers)` and gives 0. If there are `tiles`, it is `void routine(ptr table,
-    i64 begin, i64 end)` instead, like a kernel: it works on the tiles from begin to end, which are independent of each
-    other, and the table ends with the address of the numbers, as 64-bit integers.
+    routine(ptr table, ptr parameters, ptr registers)` and returns 0. If there are `tiles`, it is `void routine(ptr
+    table, i64 begin, i64 end)` instead, like a kernel: it works on the tiles from begin to end, which are independent
+    of each other, and the table ends with the address of the parameters, as 64-bit integers.
 
     Scratch buffers are aligned to 64 bytes, and their contents mean nothing before and after the call. A result may
     have the memory of an operand if `in_place` has the pair; of one operand's pairs only one can be made use of.
@@ -32,7 +32,7 @@ class LibraryCall:
     """
 
     routine: str
-    numbers: tuple[int, ...] = ()
+    parameters: tuple[int, ...] = ()
     scratch: tuple[int, ...] = ()
     in_place: tuple[tuple[int, int], ...] = ()
     host: Callable[..., None] | None = None

@@ -59,7 +59,7 @@ def batched(
     numbers = (matrices, tiles, per_tile, parts, *strides, *sizes, *(fields[name] for name in family.fields))
     return LibraryCall(
         routine=family.routine(dtype or types[0].dtype, tiles > 1),
-        numbers=numbers,
+        parameters=numbers,
         scratch=tuple(size * tiles for size in sizes),
         in_place=tuple(in_place),
         tiles=tiles if tiles > 1 else 0,

@@ -67,10 +67,10 @@ def plan(equation: Equation) -> LibraryCall:
         raise InternalError(f"{equation.primitive.name} carries programs: no library can call them.", stage="library")
     operands, results = arrays_of(equation.invars), arrays_of(equation.outvars)
     if not any(r.size for r in results):
-        return LibraryCall(ZEROS, numbers=(len(operands), 0))
+        return LibraryCall(ZEROS, parameters=(len(operands), 0))
     filled = all(x.size for x in operands)
     if equation.primitive in SUMS and not filled:
-        return LibraryCall(ZEROS, numbers=(len(operands), results[0].bytes))
+        return LibraryCall(ZEROS, parameters=(len(operands), results[0].bytes))
     found = PLANS.get(equation.primitive)
     if found is None and _is_ours(equation.primitive):
         raise InternalError(f"no kernel and no library computes `{equation.primitive.name}`.", stage="library")

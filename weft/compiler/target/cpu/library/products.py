@@ -198,7 +198,7 @@ def plan_product(equation: Equation) -> LibraryCall:
     moved = permutations if any(p is not None for p in permutations) else ()
     return LibraryCall(
         routine=f"weft_{name}_{LETTERS[np.dtype(out.dtype)]}_tiles",
-        numbers=(*numbers, len(product.loops), *loops),
+        parameters=(*numbers, len(product.loops), *loops),
         tiles=tiles * math.prod(d.size for d in product.loops),
         permutations=moved,
     )
