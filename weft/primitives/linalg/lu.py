@@ -88,8 +88,8 @@ class lu(MatrixFunction):
             upper, change, left_side=False, lower=False, transpose_a=False, conjugate_a=False, unit_diagonal=False
         )
         below, above = triangle(change, lower=True, offset=-1), triangle(change, lower=False)
-        moved = add(matmul(lower, below), matmul(above, upper))
-        return [moved, Zero.of(out[1].aval), Zero.of(out[2].aval)]
+        tangent_out = add(matmul(lower, below), matmul(above, upper))
+        return [tangent_out, Zero.of(out[1].aval), Zero.of(out[2].aval)]
 
     def samples(self) -> Any:
         yield Sample(general(3, 3))
@@ -202,8 +202,8 @@ class linear_solve(MatrixFunction):
             return Zero.of(out.aval)
         change = db
         if type(da) is not Zero:
-            moved = matmul(flip(da) if transposed else da, out)
-            change = neg(moved) if type(db) is Zero else sub(db, moved)
+            image = matmul(flip(da) if transposed else da, out)
+            change = neg(image) if type(db) is Zero else sub(db, image)
         return linear_solve(a, factors, permutation, change, transposed=transposed)
 
     def transpose(

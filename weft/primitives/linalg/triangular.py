@@ -204,8 +204,8 @@ class tridiagonal_solve(MatrixFunction):
     def partial(self, i: int, tangent: Any, out: Any, dl: Any, d: Any, du: Any, b: Any) -> Any:
         if i == 3:
             return tridiagonal_solve(dl, d, du, tangent)
-        moved = mul(as_columns(tangent, out.shape), _shifted(out, 1 - i, len(out.shape) - 2))
-        return neg(tridiagonal_solve(dl, d, du, moved))
+        rhs = mul(as_columns(tangent, out.shape), _shifted(out, 1 - i, len(out.shape) - 2))
+        return neg(tridiagonal_solve(dl, d, du, rhs))
 
     def transpose(self, cotangent: Any, dl: Any, d: Any, du: Any, b: Any) -> Sequence[Any]:
         assert is_linear(b)

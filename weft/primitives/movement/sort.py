@@ -226,8 +226,8 @@ class top_k(Primitive):
     def jvp(self, tangents: Sequence[Any], out: Any, x: Any, *, k: int, axis: int) -> list[Any]:
         values, indices = out
         (tangent,) = tangents
-        moved = Zero.of(values.aval) if type(tangent) is Zero else take_along(tangent, indices, axis)
-        return [moved, Zero.of(indices.aval)]
+        tangent_out = Zero.of(values.aval) if type(tangent) is Zero else take_along(tangent, indices, axis)
+        return [tangent_out, Zero.of(indices.aval)]
 
     def batch(self, mapped: Axis, args: Any, dims: Any, *, k: int, axis: int) -> tuple[Any, list[int]]:
         (x,), (dim,) = args, dims
