@@ -24,7 +24,7 @@ name turn, turns, turning              | weft               | iteration         
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 1
 name words                             | weft/compiler      | instructions, bytecode                      | 0
 name place, places                     | weft               | index, offset, address, position: say which | 8
-name number, numbers                   | weft               | index, i                                    | 21
+name number, numbers                   | weft               | index, i                                    | 18
 name made                              | weft               | result, out                                 | 8
 name given                             | weft               | args, operands                              | 2
 name program, programs                 | jaxprs             | jaxpr                                       | 1
@@ -67,7 +67,7 @@ name cipher                            | others             | hash, bit generato
 name dear                              | others             | expensive                                   | 0
 name stamp                             | others             | timestamp                                   | 0
 text stands                            | text               | is                                          | 0
-text gives                             | text               | returns                                     | 4
+text gives                             | text               | returns                                     | 3
 text step machine                      | text               | bytecode interpreter                        | 0
 text whole number, whole numbers       | text               | integer                                     | 0
 text carried program, carried programs | text               | body, sub-jaxpr                             | 1
