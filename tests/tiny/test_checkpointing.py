@@ -566,7 +566,7 @@ KILLED = textwrap.dedent(
         return Half(io.FileIO(path, mode.replace("b", ""))) if "r" not in mode else io.open(path, mode)
 
     path = sys.argv[1]
-    names = ["fsync", "replace", "unlink", "open", "makedirs", "listdir", "rmdir"]
+    names = ["fsync", "replace", "unlink", "open", "mkdir", "listdir", "rmdir"]
     for moment in range(1, 100):
         checkpointing.save(path, tree(0), overwrite=True, max_file_bytes=4000)
         child = os.fork()
@@ -980,6 +980,19 @@ def test_errors_of_the_thread_surface(tmp_path: pathlib.Path, monkeypatch: pytes
         manager.close()
 
 
+def test_errors_that_nobody_asks_for_are_logged(tmp_path: pathlib.Path) -> None:
+    code = """
+        import os, sys
+        from weft import checkpointing
+        manager = checkpointing.CheckpointManager(sys.argv[1])
+        os.fsync = None
+        manager.save(5, {"w": 1})
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert "the checkpoint of step 5 was not written\nTraceback" in done.stderr and "TypeError" in done.stderr
+
+
 def test_where_processes_wait_for_each_other(tmp_path: pathlib.Path) -> None:
     names: list[str] = []
     with checkpointing.CheckpointManager(tmp_path, max_to_keep=1, barrier=names.append) as manager:
@@ -1002,9 +1015,10 @@ def test_what_crashed_saves_left_is_removed(tmp_path: pathlib.Path) -> None:
         (tmp_path / "2" / "index.json").unlink()
         (tmp_path / "notes").mkdir()
         (tmp_path / "007").mkdir()
+        (tmp_path / "8").write_text("a file")
         assert manager.all_steps() == [1]
         manager.save(3, {"w": 3})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["007", "1", "3", "notes"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["007", "1", "3", "8", "notes"]
 
 
 def test_a_forked_process_does_not_wait_for_the_thread(tmp_path: pathlib.Path) -> None:

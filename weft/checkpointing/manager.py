@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Literal
@@ -11,8 +14,12 @@ from typing import Any, Literal
 from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.checkpointing import index as indices
+from weft.checkpointing import tensor_file
 from weft.checkpointing.restoring import Metadata, metadata_of, restore
 from weft.checkpointing.saving import MAX_FILE_BYTES, Processes, delete, snapshot, write
+
+_STEP = re.compile("0|[1-9][0-9]*", re.ASCII)
+logger = logging.getLogger("weft")
 
 
 class CheckpointManager:
@@ -57,7 +64,7 @@ class CheckpointManager:
         self._processes = Processes.here(barrier)
         self._pending: _Pending | None = None
         self._closed = False
-        os.makedirs(self.directory, exist_ok=True)
+        tensor_file.make_directory(self.directory)
 
     # -- what is there ---------------------------------------------------------------------------------------------
 
@@ -71,8 +78,9 @@ class CheckpointManager:
 
     def _directories(self) -> list[int]:
         """The steps that have a directory, with a checkpoint or the beginning of one."""
-        names = os.listdir(self.directory) if os.path.isdir(self.directory) else []
-        return [int(name) for name in names if name.isascii() and name.isdecimal() and name == str(int(name))]
+        with os.scandir(self.directory) as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
+        return [int(name) for name in names if _STEP.fullmatch(name)]
 
     def _path(self, step: int) -> str:
         return os.path.join(self.directory, str(step))
@@ -226,21 +234,35 @@ class CheckpointManager:
         self.close()
 
 
+class _Outcome:
+    """What came of a save in the background."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.error: BaseException | None = None
+
+    def log(self) -> None:
+        """Log an error that nobody has asked for."""
+        if self.error is not None:
+            logger.error("the checkpoint of step %d was not written", self.step, exc_info=self.error)
+
+
 class _Pending:
     """A save that a thread does. The interpreter does not end before the thread has."""
 
     def __init__(self, step: int, run: Callable[[], None]) -> None:
-        self.step, self._run = step, run
-        self._error: BaseException | None = None
+        self._outcome = outcome = _Outcome(step)
         self._process = os.getpid()
-        self._thread = threading.Thread(target=self._guarded, name=f"checkpoint of step {step}", daemon=False)
-        self._thread.start()
 
-    def _guarded(self) -> None:
-        try:
-            self._run()
-        except BaseException as error:  # raised again by `check`
-            self._error = error
+        def guarded() -> None:
+            try:
+                run()
+            except BaseException as error:
+                outcome.error = error
+
+        self._thread = threading.Thread(target=guarded, name=f"checkpoint of step {step}", daemon=False)
+        self._thread.start()
+        weakref.finalize(self, outcome.log)  # at the end of the process too
 
     def has_ended(self) -> bool:
         return not self._thread.is_alive() or os.getpid() != self._process
@@ -250,9 +272,11 @@ class _Pending:
             self._thread.join()
 
     def check(self) -> None:
-        if self._error is not None:
-            self._error.add_note(f"while the checkpoint of step {self.step} was written in the background")
-            raise self._error
+        """Raise what went wrong."""
+        error, self._outcome.error = self._outcome.error, None
+        if error is not None:
+            error.add_note(f"while the checkpoint of step {self._outcome.step} was written in the background")
+            raise error
 
 
 def _step(step: Any) -> int:

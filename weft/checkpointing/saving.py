@@ -237,9 +237,9 @@ def write(directory: str, snapshot: Snapshot, *, overwrite: bool, max_file_bytes
     if not overwrite and indices.exists(directory):
         raise FileExistsError(f"There is a checkpoint in {directory!r} already; overwrite=True replaces it.")
     files = plan(snapshot, _token(directory, processes), max_file_bytes)
-    os.makedirs(directory, exist_ok=True)
     written: list[str] = []
     try:
+        tensor_file.make_directory(directory)
         for file in files:
             if file.process == processes.index:
                 path = os.path.join(directory, file.name)
@@ -259,7 +259,6 @@ def write(directory: str, snapshot: Snapshot, *, overwrite: bool, max_file_bytes
         with tensor_file.replacing(os.path.join(directory, indices.NAME)) as opened:
             opened.write(indices.to_json(_with_pieces(snapshot, files)))
         tensor_file.sync_directory(directory)
-        tensor_file.sync_directory(os.path.dirname(directory))
         remove_stale(directory, {file.name for file in files})
     processes.barrier("the index of a checkpoint is written")
 

@@ -98,6 +98,16 @@ def replacing(target: str) -> Iterator[IO[bytes]]:
         raise
 
 
+def make_directory(path: str) -> None:
+    """Create a directory, and those above it, unless it is there; so that a crash afterwards does not undo it."""
+    if not os.path.isdir(path):
+        parent = os.path.dirname(path)
+        make_directory(parent)
+        with contextlib.suppress(FileExistsError):  # another process was first
+            os.mkdir(path)
+        sync_directory(parent)
+
+
 def sync_directory(path: str) -> None:
     """Have the names in a directory on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
