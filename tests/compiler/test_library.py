@@ -17,13 +17,13 @@ import weft.numpy as wnp
 from tests.compiler.library_calls import computed, equation_of, execute, expected, guarded
 from weft.base.errors import CustomRuleError, InternalError
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.library import batches, capsules, guard, moves, products
+from weft.compiler.target.cpu.library import batches, capsules, guard, matmuls, shared
 from weft.compiler.target.cpu.library import host as host_calls
-from weft.compiler.target.cpu.library.blas import PRODUCTS
+from weft.compiler.target.cpu.library.blas import MATMULS
 from weft.compiler.target.cpu.library.host import PublicTransforms, transforms
 from weft.compiler.target.cpu.library.planning import PLANS, plan
 from weft.compiler.target.cpu.library.texts import text
-from weft.compiler.target.cpu.library.writer import FAMILIES, NUMBERS
+from weft.compiler.target.cpu.library.writer import ELEMENT_TYPES, FAMILIES
 from weft.compiler.target.cpu.targets import aarch64, host
 from weft.ir.jaxpr import Equation
 from weft.ir.primitive import Primitive, lookup
@@ -504,9 +504,9 @@ def test_tiles_of_matmuls(layout: str, rng: np.random.Generator, monkeypatch: py
     left, right, dimension_numbers, _ = LAYOUTS[layout]
     operands = [small_integers(rng, [12 * s if s > 3 else s for s in shape], np.float32) for shape in (left, right)]
     equation = equation_of(dot_general, operands, product_params(dimension_numbers))
-    monkeypatch.setattr(products, "TILE_SIDE", 32)
-    monkeypatch.setattr(products, "TILE_NUMBERS", 1000)
-    monkeypatch.setattr(products, "TILE_OUTPUTS", 16)
+    monkeypatch.setattr(matmuls, "TILE_SIDE", 32)
+    monkeypatch.setattr(matmuls, "TILE_ELEMENTS", 1000)
+    monkeypatch.setattr(matmuls, "TILE_OUTPUTS", 16)
     wanted = expected(equation, operands)[0]
     for options in ({}, {"threads": 2}):
         np.testing.assert_array_equal(computed(equation, operands, **options)[0], wanted)
@@ -547,11 +547,11 @@ def test_sizes_of_tiles() -> None:
     shapes = ((1, 1, 1), (384, 384, 384), (1000, 1000, 1000), (300, 260, 1 << 20), (1024, 4096, 64), (5, 100_000, 8))
     counts = []
     for rows, columns, summed in shapes:
-        down, across = products.tile_of(rows, columns, summed)
+        down, across = matmuls.tile_of(rows, columns, summed)
         counts.append(-(-rows // down) * -(-columns // across))
         for size, tile in ((rows, down), (columns, across)):
-            assert 0 < tile <= min(size, products.TILE_SIDE)
-            assert tile == size or tile >= products.LEAST_SIDE
+            assert 0 < tile <= min(size, matmuls.TILE_SIDE)
+            assert tile == size or tile >= matmuls.LEAST_SIDE
             # The last one is not much smaller than the others.
             assert tile * (-(-size // tile)) - size < 32 * (-(-size // tile))
     assert counts == [1, 2, 4, 4, 16, 196]
@@ -621,7 +621,7 @@ def test_operations_without_a_routine() -> None:
 
 def test_sizes_that_lapack_cannot_count(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
     monkeypatch.setattr(batches, "MOST", 3)
-    monkeypatch.setattr(products, "MOST", 3)
+    monkeypatch.setattr(matmuls, "MOST", 3)
     x = numbers(rng, (4, 4), np.float32)
     for card, params, operands in (
         (svd, SVD, [x]),
@@ -654,7 +654,7 @@ def test_unsupported_operations() -> None:
     with pytest.raises(InternalError, match="no array of numbers"):
         plan(tape)
     small = np.ones((2, 2), np.int32)
-    with pytest.raises(InternalError, match="BLAS has no product"):
+    with pytest.raises(InternalError, match="BLAS has no matmul"):
         plan(equation_of(dot_general, [small, small], product_params((((1,), (0,)), ((), ())))))
 
 
@@ -781,10 +781,10 @@ def test_work_space_is_not_rounded_down() -> None:
 
 @pytest.mark.parametrize("machine", [host, aarch64], ids=["host", "aarch64"])
 def test_the_code_of_all_routines_is_accepted(machine: Any) -> None:
-    names = [f"weft_{name}_{letter}" for name in FAMILIES for letter in NUMBERS]
-    names += [f"weft_{name}_{letter}_tiles" for name in PRODUCTS for letter in NUMBERS]
-    names += [moves.transpose_name(size) for size in moves.ELEMENTS]
-    names += [moves.finite_name(bits) for bits in (32, 64)]
+    names = [f"weft_{name}_{letter}" for name in FAMILIES for letter in ELEMENT_TYPES]
+    names += [f"weft_{name}_{letter}_tiles" for name in MATMULS for letter in ELEMENT_TYPES]
+    names += [shared.transpose_name(size) for size in shared.ELEMENTS]
+    names += [shared.finite_name(bits) for bits in (32, 64)]
     for name in names:
         link.check(text(name, machine()), machine())
     link.check(guard.guard_text(True))

@@ -60,7 +60,7 @@ def traced(name: str) -> tuple[Jaxpr, tuple[np.ndarray, ...]]:
 
 
 def product_in(jaxpr: Jaxpr) -> Equation:
-    (found,) = tuning._products(compile_program(jaxpr).fused)
+    (found,) = tuning._contractions(compile_program(jaxpr).fused)
     return found
 
 

@@ -27,7 +27,7 @@ class LibraryCall:
     of each other, and the table ends with the address of the parameters, as 64-bit integers.
 
     Scratch buffers are aligned to 64 bytes, and their contents mean nothing before and after the call. A result may
-    have the memory of an operand if `in_place` has the pair; of one operand's pairs only one can be made use of.
+    have the memory of an operand if `in_place` has the pair; of one operand's pairs only one can be used.
     `permutations` are for operands that must be transposed first: None leaves an operand as it is.
     """
 
@@ -48,7 +48,7 @@ class Array(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """How many elements it has."""
         return math.prod(self.shape)
 
     @property

@@ -1,4 +1,4 @@
-"""Plans for routines over batches of matrices: their numbers, scratch memory and tiles."""
+"""Plans for routines over batches of matrices: their parameters, scratch memory and tiles."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def batched(
     per_tile = -(-items // max(wanted, 1))
     tiles = -(-items // per_tile)
     strides = [t.member(lead).bytes for t in types]
-    numbers = (matrices, tiles, per_tile, parts, *strides, *sizes, *(fields[name] for name in family.fields))
+    parameters = (matrices, tiles, per_tile, parts, *strides, *sizes, *(fields[name] for name in family.fields))
     return LibraryCall(
         routine=family.routine(dtype or types[0].dtype, tiles > 1),
-        parameters=numbers,
+        parameters=parameters,
         scratch=tuple(size * tiles for size in sizes),
         in_place=tuple(in_place),
         tiles=tiles if tiles > 1 else 0,
@@ -88,7 +88,7 @@ class Work:
         check_sizes(*sizes)
         return sizes
 
-    def numbers(self) -> np.ndarray:
+    def elements(self) -> np.ndarray:
         """Room for an answer in the dtype."""
         return np.zeros(1, self.dtype)
 

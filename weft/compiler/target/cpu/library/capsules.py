@@ -1,6 +1,6 @@
 """BLAS and LAPACK as SciPy offers them to other compiled code: addresses in capsules, and how many threads they use.
 
-The functions take nothing but pointers, as Fortran does: to characters, 32-bit integers and numbers. They need no GIL.
+The functions take nothing but pointers, as Fortran does: to characters, 32-bit integers and floats. They need no GIL.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.base.errors import InternalError
 
 # Which of SciPy's modules has a function, by the beginning of the symbol under which our code calls it.
 MODULES = {"weft_blas_": "cython_blas", "weft_lapack_": "cython_lapack"}
-# How libraries spell the questions for the number of their threads, and for another number.
+# How libraries call the functions that return and set the number of their threads.
 THREAD_CONTROLS = (
     ("scipy_openblas_get_num_threads", "scipy_openblas_set_num_threads"),
     ("openblas_get_num_threads", "openblas_set_num_threads"),
@@ -134,7 +134,7 @@ def _at(held: Any) -> int:
 
 
 def best_work(sizes: np.ndarray) -> int:
-    """How many numbers of work space a query asks for. Large ones may have been rounded down to a short float."""
+    """How many elements of work space a query asks for. Large ones may have been rounded down to a short float."""
     asked = sizes.real[0] if sizes.dtype.kind in "fc" else sizes[0]
     if sizes.dtype.kind in "fc" and asked >= 1 << 23:
         asked = np.nextafter(asked, np.asarray(np.inf, asked.dtype))
@@ -142,6 +142,6 @@ def best_work(sizes: np.ndarray) -> int:
 
 
 def query(symbol: str, *arguments: Any, answers: Sequence[np.ndarray]) -> list[int]:
-    """The best sizes of work space: what a call that is given sizes of -1 leaves in the first element of each."""
+    """The best sizes of work space: what a call with sizes of -1 leaves in the first element of each."""
     call(symbol, *arguments)
     return [best_work(answer) for answer in answers]

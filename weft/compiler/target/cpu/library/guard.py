@@ -1,6 +1,6 @@
 """One thread for the library, for as long as we are in it.
 
-The threads that work on a program are ours. A library that splits a product among its own as well would be slower,
+The threads that work on a program are ours. A library that splits a matmul among its own as well would be slower,
 and what it computes would depend on how many there are. So whoever comes in first sets their number to one, and the
 last to leave puts back what was there: outside of our calls the library is as the user set it.
 """
@@ -27,8 +27,8 @@ def guard_text(controlled: bool) -> str:
     none, one = constant(0, i32), constant(1, i32)
 
     def lock(f: llvm.Function) -> None:
-        with f.repeat() as turn:
-            turn.again(f.icmp("ne", f.atomic_update("xchg", locked, one, "acquire"), none))
+        with f.repeat() as region:
+            region.again(f.icmp("ne", f.atomic_update("xchg", locked, one, "acquire"), none))
 
     def unlock(f: llvm.Function) -> None:
         f.atomic_store(none, locked, "release")
@@ -78,9 +78,9 @@ def guard() -> link.Library:
     """The guard of this process."""
     control = capsules.thread_control()
     symbols = {} if control is None else dict(zip((_GET, _SET), control, strict=True))
-    made = link.compiled(guard_text(control is not None), tier=link.Tier.QUICK, symbols=symbols)
-    in_child(made.function(RESET))
-    return made
+    library = link.compiled(guard_text(control is not None), tier=link.Tier.QUICK, symbols=symbols)
+    in_child(library.function(RESET))
+    return library
 
 
 def is_guard(symbol: str) -> bool:

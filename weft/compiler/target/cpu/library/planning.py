@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base.errors import InternalError
-from weft.compiler.target.cpu.library import factors, singular, solves, spectra
+from weft.compiler.target.cpu.library import factorizations, singular, solves, spectra
 from weft.compiler.target.cpu.library.batches import TooLarge
 from weft.compiler.target.cpu.library.host import plan_evaluation, plan_fft
-from weft.compiler.target.cpu.library.products import plan_product
+from weft.compiler.target.cpu.library.matmuls import plan_matmul
 from weft.compiler.target.cpu.library.routines import ZEROS
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
@@ -32,18 +32,18 @@ def _plan_schur(equation: Equation) -> LibraryCall:
 
 
 PLANS: dict[Any, Callable[[Equation], LibraryCall]] = {
-    cholesky: factors.plan_cholesky,
+    cholesky: factorizations.plan_cholesky,
     custom_lin: plan_evaluation,  # which is the user's error
-    dot_general: plan_product,
+    dot_general: plan_matmul,
     eig: spectra.plan_eig,
     eigh: spectra.plan_eigh,
     fft: plan_fft,
-    geqrf: factors.plan_geqrf,
+    geqrf: factorizations.plan_geqrf,
     hessenberg: spectra.plan_hessenberg,
     linear_solve: solves.plan_factored,
-    lu: factors.plan_lu,
-    lu_pivots_to_permutation: factors.plan_permutation,
-    qr: factors.plan_qr,
+    lu: factorizations.plan_lu,
+    lu_pivots_to_permutation: factorizations.plan_permutation,
+    qr: factorizations.plan_qr,
     schur: _plan_schur,
     svd: singular.plan_svd,
     triangular_solve: solves.plan_triangular,

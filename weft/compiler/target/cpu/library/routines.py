@@ -1,14 +1,14 @@
-"""Routines by name: compiled when they are first asked for, and kept as long as the process runs."""
+"""Routines by name: compiled when they are first asked for, and loaded as long as the process runs."""
 
 from __future__ import annotations
 
 from weft.base.forks import RenewedLock
 from weft.compiler.target.cpu import link, objects
-from weft.compiler.target.cpu.library import capsules, guard, moves
+from weft.compiler.target.cpu.library import capsules, guard, shared
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.targets import host
 
-# Fills a place with zeros: which one, and how many bytes.
+# Fills a buffer with zeros: its index in the table, and how many bytes.
 ZEROS = "weft_zeros"
 
 _lock = RenewedLock()
@@ -20,11 +20,11 @@ def address(routine: str) -> int:
     with _lock.current:
         library = _libraries.get(routine)
         if library is None:
-            tier = Tier.LIGHT if moves.is_move(routine) else Tier.QUICK
-            made = objects.cached_object(f"routine {routine}", lambda: _text(routine), host(), tier)
-            link.provide({name: _imported(name) for name in made.imports})
-            library = link.load(made)
-            _libraries.update(dict.fromkeys(made.exports, library))
+            tier = Tier.LIGHT if shared.is_shared(routine) else Tier.QUICK
+            code = objects.cached_object(f"routine {routine}", lambda: _text(routine), host(), tier)
+            link.provide({name: _imported(name) for name in code.imports})
+            library = link.load(code)
+            _libraries.update(dict.fromkeys(code.exports, library))
         return library.addresses[routine]
 
 

@@ -17,18 +17,18 @@ def write_svd(w: Writer) -> None:
     """
     f, (x,), (values, *vectors) = w.f, w.operands, w.results
     rows, columns, right, start, count = (w[name] for name in ("rows", "columns", "right", "start", "count"))
-    real = w.number.real
+    real = w.element.real
 
     def fail() -> None:
         w.fill_nan(values, count, real)
         if vectors:
-            w.fill_nan(vectors[0], f.mul(rows, w["kept left"]))
-            w.fill_nan(vectors[1], f.mul(w["kept right"], columns))
+            w.fill_nan(vectors[0], f.mul(rows, w["num left"]))
+            w.fill_nan(vectors[1], f.mul(w["num right"], columns))
 
     def work() -> None:
         matrix, found, u, v = (w.scratch[name] for name in ("matrix", "values", "u", "v"))
         w.transpose(matrix, rows, x, columns, rows, columns)
-        rest = [w.scratch["reals"]] if w.number.is_complex else []
+        rest = [w.scratch["reals"]] if w.element.is_complex else []
         failed = w.lapack(
             "gesdd", w.character(w["job"]), rows, columns, matrix, rows, found, u, rows, v, right,
             w.scratch["work"], w["work size"], *rest, w.scratch["integers"],
@@ -37,8 +37,8 @@ def write_svd(w: Writer) -> None:
         def finish() -> None:
             w.copy(values, w.at(found, start, real.bytes), count, real.bytes)
             if vectors:
-                w.transpose(vectors[0], w["kept left"], w.at(u, f.mul(start, rows)), rows, w["kept left"], rows)
-                w.transpose(vectors[1], columns, w.at(v, start), right, columns, w["kept right"])
+                w.transpose(vectors[0], w["num left"], w.at(u, f.mul(start, rows)), rows, w["num left"], rows)
+                w.transpose(vectors[1], columns, w.at(v, start), right, columns, w["num right"])
 
         w.unless(failed, finish, fail)
 
@@ -47,7 +47,7 @@ def write_svd(w: Writer) -> None:
 
 _SVD: dict[str, Any] = {
     "scratch": ["matrix", "values", "u", "v", "work", "reals", "integers"],
-    "fields": ["rows", "columns", "right", "kept left", "kept right", "start", "count", "job", "work size"],
+    "fields": ["rows", "columns", "right", "num left", "num right", "start", "count", "job", "work size"],
 }
 
 
@@ -72,9 +72,9 @@ def plan_svd(equation: Equation) -> LibraryCall:
     full, vectors = equation.params["full_matrices"], equation.params["compute_uv"]
     job = ("A" if full else "S") if vectors else "N"
     left, right = (rows, columns) if full else (small, small)
-    kept_left, kept_right = (results[1].shape[-1], results[2].shape[-2]) if vectors else (0, 0)
+    num_left, num_right = (results[1].shape[-1], results[2].shape[-2]) if vectors else (0, 0)
     asked = Work(x.dtype, "gesdd")
-    some, work = asked.some, asked.numbers()
+    some, work = asked.some, asked.elements()
     rest = [asked.reals()] if x.dtype.kind == "c" else []
     (work_size,) = asked.ask(
         job, rows, columns, some, rows, some, some, rows, some, right, work, -1, *rest, asked.integers(),
@@ -85,8 +85,8 @@ def plan_svd(equation: Equation) -> LibraryCall:
         "rows": rows,
         "columns": columns,
         "right": right,
-        "kept left": kept_left,
-        "kept right": kept_right,
+        "num left": num_left,
+        "num right": num_right,
         "start": start,
         "count": end - start,
         "job": ord(job),

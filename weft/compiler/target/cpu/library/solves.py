@@ -1,7 +1,7 @@
 """Systems of equations: triangular, factored, tridiagonal.
 
 A matrix stored by rows is, for BLAS, the transposed one stored by columns. So op(a) x = b is solved as the system xᵀ
-op(a)ᵀ = bᵀ, in the place of b, and nothing is moved.
+op(a)ᵀ = bᵀ, in the memory of b, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WIDTH = 256
 
 
 class Block:
-    """The right hand sides of one part: `rows` times `columns` numbers, and how many numbers a whole row has."""
+    """The right hand sides of one part: `rows` times `columns` elements, and how many elements a whole row has."""
 
     def __init__(self, w: Writer, left: bool) -> None:
         f = w.f
@@ -31,9 +31,9 @@ class Block:
             self.rows, self.columns, self.stride = count, w["size"], w["size"]
             self.offset = f.mul(first, w["size"])
 
-    def row(self, w: Writer, pointer: Value, number: Value) -> Value:
+    def row(self, w: Writer, pointer: Value, index: Value) -> Value:
         """The address of a row of the block."""
-        return w.at(pointer, w.f.add(self.offset, w.f.mul(number, self.stride)))
+        return w.at(pointer, w.f.add(self.offset, w.f.mul(index, self.stride)))
 
     def copy(self, w: Writer, target: Value, source: Value) -> None:
         """Copy the block, unless it is there already."""
@@ -42,16 +42,17 @@ class Block:
 
     def conjugate(self, w: Writer, pointer: Value) -> None:
         """Replace the block by its complex conjugate."""
-        f, float = w.f, w.number.float
+        f, float = w.f, w.element.float
         align = float.bits // 8
         with f.loop(constant(0, i64), self.rows) as n:
             row = self.row(w, pointer, n)
             with f.loop(constant(0, i64), self.columns) as m:
-                place = f.offset(w.at(row, m), float, 1)
-                f.store(f.fneg(f.load(float, place, align)), place, align)
+                address = f.offset(w.at(row, m), float, 1)
+                f.store(f.fneg(f.load(float, address, align)), address, align)
 
     def solve(self, w: Writer, a: Value, pointer: Value, *flags: Value | str) -> None:
-        """Solve with a triangular matrix, in place. Flags are BLAS's: which triangle, whether turned, whether unit."""
+        """Solve with a triangular matrix, in place. Flags are BLAS's: which triangle, whether transposed, whether
+        unit."""
         sizes = (self.count, w["size"]) if self.left else (w["size"], self.count)
         one, start = w.scalar("one", 1.0), w.at(pointer, self.offset)
         side = "R" if self.left else "L"
@@ -64,16 +65,16 @@ def write_triangular(w: Writer, left: bool) -> None:
     block = Block(w, left)
     block.copy(w, out, b)
     conjugated = w.f.icmp("ne", w["conjugated"], constant(0, i64))
-    if w.number.is_complex:  # conj(a) x = b is a conj(x) = conj(b)
+    if w.element.is_complex:  # conj(a) x = b is a conj(x) = conj(b)
         with w.f.when(conjugated):
             block.conjugate(w, out)
-    block.solve(w, a, out, *(w.character(w[name]) for name in ("triangle", "turn", "unit")))
-    if w.number.is_complex:
+    block.solve(w, a, out, *(w.character(w[name]) for name in ("triangle", "transpose", "unit")))
+    if w.element.is_complex:
         with w.f.when(conjugated):
             block.conjugate(w, out)
 
 
-_FIELDS = ["size", "others", "width", "triangle", "turn", "unit", "conjugated"]
+_FIELDS = ["size", "others", "width", "triangle", "transpose", "unit", "conjugated"]
 
 
 @family("triangular_left", operands=2, results=1, fields=_FIELDS)
@@ -100,21 +101,21 @@ def plan_triangular(equation: Equation) -> LibraryCall:
         "others": others,
         "width": min(WIDTH, others),
         "triangle": ord("U" if lower else "L"),
-        "turn": ord("N" if not transposed else "C" if conjugated else "T"),
+        "transpose": ord("N" if not transposed else "C" if conjugated else "T"),
         "unit": ord("U" if unit else "N"),
         "conjugated": int(conjugated and not transposed),
     }
     parts = -(-others // fields["width"])
-    made = triangular_left if left else triangular_right
+    routine = triangular_left if left else triangular_right
     work = size * size * fields["width"]
-    return batched(made, equation, fields, work=work, parts=parts, in_place=[(1, 0)])
+    return batched(routine, equation, fields, work=work, parts=parts, in_place=[(1, 0)])
 
 
-def _row_of(w: Writer, permutation: Value, number: Value) -> Value:
+def _row_of(w: Writer, permutation: Value, index: Value) -> Value:
     """A member of the permutation. Whatever is in there, it is a row of the matrix."""
     f, size = w.f, w["size"]
-    given = f.sext(f.load(i32, f.offset(permutation, i32, number), 4), i64)
-    whole = f.select(f.icmp("slt", given, constant(0, i64)), f.add(given, size), given)
+    row = f.sext(f.load(i32, f.offset(permutation, i32, index), 4), i64)
+    whole = f.select(f.icmp("slt", row, constant(0, i64)), f.add(row, size), row)
     return f.smin(f.smax(whole, constant(0, i64)), f.sub(size, constant(1, i64)))
 
 
@@ -145,11 +146,11 @@ def plan_factored(equation: Equation) -> LibraryCall:
     a, _, _, b = arrays_of(equation.invars)
     size, others = a.shape[-1], b.shape[-1]
     width = min(WIDTH, others)
-    made = factored_transposed if equation.params["transposed"] else factored
+    routine = factored_transposed if equation.params["transposed"] else factored
     fields = {"size": size, "others": others, "width": width}
     scratch = {"solution": size * others * a.dtype.itemsize}
     parts = -(-others // width)
-    return batched(made, equation, fields, scratch, work=2 * size * size * width, parts=parts)
+    return batched(routine, equation, fields, scratch, work=2 * size * size * width, parts=parts)
 
 
 # --------------------------------------------------------------------------------------------------------- tridiagonal
@@ -184,17 +185,17 @@ def tridiagonal_solve(w: Writer) -> None:
 def tridiagonal_solve_one(w: Writer) -> None:
     """The same for matrices of one element: quotients, which are infinite or nan if it is zero."""
     f, (_, middle, _, b), (out,) = w.f, w.operands, w.results
-    lanes, align = Lanes(f, 1), w.number.float.bits // 8
+    lanes, align = Lanes(f, 1), w.element.float.bits // 8
 
-    def loaded(place: Value) -> Lane:
-        parts = [f.load(w.number.float, f.offset(place, w.number.float, n), align) for n in range(w.number.parts)]
-        return lanes.loaded(parts, w.number.dtype)
+    def loaded(address: Value) -> Lane:
+        parts = [f.load(w.element.float, f.offset(address, w.element.float, n), align) for n in range(w.element.parts)]
+        return lanes.loaded(parts, w.element.dtype)
 
     divisor = loaded(middle)
     with f.loop(constant(0, i64), w["columns"]) as n:
         quotient = lanes.apply("div", [loaded(w.at(b, n)), divisor], {})
-        for number, part in enumerate(lanes.stored(quotient)):
-            f.store(part, f.offset(w.at(out, n), w.number.float, number), align)
+        for i, part in enumerate(lanes.stored(quotient)):
+            f.store(part, f.offset(w.at(out, n), w.element.float, i), align)
 
 
 def plan_tridiagonal_solve(equation: Equation) -> LibraryCall:

@@ -33,12 +33,12 @@ def eigh(w: Writer) -> None:
 
     def fail() -> None:
         w.fill_nan(vectors, total)
-        w.fill_nan(values, count, w.number.real)
+        w.fill_nan(values, count, w.element.real)
 
     def work() -> None:
         matrix, found = w.scratch["matrix"], w.scratch["values"]
         w.transpose(matrix, size, x, size, size, size)
-        reals = [w.scratch["reals"], w["real size"]] if w.number.is_complex else []
+        reals = [w.scratch["reals"], w["real size"]] if w.element.is_complex else []
         failed = w.lapack(
             "syevd", "V", w.character(w["triangle"]), size, matrix, size, found,
             w.scratch["work"], w["work size"], *reals, w.scratch["integers"], w["integer size"],
@@ -46,7 +46,7 @@ def eigh(w: Writer) -> None:
 
         def finish() -> None:
             w.transpose(vectors, count, w.at(matrix, f.mul(start, size)), size, count, size)
-            real = w.number.real.bytes
+            real = w.element.real.bytes
             w.copy(values, w.at(found, start, real), count, real)
 
         w.unless(failed, finish, fail)
@@ -60,7 +60,7 @@ def plan_eigh(equation: Equation) -> LibraryCall:
     start, end = equation.params["subset_by_index"] or (0, size)
     triangle = "L" if equation.params["lower"] else "U"
     asked = Work(x.dtype, "syevd")
-    some, work, reals, integers = asked.some, asked.numbers(), asked.reals(), asked.integers()
+    some, work, reals, integers = asked.some, asked.elements(), asked.reals(), asked.integers()
     middle: list[Any] = [reals, -1] if x.dtype.kind == "c" else []
     found = asked.ask(
         "V", triangle, size, some, size, some, work, -1, *middle, integers, -1,
@@ -95,12 +95,12 @@ def plan_eigh(equation: Equation) -> LibraryCall:
     fields=["size", "triangle", "work size"],
 )
 def tridiagonal(w: Writer) -> None:
-    """Reflectors and form in one matrix, diagonal, off diagonal, and the reflectors' factors."""
-    (x,), (out, diagonal, beside, factors) = w.operands, w.results
+    """Reflectors and form in one matrix, diagonal, off diagonal, and the reflectors' coefficients tau."""
+    (x,), (out, diagonal, beside, taus) = w.operands, w.results
     size, matrix = w["size"], w.scratch["matrix"]
     w.transpose(matrix, size, x, size, size, size)
     triangle = w.character(w["triangle"])
-    w.lapack("sytrd", triangle, size, matrix, size, diagonal, beside, factors, w.scratch["work"], w["work size"])
+    w.lapack("sytrd", triangle, size, matrix, size, diagonal, beside, taus, w.scratch["work"], w["work size"])
     w.transpose(out, size, matrix, size, size, size)
 
 
@@ -109,7 +109,7 @@ def plan_tridiagonal(equation: Equation) -> LibraryCall:
     size = x.shape[-1]
     triangle = "L" if equation.params["lower"] else "U"
     asked = Work(x.dtype, "sytrd")
-    some, work = asked.some, asked.numbers()
+    some, work = asked.some, asked.elements()
     (work_size,) = asked.ask(triangle, size, some, size, some, some, some, work, -1, answers=[work])
     fields = {"size": size, "triangle": ord(triangle), "work size": work_size}
     scratch = {"matrix": size * size * x.dtype.itemsize, "work": work_size * x.dtype.itemsize}
@@ -124,12 +124,12 @@ def write_eig(w: Writer, left: bool, right: bool) -> None:
     f, (x,), (values, *vectors) = w.f, w.operands, w.results
     size = w["size"]
     total = f.mul(size, size)
-    number = w.number if w.number.is_complex else w.number.complex
+    complex_type = w.element if w.element.is_complex else w.element.complex
 
     def fail() -> None:
-        w.fill_nan(values, size, number)
+        w.fill_nan(values, size, complex_type)
         for result in vectors:
-            w.fill_nan(result, total, number)
+            w.fill_nan(result, total, complex_type)
 
     def work() -> None:
         matrix = w.scratch["matrix"]
@@ -138,19 +138,19 @@ def write_eig(w: Writer, left: bool, right: bool) -> None:
         sides = [w.scratch["left"], size, w.scratch["right"], size]
         first = ("V" if left else "N", "V" if right else "N", size, matrix, size)
         space = (w.scratch["work"], w["work size"])
-        if w.number.is_complex:
+        if w.element.is_complex:
             failed = w.lapack("geev", *first, values, *sides, *space, w.scratch["reals"])
         else:
             failed = w.lapack("geev", *first, *found, *sides, *space)
         sources = [w.scratch["left"]] * left + [w.scratch["right"]] * right
 
         def finish() -> None:
-            if w.number.is_complex:
+            if w.element.is_complex:
                 for result, source in zip(vectors, sources, strict=True):
                     w.transpose(result, size, source, size, size, size)
                 return
             with f.loop(constant(0, i64), size) as n:
-                _store_pair(w, w.at(values, n, number.bytes), *(_real(w, part, n) for part in found))
+                _store_pair(w, w.at(values, n, complex_type.bytes), *(_real(w, part, n) for part in found))
             for result, source in zip(vectors, sources, strict=True):
                 _write_pairs(w, result, source, found[1], size)
 
@@ -159,22 +159,22 @@ def write_eig(w: Writer, left: bool, right: bool) -> None:
     w.unless(f.not_(w.is_finite(x, total)), work, fail)
 
 
-def _real(w: Writer, numbers: Value, index: Value) -> Value:
-    real = w.number.float
-    return w.f.load(real, w.f.offset(numbers, real, index), real.bits // 8)
+def _real(w: Writer, values: Value, index: Value) -> Value:
+    real = w.element.float
+    return w.f.load(real, w.f.offset(values, real, index), real.bits // 8)
 
 
-def _store_pair(w: Writer, place: Value, real: Value, imaginary: Value) -> None:
+def _store_pair(w: Writer, address: Value, real: Value, imaginary: Value) -> None:
     align = real.type.bits // 8
-    w.f.store(real, place, align)
-    w.f.store(imaginary, w.f.offset(place, real.type, 1), align)
+    w.f.store(real, address, align)
+    w.f.store(imaginary, w.f.offset(address, real.type, 1), align)
 
 
 def _write_pairs(w: Writer, target: Value, source: Value, imaginary: Value, size: Value) -> None:
     """Vectors as complex numbers. Of a pair of conjugate values, the first of which has the positive imaginary part,
-    LAPACK gives the real part of the first vector and then the imaginary part."""
+    LAPACK returns the real part of the first vector and then the imaginary part."""
     f = w.f
-    nothing = constant(0.0, w.number.float)
+    nothing = constant(0.0, w.element.float)
     with f.loop(constant(0, i64), size) as row, f.loop(constant(0, i64), size) as column:
         sign = _real(w, imaginary, column)
         first, second = f.fcmp("ogt", sign, nothing), f.fcmp("olt", sign, nothing)
@@ -182,8 +182,8 @@ def _write_pairs(w: Writer, target: Value, source: Value, imaginary: Value, size
         real = _real(w, source, f.add(f.mul(real_column, size), row))
         other = _real(w, source, f.add(f.mul(f.add(column, f.zext(first, i64)), size), row))
         part = f.select(first, other, f.select(second, f.fneg(other), nothing))
-        place = f.add(f.mul(row, size), column)
-        _store_pair(w, w.at(target, place, 2 * w.number.bytes), real, part)
+        index = f.add(f.mul(row, size), column)
+        _store_pair(w, w.at(target, index, 2 * w.element.bytes), real, part)
 
 
 _EIG: dict[str, Any] = {
@@ -221,7 +221,7 @@ def plan_eig(equation: Equation) -> LibraryCall:
     size = x.shape[-1]
     left, right = (equation.params[f"compute_{side}_eigenvectors"] for side in ("left", "right"))
     asked = Work(x.dtype, "geev")
-    some, work = asked.some, asked.numbers()
+    some, work = asked.some, asked.elements()
     jobs = ("V" if left else "N", "V" if right else "N")
     values, rest = ([some], [asked.reals()]) if x.dtype.kind == "c" else ([some, some], [])
     (work_size,) = asked.ask(
@@ -237,9 +237,9 @@ def plan_eig(equation: Equation) -> LibraryCall:
         "work": work_size * bytes,
         "reals": 2 * size * real,
     }
-    made = {(False, False): eig, (True, False): eig_left, (False, True): eig_right, (True, True): eig_both}
+    routines = {(False, False): eig, (True, False): eig_left, (False, True): eig_right, (True, True): eig_both}
     same = [(0, n) for n in range(1, 1 + left + right)] if x.dtype.kind == "c" else []
-    chosen = made[bool(left), bool(right)]
+    chosen = routines[bool(left), bool(right)]
     fields = {"size": size, "work size": work_size}
     cost = (25 if left or right else 10) * size**3 + ITERATION_WORK
     return batched(chosen, equation, fields, scratch, work=cost, in_place=same)
@@ -258,8 +258,8 @@ def write_schur(w: Writer, vectors: bool) -> None:
     def work() -> None:
         w.transpose(matrix, size, x, size, size, size)
         values = w.scratch["values"]
-        parts = [values] if w.number.is_complex else [values, w.at(values, size)]
-        rest = [w.scratch["reals"]] if w.number.is_complex else []
+        parts = [values] if w.element.is_complex else [values, w.at(values, size)]
+        rest = [w.scratch["reals"]] if w.element.is_complex else []
         # No eigenvalue is selected, so nothing is called, and none is counted or marked.
         failed = w.lapack(
             "gees", "V" if vectors else "N", "N", zero(pointer), size, matrix, size, 0, *parts,
@@ -297,7 +297,7 @@ def plan_schur(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     size, vectors = x.shape[-1], equation.params["compute_schur_vectors"]
     asked = Work(x.dtype, "gees")
-    some, work = asked.some, asked.numbers()
+    some, work = asked.some, asked.elements()
     values, rest = ([some], [asked.reals()]) if x.dtype.kind == "c" else ([some, some], [])
     (work_size,) = asked.ask(
         "V" if vectors else "N", "N", None, size, some, size, 0, *values, some, size, work, -1, *rest, None,
@@ -320,11 +320,11 @@ def plan_schur(equation: Equation) -> LibraryCall:
 
 @family("hessenberg", operands=1, results=2, scratch=["matrix", "work"], fields=["size", "work size"])
 def hessenberg(w: Writer) -> None:
-    """The Hessenberg form with the reflectors below it, and the reflectors' factors."""
-    (x,), (out, factors) = w.operands, w.results
+    """The Hessenberg form with the reflectors below it, and the reflectors' coefficients tau."""
+    (x,), (out, taus) = w.operands, w.results
     size, matrix = w["size"], w.scratch["matrix"]
     w.transpose(matrix, size, x, size, size, size)
-    w.lapack("gehrd", size, 1, size, matrix, size, factors, w.scratch["work"], w["work size"])
+    w.lapack("gehrd", size, 1, size, matrix, size, taus, w.scratch["work"], w["work size"])
     w.transpose(out, size, matrix, size, size, size)
 
 
@@ -332,7 +332,7 @@ def plan_hessenberg(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     size = x.shape[-1]
     asked = Work(x.dtype, "gehrd")
-    some, work = asked.some, asked.numbers()
+    some, work = asked.some, asked.elements()
     (work_size,) = asked.ask(size, 1, size, some, size, some, work, -1, answers=[work])
     fields = {"size": size, "work size": work_size}
     scratch = {"matrix": size * size * x.dtype.itemsize, "work": work_size * x.dtype.itemsize}

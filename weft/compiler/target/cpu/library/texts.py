@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from weft.base.errors import InternalError
 from weft.compiler.target import llvm
-from weft.compiler.target.cpu.library import blas, factors, moves, singular, solves, spectra
+from weft.compiler.target.cpu.library import blas, factorizations, shared, singular, solves, spectra
 from weft.compiler.target.cpu.library.routines import ZEROS
-from weft.compiler.target.cpu.library.writer import FAMILIES, NUMBERS, TILES, write_family
+from weft.compiler.target.cpu.library.writer import ELEMENT_TYPES, FAMILIES, TILES, write_family
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Parameter, constant, i8, i64, ptr, zero
 from weft.compiler.target.target import Target
 
 # Importing a module of families is what registers them.
-FAMILY_MODULES = (factors, singular, solves, spectra)
+FAMILY_MODULES = (factorizations, singular, solves, spectra)
 
 
 def text(routine: str, target: Target | None = None) -> str:
@@ -20,11 +20,11 @@ def text(routine: str, target: Target | None = None) -> str:
     machine = target or host()
     if routine == ZEROS:
         return _zeros(machine)
-    if moves.is_move(routine):
-        return moves.write(routine, machine)
+    if shared.is_shared(routine):
+        return shared.write(routine, machine)
     name, _, letter = routine.removesuffix(TILES).removeprefix("weft_").rpartition("_")
-    if letter in NUMBERS:
-        if name in blas.PRODUCTS:
+    if letter in ELEMENT_TYPES:
+        if name in blas.MATMULS:
             return blas.write(name, letter, machine)
         if name in FAMILIES:
             return write_family(FAMILIES[name], letter, machine)
@@ -33,9 +33,11 @@ def text(routine: str, target: Target | None = None) -> str:
 
 def _zeros(target: Target) -> str:
     module = llvm.Module(triple=target.triple)
-    f = module.function(ZEROS, i64, [Parameter("table", ptr), Parameter("numbers", ptr), Parameter("registers", ptr)])
-    table, numbers, _ = f.arguments
-    place, size = (f.load(i64, f.offset(numbers, i64, n), 8) for n in range(2))
-    f.fill(f.load(ptr, f.offset(table, ptr, place), 8), constant(0, i8), size)
+    f = module.function(
+        ZEROS, i64, [Parameter("table", ptr), Parameter("parameters", ptr), Parameter("registers", ptr)]
+    )
+    table, parameters, _ = f.arguments
+    index, size = (f.load(i64, f.offset(parameters, i64, n), 8) for n in range(2))
+    f.fill(f.load(ptr, f.offset(table, ptr, index), 8), constant(0, i8), size)
     f.ret(zero(i64))
     return module.text()

@@ -72,8 +72,8 @@ def write_permutation(w: Writer, pivots: Value, count: Value, permutation: Value
     with f.loop(constant(0, i64), size) as n:
         f.store(f.trunc(n, i32), f.offset(permutation, i32, n), 4)
     with f.loop(constant(0, i64), count) as n:
-        given = f.sext(f.load(i32, f.offset(pivots, i32, n), 4), i64)
-        other = f.select(f.icmp("slt", given, constant(0, i64)), f.add(given, size), given)
+        index = f.sext(f.load(i32, f.offset(pivots, i32, n), 4), i64)
+        other = f.select(f.icmp("slt", index, constant(0, i64)), f.add(index, size), index)
         with f.when(f.icmp("ult", other, size)):
             here, there = f.offset(permutation, i32, n), f.offset(permutation, i32, other)
             first, second = f.load(i32, here, 4), f.load(i32, there, 4)
@@ -83,7 +83,7 @@ def write_permutation(w: Writer, pivots: Value, count: Value, permutation: Value
 
 @family("permutation", operands=1, results=1, fields=["count", "size"])
 def permutation(w: Writer) -> None:
-    """The permutation that exchanges of rows amount to. There are no numbers in it, so any dtype will do."""
+    """The permutation that exchanges of rows amount to. It has integers only, so any dtype will do."""
     write_permutation(w, w.operands[0], w["count"], w.results[0], w["size"])
 
 
@@ -101,24 +101,24 @@ def write_qr(w: Writer, pivoting: bool) -> None:
     """R first, as what is on and above the diagonal; then Q in its place."""
     f, (x,), (q, r, *order) = w.f, w.operands, w.results
     rows, columns, inner, smaller = w["rows"], w["columns"], w["inner"], w["smaller"]
-    matrix, factors, work = w.scratch["matrix"], w.scratch["factors"], w.scratch["work"]
+    matrix, taus, work = w.scratch["matrix"], w.scratch["taus"], w.scratch["work"]
     w.transpose(matrix, rows, x, columns, rows, columns)
     if pivoting:
         w.clear(order[0], columns, size=4)  # no column has its place already
-        rest = [w.scratch["reals"]] if w.number.is_complex else []
-        w.lapack("geqp3", rows, columns, matrix, rows, order[0], factors, work, w["work size"], *rest)
+        rest = [w.scratch["reals"]] if w.element.is_complex else []
+        w.lapack("geqp3", rows, columns, matrix, rows, order[0], taus, work, w["work size"], *rest)
         w.count_from_zero(order[0], columns)
     else:
-        w.lapack("geqrf", rows, columns, matrix, rows, factors, work, w["work size"])
+        w.lapack("geqrf", rows, columns, matrix, rows, taus, work, w["work size"])
     w.transpose(r, columns, matrix, rows, columns, inner)
     with f.loop(constant(0, i64), inner) as row:
         w.clear(w.at(r, f.mul(row, columns)), f.smin(row, columns))
-    w.lapack("orgqr", rows, inner, smaller, matrix, rows, factors, work, w["work size"])
+    w.lapack("orgqr", rows, inner, smaller, matrix, rows, taus, work, w["work size"])
     w.transpose(q, inner, matrix, rows, inner, rows)
 
 
 _QR: dict[str, Any] = {
-    "scratch": ["matrix", "factors", "work"],
+    "scratch": ["matrix", "taus", "work"],
     "fields": ["rows", "columns", "inner", "smaller", "work size"],
 }
 _PIVOTED = {**_QR, "scratch": [*_QR["scratch"], "reals"]}
@@ -142,33 +142,33 @@ def plan_qr(equation: Equation) -> LibraryCall:
     pivoting = equation.params["pivoting"]
     rows, columns = x.shape[-2:]
     inner, smaller = results[0].shape[-1], min(rows, columns)
-    factor, multiply = Work(x.dtype, "geqp3" if pivoting else "geqrf"), Work(x.dtype, "orgqr")
-    answer = factor.numbers()
-    some = factor.some
+    factorize, multiply = Work(x.dtype, "geqp3" if pivoting else "geqrf"), Work(x.dtype, "orgqr")
+    answer = factorize.elements()
+    some = factorize.some
     order = [some] if pivoting else []
-    rest = [factor.reals()] if pivoting and x.dtype.kind == "c" else []
-    first = factor.ask(rows, columns, some, rows, *order, some, answer, -1, *rest, answers=[answer])
+    rest = [factorize.reals()] if pivoting and x.dtype.kind == "c" else []
+    first = factorize.ask(rows, columns, some, rows, *order, some, answer, -1, *rest, answers=[answer])
     second = multiply.ask(rows, inner, smaller, some, rows, some, answer, -1, answers=[answer])
     size, bytes = max(first[0], second[0]), x.dtype.itemsize
     fields = {"rows": rows, "columns": columns, "inner": inner, "smaller": smaller, "work size": size}
     scratch = {
         "matrix": rows * max(columns, inner) * bytes,
-        "factors": smaller * bytes,
+        "taus": smaller * bytes,
         "work": size * bytes,
         "reals": 2 * columns * bytes,
     }
     same = [(0, n) for n, t in enumerate(results[:2]) if t.shape == x.shape]
-    made = qr_pivoted if pivoting else qr
-    return batched(made, equation, fields, scratch, work=4 * rows * columns * smaller, in_place=same)
+    routine = qr_pivoted if pivoting else qr
+    return batched(routine, equation, fields, scratch, work=4 * rows * columns * smaller, in_place=same)
 
 
 @family("geqrf", operands=1, results=2, scratch=["matrix", "work"], fields=["rows", "columns", "work size"])
 def geqrf(w: Writer) -> None:
-    """R, with the reflectors below its diagonal, and the reflectors' factors."""
-    (x,), (out, factors) = w.operands, w.results
+    """R, with the reflectors below its diagonal, and the reflectors' coefficients tau."""
+    (x,), (out, taus) = w.operands, w.results
     rows, columns, matrix = w["rows"], w["columns"], w.scratch["matrix"]
     w.transpose(matrix, rows, x, columns, rows, columns)
-    w.lapack("geqrf", rows, columns, matrix, rows, factors, w.scratch["work"], w["work size"])
+    w.lapack("geqrf", rows, columns, matrix, rows, taus, w.scratch["work"], w["work size"])
     w.transpose(out, columns, matrix, rows, columns, rows)
 
 
@@ -176,7 +176,7 @@ def plan_geqrf(equation: Equation) -> LibraryCall:
     (x,) = arrays_of(equation.invars)
     rows, columns = x.shape[-2:]
     asked = Work(x.dtype, "geqrf")
-    answer = asked.numbers()
+    answer = asked.elements()
     (size,) = asked.ask(rows, columns, asked.some, rows, asked.some, answer, -1, answers=[answer])
     fields = {"rows": rows, "columns": columns, "work size": size}
     scratch = {"matrix": rows * columns * x.dtype.itemsize, "work": size * x.dtype.itemsize}

@@ -1,7 +1,7 @@
 """Contractions by BLAS: which axes become rows, columns and what is summed over, and which are loops around.
 
-A contraction is a product of matrices if the axes of each kind can be walked with one stride. Those of the batch need
-not be: they, and free axes that lie apart, are loops around the product. Where memory does not allow that, an operand
+A contraction is a matmul if the axes of each kind can be traversed with one stride. Those of the batch need not be:
+they, and free axes that lie apart, are loops around the matmul. Where memory does not allow that, an operand
 has to be transposed first.
 """
 
@@ -23,23 +23,23 @@ from weft.primitives.contraction.contract import free_axes
 
 # Products smaller than this, as what remains inside of loops over free axes, are worth a transposition instead.
 LEAST_INNER = 128**3
-# The result of a product is computed in tiles, which depend on nothing but its shape. Each packs what it reads, so
+# The result of a matmul is computed in tiles, which depend on nothing but its shape. Each packs what it reads, so
 # small ones are slow: at 512 x 512 that costs 5 to 10 %, at 256 x 256 more than 25 %.
 TILE_SIDE = 512
 # There are at least two, and more (up to so many) if each has at least this many multiplications, some milliseconds.
 MOST_SPLIT, TILE_WORK = 16, 1 << 28
-# But a tile is not made smaller than this.
+# But a tile is not smaller than this.
 LEAST_SIDE = 128
-# A tile of a product with a vector reads so many numbers of the matrix; and it has so many outputs, if the numbers for
-# one are not side by side, but those for several are.
-TILE_NUMBERS, TILE_OUTPUTS = 1 << 18, 1024
+# A tile of a matrix-vector product reads so many elements of the matrix; and it has so many outputs, if the elements
+# for one are not side by side, but those for several are.
+TILE_ELEMENTS, TILE_OUTPUTS = 1 << 18, 1024
 
 Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """Axes walked as one: the size, and strides in the left operand, the right one and the result (0: not there)."""
+    """Axes traversed as one: the size, and strides in the left operand, the right one and the result (0: not there)."""
 
     size: int
     lhs: int
@@ -48,7 +48,7 @@ class Dimension:
 
 
 @dataclass(frozen=True)
-class Product:
+class Matmul:
     """C[i, j] = sum of A[i, l] B[l, j], inside of loops."""
 
     rows: Dimension
@@ -58,7 +58,7 @@ class Product:
 
     @property
     def inner(self) -> int:
-        """Multiplications of one product."""
+        """Multiplications of one matmul."""
         return self.rows.size * self.columns.size * self.summed.size
 
 
@@ -66,17 +66,17 @@ ONE = Dimension(1, 0, 0, 0)
 
 
 def merged(dimensions: Sequence[Dimension]) -> list[Dimension]:
-    """Neighbours that are walked as one; axes of size 1 do not matter."""
-    made: list[Dimension] = []
+    """Neighbours that are traversed as one; axes of size 1 do not matter."""
+    groups: list[Dimension] = []
     for d in dimensions:
         if d.size == 1:
             continue
-        last = made[-1] if made else None
+        last = groups[-1] if groups else None
         if last and (last.lhs, last.rhs, last.out) == (d.lhs * d.size, d.rhs * d.size, d.out * d.size):
-            made[-1] = Dimension(last.size * d.size, d.lhs, d.rhs, d.out)
+            groups[-1] = Dimension(last.size * d.size, d.lhs, d.rhs, d.out)
         else:
-            made.append(d)
-    return made
+            groups.append(d)
+    return groups
 
 
 def strides_of(shape: Sequence[int]) -> list[int]:
@@ -114,8 +114,8 @@ class Operands:
             Dimension(left.shape[i], at_lhs[i], at_rhs[j], 0) for i, j in zip(lhs_summed, rhs_summed, strict=True)
         ]
 
-    def product(self) -> Product | None:
-        """The largest product of matrices in it, or None if there is none."""
+    def matmul(self) -> Matmul | None:
+        """The largest matmul in it, or None if there is none."""
         orders = [sorted(self.summed, key=lambda d: -d.lhs), sorted(self.summed, key=lambda d: -d.rhs)]
         summed = min((merged(order) for order in orders), key=len)
         if len(summed) > 1:
@@ -131,7 +131,7 @@ class Operands:
             return None
         left = max(good, key=lambda d: d.size)
         around = [d for d in rows if d is not left] + [d for d in columns if d is not right]
-        return Product(left, right, total, (*merged(self.batch), *around))
+        return Matmul(left, right, total, (*merged(self.batch), *around))
 
 
 def _placed(shape: Sequence[int], order: Axes) -> list[int]:
@@ -140,8 +140,8 @@ def _placed(shape: Sequence[int], order: Axes) -> list[int]:
     return [strides[order.index(axis)] for axis in range(len(shape))]
 
 
-def product_of(equation: Equation) -> tuple[Product, tuple[Axes | None, Axes | None]]:
-    """The contraction as a product of matrices, and the permutations of operands that it takes."""
+def matmul_of(equation: Equation) -> tuple[Matmul, tuple[Axes | None, Axes | None]]:
+    """The contraction as a matmul, and the permutations of operands that it takes."""
     left, right = arrays_of(equation.invars)
     (lhs_summed, rhs_summed), (lhs_batch, rhs_batch) = equation.params["dimension_numbers"]
     lhs_free, rhs_free = free_axes(len(left.shape), len(right.shape), equation.params["dimension_numbers"])
@@ -158,11 +158,11 @@ def product_of(equation: Equation) -> tuple[Product, tuple[Axes | None, Axes | N
         ]
     whole = math.prod(d.size for d in (*operands.rows, *operands.columns, *operands.summed))
     for _, lhs, rhs in sorted(candidates, key=lambda candidate: candidate[0]):
-        product = Operands(equation, lhs, rhs).product()
-        # More memory is moved only for a product that else were too small to be good.
-        if product is not None and product.inner >= min(whole, LEAST_INNER):
-            return product, (None if lhs == plain[0] else lhs, None if rhs == plain[1] else rhs)
-    raise InternalError(f"No order of axes makes {equation} a product of matrices.", stage="library")
+        matmul = Operands(equation, lhs, rhs).matmul()
+        # More memory is copied only for a matmul that would be too small otherwise.
+        if matmul is not None and matmul.inner >= min(whole, LEAST_INNER):
+            return matmul, (None if lhs == plain[0] else lhs, None if rhs == plain[1] else rhs)
+    raise InternalError(f"No order of axes makes {equation} a matmul.", stage="library")
 
 
 def _orders(axes: Axes) -> list[int]:
@@ -171,36 +171,37 @@ def _orders(axes: Axes) -> list[int]:
 
 # -------------------------------------------------------------------------------------------------------------- plans
 
-# Numbers of a product, and then of each of its loops; those of a product with a vector.
-PRODUCT = (
-    "rows", "columns", "summed", "lhs turn", "rhs turn", "lhs stride", "rhs stride", "out stride",
+# Parameters of a matmul, and then of each of its loops; those of a matrix-vector product.
+MATMUL = (
+    "rows", "columns", "summed", "lhs transpose", "rhs transpose", "lhs stride", "rhs stride", "out stride",
     "lhs step", "rhs step", "tile rows", "tile columns", "tiles down", "tiles across", "loops",
 )  # fmt: skip
-VECTOR = (
-    "outputs", "summed", "turn", "stride", "vector stride", "out stride", "matrix", "step", "tile", "tiles", "loops",
+MATVEC = (
+    "outputs", "summed", "transpose", "stride", "vector stride", "out stride", "matrix", "step", "tile", "tiles",
+    "loops",
 )  # fmt: skip
 
 
-def plan_product(equation: Equation) -> LibraryCall:
+def plan_matmul(equation: Equation) -> LibraryCall:
     """A contraction of float32, float64, complex64 or complex128, as tiles that are independent of each other."""
     left, right = arrays_of(equation.invars)
     (out,) = arrays_of(equation.outvars)
     if not left.dtype == right.dtype == out.dtype or out.dtype not in LETTERS:
-        raise InternalError(f"BLAS has no product of {left} and {right} with result {out}.", stage="library")
-    product, permutations = product_of(equation)
-    sizes = [product.rows.size, product.columns.size, product.summed.size]
-    strides = [d for each in (product.rows, product.columns, product.summed) for d in (each.lhs, each.rhs, each.out)]
+        raise InternalError(f"BLAS has no matmul of {left} and {right} with result {out}.", stage="library")
+    matmul, permutations = matmul_of(equation)
+    sizes = [matmul.rows.size, matmul.columns.size, matmul.summed.size]
+    strides = [d for each in (matmul.rows, matmul.columns, matmul.summed) for d in (each.lhs, each.rhs, each.out)]
     if max(*sizes, *strides) > MOST:
         raise TooLarge
     vector = 1 in sizes[:2]
-    name, numbers, tiles = (_vector if vector else _matrix)(product)
-    loops = [number for d in product.loops for number in (d.size, d.lhs, d.rhs, d.out)]
-    moved = permutations if any(p is not None for p in permutations) else ()
+    name, parameters, tiles = (_vector if vector else _matrix)(matmul)
+    loops = [value for d in matmul.loops for value in (d.size, d.lhs, d.rhs, d.out)]
+    transposed = permutations if any(p is not None for p in permutations) else ()
     return LibraryCall(
         routine=f"weft_{name}_{LETTERS[np.dtype(out.dtype)]}_tiles",
-        parameters=(*numbers, len(product.loops), *loops),
-        tiles=tiles * math.prod(d.size for d in product.loops),
-        permutations=moved,
+        parameters=(*parameters, len(matmul.loops), *loops),
+        tiles=tiles * math.prod(d.size for d in matmul.loops),
+        permutations=transposed,
     )
 
 
@@ -210,18 +211,18 @@ def _reading(rows: Dimension, columns: Dimension, operand: str) -> tuple[bool, i
     return found
 
 
-def _matrix(product: Product) -> tuple[str, list[int], int]:
-    rows, columns, summed = product.rows, product.columns, product.summed
-    lhs_turned, lhs_stride = _reading(rows, summed, "lhs")
-    rhs_turned, rhs_stride = _reading(summed, columns, "rhs")
+def _matrix(matmul: Matmul) -> tuple[str, list[int], int]:
+    rows, columns, summed = matmul.rows, matmul.columns, matmul.summed
+    lhs_transposed, lhs_stride = _reading(rows, summed, "lhs")
+    rhs_transposed, rhs_stride = _reading(summed, columns, "rhs")
     tile_rows, tile_columns = tile_of(rows.size, columns.size, summed.size)
     down, across = -(-rows.size // tile_rows), -(-columns.size // tile_columns)
     values: dict[str, Any] = {
         "rows": rows.size,
         "columns": columns.size,
         "summed": summed.size,
-        "lhs turn": ord("T" if lhs_turned else "N"),
-        "rhs turn": ord("T" if rhs_turned else "N"),
+        "lhs transpose": ord("T" if lhs_transposed else "N"),
+        "rhs transpose": ord("T" if rhs_transposed else "N"),
         "lhs stride": lhs_stride,
         "rhs stride": rhs_stride,
         "out stride": rows.out,
@@ -233,7 +234,7 @@ def _matrix(product: Product) -> tuple[str, list[int], int]:
         "tiles down": down,
         "tiles across": across,
     }
-    return "product", [values[name] for name in PRODUCT[:-1]], down * across
+    return "product", [values[name] for name in MATMUL[:-1]], down * across
 
 
 def tile_of(rows: int, columns: int, summed: int) -> tuple[int, int]:
@@ -255,21 +256,21 @@ def _even(size: int, pieces: int) -> int:
     return min(size, -(-size // pieces // 32) * 32)
 
 
-def _vector(product: Product) -> tuple[str, list[int], int]:
-    rows, columns, summed = product.rows, product.columns, product.summed
+def _vector(matmul: Matmul) -> tuple[str, list[int], int]:
+    rows, columns, summed = matmul.rows, matmul.columns, matmul.summed
     if columns.size == 1:  # a matrix times a column
         outputs, matrix, step, vector_stride, out_stride = rows, "lhs", rows.lhs, summed.rhs, rows.out
     else:
         outputs, matrix, step, vector_stride, out_stride = columns, "rhs", columns.rhs, summed.lhs, columns.out
-    turned, stride = _reading(outputs, summed, matrix)
-    least = TILE_OUTPUTS if turned else 16
-    tile = min(outputs.size, max(least, -(-TILE_NUMBERS // max(summed.size, 1) // 16) * 16))
+    transposed, stride = _reading(outputs, summed, matrix)
+    least = TILE_OUTPUTS if transposed else 16
+    tile = min(outputs.size, max(least, -(-TILE_ELEMENTS // max(summed.size, 1) // 16) * 16))
     tiles = -(-outputs.size // tile)
     values: dict[str, Any] = {
         "outputs": outputs.size,
         "summed": summed.size,
         # What lies side by side is a column of the matrix for BLAS.
-        "turn": ord("N" if turned else "T"),
+        "transpose": ord("N" if transposed else "T"),
         "stride": stride,
         "vector stride": max(vector_stride, 1),
         "out stride": max(out_stride, 1),
@@ -278,4 +279,4 @@ def _vector(product: Product) -> tuple[str, list[int], int]:
         "tile": tile,
         "tiles": tiles,
     }
-    return "product_vector", [values[name] for name in VECTOR[:-1]], tiles
+    return "product_vector", [values[name] for name in MATVEC[:-1]], tiles

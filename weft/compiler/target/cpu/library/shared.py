@@ -1,4 +1,4 @@
-"""Functions that routines share: transposing copies, and looking for numbers that are not finite.
+"""Functions that routines share: transposing copies, and looking for elements that are not finite.
 
 Each is a module of its own, compiled when a routine that calls it is first linked.
 """
@@ -11,8 +11,8 @@ from weft.compiler.target import llvm
 from weft.compiler.target.llvm import Function, Parameter, Type, Value, constant, i1, i32, i64, ptr, vector, void
 from weft.compiler.target.target import Target
 
-# Elements by their size in bytes: what they are moved as, how they are aligned, and the side of the square of them that
-# is transposed in registers.
+# Elements by their size in bytes: what they are copied as, how they are aligned, and the side of the square of them
+# that is transposed in registers.
 ELEMENTS: dict[int, tuple[Type, int, int]] = {4: (i32, 4, 8), 8: (i64, 4, 8), 16: (vector(i64, 2), 8, 1)}
 # Columns that are gone through for all rows before the next ones, so that the lines written stay in the cache.
 PANEL = 64
@@ -33,27 +33,27 @@ def write_transpose(module: llvm.Module, size: int) -> None:
     target, target_stride, source, source_stride, rows, columns = f.arguments
     element, align, side = ELEMENTS[size]
 
-    def move(row: Value, column: Value) -> None:
+    def copy(row: Value, column: Value) -> None:
         read = f.offset(source, element, f.add(f.mul(row, source_stride), column))
         written = f.offset(target, element, f.add(f.mul(column, target_stride), row))
         f.store(f.load(element, read, align), written, align)
 
-    def move_square(row: Value, column: Value) -> None:
-        numbers = [constant(n, i64) for n in range(side)]
-        read = [f.offset(source, element, f.add(f.mul(f.add(row, n), source_stride), column)) for n in numbers]
+    def copy_square(row: Value, column: Value) -> None:
+        indices = [constant(n, i64) for n in range(side)]
+        read = [f.offset(source, element, f.add(f.mul(f.add(row, n), source_stride), column)) for n in indices]
         square = [f.load(vector(element, side), pointer, align) for pointer in read]
-        for n, line in zip(numbers, _transposed(f, square), strict=True):
+        for n, line in zip(indices, _transposed(f, square), strict=True):
             f.store(line, f.offset(target, element, f.add(f.mul(f.add(column, n), target_stride), row)), align)
 
     whole_rows, whole_columns = (f.sub(n, f.urem(n, constant(side, i64))) for n in (rows, columns))
     with f.loop(constant(0, i64), whole_columns, PANEL) as panel:
         edge = f.smin(f.add(panel, constant(PANEL, i64)), whole_columns)
         with f.loop(constant(0, i64), whole_rows, side) as row, f.loop(panel, edge, side) as column:
-            (move if side == 1 else move_square)(row, column)
+            (copy if side == 1 else copy_square)(row, column)
     with f.loop(whole_rows, rows) as row, f.loop(constant(0, i64), whole_columns) as column:
-        move(row, column)
+        copy(row, column)
     with f.loop(constant(0, i64), rows) as row, f.loop(whole_columns, columns) as column:
-        move(row, column)
+        copy(row, column)
     f.ret()
 
 
@@ -73,18 +73,18 @@ def finite_name(bits: int) -> str:
 
 
 def write_finite(module: llvm.Module, bits: int) -> None:
-    """i64 (numbers, count): 1 if all are finite."""
-    f = module.function(finite_name(bits), i64, [Parameter("numbers", ptr), Parameter("count", i64)])
-    numbers, count = f.arguments
+    """i64 (elements, count): 1 if all are finite."""
+    f = module.function(finite_name(bits), i64, [Parameter("elements", ptr), Parameter("count", i64)])
+    elements, count = f.arguments
     element, exponent = (i32, 0x7F800000) if bits == 32 else (i64, 0x7FF0000000000000)
     all_set = constant(exponent, element)
     with f.loop(constant(0, i64), count, carried=[constant(False, i1)]) as n:
-        number = f.load(element, f.offset(numbers, element, n), bits // 8)
-        n.give(f.or_(n.values[0], f.icmp("eq", f.and_(number, all_set), all_set)))
+        bits_of_one = f.load(element, f.offset(elements, element, n), bits // 8)
+        n.give(f.or_(n.values[0], f.icmp("eq", f.and_(bits_of_one, all_set), all_set)))
     f.ret(f.zext(f.not_(n.results[0]), i64))
 
 
-def is_move(symbol: str) -> bool:
+def is_shared(symbol: str) -> bool:
     """Whether a name is that of a shared function. Their loops are worth being optimised; routines only call others."""
     return symbol in _NAMES
 
