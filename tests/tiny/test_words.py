@@ -20,19 +20,19 @@ THIS = pathlib.Path(__file__).name
 # A `name` is looked for in the identifiers of Python code, as a whole or between underscores, since the word itself may
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
-name turn, turns, turning              | weft               | iteration                                   | 2
+name turn, turns, turning              | weft               | iteration                                   | 0
 name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 1
 name words                             | weft/compiler      | instructions, bytecode                      | 0
-name place, places                     | weft               | index, offset, address, position: say which | 8
-name number, numbers                   | weft               | index, i                                    | 18
-name made                              | weft               | result, out                                 | 8
-name given                             | weft               | args, operands                              | 2
+name place, places                     | weft               | index, offset, address, position: say which | 3
+name number, numbers                   | weft               | index, i                                    | 8
+name made                              | weft               | result, out                                 | 1
+name given                             | weft               | args, operands                              | 0
 name program, programs                 | jaxprs             | jaxpr                                       | 1
-name product, products                 | weft/compiler      | matmul, contraction                         | 17
-name factor, factors                   | matmuls            | lhs, rhs                                    | 11
+name product, products                 | weft/compiler      | matmul, contraction                         | 14
+name factor, factors                   | matmuls            | lhs, rhs                                    | 7
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 0
-name move, moves, moved                | weft/compiler      | data movement, copy                         | 6
-name kept                              | weft               | cached, retained, stored: say which         | 2
+name move, moves, moved                | weft/compiler      | data movement, copy                         | 0
+name kept                              | weft               | cached, retained, stored: say which         | 1
 name spread                            | weft               | broadcast                                   | 0
 name joined                            | weft               | concatenated, merged                        | 0
 name slope, slopes                     | weft               | derivative                                  | 0
@@ -67,12 +67,12 @@ name cipher                            | others             | hash, bit generato
 name dear                              | others             | expensive                                   | 0
 name stamp                             | others             | timestamp                                   | 0
 text stands                            | text               | is                                          | 0
-text gives                             | text               | returns                                     | 3
+text gives                             | text               | returns                                     | 0
 text step machine                      | text               | bytecode interpreter                        | 0
 text whole number, whole numbers       | text               | integer                                     | 0
 text carried program, carried programs | text               | body, sub-jaxpr                             | 1
 text settled                           | text               | final, fixed                                | 0
-text turn of, turns of                 | text               | iteration of                                | 1
+text turn of, turns of                 | text               | iteration of                                | 0
 text owed                              | text               | unreduced                                   | 0
 text fleet                             | text               | device driver                               | 0
 text gift, carrier                     | text               | propagated axis, source                     | 0
