@@ -204,3 +204,43 @@ def test_every_file_is_a_safetensors_file(tmp_path: pathlib.Path) -> None:
     for file in files:
         with safe_open(file, "numpy") as opened:
             assert sorted(opened.keys()) == sorted(tensor_file.read_header(file.read_bytes(), "").entries)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"max_to_keep": 2},
+        {"max_to_keep": 1, "save_interval_steps": 2},
+        {"max_to_keep": 2, "keep_period": 4},
+        {"max_to_keep": 2, "best_fn": lambda metrics: metrics["a"]},
+        {"max_to_keep": 2, "best_fn": lambda metrics: metrics["a"], "best_mode": "min", "keep_period": 3},
+        {"best_fn": lambda metrics: metrics["a"], "save_interval_steps": 3},
+    ],
+    ids=lambda options: ",".join(options) or "none",
+)
+def test_managers_retain_the_same_steps(options: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    steps = [1, 2, 3, 4, 4, 2, 6, 7, 9, 12]
+    scores = [0.3, 0.9, 0.1, None, 0.5, 0.8, 0.7, 0.2, 0.6, 0.4]
+
+    def outcome(manager: Any, save: Any) -> list[Any]:
+        found: list[Any] = []
+        for i, (step, score) in enumerate(zip(steps, scores, strict=True)):
+            metrics = None if score is None else {"a": score}
+            found.append(
+                (manager.should_save(step), bool(save(manager, step, metrics if "best_fn" in options else None)))
+            )
+            manager.wait_until_finished()
+            if i == 6:
+                manager.delete(manager.latest_step())
+            found.append((list(manager.all_steps()), manager.latest_step(), manager.best_step()))
+        return found
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with ocp.CheckpointManager(tmp_path / "theirs", options=ocp.CheckpointManagerOptions(**options)) as manager:
+            theirs = outcome(
+                manager, lambda m, step, metrics: m.save(step, args=ocp.args.StandardSave({"w": step}), metrics=metrics)
+            )
+    with checkpointing.CheckpointManager(tmp_path / "ours", **options) as ours:
+        assert outcome(ours, lambda m, step, metrics: m.save(step, {"w": step}, metrics=metrics)) == theirs
