@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.compiler.here import AVX512
+from tests.compiler.host import AVX512
 from tests.compiler.running import MACHINES, compiled, interpreted, numbers
 from weft.base import dtypes
 from weft.compiler import pipeline

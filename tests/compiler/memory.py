@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.compiler.here import compile_program, interpret
+from tests.compiler.host import compile_program, interpret
 from weft.compiler.program.ir import Launch, Program
 from weft.compiler.program.verifier import verify
 from weft.compiler.target.target import Target

@@ -10,7 +10,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program, interpret
+from tests.compiler.host import compile_program, interpret
 from weft import errors, lax
 from weft.compiler.program.ir import Branch, Call, Launch
 from weft.compiler.program.verifier import verify

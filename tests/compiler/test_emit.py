@@ -10,7 +10,7 @@ import pytest
 
 import weft.numpy as wnp
 from tests.compiler.emitting import check, close, fused_program
-from tests.compiler.here import AVX512
+from tests.compiler.host import AVX512
 from weft import lax
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission

@@ -13,7 +13,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.emitting import check, close, fused_program, fusions_with_operands, launched
-from tests.compiler.here import AVX512
+from tests.compiler.host import AVX512
 from tests.compiler.running import MACHINES, call, compiled
 from weft import lax
 from weft.compiler.emit.dispatch import emit

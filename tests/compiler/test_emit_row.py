@@ -21,7 +21,7 @@ from tests.compiler.fuse_programs import (
     softmax,
     total,
 )
-from tests.compiler.here import AVX2, AVX512
+from tests.compiler.host import AVX2, AVX512
 from tests.compiler.running import MACHINES, compiled, interpreted
 from weft import lax
 from weft.compiler.emit.dispatch import emit

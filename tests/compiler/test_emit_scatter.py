@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from tests.compiler.emitting import array, check, close, fused_program, fusions_with_operands, launched
-from tests.compiler.here import AVX512
+from tests.compiler.host import AVX512
 from tests.compiler.running import assert_same, compiled
 from weft.base import dtypes, errors
 from weft.compiler.emit.dispatch import emit

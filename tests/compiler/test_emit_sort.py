@@ -9,7 +9,7 @@ import pytest
 
 import weft
 from tests.compiler.emitting import check, fusions_with_operands, launched
-from tests.compiler.here import AVX512
+from tests.compiler.host import AVX512
 from tests.compiler.running import assert_same, compiled
 from weft.base import dtypes
 from weft.base.settings import num_threads

@@ -13,7 +13,7 @@ import pytest
 
 import weft.numpy as wnp
 from tests.compiler.emitting import fusions_with_operands, launched
-from tests.compiler.here import AVX512
+from tests.compiler.host import AVX512
 from tests.compiler.running import assert_same, compiled, interpreted
 from weft import lax
 from weft.base.errors import InternalError

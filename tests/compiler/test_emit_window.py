@@ -11,7 +11,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.emitting import check, close, fusions_with_operands, launched
-from tests.compiler.here import AVX512
+from tests.compiler.host import AVX512
 from tests.compiler.running import compiled
 from weft import lax
 from weft.base import dtypes

@@ -13,9 +13,9 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program, interpret
+from tests.compiler.host import compile_program, interpret
 from tests.compiler.memory import elements
-from tests.compiler.starting import start_everything
+from tests.compiler.started_steps import start_everything
 from tests.compiler.test_program import PROGRAMS, arrays_of, compilation_of, whole
 from tests.fuzz.checks import case_of
 from tests.fuzz.generator import NO_RULE, generate

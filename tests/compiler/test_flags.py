@@ -11,7 +11,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program, interpret
+from tests.compiler.host import compile_program, interpret
 from weft import errors, lax
 from weft.compiler.passes.bounds import Bounds
 from weft.compiler.passes.flags import lasting_carries

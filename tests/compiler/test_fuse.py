@@ -11,7 +11,7 @@ import pytest
 
 import weft
 from tests.compiler.fuse_programs import PROGRAMS, mlp_gradient, program, random_program
-from tests.compiler.here import AVX512, fuse, refusals, run_passes, verify_fused
+from tests.compiler.host import AVX512, fuse, refusals, run_passes, verify_fused
 from weft.api.inspect import make_jaxpr
 from weft.base.errors import InternalError, MissingRuleError
 from weft.compiler.emit.dispatch import emit

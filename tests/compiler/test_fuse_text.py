@@ -11,7 +11,7 @@ import pathlib
 import pytest
 
 from tests.compiler.fuse_programs import program
-from tests.compiler.here import fuse, run_passes, verify_fused
+from tests.compiler.host import fuse, run_passes, verify_fused
 from weft.compiler.fuse.report import explain
 from weft.compiler.target.cpu.targets import host
 from weft.ir.jaxpr import Jaxpr

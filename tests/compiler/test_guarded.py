@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import weft
-from tests.compiler.here import compile_program
+from tests.compiler.host import compile_program
 from tests.compiler.index_programs import program as index_program
 from tests.compiler.running import MACHINES, assert_same
 from tests.laws.laws import assert_close
@@ -122,7 +122,7 @@ WRONG = """
 import dataclasses, os, sys
 import numpy as np
 import weft
-from tests.compiler.here import compile_program
+from tests.compiler.host import compile_program
 from weft.compiler.kernel.ir import Index, Load, Loop, Store
 from weft.compiler.program.ir import Launch
 from weft.runtime.cpu.guarded import Edge, GuardedExecutable, call

@@ -11,7 +11,7 @@ import pytest
 
 import weft
 from tests.compiler.emitting import fused_program
-from tests.compiler.here import AVX512
+from tests.compiler.host import AVX512
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.builder import KernelBuilder

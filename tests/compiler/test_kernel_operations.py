@@ -13,7 +13,7 @@ import pytest
 import weft
 from tests.compiler import kernels
 from tests.compiler.emitting import check, close
-from tests.compiler.here import run_passes
+from tests.compiler.host import run_passes
 from tests.compiler.running import MACHINES, assert_compiles
 from weft.base.errors import InternalError
 from weft.base.settings import threefry_partitionable

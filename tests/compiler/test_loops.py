@@ -10,7 +10,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program, hoist, run_passes
+from tests.compiler.host import compile_program, hoist, run_passes
 from tests.compiler.passes_bits import assert_same_bits, results_of
 from weft import lax
 from weft.api.inspect import make_jaxpr

@@ -9,7 +9,7 @@ import numpy as np
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program
+from tests.compiler.host import compile_program
 from weft.compiler.program.ir import Launch
 
 LEAVES = 100

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import weft
-from tests.compiler.here import interpret
+from tests.compiler.host import interpret
 from tests.compiler.index_programs import program as index_program
 from tests.compiler.memory import checked
 from tests.compiler.running import MACHINES

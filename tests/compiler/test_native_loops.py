@@ -11,7 +11,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compilation_of, compile_program
+from tests.compiler.host import compilation_of, compile_program
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.base import settings, tree

@@ -11,7 +11,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 import weft.random
-from tests.compiler.here import run_passes
+from tests.compiler.host import run_passes
 from tests.compiler.passes_bits import PASSES, assert_same_bits, results_of
 from tests.laws.samples import Case, every_sample
 from tests.laws.test_programs import PROGRAMS as SMALL_PROGRAMS

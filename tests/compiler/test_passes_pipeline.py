@@ -13,7 +13,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import run_passes
+from tests.compiler.host import run_passes
 from tests.compiler.passes_bits import PASSES
 from weft import lax
 from weft.api.inspect import make_jaxpr

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.compiler.here import run_passes
+from tests.compiler.host import run_passes
 from tests.compiler.passes_bits import PASSES
 from weft.compiler.passes.defer import defer
 from weft.compiler.passes.orient import orient

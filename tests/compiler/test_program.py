@@ -10,7 +10,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program, interpret
+from tests.compiler.host import compile_program, interpret
 from tests.compiler.running import assert_same
 from weft import lax
 from weft.compiler.compile import Compilation

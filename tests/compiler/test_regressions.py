@@ -10,7 +10,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compile_program, interpret
+from tests.compiler.host import compile_program, interpret
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.compiler.kernel.printer import to_text

@@ -9,7 +9,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import run_passes
+from tests.compiler.host import run_passes
 from weft.base import settings
 from weft.compiler import pipeline
 from weft.compiler.passes import split_transforms as module

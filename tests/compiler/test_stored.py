@@ -14,7 +14,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.compiler.here import compilation_of, compile_program
+from tests.compiler.host import compilation_of, compile_program
 from weft import lax
 from weft.base import settings
 from weft.compiler import cache

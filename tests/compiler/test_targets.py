@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import weft
-from tests.compiler.here import AVX2, AVX512, compile_program, run_passes
+from tests.compiler.host import AVX2, AVX512, compile_program, run_passes
 from weft.compiler import cache
 from weft.compiler.emit.contractions.tiling import fits
 from weft.compiler.emit.key import fusion_key

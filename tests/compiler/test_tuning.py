@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import weft
-from tests.compiler.here import compilation_of, compile_program
+from tests.compiler.host import compilation_of, compile_program
 from weft import lax
 from weft.base import settings
 from weft.compiler import cache, schedules

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.compiler.here import compile_program, interpret
+from tests.compiler.host import compile_program, interpret
 from tests.fuzz import nans
 from tests.fuzz.generator import Program
 from tests.fuzz.reference import MORE_VARIATIONS, Case, Expected, evaluated, expected_of, has_other_bits, lanes, varied

@@ -15,8 +15,8 @@ import numpy as np
 
 import weft
 from tests.fuzz import numbers, table
+from tests.fuzz.contractions import LAPACK
 from tests.fuzz.draw import WEIGHTS, Draw, Settings, Text, literal, namespace
-from tests.fuzz.products import LAPACK
 from weft.base import dtypes
 from weft.errors import CustomRuleError, MissingRuleError
 

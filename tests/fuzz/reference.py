@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from tests.compiler.here import compile_program
+from tests.compiler.host import compile_program
 from tests.fuzz import gamma, nans
 from tests.fuzz.between import Between
 from weft.base import dtypes

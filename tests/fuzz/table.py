@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.fuzz import control, elementwise, moves, products, reductions
+from tests.fuzz import contractions, control, elementwise, movement, reductions
 from tests.fuzz.draw import Draw, Skip
 from tests.fuzz.elementwise import binary, bitwise, comparison, function, shift, unary
 
@@ -57,16 +57,16 @@ def chain(draw: Draw) -> None:
 
 ENTRIES: tuple[Entry, ...] = (
     # Movement of data.
-    Entry("reshape", 4, moves.reshape), Entry("transpose", 4, moves.transpose),
-    Entry("broadcast_in_dim", 4, moves.broadcast), Entry("squeeze", 2, moves.squeeze),
-    Entry("rev", 2, moves.reverse), Entry("tile", 1, moves.tile), Entry("slice", 3, moves.cut),
-    Entry("pad", 4, moves.pad), Entry("concatenate", 3, moves.concatenate), Entry("split", 1, moves.split),
-    Entry("gather", 3, moves.gather), Entry("dynamic_slice", 2, moves.dynamic_slice),
-    Entry("dynamic_update_slice", 3, moves.dynamic_update), Entry("iota", 1, moves.iota),
-    Entry("scatter", 1, moves.scatter("set")), Entry("scatter-add", 1, moves.scatter("add")),
-    Entry("scatter-sub", 1, moves.scatter("subtract")), Entry("scatter-mul", 1, moves.scatter("multiply")),
-    Entry("scatter-min", 1, moves.scatter("min")), Entry("scatter-max", 1, moves.scatter("max")),
-    Entry("optimization_barrier", 1, moves.barrier),
+    Entry("reshape", 4, movement.reshape), Entry("transpose", 4, movement.transpose),
+    Entry("broadcast_in_dim", 4, movement.broadcast), Entry("squeeze", 2, movement.squeeze),
+    Entry("rev", 2, movement.reverse), Entry("tile", 1, movement.tile), Entry("slice", 3, movement.cut),
+    Entry("pad", 4, movement.pad), Entry("concatenate", 3, movement.concatenate), Entry("split", 1, movement.split),
+    Entry("gather", 3, movement.gather), Entry("dynamic_slice", 2, movement.dynamic_slice),
+    Entry("dynamic_update_slice", 3, movement.dynamic_update), Entry("iota", 1, movement.iota),
+    Entry("scatter", 1, movement.scatter("set")), Entry("scatter-add", 1, movement.scatter("add")),
+    Entry("scatter-sub", 1, movement.scatter("subtract")), Entry("scatter-mul", 1, movement.scatter("multiply")),
+    Entry("scatter-min", 1, movement.scatter("min")), Entry("scatter-max", 1, movement.scatter("max")),
+    Entry("optimization_barrier", 1, movement.barrier),
     # Numbers one by one.
     *(Entry(n, 1, comparison(n)) for n in ("eq", "ne", "lt", "le", "gt", "ge")),
     *(Entry(n, 1, bitwise(n)) for n in ("and", "or", "xor")), Entry("not", 1, unary("bitwise_not", "iub")),
@@ -111,19 +111,19 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("select_and_gather_add", 0.5, reductions.window_tangent),
     Entry("select_and_scatter_add", 0.5, reductions.window_cotangent),
     # Contractions, linear algebra.
-    Entry("dot_general", 4, products.contract), Entry("conv_general_dilated", 3, products.convolve),
-    Entry("cholesky", 0.3, products.cholesky), Entry("lu", 0.3, products.decomposition("lu")),
-    Entry("qr", 0.3, products.decomposition("qr", full_matrices=False)), Entry("geqrf", 0.2, products.geqrf),
-    Entry("svd", 0.3, products.decomposition("svd", full_matrices=False)),
-    Entry("eigh", 0.3, products.decomposition("eigh")),
-    Entry("eig", 0.2, products.decomposition("eig", compute_left_eigenvectors=False)),
-    Entry("schur", 0.2, products.schur),
-    Entry("hessenberg", 0.2, products.decomposition("hessenberg")),
-    Entry("tridiagonal", 0.2, products.decomposition("tridiagonal")),
-    Entry("triangular_solve", 0.3, products.triangular_solve),
-    Entry("tridiagonal_solve", 0.3, products.tridiagonal_solve),
-    Entry("lu_pivots_to_permutation", 0.2, products.permutation_of_pivots),
-    Entry("linear_solve", 0.3, products.linear_solve), Entry("fft", 0.5, products.fft),
+    Entry("dot_general", 4, contractions.contract), Entry("conv_general_dilated", 3, contractions.convolve),
+    Entry("cholesky", 0.3, contractions.cholesky), Entry("lu", 0.3, contractions.decomposition("lu")),
+    Entry("qr", 0.3, contractions.decomposition("qr", full_matrices=False)), Entry("geqrf", 0.2, contractions.geqrf),
+    Entry("svd", 0.3, contractions.decomposition("svd", full_matrices=False)),
+    Entry("eigh", 0.3, contractions.decomposition("eigh")),
+    Entry("eig", 0.2, contractions.decomposition("eig", compute_left_eigenvectors=False)),
+    Entry("schur", 0.2, contractions.schur),
+    Entry("hessenberg", 0.2, contractions.decomposition("hessenberg")),
+    Entry("tridiagonal", 0.2, contractions.decomposition("tridiagonal")),
+    Entry("triangular_solve", 0.3, contractions.triangular_solve),
+    Entry("tridiagonal_solve", 0.3, contractions.tridiagonal_solve),
+    Entry("lu_pivots_to_permutation", 0.2, contractions.permutation_of_pivots),
+    Entry("linear_solve", 0.3, contractions.linear_solve), Entry("fft", 0.5, contractions.fft),
     # Control flow, calls, derivatives.
     Entry("scan", 3, control.scan, NESTED), Entry("while", 2, control.while_loop, NESTED),
     Entry("lanes", 0.5, control.mapped_branch, NESTED),
@@ -146,9 +146,9 @@ ENTRIES: tuple[Entry, ...] = (
 )  # fmt: skip
 # What draws no primitive of its own: other ways to the same ones.
 OTHERS: tuple[Entry, ...] = (
-    Entry("chain", 60, chain), Entry("there and back", 140, moves.there_and_back),
-    Entry("roll", 2, moves.roll), Entry("expand_dims", 1, moves.expand),
-    Entry("scatter of windows", 1, moves.scatter_windows), Entry("fori_loop", 2, control.fori, NESTED),
+    Entry("chain", 60, chain), Entry("there and back", 140, movement.there_and_back),
+    Entry("roll", 2, movement.roll), Entry("expand_dims", 1, movement.expand),
+    Entry("scatter of windows", 1, movement.scatter_windows), Entry("fori_loop", 2, control.fori, NESTED),
     Entry("vmap", 2, control.mapped, NESTED), Entry("grad", 2, control.gradient, NESTED),
     Entry("jvp", 1, control.tangent, NESTED), Entry("distribution", 0.5, control.distribution),
 )  # fmt: skip
