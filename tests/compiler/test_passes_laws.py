@@ -42,9 +42,9 @@ def check(program: Jaxpr, arrays: list[Any], monkeypatch: Any) -> None:
     run_passes(program, log=log, check=True)
     for entry in log:
         if entry.changed:
-            assert_same_bits(results_of(entry.program, arrays, monkeypatch), expected, f"{entry.name} in the pipeline")
+            assert_same_bits(results_of(entry.jaxpr, arrays, monkeypatch), expected, f"{entry.name} in the pipeline")
     for entry, step in zip(log, pipeline.STEPS, strict=True):
-        assert step.run(entry.program, host()) is entry.program, f"{step.name} changes its own result"
+        assert step.run(entry.jaxpr, host()) is entry.jaxpr, f"{step.name} changes its own result"
 
 
 # ------------------------------------------------------------------------------------------------------------- samples
