@@ -272,6 +272,10 @@ class Primitive:
         """Parameters for a shard whose results have the types `local_results`."""
         return params
 
+    def unplaced(self, params: Params) -> Params:
+        """Parameters that say nothing of what types say of where values are."""
+        return params
+
     def fixed_spec(self, params: Params) -> PartitionSpec | None:
         """How the user says that the result is split, if the operation is there to say it."""
         return None

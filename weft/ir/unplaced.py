@@ -23,8 +23,8 @@ def unplaced(jaxpr: Jaxpr) -> Jaxpr:
         return variable(a)  # type: ignore[arg-type]
 
     def equation(e: Equation) -> Equation:
-        params = {key: parameter(value) for key, value in e.params.items()}
-        changed = any(params[key] is not e.params[key] for key in params)
+        params = {key: parameter(value) for key, value in e.primitive.unplaced(e.params).items()}
+        changed = len(params) < len(e.params) or any(params[key] is not e.params[key] for key in params)
         invars, outvars = tuple(map(atom, e.invars)), tuple(map(variable, e.outvars))
         if not changed and invars == e.invars and outvars == e.outvars:
             return e

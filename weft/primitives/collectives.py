@@ -16,12 +16,16 @@ from weft.base.errors import NotSupportedError
 from weft.ir.fusing import COMMUNICATES, Machine, Properties
 from weft.ir.primitive import Axis, No, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type
-from weft.primitives.elementwise.arithmetic import div, mul
+from weft.primitives.elementwise.arithmetic import add, div, mul
+from weft.primitives.elementwise.arithmetic import max as max_
+from weft.primitives.elementwise.arithmetic import min as min_
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from weft.primitives.movement.iota import iota
-from weft.primitives.movement.shape import batched_at_front, move_axis, reshape
+from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis, reshape
+from weft.primitives.movement.slicing import slice as slice_primitive
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.primitives.reduction.reduce_extrema import reduce_max, reduce_min
 from weft.sharding.factors import AxisFactors, elementwise
@@ -49,6 +53,19 @@ class Collective(Primitive):
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return COMMUNICATES
+
+    def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        """The collective for one group of devices: from each operand of all members, in the order of the axes, each
+        result of all members. By default what `vmap` over the axis makes of the members' operands as a batch."""
+        (axis_name,) = self.named_axes(params)
+        count = len(operands[0])
+        axis = Axis(count, axis_name)
+        batched = [stacked(members) for members in operands]
+        out, dims = self.batch_collective(axis, batched, [0] * len(batched), **params)  # type: ignore[attr-defined]
+        outs, dims = (out, dims) if self.multiple_results else ([out], [dims])
+        return [
+            [x] * count if dim is None else unstacked(move_axis(x, dim, 0)) for x, dim in zip(outs, dims, strict=True)
+        ]
 
     def sample(self, *args: Any, **options: Any) -> Sample:
         """A sample along one named axis `i` of size 4."""
@@ -93,6 +110,14 @@ class AllReduce(Collective):
         """The combination of `size` equal elements."""
         return x
 
+    def combined(self, x: Any, y: Any) -> Any:
+        """The combination of two elements."""
+        raise NotSupportedError(f"{self.name} does not say how it combines")
+
+    def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        (members,) = operands
+        return [[tree_combined(self.combined, members)] * len(members)]
+
     def reduced(self, x: Any, dim: int) -> Any:
         """The combination along a dimension."""
         raise NotSupportedError(f"{self.name} does not say how it reduces")
@@ -115,6 +140,9 @@ class psum(AllReduce):
 
     def reduced(self, x: Any, dim: int) -> Any:
         return reduce_sum(x, axes=(dim,))
+
+    def combined(self, x: Any, y: Any) -> Any:
+        return add(x, y)
 
     def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
         # Where types say that the operand varies, the result and its cotangent are the same for all. Where they say
@@ -174,6 +202,9 @@ class pmax(Extremum):
     def reduced(self, x: Any, dim: int) -> Any:
         return reduce_max(x, axes=(dim,))
 
+    def combined(self, x: Any, y: Any) -> Any:
+        return max_(x, y)
+
 
 @primitive
 class pmin(Extremum):
@@ -181,6 +212,9 @@ class pmin(Extremum):
 
     def reduced(self, x: Any, dim: int) -> Any:
         return reduce_min(x, axes=(dim,))
+
+    def combined(self, x: Any, y: Any) -> Any:
+        return min_(x, y)
 
 
 @primitive
@@ -190,6 +224,9 @@ class axis_index(Collective):
     def type(self, *, axis_name: Any, varying: bool = False) -> ArrayType:
         state = ManualAxisType(varying=[axis_name]) if varying else NONE
         return array_type((), np.dtype(np.int32), manual=state)
+
+    def unplaced(self, params: Params) -> Params:
+        return {"axis_name": params["axis_name"]}
 
     def batch_collective(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, int]:
         return iota(dtype=np.dtype(np.int32), shape=(axis.size,), dimension=0), 0
@@ -231,6 +268,12 @@ class all_gather(Collective):
     ) -> tuple[Any, Any]:
         x = move_axis(batched_at_front(args[0], dims[0], axis), 0, all_gather_dimension)
         return (merge_dims(x, all_gather_dimension) if tiled else x), None
+
+    def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        (members,), dim = operands, params["all_gather_dimension"]
+        if not params["tiled"]:
+            members = [with_unit(x, dim) for x in members]
+        return [[concatenate(*members, dimension=dim)] * len(members)]
 
     def samples(self) -> Any:
         yield from gathering_samples(self, "all_gather_dimension", values(4, 2, 3), untiled=3)
@@ -278,6 +321,12 @@ class reduce_scatter(Collective):
             total = split_dim(total, scatter_dimension, axis.size)
         return total, scatter_dimension
 
+    def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        (members,), dim = operands, params["scatter_dimension"]
+        parts = [own_slices(x, dim, len(members)) for x in members]
+        sums = [tree_combined(add, [p[i] for p in parts]) for i in range(len(members))]
+        return [sums if params["tiled"] else [without_unit(x, dim) for x in sums]]
+
     def samples(self) -> Any:
         yield from gathering_samples(self, "scatter_dimension", values(4, 4, 4), untiled=2)
 
@@ -321,6 +370,12 @@ class all_to_all(Collective):
         x = batched_at_front(args[0], dims[0], axis)
         x = move_axis(x, split_axis + 1, 0)  # (new batch, old batch, rest)
         return move_axis(x, 1, concat_axis + 1), 0
+
+    def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        (members,), split, concat = operands, params["split_axis"], params["concat_axis"]
+        parts = [[without_unit(p, split) for p in own_slices(x, split, len(members))] for x in members]
+        arrived = [[with_unit(p[i], concat) for p in parts] for i in range(len(members))]
+        return [[concatenate(*own, dimension=concat) for own in arrived]]
 
     def samples(self) -> Any:
         common: dict[str, Any] = {"axis_name": "i", "axis_size": 4}
@@ -373,6 +428,10 @@ class ppermute(Collective):
         )  # fmt: skip
         return taken, 0
 
+    def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        (members,), senders = operands, {d: s for s, d in params["perm"]}
+        return [[members[senders[d]] if d in senders else zeros_like(members[d]) for d in range(len(members))]]
+
     def samples(self) -> Any:
         for perm in (((0, 1), (1, 2), (2, 3), (3, 0)), ((0, 3), (2, 1)), ((1, 1),), ()):
             yield self.sample(values(4, 2, 3), axis_name="i", perm=perm)
@@ -420,3 +479,51 @@ def split_dim(x: Any, dim: int, count: int) -> Any:
     """Dimension `dim` split into two, the first of size `count`."""
     shape = x.shape
     return reshape(x, new_sizes=(*shape[:dim], count, shape[dim] // count, *shape[dim + 1 :]), dimensions=None)
+
+
+# -- groups: operands of all members ---------------------------------------------------------------------------------
+
+
+def tree_combined(combine: Any, members: Sequence[Any]) -> Any:
+    """A balanced tree over the members: the order depends on their number alone, and halves of it are orders of halves
+    of the members."""
+    if len(members) == 1:
+        return members[0]
+    half = 1 << ((len(members) - 1).bit_length() - 1)
+    return combine(tree_combined(combine, members[:half]), tree_combined(combine, members[half:]))
+
+
+def stacked(members: Sequence[Any]) -> Any:
+    """Arrays along a new first dimension."""
+    return concatenate(*(with_unit(x, 0) for x in members), dimension=0)
+
+
+def unstacked(x: Any) -> list[Any]:
+    """The arrays along the first dimension."""
+    return [without_unit(part, 0) for part in own_slices(x, 0, x.shape[0])]
+
+
+def own_slices(x: Any, dim: int, count: int) -> list[Any]:
+    """The parts of a dimension, one for each member."""
+    size = x.shape[dim] // count
+    slices = []
+    for i in range(count):
+        starts = tuple(i * size if d == dim else 0 for d in range(len(x.shape)))
+        limits = tuple((i + 1) * size if d == dim else n for d, n in enumerate(x.shape))
+        slices.append(slice_primitive(x, start_indices=starts, limit_indices=limits, strides=None))
+    return slices
+
+
+def with_unit(x: Any, dim: int) -> Any:
+    """An array with one more dimension, of size 1."""
+    return reshape(x, new_sizes=(*x.shape[:dim], 1, *x.shape[dim:]), dimensions=None)
+
+
+def without_unit(x: Any, dim: int) -> Any:
+    """An array without a dimension of size 1."""
+    return reshape(x, new_sizes=(*x.shape[:dim], *x.shape[dim + 1 :]), dimensions=None)
+
+
+def zeros_like(x: Any) -> Any:
+    """Zeros of an array's type."""
+    return broadcast_in_dim(np.zeros((), dtypes.storage(x.dtype)), shape=x.shape, broadcast_dimensions=())

@@ -6,7 +6,7 @@ a backend loads neither the compiler nor LLVM: those are loaded with the first p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -112,6 +112,14 @@ class Backend(Protocol):
         """The jaxpr, whose constants are arguments, as an executable in memory. With `again` it has one flag for all
         its checks, and that is the one with traps, which tells what was found. A `flat` one is for arrays of any
         length."""
+        ...
+
+    def compile_for_devices(
+        self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], device: Device
+    ) -> Callable[..., list[list[ConcreteArray]]]:
+        """A local jaxpr as an executable for all devices of a mesh whose axes have these sizes: a function of the
+        addresses of each argument's parts, the allocations of donated ones and the placements of the devices, that
+        returns the parts of each result."""
         ...
 
     def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:

@@ -19,10 +19,11 @@ from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
 from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
+from weft.runtime import spmd
 from weft.runtime.array import ConcreteArray, PlacedArray, adopted, put
 from weft.runtime.device import HOME, Placement, default_placement, placement_of
 from weft.runtime.eager import Run, native_run
-from weft.runtime.execute import array_bytes, call, is_compiled, memory_taken
+from weft.runtime.execute import array_bytes, call, is_compiled, jaxpr_of, memory_taken
 from weft.runtime.held import HeldArray
 from weft.runtime.memory import out_of_memory
 from weft.runtime.placing import common_placement, on_device_of, used_arguments
@@ -122,9 +123,7 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
         if isinstance(a, Tracer):
             raise_stray(a)
         if type(a) is ShardedArray and not primitive.higher_order:
-            # A program runs on one device so far: what it takes is gathered there, here and nowhere else. (The
-            # operands of sub-jaxprs are read whole by `storage`, and `make` compiles for plain types.)
-            return evaluate(primitive, [b.gathered() if type(b) is ShardedArray else b for b in args], params)
+            return evaluate_sharded(primitive, args, params)
         types.append(type_of(a))
     keys = before_evaluation(primitive, args, params) if config.debug_key_reuse else None
     if primitive.higher_order:
@@ -145,6 +144,18 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
     if keys is not None:
         after_evaluation(keys, results)
     return results
+
+
+def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) -> list[Any]:
+    """The results of an operation with operands in parts: computed in parts if they are on a mesh. What is put on a
+    device is gathered there."""
+    types = [type_of(a) for a in args]
+    if primitive.destination(params) is None:
+        jaxpr = jaxpr_of(primitive, types, params)
+        mesh = spmd.mesh_of(jaxpr, args)
+        if mesh is not None:
+            return spmd.call(jaxpr, args, mesh)
+    return evaluate(primitive, [b.gathered() if type(b) is ShardedArray else b for b in args], params)
 
 
 def evaluate_by_numpy(
@@ -194,6 +205,12 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
     donated = params.get("donated")
     if donated:
         check_donated_once(args, donated)
+    if primitive.staged_alone or any(type(a) is ShardedArray for a in args):
+        jaxpr = jaxpr_of(primitive, types, params)
+        mesh = spmd.mesh_of(jaxpr, args)
+        if mesh is not None:
+            give = (lambda: donate(args, donated)) if donated else None
+            return spmd.call(jaxpr, args, mesh, donated or (), donate=give)
     used = None if primitive.control else used_arguments(params["jaxpr"])
     placement = common_placement(args, primitive.name, "operand {}".format, used)
     taken = memory_taken(params["jaxpr"], donated, placement.device) if donated else ()

@@ -145,8 +145,13 @@ def call(
 ) -> list[Any]:
     """The results of a call or a loop on NumPy arrays, as concrete arrays at a placement (and tapes). Donated ones must
     be nobody else's; `donate` is called before they are overwritten."""
-    jaxpr = params["jaxpr"] if primitive is jit else program_of(primitive, types, params)
+    jaxpr = jaxpr_of(primitive, types, params)
     return executable_of(jaxpr, params.get("donated", ()), placement.device)(arrays, donate, placement)
+
+
+def jaxpr_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:
+    """The jaxpr of a call, or one with an operation as its only equation."""
+    return params["jaxpr"] if primitive is jit else program_of(primitive, types, params)
 
 
 def program_of(primitive: Primitive, types: Sequence[Type], params: Params) -> Jaxpr:

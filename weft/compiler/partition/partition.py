@@ -100,12 +100,17 @@ def partition(
 
 
 def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
-    """Fix what `sharding_constraint`s say, in bodies too."""
+    """Fix what `sharding_constraint`s say, in bodies too, and begin with what specs of `shard_map` say."""
     for equation in jaxpr.eqns:
         spec = equation.primitive.fixed_spec(equation.params)
         if spec is not None:
             (v,) = equation.outvars
             shardings.fix(v, dims_of(spec, rank_of(v.aval)))
+        if equation.primitive.bound_axes(equation.params):
+            for values, specs in ((equation.invars, "in_specs"), (equation.outvars, "out_specs")):
+                for a, own in zip(values, equation.params[specs], strict=True):
+                    if type(a) is Var:
+                        shardings.begin(a, dims_of(own, rank_of(a.aval)))
         for body in subjaxprs(equation.params):
             fix_constraints(shardings, body)
 

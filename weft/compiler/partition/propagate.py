@@ -49,6 +49,12 @@ class Propagation:
             self.stored.add(v)
         self.reasons[v] = [Reason(d, a, None) for d, axes in enumerate(dims) for a in axes]
 
+    def begin(self, v: Var, dims: Dims) -> None:
+        """How a value is split at least, unless somebody has said it already."""
+        if v not in self.dims and any(dims):
+            self.dims[v] = dims
+            self.reasons[v] = [Reason(d, a, None) for d, axes in enumerate(dims) for a in axes]
+
     def run(self) -> None:
         """Give axes to values until nothing changes: first where dimensions only pass through, then everywhere; first
         from data, then from what is stored too."""

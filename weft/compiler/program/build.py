@@ -26,6 +26,7 @@ from weft.compiler.program.block import Block
 from weft.compiler.program.checks import EnclosingLoop, build_trap
 from weft.compiler.program.ir import (
     Call,
+    Communicate,
     Copy,
     FrameRegister,
     Kind,
@@ -44,6 +45,7 @@ from weft.ir.fusing import HERO
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
+from weft.primitives.collectives import Collective
 from weft.primitives.contraction.contract import dot_general
 from weft.primitives.control.callback import Callback
 from weft.primitives.control.check import trap
@@ -74,12 +76,17 @@ class Builder:
         self.loop: Any = None  # the loop whose body is being built
         self.enclosing_loops: list[EnclosingLoop] = []  # outermost first, for those who read counters
         self.steps: list[Step] = []
+        # Of a program that many devices run: arguments before the indices along axes, those, and how many collectives.
+        self.arguments = 0
+        self.axis_slots: dict[Any, Slot] = {}
+        self.collectives = 0
 
     def program(self, jaxpr: Jaxpr, donated: Sequence[bool]) -> Program:
         arguments = [
             Slot(Kind.ARGUMENT, bytes_of(v.aval), i, donated=i < len(donated) and donated[i])
             for i, v in enumerate(jaxpr.invars)
         ]
+        self.arguments = len(arguments)
         results = [Slot(Kind.RESULT, bytes_of(v.aval), i) for i, v in enumerate(jaxpr.outvars)]
         block = Block(jaxpr, owned=[a for a in arguments if a.donated])
         for v, slot in zip(jaxpr.invars, arguments, strict=True):
@@ -96,7 +103,9 @@ class Builder:
             elif found is not slot:
                 self.copy(slot, self.atom(block, outvar))
             aliases.append(found.index if found is not None and donor else None)
+        arguments += self.axis_slots.values()
         program = Program(jaxpr.name, self.steps, arguments, results, aliases, self.constants, self.constant_slots)
+        program.axes = list(self.axis_slots)
         program.schedules = {} if self.schedules is None else self.schedules.chosen
         return program
 
@@ -207,6 +216,8 @@ class Builder:
             self.callback(block, position, equation)
         elif card is trap:
             build_trap(self, block, equation)
+        elif isinstance(card, Collective):
+            self.collective(block, position, equation)
         elif card.higher_order:
             raise InternalError(f"`{card.name}` must be gone before steps are built.", stage="program")
         else:
@@ -218,14 +229,32 @@ class Builder:
             if step.origin is None:
                 step.origin = equation
 
-    def alias(self, block: Block, v: Any, atom: Any) -> None:
-        """A value that is another under a new name: the same memory, unless it must be elsewhere."""
-        slot = self.atom(block, atom)
+    def collective(self, block: Block, position: int, equation: Equation) -> None:
+        """A collective, at which the device stops; the index of the device along an axis is an argument."""
+        if not equation.invars:
+            (v,) = equation.outvars
+            axis = equation.params["axis_name"]
+            if axis not in self.axis_slots:
+                self.axis_slots[axis] = Slot(Kind.ARGUMENT, bytes_of(v.aval), self.arguments + len(self.axis_slots))
+            self.put_slot(block, v, self.axis_slots[axis])
+            return
+        operands = tuple(self.atom(block, a) for a in equation.invars)
+        results = tuple(self.allocate(block, v, position) for v in equation.outvars)
+        name = equation.primitive.name
+        self.steps.append(Communicate(equation, operands, results, self.collectives, label=name))
+        self.collectives += 1
+
+    def put_slot(self, block: Block, v: Any, slot: Slot) -> None:
+        """A value that is in a slot already, unless it must be elsewhere."""
         target = block.targets.get(v)
         if target is not None and target is not slot:
             self.copy(target, slot)
             slot = target
         block.put(v, slot)
+
+    def alias(self, block: Block, v: Any, atom: Any) -> None:
+        """A value that is another under a new name: the same memory, unless it must be elsewhere."""
+        self.put_slot(block, v, self.atom(block, atom))
 
     def fusion(self, block: Block, position: int, equation: Equation) -> None:
         kind, jaxpr = equation.params["kind"], equation.params["jaxpr"]

@@ -22,6 +22,7 @@ from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import (
     Branch,
     Call,
+    Communicate,
     Copy,
     Count,
     Event,
@@ -157,6 +158,8 @@ class _Runner:
                 self.while_loop(step)
             case Branch():
                 self.branch(step)
+            case Communicate():
+                self.fail(f"{step.label} takes several devices; this interpreter runs one.")
             case Start():
                 self.start(step)
             case Wait():

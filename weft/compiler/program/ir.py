@@ -5,7 +5,8 @@ memory, by their lifetimes; a pointed slot is wherever a register points at that
 that a loop is at. A `FrameRegister` holds an integer: a loop counter, or an address. Every slot is in one of the
 target's memory spaces, and each space has a block of temporaries of its own.
 
-Steps run one after the other, but for those that a `Start` begins: they are over when the `Wait` for their event is.
+Steps run one after the other, but for those that a `Start` begins: they are over when the `Wait` for their event is. A
+program that many devices run has steps at which they `Communicate`.
 """
 
 from __future__ import annotations
@@ -288,6 +289,27 @@ class Branch(Step):
         return self.branches
 
 
+@dataclass(eq=False)
+class Communicate(Step):
+    """A collective: the device stops here, and goes on when all devices of its group have stopped here and the results
+    of all of them are computed from the operands of all of them. `equation` has the collective and its parameters;
+    `index` is its number in the program."""
+
+    equation: Equation
+    operands: tuple[Slot, ...]
+    results: tuple[Slot, ...]
+    index: int
+    label: str = ""
+
+    @property
+    def reads(self) -> Sequence[Slot]:
+        return self.operands
+
+    @property
+    def writes(self) -> Sequence[Slot]:
+        return self.results
+
+
 class Event:
     """What a `Start` and its `Wait` have in common: `step` is what was started."""
 
@@ -362,6 +384,8 @@ class Program:
     nanoseconds: float = 0.0  # of one run on one thread, roughly
     schedules: dict[str, str] = field(default_factory=dict)  # those of its contractions, by their keys
     space_bytes: dict[str, int] = field(default_factory=dict)
+    # Of a program that many devices run: the mesh axes whose indices are its last arguments, an int32 each.
+    axes: list[Any] = field(default_factory=list)
 
     @property
     def uses_threads(self) -> bool:

@@ -10,6 +10,7 @@ from weft.compiler.program.ir import (
     DEFAULT_SPACE,
     Branch,
     Call,
+    Communicate,
     Copy,
     Count,
     Event,
@@ -125,6 +126,8 @@ class _Printer:
                 for i, body in enumerate(step.branches):
                     self.line(f"case {i}:", depth + 1)
                     self.steps(body, depth + 2)
+            case Communicate(operands=operands, results=results):
+                self.line(f"{self.all(results)} = {step.label} {self.all(operands)}", depth)
             case Start(started, event):
                 begin = len(self.lines)
                 self.steps([started], depth)

@@ -2,7 +2,7 @@
 
 What is stored is what it takes to run: no lines of the user, no equations, no text of kernels. Who wants to look inside
 compiles the program again, which adds these details to its steps. A program that calls Python is not stored, because
-the function it calls belongs to this process.
+the function it calls belongs to this process, and neither is one for many devices.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.ir import (
     Branch,
     Call,
+    Communicate,
     Copy,
     Count,
     Event,
@@ -39,8 +40,11 @@ from weft.compiler.program.ir import (
 
 def to_bytes(program: Program) -> bytes | None:
     """The program as bytes, or None if it cannot be stored."""
-    if any(isinstance(step, Call) and step.host is not None for step in program.all_steps()):
+    if program.axes:
         return None
+    for step in program.all_steps():
+        if (isinstance(step, Call) and step.host is not None) or isinstance(step, Communicate):
+            return None
     writer = _Writer()
     steps = writer.steps(program.steps)
     head = {

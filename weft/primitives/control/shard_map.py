@@ -69,6 +69,9 @@ class shard_map(HigherOrder):
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["jaxpr"].effects
 
+    def unplaced(self, params: Params) -> Params:
+        return {**params, "check_vma": False}
+
     def bound_axes(self, params: Params) -> frozenset[Any]:
         return params["manual_axes"]
 

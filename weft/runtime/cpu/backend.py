@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,6 +105,16 @@ class CpuBackend:
         from weft.runtime.cpu.executable import compile_executable
 
         return compile_executable(jaxpr, donated, self.target(device), again, flat)
+
+    def compile_for_devices(
+        self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], device: Device
+    ) -> Callable[..., list[list[ConcreteArray]]]:
+        """A local jaxpr as an executable for all devices of a mesh."""
+        from weft.runtime.cpu.executable import compile_executable
+        from weft.runtime.cpu.spmd import DevicesExecutable
+
+        target = self.target(device)
+        return DevicesExecutable(jaxpr, donated, sizes, target, lambda group: compile_executable(group, (), target))
 
     def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:
         """NumPy is as quick but for large maps and reductions, and needs no compiler."""

@@ -14,6 +14,7 @@ from weft.compiler.program.ir import (
     TAPE_ROUTINES,
     Branch,
     Call,
+    Communicate,
     Copy,
     Count,
     Fill,
@@ -102,6 +103,8 @@ class Assembly:
                 self.while_loop(step)
             case Branch():
                 self.branch(step)
+            case Communicate(index=index):
+                m.communicate(index)
             case Start(started):  # steps are synchronous here: it is over at once, and there is nothing to wait for
                 self.step(started)
             case Wait():

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base.errors import InternalError
-from weft.compiler.target.cpu import float_mode, interrupt, link, objects, pool
+from weft.compiler.target.cpu import float_mode, interrupt, link, objects, pool, spmd
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i8, i64, integer, ptr, void
@@ -64,6 +64,9 @@ class Op(IntEnum):
     """register, n, n targets: jump to the target with that index; to the nearest one, if there is none."""
     REPEAT = 15
     """target: a jump back, to the next iteration of a loop."""
+    COMMUNICATE = 16
+    """index: the program stops with the status `COMMUNICATES` + index. The position after it is in the word before the
+    registers, from where `weft_resume` goes on."""
 
 
 # The status of a program whose next integer is no opcode.
@@ -181,6 +184,9 @@ class Assembler:
     def jump_zero(self, register: int, target: Label) -> None:
         self._put(Op.JUMP_ZERO, self._register(register), target)
 
+    def communicate(self, index: int) -> None:
+        self._put(Op.COMMUNICATE, index)
+
     def switch(self, register: int, targets: Sequence[Label]) -> None:
         if not targets:
             raise InternalError("A switch of a program needs a target.")
@@ -223,6 +229,7 @@ def interpreter_text(target: Target) -> str:
     written = _Text(target).module
     _write_run(written)
     _write_enter(written)
+    spmd.write(written, target.triple)
     return written.text()
 
 
@@ -247,7 +254,7 @@ def _write_enter(module: Module) -> None:
 
 
 def _call_interpreter(f: Function, code: Value, registers: Value) -> Value:
-    status = f.call("weft_interpret", i64, code, registers)
+    status = f.call("weft_interpret", i64, code, registers, f.offset(code, i64, 1))
     assert status is not None
     return status
 
@@ -258,8 +265,9 @@ class _Text:
     def __init__(self, target: Target) -> None:
         self.module = Module(target.triple, vector_bits=target.vector_bits or 128)
         self.write_pieces()
-        f = self.f = self.module.function("weft_interpret", i64, [Parameter("code", ptr), Parameter("registers", ptr)])
-        self.code, self.registers = f.arguments
+        parameters = [Parameter("code", ptr), Parameter("registers", ptr), Parameter("start", ptr)]
+        f = self.f = self.module.function("weft_interpret", i64, parameters)
+        self.code, self.registers, start = f.arguments
         # The next instruction, and how the program ended. Both become registers of the processor.
         self.position, self.status = f.alloca(ptr, align=8), f.alloca(i64, align=8)
         addresses = f.load(i64, self.code, 8, invariant=True)
@@ -269,7 +277,7 @@ class _Text:
         f.store(constant(interrupt.FIRST_BUDGET, i64), self.budget, 8)
         mode = float_mode.set_default(f, target.triple)
         f.store(constant(0, i64), self.status, 8)
-        f.store(f.offset(self.code, i64, 1), self.position, 8)
+        f.store(start, self.position, 8)
         self.step, self.look, self.leave = f.label("step"), f.label("look"), f.label("leave")
         self.interrupted = f.label("interrupted")
         labels = {op: f.label(op.name.lower()) for op in Op if op is not Op.END}
@@ -478,6 +486,13 @@ class _Text:
         f.start(stay)
         self.go(target + 1)
 
+    def write_communicate(self) -> None:
+        f = self.f
+        after = f.offset(self.here, i64, 2)
+        f.store(after, f.offset(self.registers, i64, constant(-1, i64)), 8)
+        f.store(f.add(self.operand(1), constant(spmd.COMMUNICATES, i64)), self.status, 8)
+        f.branch(self.leave)
+
     def write_switch(self) -> None:
         f = self.f
         last = f.sub(self.operand(2), constant(1, i64))
@@ -509,6 +524,12 @@ def run(code: int, registers: Any) -> int:
     callback or a handler of a signal raised is raised."""
     pool.prepare()
     return _run()(code, registers)
+
+
+@functools.cache
+def run_devices() -> Callable[[int], int]:
+    """`weft_run_devices` of this process: runs the devices of a call (`spmd`), and returns a status."""
+    return interrupt.python_function(library(), "weft_run_devices", ctypes.c_void_p)
 
 
 @functools.cache

@@ -1,0 +1,135 @@
+"""Programs on many devices: what they compute, where results are, what happens when devices do not agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as onp
+import pytest
+
+import weft
+import weft.lax as lax
+import weft.numpy as np
+from weft.errors import JaxRuntimeError
+from weft.sharding import AxisType, Mesh, NamedSharding
+from weft.sharding import PartitionSpec as P
+
+RANDOM = onp.random.RandomState(1)
+A, W = RANDOM.randn(8, 16).astype(onp.float32), RANDOM.randn(16, 32).astype(onp.float32)
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Mesh:
+    return weft.make_mesh((4, 2), ("x", "y"), (AxisType.Auto,) * 2)
+
+
+def put(x: Any, mesh: Mesh, *spec: Any) -> Any:
+    return weft.device_put(x, NamedSharding(mesh, P(*spec)))
+
+
+def test_computation_follows_data(mesh: Mesh) -> None:
+    f = weft.jit(lambda a, w: np.tanh(a @ w))
+    result = f(put(A, mesh, "x"), put(W, mesh, None, "y"))
+    assert result.sharding == NamedSharding(mesh, P("x", "y"))
+    onp.testing.assert_allclose(result, onp.tanh(A @ W), rtol=1e-5, atol=1e-6)
+    assert [s.data.shape for s in result.addressable_shards] == [(2, 16)] * 8
+    whole = f(A, W)
+    assert not isinstance(whole.sharding, NamedSharding)
+    onp.testing.assert_allclose(result, whole, rtol=1e-5, atol=1e-6)
+
+
+def test_operations_outside_of_programs_are_in_parts_too(mesh: Mesh) -> None:
+    a = put(A, mesh, "x", "y")
+    assert (a + 1).sharding == a.sharding
+    onp.testing.assert_array_equal(a + 1, A + 1)
+    onp.testing.assert_allclose(a.sum(0), A.sum(0), rtol=1e-5)
+    assert a.T.sharding == NamedSharding(mesh, P("y", "x"))
+    onp.testing.assert_array_equal(a[2:5, ::3], A[2:5, ::3])
+
+
+def test_gradients_and_loops(mesh: Mesh) -> None:
+    def loss(w: Any, a: Any) -> Any:
+        def body(carry: Any, _: Any) -> Any:
+            return np.tanh(carry @ w @ w.T / 16), None
+
+        return (lax.scan(body, a, None, length=3)[0] ** 2).mean()
+
+    expected = weft.jit(weft.value_and_grad(loss))(W, A)
+    for spec in ((), (None, "y"), ("x",)):
+        value, gradient = weft.jit(weft.value_and_grad(loss))(put(W, mesh, *spec), put(A, mesh, "x"))
+        onp.testing.assert_allclose(value, expected[0], rtol=1e-5)
+        onp.testing.assert_allclose(gradient, expected[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "collective",
+    [
+        lambda x: lax.psum(x, "x"),
+        lambda x: lax.psum(x, ("x", "y")),
+        lambda x: lax.pmax(x, "y") + lax.pmin(x, "x"),
+        lambda x: lax.all_gather(x, "x", axis=1, tiled=True)[:, :8],
+        lambda x: lax.psum_scatter(np.concatenate([x] * 4), "x", tiled=True),
+        lambda x: lax.all_to_all(np.stack([x, x * 2]), "y", 0, 1).sum(1),
+        lambda x: lax.ppermute(x, "x", [(0, 1), (1, 2), (3, 0)]),
+        lambda x: x * (lax.axis_index("x") + 10 * lax.axis_index("y")),
+    ],
+    ids=["psum", "psum of two", "pmax pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute", "axis_index"],
+)
+def test_collectives_between_devices_are_those_of_vmap(mesh: Mesh, collective: Any) -> None:
+    """Without devices, on a mesh that is abstract, a body runs under `vmap`: the order of sums may differ."""
+    x = RANDOM.randn(8, 16).astype(onp.float32)
+    f = weft.shard_map(collective, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"), check_vma=False)
+    abstract = mesh.abstract_mesh
+    g = weft.shard_map(collective, mesh=abstract, in_specs=P("x", "y"), out_specs=P("x", "y"), check_vma=False)
+    onp.testing.assert_allclose(weft.jit(f)(x), weft.jit(g)(x), rtol=1e-6, atol=1e-6)
+
+
+def test_collectives_in_loops_and_branches(mesh: Mesh) -> None:
+    def f(x: Any) -> Any:
+        def body(carry: Any) -> Any:
+            i, y = carry
+            y = lax.cond(
+                i % 2 == 0, lambda y: lax.psum(y, "x") / 4, lambda y: lax.ppermute(y, "y", [(0, 1), (1, 0)]), y
+            )
+            return i + 1, y
+
+        return lax.while_loop(lambda c: c[0] < 5, body, (0, x))[1]
+
+    specs: dict[str, Any] = {"in_specs": P("x", "y"), "out_specs": P("x", "y"), "check_vma": False}
+    on_devices = weft.jit(weft.shard_map(f, mesh=mesh, **specs))(A)
+    by_meaning = weft.jit(weft.shard_map(f, mesh=mesh.abstract_mesh, **specs))(A)
+    onp.testing.assert_allclose(on_devices, by_meaning, rtol=1e-6)
+
+
+def test_devices_along_an_axis_may_take_other_ways(mesh: Mesh) -> None:
+    """Along `x` they loop different numbers of times; they communicate along `y` only."""
+
+    def f(x: Any) -> Any:
+        count = lax.axis_index("x") + 1
+        return lax.fori_loop(0, count, lambda i, y: lax.psum(y, "y") / 2 + 1, x)
+
+    specs: dict[str, Any] = {"in_specs": P("x", "y"), "out_specs": P("x", "y"), "check_vma": False}
+    result = weft.jit(weft.shard_map(f, mesh=mesh, **specs))(A)
+    expected = A.copy().reshape(4, 2, 2, 8)
+    for i in range(4):
+        for _ in range(i + 1):
+            expected[i] = (expected[i].sum(1, keepdims=True) / 2 + 1).repeat(2, 1)
+    onp.testing.assert_allclose(result, expected.reshape(8, 16), rtol=1e-5)
+
+
+def test_devices_that_wait_for_each_other_are_an_error(mesh: Mesh) -> None:
+    def f(x: Any) -> Any:
+        return lax.cond(lax.axis_index("x") < 2, lambda y: lax.psum(y, "x"), lambda y: y * 2, x)
+
+    specs: dict[str, Any] = {"in_specs": P("x", "y"), "out_specs": P("x", "y"), "check_vma": False}
+    with pytest.raises(JaxRuntimeError, match=r"(?s)devices \[0, 1, 2, 3\] at psum.*devices \[4, 5, 6, 7\] ended"):
+        weft.jit(weft.shard_map(f, mesh=mesh, **specs))(A)
+
+
+def test_donated_arguments_give_their_memory(mesh: Mesh) -> None:
+    x = put(onp.ones((512, 512), onp.float32), mesh, "x", "y")
+    before = {s.data.unsafe_buffer_pointer() for s in x.addressable_shards}
+    y = weft.jit(lambda x: x + 1, donate_argnums=0)(x)
+    assert x.is_deleted()
+    assert {s.data.unsafe_buffer_pointer() for s in y.addressable_shards} == before
+    assert (onp.asarray(y) == 2).all()

@@ -1,0 +1,210 @@
+"""Programs that many CPU devices of this process run: one Program, a register file for each device, one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import JaxRuntimeError
+from weft.compiler.program.assign import address_of
+from weft.compiler.program.frame import FIRST_ARGUMENT
+from weft.compiler.program.ir import Call, Communicate, bytes_of
+from weft.compiler.target.cpu import bytecode, pool
+from weft.compiler.target.cpu.spmd import CALL, COMMUNICATES, ENTRY, MISMATCH, READY
+from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
+from weft.primitives.collectives import Collective
+from weft.runtime.array import ConcreteArray, array_at
+from weft.runtime.cpu import memory
+from weft.runtime.cpu.executable import Executable, compile_executable
+from weft.runtime.device import Placement
+from weft.trace.closed import stage_closed
+
+# Devices whose stretches between two collectives take longer than this many nanoseconds run in threads of the pool.
+WORTH_THREADS = 20_000.0
+
+
+class DevicesExecutable:
+    """A local jaxpr for all devices of a mesh, whose axes have these sizes. `compile_group` compiles the jaxpr of a
+    collective. Calling it takes, for each argument, the addresses of its parts."""
+
+    def __init__(
+        self,
+        jaxpr: Jaxpr,
+        donated: Sequence[bool],
+        sizes: Mapping[Any, int],
+        target: Any,
+        compile_group: Callable[[Jaxpr], Executable],
+    ) -> None:
+        self.sizes = dict(sizes)
+        self.shape = tuple(self.sizes.values())
+        self.count = int(np.prod(self.shape, dtype=np.int64))
+        self.constants = [np.ascontiguousarray(np.asarray(getattr(c, "_value", c))) for c in jaxpr.consts]
+        flags = (*[False] * len(jaxpr.consts), *donated) if any(donated) else ()
+        self.executable = compile_executable(constants_to_arguments(jaxpr), flags, target, None)
+        program = self.program = self.executable.program
+        steps = [s for s in program.all_steps() if isinstance(s, Communicate)]
+        self.steps = sorted(steps, key=lambda s: s.index)
+        self.groups = [self._groups(s.equation) for s in self.steps]
+        self.programs = [
+            compile_group(group_jaxpr(s.equation, len(g[0]))) for s, g in zip(self.steps, self.groups, strict=True)
+        ]
+        self.out_types: list[Any] = [v.aval for v in jaxpr.outvars]
+        self._indices = np.indices(self.shape).reshape(len(self.shape), self.count).astype(np.int32)
+        python = any(isinstance(s, Call) and s.routine == "host" for s in program.all_steps())
+        stretches = program.nanoseconds / (len(self.steps) + 1)
+        self.parallel = self.count > 1 and stretches > WORTH_THREADS and not python
+        self._free: list[_State] = []
+
+    def _groups(self, equation: Equation) -> list[tuple[int, ...]]:
+        """For each device the members of its group, by their positions in the mesh."""
+        axes = equation.primitive.named_axes(equation.params)
+        positions = np.arange(self.count).reshape(self.shape)
+        names = list(self.sizes)
+        moved = np.moveaxis(positions, [names.index(a) for a in axes], range(-len(axes), 0))
+        rows = moved.reshape(-1, int(np.prod([self.sizes[a] for a in axes], dtype=np.int64)))
+        group = {int(d): tuple(int(m) for m in row) for row in rows for d in row}
+        return [group[d] for d in range(self.count)]
+
+    def __call__(
+        self, addresses: Sequence[Sequence[int]], donated: Sequence[Sequence[Any]], placements: Sequence[Placement]
+    ) -> list[list[ConcreteArray]]:
+        """Run on parts: for each argument the address of its part on each device. `donated` has for those that give
+        their memory an allocation on each device. Returns the parts of each result."""
+        state = self._free.pop() if self._free else _State(self)
+        program = self.program
+        parts: list[list[ConcreteArray]] = []
+        pointers: list[list[int]] = []
+        constants = len(self.constants)
+        for aval, alias in zip(self.out_types, program.aliases, strict=True):
+            own, where = [], []
+            size = bytes_of(aval)
+            for d, placement in enumerate(placements):
+                if alias is None:
+                    pointer, allocation = placement.memory.allocate(size)
+                else:
+                    allocation = donated[alias - constants][d]
+                    pointer = addresses[alias - constants][d]
+                own.append(array_at(placement, None, aval, allocation, pointer))
+                where.append(pointer)
+            parts.append(own)
+            pointers.append(where)
+        try:
+            state.run(addresses, pointers)
+        finally:
+            self._free.append(state)
+        return parts
+
+
+def group_jaxpr(equation: Equation, members: int) -> Jaxpr:
+    """A collective for one group: the operands of all members as arguments, the results of all as results."""
+    card = equation.primitive
+    assert isinstance(card, Collective)
+    types: list[Any] = [a.aval for a in equation.invars for _ in range(members)]
+
+    def function(*args: Any) -> list[Any]:
+        operands = [args[i * members : (i + 1) * members] for i in range(len(equation.invars))]
+        return [x for result in card.group_results(operands, **equation.params) for x in result]
+
+    return stage_closed(function, types, name=f"{card.name} of {members}")
+
+
+class _State:
+    """The memory of one run: register files, temporaries and the registers of collectives."""
+
+    def __init__(self, program: DevicesExecutable) -> None:
+        self.program = program
+        executable, count = program.executable, program.count
+        self.executable = executable
+        frame = executable.frame
+        # One word in front of the registers is where a device goes on.
+        self.registers = np.zeros((count, 1 + frame.registers), np.int64)
+        self.states = np.zeros(count, np.int64)
+        self.files = self.registers.ctypes.data + 8 + np.arange(count, dtype=np.int64) * self.registers.strides[0]
+        size = executable.program.temporary_bytes
+        self._temporaries = [memory.Chunk(memory.size_of_class(memory.class_of(size))) for _ in range(count)]
+        self._indices = [np.ascontiguousarray(row) for row in program._indices]
+        self._collectives = [_GroupCall(program, k) for k in range(len(program.steps))]
+        self.entries = np.array([c.entry for c in self._collectives] or [[0] * len(ENTRY)], np.int64)
+        self.call = np.zeros(len(CALL), np.int64)
+        template = np.zeros((count, 1 + frame.registers), np.int64)
+        axes = [list(program.sizes).index(a) for a in executable.program.axes]
+        for d in range(count):
+            constants = [c.ctypes.data for c in program.constants]
+            own = [self._indices[a].ctypes.data + 4 * d for a in axes]
+            arguments = [*constants, *[0] * (len(executable.program.arguments) - len(constants) - len(own)), *own]
+            results = [0] * len(executable.program.results)
+            template[d, 1 : 1 + frame.count] = frame.entries(self._temporaries[d].address, arguments, results)
+        self.template = template
+        self.first = 1 + FIRST_ARGUMENT + len(program.constants)
+        self.results = 1 + FIRST_ARGUMENT + len(executable.program.arguments)
+
+    def run(self, addresses: Sequence[Sequence[int]], results: Sequence[Sequence[int]]) -> None:
+        program, registers, call = self.program, self.registers, self.call
+        registers[:] = self.template
+        code = self.executable.code_address
+        registers[:, 0] = code + 8
+        if addresses:
+            registers[:, self.first : self.first + len(addresses)] = np.array(addresses, np.int64).T
+        if results:
+            registers[:, self.results : self.results + len(results)] = np.array(results, np.int64).T
+        self.states[:] = READY
+        call[CALL.CODE], call[CALL.DEVICES] = code, program.count
+        call[CALL.REGISTERS], call[CALL.STATES] = self.files.ctypes.data, self.states.ctypes.data
+        call[CALL.COLLECTIVES], call[CALL.PARALLEL] = self.entries.ctypes.data, program.parallel
+        pool.prepare()
+        status = bytecode.run_devices()(call.ctypes.data)
+        if status == MISMATCH:
+            self._raise_mismatch()
+        if status:
+            self.executable.raise_(status)
+
+    def _raise_mismatch(self) -> None:
+        """Say where each device is."""
+        where: dict[str, list[int]] = {}
+        for d, state in enumerate(self.states):
+            if state == 0:
+                text = "ended"
+            else:
+                step = self.program.steps[int(state) - COMMUNICATES]
+                line = "" if step.line is None else f" at {step.line.describe()}"
+                text = f"at {step.label}{line}"
+            where.setdefault(text, []).append(d)
+        listed = "; ".join(f"devices {devices} {text}" for text, devices in where.items())
+        raise JaxRuntimeError(
+            f"Devices wait for each other at different collectives: {listed}.",
+            fix="let all devices along the axes of a collective take the same branch: psum what decides",
+        )
+
+
+class _GroupCall:
+    """One collective of a run: its program's registers and temporaries, and the groups."""
+
+    def __init__(self, program: DevicesExecutable, index: int) -> None:
+        step, groups, executable = program.steps[index], program.groups[index], program.programs[index]
+        self.temporaries = memory.Chunk(memory.size_of_class(memory.class_of(executable.program.temporary_bytes)))
+        frame = executable.frame
+        self.template = np.zeros(frame.registers, np.int64)
+        arguments = [0] * len(executable.program.arguments)
+        results = [0] * len(executable.program.results)
+        self.template[: frame.count] = frame.entries(self.temporaries.address, arguments, results)
+        self.registers = np.zeros_like(self.template)
+        distinct = dict.fromkeys(groups)
+        self.members = {g: np.array(g, np.int64) for g in distinct}
+        self.groups = np.array([self.members[g].ctypes.data for g in groups], np.int64)
+        slots = (*step.operands, *step.results)
+        self.addresses = np.array([address_of(s, program.program) for s in slots], np.int64)
+        self.entry = [0] * len(ENTRY)
+        for word, value in (
+            (ENTRY.CODE, executable.code_address),
+            (ENTRY.REGISTERS, self.registers.ctypes.data),
+            (ENTRY.TEMPLATE, self.template.ctypes.data),
+            (ENTRY.BYTES, self.template.nbytes),
+            (ENTRY.MEMBERS, len(groups[0])),
+            (ENTRY.GROUPS, self.groups.ctypes.data),
+            (ENTRY.SLOTS, len(slots)),
+            (ENTRY.ADDRESSES, self.addresses.ctypes.data),
+            (ENTRY.FIRST, FIRST_ARGUMENT),
+        ):
+            self.entry[word] = value

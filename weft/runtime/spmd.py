@@ -1,0 +1,198 @@
+"""Calls of programs on many devices: where arguments and results are split, and the program of one device.
+
+A call is partitioned if an argument is split over a mesh, or if the jaxpr names one. Computation follows data:
+arguments are taken as they are split, others are split or copied as the program wants them, and results are split as
+`out_shardings` say or as propagation finds best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ArgumentError
+from weft.base.settings import config
+from weft.base.source import user_line
+from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft.ir.types import ArrayType
+from weft.runtime.array import ConcreteArray, from_numpy
+from weft.runtime.backend import backend_of
+from weft.runtime.device import Placement, placement_of
+from weft.runtime.held import HeldArray
+from weft.runtime.sharded import ShardedArray, placed_type, split
+from weft.sharding.mesh import Mesh
+from weft.sharding.shardings import NamedSharding, Sharding
+from weft.sharding.spec import PartitionSpec, entry_axes
+
+Dims = tuple[tuple[Any, ...], ...]
+
+
+def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
+    """The meshes with devices that a jaxpr names, in bodies too."""
+
+    def find() -> tuple[Mesh, ...]:
+        found: dict[Mesh, None] = {}
+        for equation in jaxpr.eqns:
+            if equation.primitive.partitions:
+                mesh = equation.params.get("mesh") or getattr(equation.params.get("sharding"), "mesh", None)
+                if isinstance(mesh, Mesh):
+                    found[mesh] = None
+            for inner in subjaxprs(equation.params):
+                found.update(dict.fromkeys(named_meshes(inner)))
+        return tuple(found)
+
+    return jaxpr.cached("named meshes", find)
+
+
+def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) -> Mesh | None:
+    """The mesh that a call runs on; None if it runs on one device."""
+    found: dict[Mesh, None] = {}
+    for a in args:
+        if type(a) is ShardedArray and isinstance(a.sharding, NamedSharding) and isinstance(a.sharding.mesh, Mesh):
+            found[a.sharding.mesh] = None
+    for s in shardings:
+        if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh):
+            found[s.mesh] = None
+    found.update(dict.fromkeys(named_meshes(jaxpr)))
+    meshes = list(found)
+    if not meshes:
+        return None
+    for other in meshes[1:]:
+        if other.device_tuple != meshes[0].device_tuple or other.shape_tuple != meshes[0].shape_tuple:
+            raise ArgumentError(
+                "A call has arguments or constraints on different meshes.",
+                received=f"{meshes[0]} and {other}",
+                fix="weft.device_put(x, weft.NamedSharding(mesh, spec))   to bring all arguments to one mesh",
+                at=user_line(),
+            )
+    return meshes[0] if meshes[0].size > 1 else None
+
+
+def dims_of(sharding: Any, aval: Any, mesh: Mesh) -> Dims | None:
+    """How an array is split by a sharding over the axes of a mesh; None where that is left open."""
+    if not isinstance(sharding, NamedSharding):
+        return None
+    entries = (*sharding.spec.partitions, *[None] * (aval.ndim - len(sharding.spec)))
+    return tuple(entry_axes(e) for e in entries)
+
+
+@dataclass(frozen=True)
+class SpmdProgram:
+    """A jaxpr partitioned and compiled for a mesh: the shardings of arguments and results, the executable for all
+    devices, which arguments give their memory, and what it communicates."""
+
+    in_shardings: tuple[NamedSharding, ...]
+    out_shardings: tuple[NamedSharding, ...]
+    out_types: tuple[ArrayType, ...]
+    executable: Any
+    donated: tuple[bool, ...]
+    placements: tuple[Placement, ...]
+    communication: tuple[Any, ...]
+    jaxpr: Jaxpr
+
+
+def spmd_program(
+    jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: tuple[bool, ...]
+) -> SpmdProgram:
+    """The program for a mesh, compiled once for each way in which arguments are split."""
+    key = ("spmd", mesh, tuple(in_dims), tuple(out_dims), donated, config.key(), config.enable_checks)
+    return jaxpr.cached(key, lambda: _compiled(jaxpr, mesh, in_dims, out_dims, donated))
+
+
+def _compiled(
+    jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: tuple[bool, ...]
+) -> SpmdProgram:
+    # The compiler is loaded with the first program.
+    from weft.compiler.partition.driver import prepared
+    from weft.compiler.partition.partition import partition
+
+    sizes = dict(mesh.shape)
+    result = partition(prepared(jaxpr), sizes, in_dims, out_dims, donated)
+    devices = mesh.device_tuple
+    local = [v.aval for v in result.jaxpr.invars]
+    backend = backend_of(devices[0])
+    taken = tuple(
+        flag and isinstance(t, ArrayType) and backend.takes_donated(_size(t))
+        for flag, t in zip(donated or (False,) * len(local), local, strict=True)
+    )
+    executable = backend.compile_for_devices(result.jaxpr, taken, sizes, devices[0])
+    named = lambda dims: NamedSharding(mesh, PartitionSpec(*dims))
+    out_shardings = tuple(map(named, result.out_dims))
+    out_types: list[Any] = [v.aval for v in jaxpr.outvars]
+    return SpmdProgram(
+        tuple(map(named, result.in_dims)),
+        out_shardings,
+        tuple(placed_type(t.plain, s) for t, s in zip(out_types, out_shardings, strict=True)),
+        executable,
+        taken,
+        tuple(placement_of(d, True) for d in devices),
+        tuple(result.communication),
+        result.jaxpr,
+    )
+
+
+def _size(aval: Any) -> int:
+    return int(np.prod(aval.shape, dtype=np.int64)) * dtypes.storage(aval.dtype).itemsize
+
+
+def call(
+    jaxpr: Jaxpr,
+    args: Sequence[Any],
+    mesh: Mesh,
+    donated: tuple[bool, ...] = (),
+    in_shardings: Sequence[Sharding | None] | None = None,
+    out_shardings: Sequence[Sharding | None] | None = None,
+    donate: Callable[[], None] | None = None,
+) -> list[ShardedArray]:
+    """The results of a jaxpr on a mesh."""
+    in_dims: list[Dims | None] = []
+    for i, (v, a) in enumerate(zip(jaxpr.invars, args, strict=True)):
+        sharding = None if in_shardings is None else in_shardings[i]
+        if sharding is None and type(a) is ShardedArray:
+            sharding = a.sharding
+        in_dims.append(dims_of(sharding, v.aval, mesh))
+    outs = [None] * len(jaxpr.outvars) if out_shardings is None else out_shardings
+    out_dims = [dims_of(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
+    program = spmd_program(jaxpr, mesh, in_dims, out_dims, donated)
+    return run(program, args, donate)
+
+
+def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | None = None) -> list[ShardedArray]:
+    """Run a program on arguments, which are brought to where it wants them."""
+    addresses: list[list[int]] = []
+    held: list[Any] = []
+    allocations: list[Sequence[Any]] = []
+    for a, sharding, taken in zip(args, program.in_shardings, program.donated, strict=True):
+        parts = parts_of(a, sharding)
+        held.append(parts)
+        if taken:
+            backend = backend_of(program.placements[0].device)
+            own = [backend.donated_memory(p) for p in parts]
+            allocations.append(own)
+            addresses.append([m.address for m in own])
+        else:
+            allocations.append(())
+            addresses.append([p.unsafe_buffer_pointer() for p in parts])
+    if donate is not None:
+        donate()
+    results = program.executable(addresses, allocations, program.placements)
+    return [
+        ShardedArray(t, s, parts) for t, s, parts in zip(program.out_types, program.out_shardings, results, strict=True)
+    ]
+
+
+def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
+    """The parts of an argument for the devices of a sharding, in the order of the mesh."""
+    if type(value) is ShardedArray:
+        if value.sharding is sharding or value.sharding.is_equivalent_to(sharding, value.ndim):
+            return value._held
+        return split(value, sharding)._held
+    if not isinstance(value, HeldArray):
+        value = from_numpy(value, copy=False)
+    if sharding.is_fully_replicated:
+        return [value] * len(sharding.device_tuple)  # all read the same memory
+    return split(value, sharding)._held
