@@ -28,8 +28,8 @@ name number, numbers                   | weft               | index, i          
 name made                              | weft               | result, out                                 | 1
 name given                             | weft               | args, operands                              | 0
 name program, programs                 | jaxprs             | jaxpr                                       | 1
-name product, products                 | weft/compiler      | matmul, contraction                         | 14
-name factor, factors                   | matmuls            | lhs, rhs                                    | 7
+name product, products                 | matmuls            | matmul, contraction                         | 3
+name factor, factors                   | matmuls            | lhs, rhs                                    | 0
 name depth                             | weft/compiler/emit | K, the contracting dimension                | 0
 name move, moves, moved                | weft/compiler      | data movement, copy                         | 0
 name kept                              | weft               | cached, retained, stored: say which         | 1
@@ -79,8 +79,9 @@ text gift, carrier                     | text               | propagated axis, s
 """
 # The folders and files of a `where` that is not a folder.
 FOLDERS = {
-    # Those of the compiler in which a factor is an operand of a contraction, and not a factor of shardings.
-    "matmuls": tuple(f"weft/compiler/{f}/" for f in ("emit", "fuse", "kernel", "passes", "program", "target")),
+    # Those of the compiler in which a product is a contraction and a factor one of its operands, and not arithmetic of
+    # elementary functions or factors of shardings.
+    "matmuls": tuple(f"weft/compiler/{f}/" for f in ("emit", "fuse", "kernel", "passes", "program", "target/cpu")),
     "text": ("weft/", "docs/", "tests/", "benchmarks/", "examples/", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     "others": ("tests/", "benchmarks/", "examples/"),
     "jaxprs": tuple(

@@ -122,22 +122,22 @@ def _row_of(w: Writer, permutation: Value, index: Value) -> Value:
 @family("factored", operands=4, results=1, fields=["size", "others", "width"])
 def factored(w: Writer) -> None:
     """The x with a x = b from the factors of a: rows in the order of the permutation, then L, then U."""
-    (_, factors, permutation, b), (out,) = w.operands, w.results
+    (_, lu_matrix, permutation, b), (out,) = w.operands, w.results
     block = Block(w, left=True)
     with w.f.loop(constant(0, i64), w["size"]) as n:
         w.copy(block.row(w, out, n), block.row(w, b, _row_of(w, permutation, n)), block.columns)
-    block.solve(w, factors, out, "U", "N", "U")
-    block.solve(w, factors, out, "L", "N", "N")
+    block.solve(w, lu_matrix, out, "U", "N", "U")
+    block.solve(w, lu_matrix, out, "L", "N", "N")
 
 
 @family("factored_transposed", operands=4, results=1, scratch=["solution"], fields=["size", "others", "width"])
 def factored_transposed(w: Writer) -> None:
     """The x with aᵀ x = b from the factors of a: Uᵀ, then Lᵀ, then rows back to where the permutation has them from."""
-    (_, factors, permutation, b), (out,) = w.operands, w.results
+    (_, lu_matrix, permutation, b), (out,) = w.operands, w.results
     block, solution = Block(w, left=True), w.scratch["solution"]
     block.copy(w, solution, b)
-    block.solve(w, factors, solution, "L", "T", "N")
-    block.solve(w, factors, solution, "U", "T", "U")
+    block.solve(w, lu_matrix, solution, "L", "T", "N")
+    block.solve(w, lu_matrix, solution, "U", "T", "U")
     with w.f.loop(constant(0, i64), w["size"]) as n:
         w.copy(block.row(w, out, _row_of(w, permutation, n)), block.row(w, solution, n), block.columns)
 
