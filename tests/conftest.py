@@ -1,4 +1,4 @@
-"""What all tests share: seeds that can be replayed, and the rule that a peer test must not be skipped."""
+"""Shared by all tests: seeds that can be replayed, and the rule that peer tests must not be skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take a function apart into fusions, and run each fusion's kernels beside its meaning."""
+"""Split a function into fusions, and compare the kernels of each fusion with its jaxpr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs on which the laws of fusion are checked: by name, and at random from a seed."""
+"""Programs for the tests of fusion: named, and random from a seed."""
 
 from __future__ import annotations
 

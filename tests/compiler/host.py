@@ -1,4 +1,4 @@
-"""The compiler for this machine, for tests in which the machine does not matter, and machines that it may be."""
+"""The compiler for the host, for tests that do not depend on the machine, and targets of other machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels written by hand, as the emitters will write them, for the tests of every stage below."""
+"""Hand-written kernels, like those of the emitters, for the tests of the levels below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise bodies over lanes, compiled to maps over NumPy arrays: many of them in one module, which is quick."""
+"""Elementwise bodies over lanes, compiled to functions of NumPy arrays, many in one module to save time."""
 
 from __future__ import annotations
 

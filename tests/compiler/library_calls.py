@@ -1,4 +1,4 @@
-"""Run library calls as a program does: tables of addresses, scratch memory, tiles in some order or on two threads."""
+"""Run library calls as a Program does: address tables, scratch memory, tiles in some order or on two threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run programs where every access to memory is checked: by the interpreter of programs and kernels."""
+"""Run Programs with every memory access checked, by the interpreters of Programs and kernels."""
 
 from __future__ import annotations
 

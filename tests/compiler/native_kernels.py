@@ -1,4 +1,4 @@
-"""Kernels written in LLVM text by hand, `void kernel(table, begin, end)`, for the tests of what calls kernels."""
+"""Kernels written in LLVM IR, `void kernel(table, begin, end)`, for the tests of their callers."""
 
 from __future__ import annotations
 

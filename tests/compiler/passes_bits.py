@@ -1,4 +1,4 @@
-"""What the tests of passes share: the passes by name, numbers at the edges, and comparing programs to the bit."""
+"""Shared by the tests of passes: the passes by name, edge values, and bitwise comparison of jaxprs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run a kernel both ways: interpreted, and compiled for a machine; and compare to the bit."""
+"""Run a kernel interpreted and compiled, and compare bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ARM: the emitters' kernels for vectors of 16 bytes compute what they mean, and become AArch64 code."""
+"""AArch64: kernels for 16-byte vectors compute the right results, and compile to AArch64 code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytecode interpreter: each instruction, loops and branches of them, status, threads, and the mode of floats."""
+"""The bytecode interpreter: each instruction, loops, branches, status, threads, and the floating-point mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine code on disk: found by the next process, never half of a file, never a wrong one."""
+"""Machine code on disk: the next process finds it, and never reads partial or wrong files."""
 
 from __future__ import annotations
 

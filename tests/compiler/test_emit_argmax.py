@@ -1,4 +1,4 @@
-"""Searches for the greatest and least elements: the first place, and a nan before everything."""
+"""Argmax and argmin: the first index wins, and nan before everything."""
 
 from __future__ import annotations
 

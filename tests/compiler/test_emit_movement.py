@@ -1,4 +1,4 @@
-"""Kernels that move data: every card of a move on its samples, then tiles, joined and cut arrays, and lookups."""
+"""Kernels of data movement: all primitives on their samples, then tiles, concatenation, slices and gathers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folds by rows, by columns and of everything: kernels give what the reductions mean, for every dtype and shape."""
+"""Row, column and full reductions: kernels compute the reductions, for every dtype and shape."""
 
 from __future__ import annotations
 

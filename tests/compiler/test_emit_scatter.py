@@ -1,4 +1,4 @@
-"""Kernels of scatters: every member of the family on its samples, then modes, dtypes, order and what threads take."""
+"""Kernels of scatters: all primitives on their samples, then modes, dtypes, order and threading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that run while the program goes on, and memory spaces: the same bits as without, and every mistake is found."""
+"""Asynchronous steps and memory spaces: the same bits as without them, and every mistake is detected."""
 
 from __future__ import annotations
 

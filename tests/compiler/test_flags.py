@@ -1,4 +1,4 @@
-"""Programs with one flag for all checks: they find what programs with a trap for each check find, and nothing else."""
+"""Programs with one flag for all checks detect what programs with a trap for each check detect."""
 
 from __future__ import annotations
 

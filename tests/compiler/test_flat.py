@@ -1,4 +1,4 @@
-"""Kernels for arrays of any length: they compute the first elements and touch nothing else, on every machine."""
+"""Kernels for arrays of any length compute the first elements and touch nothing else, on every machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native code with guard pages around every piece of its memory: it runs, and code that is wrong is stopped."""
+"""Native code with guard pages around every buffer: correct code runs, wrong code is stopped."""
 
 from __future__ import annotations
 

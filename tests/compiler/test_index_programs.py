@@ -1,4 +1,4 @@
-"""Random chains of data movement, arithmetic and reductions: compiled = the meaning of the program, to the bit."""
+"""Random chains of data movement, arithmetic and reductions: compiled code equals `eval` bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimates of kernels: near enough to what they take that threads and schedules are chosen by them."""
+"""Cost estimates of kernels are accurate enough to choose threads and schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interleaved accesses: lanes a few elements apart are whole vectors, with the bits of the interpreter."""
+"""Interleaved accesses: strided lanes use contiguous vectors, with the bits of the interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels written by hand, interpreted and compiled, give what NumPy says, whatever the size and the width."""
+"""Hand-written kernels, interpreted and compiled, match NumPy for all sizes and widths."""
 
 from __future__ import annotations
 

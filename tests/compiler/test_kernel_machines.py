@@ -1,4 +1,4 @@
-"""Machine code: what it is made of on each machine, how it is linked, and that nothing of it depends on the process."""
+"""Machine code: its instructions on each machine, how it is linked, and that it is reproducible."""
 
 from __future__ import annotations
 

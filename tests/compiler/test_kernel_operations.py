@@ -1,4 +1,4 @@
-"""The operations that only kernels have: a fused multiply-add, rounded once, and the words of the cipher."""
+"""Operations that only kernels have: a fused multiply-add and the threefry hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefetches: nothing changes, also where an index is past the end of a buffer."""
+"""Prefetches change no result, also if an index is past the end of a buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shuffles: lanes that loops carried out, chosen by number, and squares of them turned round."""
+"""Shuffles: lanes selected by index, and squares transposed in registers."""
 
 from __future__ import annotations
 

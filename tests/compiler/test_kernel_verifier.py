@@ -1,4 +1,4 @@
-"""The verifier refuses what breaks a rule of the kernel language, and says which."""
+"""The verifier rejects kernels that break a rule of the kernel IR, and names the rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Library calls compute what the operations mean: on every dtype, on batches, on empty arrays and on failures."""
+"""Library calls match `eval`: every dtype, batches, empty arrays and failures."""
 
 from __future__ import annotations
 

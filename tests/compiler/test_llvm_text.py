@@ -1,4 +1,4 @@
-"""The builder of LLVM text: what it writes, that LLVM reads it, and that a wrong type is refused where it is used."""
+"""The builder of LLVM IR: what it writes, that LLVM parses it, and that wrong types are errors."""
 
 from __future__ import annotations
 

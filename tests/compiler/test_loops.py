@@ -1,4 +1,4 @@
-"""Loops: what is moved in front of them, what is added up in them, and products with vectors, their daily bread."""
+"""Loops: hoisting, accumulation, and matrix-vector multiplications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs over trees of many small arrays: one kernel a leaf, and results from few pieces of memory."""
+"""Programs over trees of many small arrays: one kernel per leaf, and few allocations for the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the functions of `target/math` are from the exact values, in units in the last place, over dense samples."""
+"""The errors of the functions of `target/math`, in units in the last place, over dense samples."""
 
 from __future__ import annotations
 

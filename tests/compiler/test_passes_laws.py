@@ -1,4 +1,4 @@
-"""The law of every pass: a program means the same before and after, to the bit; and a second run changes nothing."""
+"""The law of passes: a pass preserves the bits of all results, and is idempotent."""
 
 from __future__ import annotations
 

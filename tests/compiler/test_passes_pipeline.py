@@ -1,4 +1,4 @@
-"""The driver of rules and the pipeline: what they refuse, keep and write down, and how long they take."""
+"""The driver of rewrite rules and the pipeline: errors, invariants, logs and timing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rewriting rule on programs for which it must fire, with results that are the same to the bit."""
+"""Every rewrite rule on programs that it must match, with the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread pool: every chunk runs once whatever the number of threads, nobody waits for it, and it ends cleanly."""
+"""The thread pool: every chunk runs once with any number of threads, callers do not block, and it ends cleanly."""
 
 from __future__ import annotations
 

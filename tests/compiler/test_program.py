@@ -1,4 +1,4 @@
-"""Programs: what their steps are, that memory is shared where it may be, and that every way of running them agrees."""
+"""Programs: their steps, sharing of memory, and that all ways of running them agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that were compiled wrongly or took for ever once: the smallest of each kind, and what they must give."""
+"""The smallest programs that were once compiled wrongly or too slowly."""
 
 from __future__ import annotations
 

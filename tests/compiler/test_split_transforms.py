@@ -1,4 +1,4 @@
-"""Long Fourier transforms by short ones: the same numbers within rounding, for all kinds, and under transformations."""
+"""Long FFTs composed of short ones: the same results within rounding, for all kinds and transformations."""
 
 from __future__ import annotations
 

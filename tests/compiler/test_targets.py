@@ -1,4 +1,4 @@
-"""Targets: what the environment may ask for, and that what is chosen depends on the target alone."""
+"""Targets: the settings, and that all choices depend on the target alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that time their steps: the same bits, every step counted, events in the order of time; and WEFT_DUMP."""
+"""Programs that time their steps: the same bits, every step counted, ordered events; and WEFT_DUMP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of any kind: an error is Weft's own, or at least names the call that the user wrote."""
+"""Invalid arguments of any kind: errors are Weft's own, or name the call that the user wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees who makes a common mistake: the line, what came in, and what to write instead, in a dozen lines.
+"""Errors of common mistakes: the line, what was received, and what to write instead, in a dozen lines.
 
 Each row is a mistake, the builtin exception that NumPy, JAX or Python raise for it, and words that its message has: a
 part of what was received, and a part of the fix.

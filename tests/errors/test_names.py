@@ -1,4 +1,4 @@
-"""Names that public modules do not have, and errors that can be explained."""
+"""Suggestions for misspelled names, and explanations of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error shows the lines of the user's program: no frame of Weft, wherever it was raised and however it is read."""
+"""Tracebacks show only the user's frames, wherever the error was raised."""
 
 from __future__ import annotations
 

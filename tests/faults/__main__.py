@@ -1,4 +1,4 @@
-"""Seed faults into the compiler, one at a time, and show which test finds each: `make test-faults`.
+"""Apply faults to the compiler, one at a time, and show which test detects each: `make test-faults`.
 
 Every fault is put into a copy of the package, with a folder of its own for compiled code, and judged by the tests of
 `subset.py` until one of them fails. What was found is written to build/faults, so that a run that was stopped goes on

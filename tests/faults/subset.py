@@ -1,4 +1,4 @@
-"""The tests that judge faults: a fixed part of the suite that runs in a minute, the quick ones first.
+"""The tests that are run on faults: a fixed part of the suite that runs in a minute, fast tests first.
 
 As a plugin of pytest (`-p tests.faults.subset`) it leaves only these tests, in this order, and says in a file how far
 they have come: who is killed in the middle cannot say it otherwise.

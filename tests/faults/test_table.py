@@ -1,4 +1,4 @@
-"""The table of faults does not rot: every slip can still be made, and what it leaves is Python."""
+"""Every fault of the table can be applied, and the result is valid Python."""
 
 from __future__ import annotations
 

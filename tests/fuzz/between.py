@@ -1,4 +1,4 @@
-"""Between which numbers the results of equations lie in evaluations with other last digits.
+"""The ranges of results of equations over evaluations with perturbed last digits.
 
 A difference of two functions has no budget of its own, but it moves with them. Where it passes an integer it may be
 that integer, at which functions have poles and jump; no evaluation needs to hit it by chance.

@@ -1,4 +1,4 @@
-"""What must hold of a random program: the judges.
+"""The checks of a random program.
 
 1. Machine code returns the bits of the interpreter of Programs, whose kernels the interpreter of Kernels runs.
 2. It returns the bits of `eval` where no primitive has an error bound, else results within the bounds (`reference`).

@@ -1,4 +1,4 @@
-"""What a set of random programs covers: primitives, pairs of neighbours, and (primitive, dtype, transformation)."""
+"""The coverage of random programs: primitives, pairs of neighbours, and (primitive, dtype, transformation)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a random program is drawn with: choices from a seed, values to choose from, and the text that it becomes.
+"""The state of the generator of a random program: choices from a seed, values to choose from, and the text.
 
 A program is Python source over the names of a `namespace`, drawn line by line: each line is evaluated on Weft's tracers
 as it is written, so that the next choice knows shapes and dtypes. The finished text runs with the modules of Weft or,

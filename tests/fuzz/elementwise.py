@@ -1,4 +1,4 @@
-"""Elementwise operations of random programs. Each function here makes the drawing function of one primitive."""
+"""Elementwise operations of random programs. Each function returns the generator of one primitive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which primitives can be neighbours: computed from their type rules.
+"""Which pairs of primitives can occur, computed from their type rules.
 
 A primitive accepts a dtype if its type rule takes one of its samples with that dtype put in the place of an operand's
 (everywhere where the operand's own dtype is), and returns the dtypes of the results. B can follow A if there is a

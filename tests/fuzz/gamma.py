@@ -1,4 +1,4 @@
-"""How far incomplete gamma functions may be off in float64, in which all dtypes compute them.
+"""Error bounds of incomplete gamma functions in float64, in which all dtypes compute them.
 
 Two steps lose digits that no unit in the last place of the result accounts for: `eval` takes the exponential of a
 difference of large numbers, and a derivative in `a` is a sum of terms that cancel.

@@ -1,4 +1,4 @@
-"""Random programs from a seed: a Python text, arrays to call it with, and how it is to be run.
+"""Random programs from a seed: Python source, arguments, and how to run it.
 
 The same seed generates the same text everywhere. `python -m tests.fuzz SEED` prints it. `docs/design/testing.md`
 describes what is generated and what must hold of it.

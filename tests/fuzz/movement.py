@@ -1,4 +1,4 @@
-"""How random programs move numbers about: shapes, slices, gathers and scatters."""
+"""Data movement in random programs: shapes, slices, gathers and scatters."""
 
 from __future__ import annotations
 

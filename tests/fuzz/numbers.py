@@ -1,4 +1,4 @@
-"""The numbers that random programs are called with: small integers, on which sums are exact, or edges of the dtypes."""
+"""The arguments of random programs: small integers, whose sums are exact, or edge values of the dtypes."""
 
 from __future__ import annotations
 

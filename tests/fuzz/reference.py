@@ -1,4 +1,4 @@
-"""What a program must give: `eval` of its equations, and how far the cards of its primitives let results be from that.
+"""The expected results of a program: `eval` of its equations, and the error bounds of its primitives.
 
 Where an equation has a budget (a function of some ulp, a sum whose order matters), the program is evaluated again with
 its results moved within that budget. What stays the same in all evaluations must be the same to the bit in compiled

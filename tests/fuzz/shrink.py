@@ -1,4 +1,4 @@
-"""Make a failing program small: fewer results, fewer equations, and text that runs on its own.
+"""Shrink a failing program: fewer results, fewer equations, and text that runs standalone.
 
 A traced program is cut anywhere: an equation that goes away leaves its results as arguments, with the numbers that the
 interpreter has for them; inside of loops and branches it leaves zeros.

@@ -1,4 +1,4 @@
-"""For every primitive of the package: how random programs come to have it, or why no user's program can."""
+"""For every primitive: how random programs contain it, or why no user program can."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random operands and programs in floats: compiled results are as near to the exact ones as the cards promise."""
+"""Random operands and programs in floats: compiled results are within the error bounds of the primitives."""
 
 from __future__ import annotations
 

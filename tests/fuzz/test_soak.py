@@ -1,4 +1,4 @@
-"""Memory stays bounded: through thousands of shapes, through functions that come and go, and through failures."""
+"""Memory stays bounded with thousands of shapes, short-lived functions, and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws themselves, for any flat function of arrays: they know nothing of primitives or programs."""
+"""The laws, for any flat function of arrays, independent of primitives and jaxprs."""
 
 from __future__ import annotations
 

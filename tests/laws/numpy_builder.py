@@ -1,4 +1,4 @@
-"""A scalar builder over NumPy: what emitted bodies compute when each lane is an element of an array."""
+"""A scalar builder over NumPy: each lane is an element of an array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of the compiler: what a primitive means, its machine code computes; on every sample, in every layout."""
+"""The law of the compiler: compiled code of every primitive matches `eval`, on every sample and layout."""
 
 from __future__ import annotations
 

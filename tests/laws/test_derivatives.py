@@ -1,4 +1,4 @@
-"""Laws of differentiation, on every sample of every primitive: in 64 bits, against finite differences."""
+"""Laws of differentiation, on every sample of every primitive, in float64 against finite differences."""
 
 from __future__ import annotations
 

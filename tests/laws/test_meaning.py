@@ -1,4 +1,4 @@
-"""Laws that tie a primitive's meaning to its types, its axis factors and how it is emitted."""
+"""Laws that relate the `eval` of a primitive to its types, axis factors and emission."""
 
 from __future__ import annotations
 

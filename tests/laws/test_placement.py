@@ -1,4 +1,4 @@
-"""Types that say where their arrays are: what `staged_type` puts on results is what the axis factors say."""
+"""Types with placements: `staged_type` places results as the axis factors say."""
 
 from __future__ import annotations
 

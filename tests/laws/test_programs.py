@@ -1,4 +1,4 @@
-"""The same laws on small programs with control flow, custom rules, calls and collectives, which have no samples."""
+"""The same laws on small programs with control flow, custom rules, calls and collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws of programs as data: a sample's program is well formed, and its full text reads back as the same one."""
+"""The law of text: the jaxpr of a sample is well formed, and its full text parses to the same jaxpr."""
 
 from __future__ import annotations
 

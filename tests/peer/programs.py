@@ -1,4 +1,4 @@
-"""Training programs written once against a NumPy-like module, so that Weft and JAX run the same lines."""
+"""Training programs that Weft and JAX both run, written against a NumPy-like module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees go from Weft to Haiku and Flax and back: what one library made, the other computes with."""
+"""Parameters are converted between Weft, Haiku and Flax, and compute the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meshes, specs and shardings say what JAX's say: each row is evaluated by both, and the texts of the results agree."""
+"""Meshes, specs and shardings match JAX: each row is evaluated by both, and the texts of the results agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs print as in JAX, but for parameters that Weft leaves out."""
+"""Jaxprs print as in JAX, except for parameters that Weft does not have."""
 
 from __future__ import annotations
 

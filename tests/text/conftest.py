@@ -1,4 +1,4 @@
-"""Golden texts: what a test makes is compared with a file that people read in review."""
+"""Golden files: the output of a test is compared with a file."""
 
 from __future__ import annotations
 

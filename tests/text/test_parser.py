@@ -1,4 +1,4 @@
-"""Reading programs: text in, the same text out; and what a mistake in a text says."""
+"""The parser: printing a parsed text returns the text, and errors show what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of programs: what people see, and what the full text adds."""
+"""The printer: the short text, and what the full text adds."""
 
 from __future__ import annotations
 

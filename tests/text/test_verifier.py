@@ -1,4 +1,4 @@
-"""The verifier: what it accepts, and how it names what is wrong with a program."""
+"""The verifier: what it accepts, and its errors."""
 
 from __future__ import annotations
 

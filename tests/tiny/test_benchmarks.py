@@ -1,4 +1,4 @@
-"""The benchmarks run at tiny sizes without JAX, all sides of a line agree, and the report says what was measured."""
+"""The benchmarks run at tiny sizes without JAX, all libraries agree, and the reports are correct."""
 
 from __future__ import annotations
 

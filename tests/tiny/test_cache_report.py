@@ -1,4 +1,4 @@
-"""Why functions were staged: every time is accounted for, with its cause, its line and its cost."""
+"""The cache report: every trace of a function, with its cause, line and cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/from_call_to_machine_code.md is true: the functions that it names are called, in that order."""
+"""The functions named in docs/from_call_to_machine_code.md are called, in that order."""
 
 from __future__ import annotations
 

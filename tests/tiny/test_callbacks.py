@@ -1,4 +1,4 @@
-"""Calls back into Python: pure and effectful callbacks, printing, breakpoints, and looking for NaNs."""
+"""Callbacks: pure and effectful callbacks, printing, breakpoints, and debug_nans."""
 
 from __future__ import annotations
 

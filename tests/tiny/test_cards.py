@@ -1,4 +1,4 @@
-"""What is known of one primitive is on its card: few other files ask which primitive an equation has."""
+"""Knowledge of one primitive is in its class: few other files test which primitive an equation has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft.test_util.check_grads` accepts right derivatives and names wrong ones."""
+"""`weft.test_util.check_grads` accepts correct derivatives and names wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the errors of checks say: the line, the index, the iteration and the lane; and what `checks` means where."""
+"""Errors of checks: the line, the index, the iteration and the lane; and the values of the setting `checks`."""
 
 from __future__ import annotations
 

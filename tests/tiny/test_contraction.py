@@ -1,4 +1,4 @@
-"""Contractions: meaning, dtypes, precision, transposes, vmap, and the NumPy functions on top of them."""
+"""Contractions: values, dtypes, precision, transposes, vmap, and the NumPy functions based on them."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Several CPU devices: where arrays are put, what follows them, and that each device has memory of its own."""
+"""Several CPU devices: placement of arrays and results, and separate memory."""
 
 from __future__ import annotations
 

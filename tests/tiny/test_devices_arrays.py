@@ -1,4 +1,4 @@
-"""The life of an array: NumPy and DLPack in and out, copies, pickles, deletion, printing, and where it lives."""
+"""Arrays: NumPy and DLPack, copies, pickles, deletion, printing, and devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code in the documents runs, block after block."""
+"""The code blocks of the documentation run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dtypes: promotion against a stored table, canonical types, names, and the checked way from values to arrays."""
+"""Dtypes: promotion against a stored table, canonical types, names, and checked conversion of values."""
 
 import functools
 import itertools

@@ -1,4 +1,4 @@
-"""What runs outside of programs: plans, kernels of any length, loops that are traced once, and loops without jit."""
+"""Evaluation outside of jit: plans, kernels of any length, loops that are traced once, and loops without jit."""
 
 from __future__ import annotations
 

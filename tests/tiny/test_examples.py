@@ -1,4 +1,4 @@
-"""Every example runs, and learns: each asserts so itself, in its short mode too."""
+"""Every example runs, also in its short mode, and asserts that training worked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fourier transforms: values are NumPy's in every normalisation and size, transposes are exact, frequencies line up."""
+"""FFT: values match NumPy for every normalization and size, transposes are exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gather, scatter, slices and padding against a definition that goes element by element, and their public API."""
+"""Gather, scatter, slices and padding against an elementwise definition, and their public API."""
 
 from __future__ import annotations
 

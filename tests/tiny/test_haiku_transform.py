@@ -1,4 +1,4 @@
-"""Transformed functions: what they are given and give, and mistakes that are told."""
+"""Transformed functions: arguments, results and errors."""
 
 from __future__ import annotations
 

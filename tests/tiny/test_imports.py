@@ -1,4 +1,4 @@
-"""The plan of the house holds: imports go one way, files are short, and `import weft` is quick."""
+"""Layers: imports go one way, files are short, and `import weft` is fast."""
 
 from __future__ import annotations
 

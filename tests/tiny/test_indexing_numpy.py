@@ -1,4 +1,4 @@
-"""`x[index]` and `x.at[index]` mean what NumPy means, whether the index is known or traced, and wrong ones say so."""
+"""`x[index]` and `x.at[index]` match NumPy for known and traced indices, and invalid ones raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and alarms stop compiled programs, exceptions come out of callbacks, and all goes on afterwards."""
+"""Ctrl-C and alarms stop compiled programs, exceptions of callbacks propagate, and everything works afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""jit: static and donated arguments, caches, stages, leaks, and what a jitted function may return and close over."""
+"""jit: static and donated arguments, caches, stages, leaks, results and closures."""
 
 from __future__ import annotations
 

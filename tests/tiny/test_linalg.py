@@ -1,4 +1,4 @@
-"""Linear algebra: factors multiply back, values are NumPy's and SciPy's, derivatives are right, failures are NaN."""
+"""Linear algebra: factorizations multiply back, values match NumPy and SciPy, derivatives, failures are NaN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers of `weft.linen` by their definitions: values from NumPy, laws, and what they refuse."""
+"""Layers of `weft.linen` against their definitions in NumPy, and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules of `weft.linen`: how they find their variables, what they refuse, and copies, bindings and keys."""
+"""Modules of `weft.linen`: variables, errors, copies, bindings and keys."""
 
 from __future__ import annotations
 

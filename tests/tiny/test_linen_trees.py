@@ -1,4 +1,4 @@
-"""Trees of variables: names of axes that travel with values, and files they are saved to."""
+"""Trees of variables: axis metadata, and saving to files."""
 
 from __future__ import annotations
 

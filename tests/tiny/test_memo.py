@@ -1,4 +1,4 @@
-"""Memos are bounded, forget when they are asked to, and are used by threads at the same time."""
+"""Memos are bounded, can be cleared, and are thread-safe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory for arrays: where it begins, and when it is used again."""
+"""Memory of arrays: alignment, and reuse."""
 
 from __future__ import annotations
 

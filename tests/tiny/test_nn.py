@@ -1,4 +1,4 @@
-"""weft.nn: values against NumPy and SciPy, derivatives at edges, masks, initial values."""
+"""weft.nn: values against NumPy and SciPy, derivatives at edges, masks, initializers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators and methods of arrays: they are the functions, defer to classes they do not know, and change nothing."""
+"""Operators and methods of arrays match the functions, defer to unknown classes, and do not modify arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edge values of NumPy functions that once went wrong, the smallest program for each."""
+"""Edge values of NumPy functions that were once wrong, with the smallest program for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One table of calls that NumPy has too, and three laws: the same numbers, the same under jit, the same under vmap."""
+"""A table of NumPy calls and three laws: the same values as NumPy, under jit, and under vmap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives: as finite differences say, and finite where a formula divides by zero on the side not chosen."""
+"""Derivatives match finite differences, and are finite where an unselected formula divides by zero."""
 
 from __future__ import annotations
 

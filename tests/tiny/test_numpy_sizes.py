@@ -1,4 +1,4 @@
-"""Results whose size depends on values: found outside of traced functions, bounded by `size` inside."""
+"""Results whose size depends on values: exact outside of traced functions, bounded by `size` inside."""
 
 from __future__ import annotations
 

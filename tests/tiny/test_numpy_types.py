@@ -1,4 +1,4 @@
-"""Dtypes and weak types of results, what is accepted as an argument, and what programs look like."""
+"""Dtypes and weak types of results, accepted arguments, and jaxprs."""
 
 from __future__ import annotations
 

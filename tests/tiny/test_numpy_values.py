@@ -1,4 +1,4 @@
-"""Values at the edges that NumPy or mathematics decides: signed zeros, singular matrices, huge shapes."""
+"""Edge values that NumPy or mathematics define: signed zeros, singular matrices, huge shapes."""
 
 from __future__ import annotations
 

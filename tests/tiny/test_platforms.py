@@ -1,4 +1,4 @@
-"""On other systems Weft runs, or says on import what is missing."""
+"""Platforms: Weft runs, or says on import what is missing."""
 
 from __future__ import annotations
 

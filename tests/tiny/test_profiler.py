@@ -1,4 +1,4 @@
-"""Where time goes: all of it is accounted for, by the right lines and kernels, in tables and in traces."""
+"""Profiles: all time is attributed to the right lines and kernels, in tables and in traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of arrays: any tree is restored, and any other content is refused by one class of error, which says why."""
+"""safetensors files: any tree is restored, and malformed files raise one class of error with the reason."""
 
 from __future__ import annotations
 

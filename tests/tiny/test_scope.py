@@ -1,4 +1,4 @@
-"""Scopes keep their promises: paths, names, writes only where allowed, keys that depend on path and count alone."""
+"""Scopes: paths, names, mutable collections, and keys that depend on path and count alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays in parts on the devices of a mesh: how they are made, what is where, and what may take them."""
+"""Sharded arrays: creation, shards, and functions that accept them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meshes, partition specs and shardings: what they say of arrays, how they compare, and their errors."""
+"""Meshes, partition specs and shardings: their meaning, comparison, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`custom_linear_solve` and `custom_root`: solvers of any kind, derivatives by the equations they satisfy."""
+"""`custom_linear_solve` and `custom_root`: any solver, with derivatives by implicit differentiation."""
 
 from __future__ import annotations
 

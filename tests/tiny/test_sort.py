@@ -1,4 +1,4 @@
-"""Sorting and the largest elements: order at the edges, several keys, derivatives as permutations."""
+"""Sorting and top_k: order of edge values, several keys, derivatives as permutations."""
 
 from __future__ import annotations
 

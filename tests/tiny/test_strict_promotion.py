@@ -1,4 +1,4 @@
-"""Own functions work under settings that forbid arrays of different rank or dtype to meet."""
+"""Weft's own functions work under strict promotion of ranks and dtypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft.core`: which traced function operations go to, for libraries that keep values between calls."""
+"""`weft.core`: the trace that operations are recorded in, for libraries that store values between calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees: structure, order, key paths, registration, prefixes, and what the errors say."""
+"""Pytrees: structure, order, key paths, registration, prefixes, and errors."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""Folds over windows: against a loop over all windows, with every kind of stride, padding and dilation."""
+"""Window reductions against a loop over all windows, with every kind of stride, padding and dilation."""
 
 from __future__ import annotations
 
