@@ -93,7 +93,7 @@ def put_link_to_a_pipe(path: pathlib.Path) -> None:
 
 def put_huge(path: pathlib.Path) -> None:
     with open(path, "wb") as file:
-        file.truncate(cache.MOST_BYTES + 1)
+        file.truncate(cache.MAX_BYTES + 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
@@ -119,7 +119,7 @@ def test_a_path_that_is_not_a_file_is_ignored(folder: pathlib.Path, put: Callabl
     assert found == [None, None]
     objects.store(key, OBJECT)
     cache.store_schedule(key, "plan")
-    cache.prune(folder, cache.MOST_BYTES)
+    cache.prune(folder, cache.MAX_BYTES)
     if put is not put_folder:
         assert objects.load(key) == OBJECT
         assert cache.load_schedule(key) == "plan" or put is put_link_to_itself

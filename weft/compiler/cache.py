@@ -32,7 +32,7 @@ SCHEDULE_MAGIC = b"weft schedule 1\n"
 SCHEDULE = ".s"
 # The folders of Weft whose code has a part in what a traced jaxpr becomes.
 BELOW_PROGRAMS = ("base", "indexing", "sharding", "ir", "trace", "primitives", "transforms", "compiler", "runtime")
-MOST_BYTES = 1 << 29
+MAX_BYTES = 1 << 29
 # The size of the folder is checked after so many new files.
 MEASURE_AFTER = 64
 _written = 0
@@ -171,7 +171,7 @@ def _content(path: pathlib.Path) -> bytes | None:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with open(handle, "rb") as file:
             found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BYTES:
                 return b""
             return file.read(found.st_size)
     except OSError:
@@ -210,7 +210,7 @@ def write(name: str, magic: bytes, content: bytes, first_stays: bool = False) ->
         _written += 1
         measure = _written % MEASURE_AFTER == 0
     if measure:
-        prune(root, MOST_BYTES)
+        prune(root, MAX_BYTES)
 
 
 def prune(root: pathlib.Path, max_bytes: int) -> None:

@@ -119,7 +119,7 @@ def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
             by_bytes = by_flops = {**dict.fromkeys(launches, 0.0), **dict.fromkeys(calls, 1.0)}
         else:
             # One that only packs an operand is little work, but copies all of it.
-            by_bytes = {step: float(held_by(step)) for step in launches}
+            by_bytes = {step: float(touched_bytes(step)) for step in launches}
             # Kernels that only copy have no flops, unless all of them do.
             by_flops = {step: work(step.full, ANY.kernel) * _computes(step.full.body) for step in launches}
         bytes_share, flops_share = _shares(by_bytes), _shares(by_flops if any(by_flops.values()) else by_bytes)
@@ -134,7 +134,7 @@ def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
     return found
 
 
-def held_by(step: Step) -> int:
+def touched_bytes(step: Step) -> int:
     """The bytes of all memory that a step reads or writes."""
     return sum(slot.size for slot in dict.fromkeys((*step.reads, *step.writes)))
 

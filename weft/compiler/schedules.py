@@ -82,7 +82,7 @@ def alone(equation: Equation) -> Jaxpr:
     return Jaxpr((), list(variables.values()), results, [renamed])
 
 
-def has_either(jaxpr: Jaxpr, target: Target) -> bool:
+def has_library_alternative(jaxpr: Jaxpr, target: Target) -> bool:
     """Whether a jaxpr is one matmul, which our kernels and a library can compute."""
     (first, *others) = jaxpr.eqns
     return first.primitive is dot_general and not others and suits_library(first, target)

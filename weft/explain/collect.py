@@ -19,7 +19,7 @@ from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import Lifetimes
 from weft.compiler.program.ir import Launch, Slot, Step
 from weft.compiler.program.printer import named_lines
-from weft.compiler.provenance import Line, StepCost, costs, equations_of, held_by, lines_of, step_lines
+from weft.compiler.provenance import Line, StepCost, costs, equations_of, lines_of, step_lines, touched_bytes
 from weft.compiler.target.cpu import link, lower
 from weft.explain.measure import Measurement
 from weft.explain.origins import fusions_of_equations
@@ -218,7 +218,7 @@ class Collector:
 
     def _limit(self, step: Step, cost: StepCost, count: int) -> float:
         """The least seconds that all runs of a step could take on this machine."""
-        return count * self.limits.seconds(cost.work, cost.bytes, held_by(step))
+        return count * self.limits.seconds(cost.work, cost.bytes, touched_bytes(step))
 
     def _kernel(self, step: Step) -> str | None:
         if not isinstance(step, Launch):

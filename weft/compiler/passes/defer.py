@@ -26,7 +26,7 @@ DTYPES = frozenset({dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.com
 # A matmul that sums more terms than this in an iteration makes good use of a total that it reads.
 THICK = 128
 # Operands of all iterations together take at most so much memory.
-MOST_BYTES = 1 << 26
+MAX_BYTES = 1 << 26
 
 
 @everywhere
@@ -112,7 +112,7 @@ def is_thin(
         return False
     more = sum(bytes_of(a.aval) for a in {*matmul.invars} if a not in sources and a not in stacks)
     thin = math.prod(types[0].shape[axis] for axis in contracted) < THICK
-    return thin and more <= bytes_of(total.aval) and more * length <= MOST_BYTES
+    return thin and more <= bytes_of(total.aval) and more * length <= MAX_BYTES
 
 
 def over_iterations(matmul: Equation) -> dict[str, Any]:

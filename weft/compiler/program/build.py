@@ -37,7 +37,7 @@ from weft.compiler.program.ir import (
     bytes_of,
     nested_steps,
 )
-from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone, has_either
+from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, alone, has_library_alternative
 from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.tables import tables_of
 from weft.compiler.target.target import Target
@@ -280,7 +280,7 @@ class Builder:
         """Which schedule a contraction gets."""
         if self.schedules is None:
             return default
-        either = has_either(jaxpr, self.target)
+        either = has_library_alternative(jaxpr, self.target)
         if default == LIBRARY and not either:
             return default
         return self.schedules.choose(jaxpr, hero, default, changes_bits=either)

@@ -23,7 +23,7 @@ from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build, emission_of
 from weft.compiler.program.cost import estimate
-from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, has_either
+from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, has_library_alternative
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.primitives.contraction.contract import dot_general
@@ -84,7 +84,7 @@ def _contest(equation: Equation, target: Target) -> Contest | None:
         return None
     if equation.primitive is dot_general:
         program, hero, kind, default = schedules.alone(equation), 0, "contraction", LIBRARY
-        if not has_either(program, target):
+        if not has_library_alternative(program, target):
             return None
     else:
         program, hero, kind, default = (*(equation.params[name] for name in ("jaxpr", "hero", "kind")), FIRST)
@@ -93,7 +93,7 @@ def _contest(equation: Equation, target: Target) -> Contest | None:
         return None
     emission = emission_of(kind, program, hero, target)
     names = [str(n) for n in range(min(emission.schedules, MOST_SCHEDULES))]
-    if has_either(program, target):
+    if has_library_alternative(program, target):
         names.append(LIBRARY)
     names.sort(key=lambda name: name != default)
     alone = schedules.alone(equation)
