@@ -134,7 +134,7 @@ def windowed(draw: Draw, x: Any) -> Any:
     return lax.reduce_window(x, np.asarray(-4, x.dtype), lax.max, window, [1] * x.ndim, "SAME")
 
 
-MOVES: list[Callable[[Draw, Any], Any]] = [
+MOVEMENT: list[Callable[[Draw, Any], Any]] = [
     pad, cut, padded_and_cut, padded_and_cut, reverse, reshape, transpose, roll, concatenate, gather, dynamic,
     broadcast, repeated, squeezed, masked, windowed,
 ]  # fmt: skip
@@ -200,7 +200,7 @@ def program(seed: int, large: bool = False) -> tuple[Callable[..., Any], list[np
             x, most = draw.pick()
             kind = draw.below(8)
             if kind < 5 and x.ndim:
-                result = MOVES[draw.below(len(MOVES))](draw, x), most
+                result = MOVEMENT[draw.below(len(MOVEMENT))](draw, x), most
             elif kind < 7 or not x.ndim:
                 result = arithmetic(draw, x, most)
             else:

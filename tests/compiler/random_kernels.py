@@ -19,7 +19,7 @@ DTYPES = tuple(ALL[name] for name in NAMES.split())
 FLOAT_OPS = ("add", "sub", "mul", "max", "min")
 INTEGER_OPS = (*FLOAT_OPS, "and", "or", "xor")
 BOOL_OPS = ("and", "or", "xor")
-FOLDS = {
+REDUCTIONS = {
     "f": ("add", "max", "min", "mul"),
     "i": ("add", "mul", "max", "min", "and", "or", "xor"),
     "b": ("and", "or", "xor"),
@@ -79,7 +79,7 @@ class RandomKernel:
 
     def reduction(self, sizes: list[int], depth: int, at: Index) -> None:
         kind = {"u": "i"}.get(dtypes.kind(self.result), dtypes.kind(self.result))
-        op = self.pick(FOLDS[kind])
+        op = self.pick(REDUCTIONS[kind])
         first = self.k.constant(int(self.rng.integers(0, 2)), self.result)
         with self.loop(sizes, depth, (first,)) as (variable, (total,)):
             self.ranges[variable] = sizes[depth]

@@ -60,7 +60,7 @@ def difference(i: Any) -> Any:
     return 1.0 / wnp.maximum(12.0 - i, 0.0) - 1.0 / wnp.maximum(12.0 - i, 0.0)
 
 
-INDEX, DIVISION, NUMBER = errors.OutOfBoundsIndexError, errors.IntegerDivisionError, errors.NonFiniteValueError
+INDEX, DIVISION, NONFINITE = errors.OutOfBoundsIndexError, errors.IntegerDivisionError, errors.NonFiniteValueError
 # Each is fine at 2 and wrong at 12.
 BODIES: dict[Callable[[Any], Any], type[Exception]] = {
     read: INDEX,
@@ -71,8 +71,8 @@ BODIES: dict[Callable[[Any], Any], type[Exception]] = {
     quotient: DIVISION,
     remainder: DIVISION,
     cut_quotient: DIVISION,
-    logarithm: NUMBER,
-    difference: NUMBER,
+    logarithm: NONFINITE,
+    difference: NONFINITE,
 }
 
 
@@ -173,7 +173,7 @@ def test_traps_everywhere(body: Any, wrap: Any) -> None:
 
 
 @pytest.mark.parametrize("wrap", MASKED, ids=lambda f: f.__name__)
-@pytest.mark.parametrize("body", [b for b, error in BODIES.items() if error is not NUMBER], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("body", [b for b, error in BODIES.items() if error is not NONFINITE], ids=lambda f: f.__name__)
 def test_lanes_that_do_not_take_a_branch_are_not_checked(body: Any, wrap: Any) -> None:
     if wrap is in_branch_of_vmap:
         mapped = weft.vmap(lambda j, p: lax.cond(p, body, lambda k: 0.0, j))
@@ -342,7 +342,7 @@ def test_the_first_nan_is_named(dtype: str, shape: tuple[int, ...]) -> None:
         for i in {0, len(indices) // 2, len(indices) - 1}:
             values = fine.copy()
             values[indices[i]] = np.nan
-            with pytest.raises(NUMBER, match="nan in result 0 of `add`") as caught:
+            with pytest.raises(NONFINITE, match="nan in result 0 of `add`") as caught:
                 program(wnp.asarray(values, dtype))
             assert not shape or f"index {indices[i]} of shape {shape}" in str(caught.value)
 
@@ -360,7 +360,7 @@ def test_the_first_nan_in_rows(shape: tuple[int, ...]) -> None:
             values = np.random.default_rng(1).normal(size=shape).astype("float32")
             program(values)
             values[index] = np.nan
-            with pytest.raises(NUMBER, match="nan in result 0 of `sub`") as caught:
+            with pytest.raises(NONFINITE, match="nan in result 0 of `sub`") as caught:
                 program(values)
             row = (*index[:-1], 0)  # the greatest of a row with a nan is a nan
             assert f"the first at index {row} of shape {shape}" in str(caught.value)
@@ -368,7 +368,7 @@ def test_the_first_nan_in_rows(shape: tuple[int, ...]) -> None:
             if shape[-1] > 1:  # else it is the greatest of its row
                 program(values)
             values[index] = np.inf
-            with pytest.raises(NUMBER, match="nan in result 0 of `sub`") as caught:
+            with pytest.raises(NONFINITE, match="nan in result 0 of `sub`") as caught:
                 program(values)  # inf - inf
             assert f"the first at index {index} of shape {shape}" in str(caught.value)
 
@@ -377,10 +377,10 @@ def test_infinities_and_which_operation() -> None:
     program = weft.jit(lambda x: (x * x - 1.0) / (x + 1.0))
     with weft.debug_infs(True):
         program(wnp.array([1.0, 2.0]))
-        with pytest.raises(NUMBER, match=r"inf in result 0 of `mul`, the first at index \(1,\)"):
+        with pytest.raises(NONFINITE, match=r"inf in result 0 of `mul`, the first at index \(1,\)"):
             program(wnp.array([1.0, 1e30]))
     with weft.debug_nans(True):
-        with pytest.raises(NUMBER, match=r"nan in result 0 of `div`, the first at index \(0,\)"):
+        with pytest.raises(NONFINITE, match=r"nan in result 0 of `div`, the first at index \(0,\)"):
             program(wnp.array([-1.0, 1e30]))  # 0/0; the infinity is none of its business
 
 
@@ -398,9 +398,9 @@ def test_gathers_and_scalar_functions_are_not_checked_for_nan(wrapped: Any) -> N
         assert np.isnan(wrapped(lambda i: table.at[i].get(mode="fill"))(index)).all()
         assert reduce(wnp.array([np.inf, np.inf, 1.0])) == np.inf
         assert slide(wnp.array([np.inf, np.inf, 1.0]))[0] == np.inf
-        with pytest.raises(NUMBER, match="reduce"):
+        with pytest.raises(NONFINITE, match="reduce"):
             wrapped(lambda x: lax.reduce(x, np.float32(1), lambda a, b: a * b, (0,)))(wnp.array([np.inf, 0.0]))
-    with weft.debug_nans(True), pytest.raises(NUMBER, match="gather"):
+    with weft.debug_nans(True), pytest.raises(NONFINITE, match="gather"):
         wrapped(lambda i: table.at[i].get(mode="fill") + 1)(index)
 
 
@@ -412,7 +412,7 @@ def test_nan_of_data_movement_is_found_in_results() -> None:
         assert move(values).shape == (2, 2)
         assert pick(values).tolist() == [2.0, 3.0]
         assert np.isnan(weft.jit(lambda x: x[::-1])(values)[0])
-    with weft.debug_nans(True), pytest.raises(NUMBER, match="nan in result 0 of the program"):
+    with weft.debug_nans(True), pytest.raises(NONFINITE, match="nan in result 0 of the program"):
         weft.jit(lambda x: x[::-1])(values)
 
 
@@ -421,7 +421,7 @@ def test_lanes_of_nan(axis: int) -> None:
     values = np.ones((3, 3), np.float32)
     values[(1, 2) if axis == 0 else (2, 1)] = -1.0
     mapped = weft.jit(weft.vmap(lambda x: wnp.sqrt(x).sum(), in_axes=axis))
-    with weft.debug_nans(True), pytest.raises(NUMBER, match=r"index \(1, 2\)(.|\n)*in lane 1 of vmap"):
+    with weft.debug_nans(True), pytest.raises(NONFINITE, match=r"index \(1, 2\)(.|\n)*in lane 1 of vmap"):
         mapped(values)
 
 
@@ -436,9 +436,9 @@ LOOPS: dict[str, Any] = {
 @pytest.mark.parametrize("name", LOOPS)
 def test_lanes_of_nan_in_sub_jaxprs(name: str) -> None:
     x = np.array([[1.0, 2.0], [2.0, 3.0], [-1.0, -2.0]], np.float32)
-    with weft.debug_nans(True), pytest.raises(NUMBER, match="in lane 2 of vmap"):
+    with weft.debug_nans(True), pytest.raises(NONFINITE, match="in lane 2 of vmap"):
         weft.jit(weft.vmap(LOOPS[name]))(x)
-    with weft.debug_nans(True), pytest.raises(NUMBER, match=r"in lane 0 of vmap(.|\n)*in lane 2 of vmap"):
+    with weft.debug_nans(True), pytest.raises(NONFINITE, match=r"in lane 0 of vmap(.|\n)*in lane 2 of vmap"):
         weft.jit(weft.vmap(weft.vmap(LOOPS[name])))(x[None])
 
 
@@ -477,7 +477,7 @@ def test_a_check_fails_after_a_callback() -> None:
         with pytest.raises(INDEX):
             weft.jit(f)(12)
         assert seen == [12]
-        with pytest.raises(NUMBER):
+        with pytest.raises(NONFINITE):
             weft.jit(g)(12)
         assert seen == [12]
 

@@ -98,7 +98,7 @@ def test_large_matmuls_in_blocks_panels_parts_and_chunks(name: str) -> None:
 
 
 # Copies of squares that are turned, with rows, columns and lanes at the edge; products of masked panels.
-TURNED: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
+TRANSPOSED: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
     "rows and lanes left": (NT, (90, 107), (90, 107)),
     "only lanes that are missing": (NT, (90, 107), (80, 107)),
     "nothing left": (NT, (96, 64), (128, 64)),
@@ -113,9 +113,9 @@ TURNED: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
-@pytest.mark.parametrize("name", TURNED)
+@pytest.mark.parametrize("name", TRANSPOSED)
 def test_packing_by_squares_and_the_remainder(name: str, dtype: Any) -> None:
-    numbers, left, right = TURNED[name]
+    numbers, left, right = TRANSPOSED[name]
     a, b = whole(*left, dtype=dtype), whole(*right, dtype=dtype)
     with weft.enable_x64(True):
         assert check(contract(numbers), a, b, compare=EXACT, interpret=False) == ["contraction"]

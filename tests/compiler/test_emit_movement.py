@@ -27,7 +27,7 @@ from weft.ir.interpreter import run as interpret
 from weft.ir.primitive import lookup
 
 pytestmark = pytest.mark.usefixtures("sixty_four_bits")
-MOVES = (
+MOVEMENT = (
     "transpose",
     "broadcast_in_dim",
     "reshape",
@@ -67,7 +67,7 @@ def counting(*shape: int) -> np.ndarray:
     return np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
 
 
-@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize("name", MOVEMENT)
 def test_data_movement_matches_eval(name: str) -> None:
     card: Any = lookup(name)
     for sample in card.samples():
@@ -152,7 +152,7 @@ def test_tiles_are_read_and_written_in_whole_vectors() -> None:
 
 # ------------------------------------------------------------------------------------------------ joined and cut
 
-JOINED: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+CONCATENATED: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "rows": (lambda x, y: wnp.concatenate([x, y]), (counting(3, 7), counting(2, 7) + 100)),
     "columns": (lambda x, y: wnp.concatenate([x, y], 1), (counting(33, 20), counting(33, 3) + 100)),
     "middle": (lambda x, y: wnp.concatenate([x, y], 1), (counting(3, 2, 5), counting(3, 4, 5) + 100)),
@@ -173,9 +173,9 @@ JOINED: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", JOINED)
+@pytest.mark.parametrize("name", CONCATENATED)
 def test_concatenated_arrays(name: str) -> None:
-    function, args = JOINED[name]
+    function, args = CONCATENATED[name]
     assert "concatenate" in check(function, *args, compare=assert_same)
 
 
@@ -326,7 +326,7 @@ IN_PLACE: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
         lambda x, y: wnp.tanh(wnp.exp2(x.T)) * y + wnp.floor(y),
         (counting(80, 72) % 7, counting(72, 80) % 5),
     ),
-    "joined, two results": JOINED["two results"],
+    "joined, two results": CONCATENATED["two results"],
     "looked up": (lambda x, i, y: x[i] * 2.0 + y, (counting(9, 33), np.arange(5), counting(5, 33))),
 }
 
@@ -354,7 +354,7 @@ def test_results_may_overwrite_the_operands_that_emissions_name(name: str) -> No
 
 PARTS = (
     (TRANSPOSES, ("whole tiles", "few columns", "channels first", "much work on both sides")),
-    (JOINED, ("columns", "work around")),
+    (CONCATENATED, ("columns", "work around")),
     (SLICES, ("columns", "after work")),
     (UPDATES, ("inside", "short rows")),
     (LOOKUPS, ("rows", "work around")),

@@ -87,7 +87,7 @@ SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((7,), (0,)),
     ((), ()),
 ]
-FOLDS: dict[str, Callable[..., Any]] = {
+REDUCTIONS: dict[str, Callable[..., Any]] = {
     "sum": wnp.sum,
     "prod": wnp.prod,
     "max": lambda x, axis: lax.reduce_max(x, axis),
@@ -99,10 +99,10 @@ FOLDS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("shape, axes", SHAPES)
-@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions(name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     x = normal(*shape)
-    check(lambda x: FOLDS[name](x * 1.5, axis=axes) * 2, x, compare=close(1e-5), machines=["host"])
+    check(lambda x: REDUCTIONS[name](x * 1.5, axis=axes) * 2, x, compare=close(1e-5), machines=["host"])
 
 
 OPERANDS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {

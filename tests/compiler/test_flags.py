@@ -23,7 +23,7 @@ from weft.primitives.control.check import FlagRaised, can_flag, check, writes_in
 from weft.primitives.movement.gather import GatherScatterMode
 from weft.primitives.movement.scatter import ScatterDimensionNumbers, scatter_params
 
-INDEX, NUMBER = errors.OutOfBoundsIndexError, errors.NonFiniteValueError
+INDEX, NONFINITE = errors.OutOfBoundsIndexError, errors.NonFiniteValueError
 
 
 def flagged(function: Callable[..., Any], *args: Any) -> Any:
@@ -180,7 +180,7 @@ def test_a_flag_ends_a_while_loop_that_would_go_on() -> None:
 
     with weft.checks("all"):
         assert weft.jit(f)(20.0) > 10
-        with pytest.raises(NUMBER, match="in iteration 0 of while"):
+        with pytest.raises(NONFINITE, match="in iteration 0 of while"):
             weft.jit(f)(-1.0)
         with pytest.raises(INDEX, match="Index 7 "):
             weft.jit(g)(0)
@@ -284,10 +284,10 @@ def test_a_nan_created_by_an_update() -> None:
     add = weft.jit(lambda x, i, u: x.at[i].add(u))
     with weft.checks("all"):
         add(x, i, wnp.ones((5, 3)))
-        with pytest.raises(NUMBER, match=r"`scatter-add`, the first at index \(4, 1\)"):
+        with pytest.raises(NONFINITE, match=r"`scatter-add`, the first at index \(4, 1\)"):
             add(x, i, wnp.ones((5, 3)).at[4, 1].set(-np.inf))
         gradient = weft.jit(weft.grad(lambda x, i: (x[i] ** 2).sum()))
-        with pytest.raises(NUMBER, match="nan in result 0 of `"):
+        with pytest.raises(NONFINITE, match="nan in result 0 of `"):
             gradient(wnp.ones((10, 3)).at[4, 1].set(np.nan), i)
 
 
@@ -297,7 +297,7 @@ def test_a_nan_created_by_an_update() -> None:
 def outcome(function: Any, *args: Any) -> Any:
     try:
         return [np.asarray(leaf) for leaf in weft.tree.leaves(function(*args))]
-    except (INDEX, NUMBER, errors.IntegerDivisionError) as error:
+    except (INDEX, NONFINITE, errors.IntegerDivisionError) as error:
         return type(error), str(error)
 
 

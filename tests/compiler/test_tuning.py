@@ -42,7 +42,7 @@ def conv(x: Any, w: Any) -> Any:
     return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
-PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
+CONTRACTIONS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
     "square": (lambda a, b: a @ b, (numbers(96, 96), numbers(96, 96))),
     "with an end": (lambda a, b: weft.numpy.tanh(a @ b + 1), (numbers(70, 33), numbers(33, 90))),
     "transposed": (lambda a, b: a @ b.T, (numbers(64, 100), numbers(80, 100))),
@@ -54,7 +54,7 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]] = {
 
 
 def traced(name: str) -> tuple[Jaxpr, tuple[np.ndarray, ...]]:
-    function, arguments = PRODUCTS[name]
+    function, arguments = CONTRACTIONS[name]
     with weft.enable_x64(arguments[0].dtype == np.float64):
         return weft.make_jaxpr(function)(*arguments), arguments
 
@@ -64,7 +64,7 @@ def product_in(jaxpr: Jaxpr) -> Equation:
     return found
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("name", CONTRACTIONS)
 def test_all_schedules_compute_the_same_bits(name: str) -> None:
     jaxpr, arguments = traced(name)
     contest = tuning._contest(product_in(jaxpr), host())

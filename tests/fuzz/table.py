@@ -33,7 +33,7 @@ FUNCTIONS = (
     "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma",
     "bessel_i0e", "bessel_i1e",
 )  # fmt: skip
-MOVES = ("reshape", "transpose", "broadcast_in_dim", "squeeze", "rev", "slice", "pad", "concatenate", "roll", "tile",
+MOVEMENT = ("reshape", "transpose", "broadcast_in_dim", "squeeze", "rev", "slice", "pad", "concatenate", "roll", "tile",
          "gather", "dynamic_slice", "dynamic_update_slice", "select_n")  # fmt: skip
 ARITHMETIC = ("add", "mul", "sub", "neg", "max", "square", "abs", "convert_element_type", "select_n", "tanh")
 REDUCTIONS = ("reduce_sum", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or",
@@ -44,8 +44,8 @@ REDUCTIONS = ("reduce_sum", "reduce_sum", "reduce_max", "reduce_min", "reduce_pr
 def chain(draw: Draw) -> None:
     """Data movement, arithmetic, data movement, a reduction: each on the result of the one before."""
     focus, done = draw.focus, 0
-    moved = [MOVES[draw.below(len(MOVES))] for _ in range(draw.between(1, 3))]
-    again = [MOVES[draw.below(len(MOVES))] for _ in range(draw.between(1, 3))]
+    moved = [MOVEMENT[draw.below(len(MOVEMENT))] for _ in range(draw.between(1, 3))]
+    again = [MOVEMENT[draw.below(len(MOVEMENT))] for _ in range(draw.between(1, 3))]
     names = [*moved, *(draw.one_of(ARITHMETIC) for _ in range(draw.below(3))), *again, draw.one_of(REDUCTIONS)]
     for name in names:
         result = draw.attempt(BY_NAME[name], focus)

@@ -386,7 +386,7 @@ MESHES = [
     Mesh(ALL.reshape(2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2),
 ]
 SPECS = [P(), P("x"), P("x", "y"), P(None, "y"), P(("y", "x")), P("y", "x")]
-NUMBERS = np.arange(64 * 8, dtype=np.float32).reshape(64, 8)
+VALUES = np.arange(64 * 8, dtype=np.float32).reshape(64, 8)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -398,12 +398,12 @@ def test_saved_on_one_mesh_restored_on_another(seed: int, tmp_path: pathlib.Path
 
     words = np.random.default_rng(seed).integers(0, 1 << 32, (16, 8, 2), np.uint32)
     keys = weft.random.wrap_key_data(words)
-    tree = {"w": weft.device_put(NUMBERS, any_sharding()), "k": weft.device_put(keys, any_sharding())}
+    tree = {"w": weft.device_put(VALUES, any_sharding()), "k": weft.device_put(keys, any_sharding())}
     checkpointing.save(tmp_path / "a", tree, max_file_bytes=1000)
     entries = index.read(str(tmp_path / "a")).arrays
     for name, array in tree.items():  # each part once
         assert len(entries[name].pieces) == len({s.index.__repr__() for s in array.addressable_shards})
-    assert sum(f.stat().st_size for f in (tmp_path / "a").glob("*.safetensors")) < NUMBERS.nbytes + words.nbytes + 9999
+    assert sum(f.stat().st_size for f in (tmp_path / "a").glob("*.safetensors")) < VALUES.nbytes + words.nbytes + 9999
     for _ in range(3):
         sharding = any_sharding()
         back = checkpointing.restore(tmp_path / "a", shardings=sharding)
@@ -416,8 +416,8 @@ def test_saved_on_one_mesh_restored_on_another(seed: int, tmp_path: pathlib.Path
     abstract = weft.tree.map(lambda x: weft.ShapeDtypeStruct(x.shape, x.dtype, sharding=any_sharding()), tree)
     back = checkpointing.restore(tmp_path / "a", like=abstract, shardings={"w": DEVICES[5], "k": None})
     assert back["w"].sharding == SingleDeviceSharding(DEVICES[5]) and back["k"].sharding is abstract["k"].sharding
-    assert bits(back["w"]) == NUMBERS.tobytes()
-    assert checkpointing.restore(tmp_path / "a", like={"w": NUMBERS}, partial=True)["w"].tobytes() == NUMBERS.tobytes()
+    assert bits(back["w"]) == VALUES.tobytes()
+    assert checkpointing.restore(tmp_path / "a", like={"w": VALUES}, partial=True)["w"].tobytes() == VALUES.tobytes()
     assert_same(checkpointing.restore(tmp_path / "a", like=tree), tree)
     plain = checkpointing.restore(tmp_path / "a")
     assert plain["w"].sharding == wnp.ones(1).sharding and not plain["w"].committed
@@ -425,7 +425,7 @@ def test_saved_on_one_mesh_restored_on_another(seed: int, tmp_path: pathlib.Path
 
 def test_only_what_is_needed_is_read(tmp_path: pathlib.Path) -> None:
     mesh, other = MESHES[0], MESHES[1]
-    tree = {"w": weft.device_put(NUMBERS, NamedSharding(mesh, P("x", "y"))), "v": wnp.ones(1000), "n": 3}
+    tree = {"w": weft.device_put(VALUES, NamedSharding(mesh, P("x", "y"))), "v": wnp.ones(1000), "n": 3}
     checkpointing.save(tmp_path / "a", tree)
 
     def read(like: Any, shardings: Any) -> int:
@@ -433,8 +433,8 @@ def test_only_what_is_needed_is_read(tmp_path: pathlib.Path) -> None:
         restoring.restore_from(opened, like, shardings, True)
         return opened.bytes_read
 
-    like = {"w": NUMBERS}
-    whole = NUMBERS.nbytes
+    like = {"w": VALUES}
+    whole = VALUES.nbytes
     assert read(like, None) == whole and read({"n": 0}, None) == 0
     assert read(like, NamedSharding(other, P("x", "y"))) == whole  # each part once
     assert read(like, NamedSharding(other, P("x"))) == whole
@@ -482,9 +482,9 @@ def test_processes_save_together(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
 
     def array(spec: P) -> ShardedArray:
         sharding = NamedSharding(mesh, spec)
-        aval = array_type(NUMBERS.shape, NUMBERS.dtype)
-        slices = sharding.addressable_devices_indices_map(NUMBERS.shape)
-        parts = [on_device(NUMBERS[s], aval, weft.devices()[d.id]) for d, s in slices.items()]
+        aval = array_type(VALUES.shape, VALUES.dtype)
+        slices = sharding.addressable_devices_indices_map(VALUES.shape)
+        parts = [on_device(VALUES[s], aval, weft.devices()[d.id]) for d, s in slices.items()]
         return ShardedArray(placed_type(aval, sharding), sharding, parts)
 
     def run(process: int, value: int) -> None:
@@ -512,7 +512,7 @@ def test_processes_save_together(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
         back = checkpointing.restore(tmp_path / "a")
         assert back["step"] == value
         for name in specs:
-            assert bits(back[name]) == NUMBERS.tobytes()
+            assert bits(back[name]) == VALUES.tobytes()
         writers = {
             name: {piece.file.split("-")[2] for piece in e.pieces}
             for name, e in index.read(str(tmp_path / "a")).arrays.items()

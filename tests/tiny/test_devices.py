@@ -23,7 +23,7 @@ from weft.runtime.device import HOME, placement_of
 from weft.sharding import SingleDeviceSharding
 
 CPUS = weft.devices()[:4]  # of eight, as tests/conftest.py says
-NUMBERS = np.linspace(-1, 1, 48, dtype=np.float32).reshape(6, 8)
+VALUES = np.linspace(-1, 1, 48, dtype=np.float32).reshape(6, 8)
 MATRIX = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
 
 
@@ -117,7 +117,7 @@ def read(tree: Any) -> list[bytes]:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_same_bits_on_another_device(name: str) -> None:
     function = FUNCTIONS[name]
-    first, third = wnp.asarray(NUMBERS), weft.device_put(NUMBERS, CPUS[3])
+    first, third = wnp.asarray(VALUES), weft.device_put(VALUES, CPUS[3])
     for f in (function, weft.jit(function)):
         expected = read(f(first))
         for _ in range(3):  # the general way, and that of dispatchers
@@ -126,7 +126,7 @@ def test_the_same_bits_on_another_device(name: str) -> None:
             assert {where(x) for x in weft.tree.leaves(result)} == {(3, True)}
     with weft.default_device(CPUS[2]):
         for f in (function, weft.jit(function)):
-            for x in (NUMBERS, first, first):
+            for x in (VALUES, first, first):
                 result = f(x if f is not function else wnp.array(x))
                 assert read(result) == read(function(first))
                 assert {where(x) for x in weft.tree.leaves(result)} <= {(2, False)}
@@ -310,7 +310,7 @@ def test_each_thread_has_its_default_device() -> None:
 
 
 def test_checks_on_another_device() -> None:
-    x = weft.device_put(NUMBERS, CPUS[3])
+    x = weft.device_put(VALUES, CPUS[3])
     read_at = weft.jit(lambda x, i: x[i])
     with weft.checks("all"):
         for _ in range(3):

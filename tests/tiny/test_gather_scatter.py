@@ -65,7 +65,7 @@ def test_gather_reads_what_the_definition_reads(case: int, mode: str) -> None:
     np.testing.assert_array_equal(got, expected)
 
 
-FOLDS = {
+COMBINE = {
     "scatter": lambda old, new: new,
     "scatter_add": lambda old, new: old + new,
     "scatter_sub": lambda old, new: old - new,
@@ -77,7 +77,7 @@ FOLDS = {
 
 @pytest.mark.parametrize("case", range(len(CASES)))
 @pytest.mark.parametrize("mode", ["clip", "drop"])
-@pytest.mark.parametrize("name", FOLDS)
+@pytest.mark.parametrize("name", COMBINE)
 def test_scatter_writes_what_the_definition_writes(name: str, case: int, mode: str, rng: np.random.Generator) -> None:
     x, index, sizes, gathered = CASES[case]
     numbers = ScatterDimensionNumbers(*gathered)
@@ -89,7 +89,7 @@ def test_scatter_writes_what_the_definition_writes(name: str, case: int, mode: s
     expected = x.copy()
     for many, window, _ in operand_indices(x.shape, index, sizes, gathered, mode == "clip"):
         for offsets, at in window or ():
-            expected[at] = FOLDS[name](
+            expected[at] = COMBINE[name](
                 expected[at], updates[result_index(len(shape), many, offsets, gathered.offset_dims)]
             )
     np.testing.assert_allclose(got, expected, rtol=1e-5)

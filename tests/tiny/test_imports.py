@@ -19,13 +19,13 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # In the order data flows: a folder imports itself and those before it.
 INTERNAL = ("base", "indexing", "sharding", "ir", "trace", "primitives", "transforms", "compiler", "runtime", "api")
 # These use the public API only, so they import public modules and `weft` itself, and nothing of the above.
-UPPER = ("optim", "modules", "linen", "haiku", "keras", "data")
+LIBRARIES = ("optim", "modules", "linen", "haiku", "keras", "data")
 # The package of an internal folder that is public by its own name.
 PUBLIC_PACKAGES = ("weft.sharding",)
 # Every other name in weft/ is a public module; then comes weft/__init__.py, which imports them.
-FACE = len(INTERNAL)
-ROOT_PACKAGE = FACE + 1
-UPPER_FLOOR = ROOT_PACKAGE + 1
+PUBLIC = len(INTERNAL)
+ROOT_PACKAGE = PUBLIC + 1
+LIBRARY_LAYER = ROOT_PACKAGE + 1
 
 # Inside of the compiler, in the order of the levels that a program goes through. What is not named is last.
 COMPILER = (
@@ -103,14 +103,14 @@ class Import(NamedTuple):
     for_types: bool = False
 
 
-def floor(module: str) -> int:
+def layer(module: str) -> int:
     """The layer of a module of Weft."""
     parts = module.split(".")
     if len(parts) == 1:
         return ROOT_PACKAGE
     if parts[1] in INTERNAL:
         return INTERNAL.index(parts[1])
-    return UPPER_FLOOR if parts[1] in UPPER else FACE
+    return LIBRARY_LAYER if parts[1] in LIBRARIES else PUBLIC
 
 
 def level(module: str) -> int | None:
@@ -162,14 +162,14 @@ def imports(tree: ast.Module, path: str) -> Iterator[Import]:
 def complaints(source: str, path: str) -> Iterator[str]:
     """What is wrong with the imports and the length of a file; `path` is relative to the repository."""
     tree = ast.parse(source)
-    here = floor(module_name(path))
+    here = layer(module_name(path))
     if (lines := source.count("\n")) > MOST_LINES:
         yield f"{path}: {lines} lines, more than {MOST_LINES}"
 
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and any(name.name == "*" for name in node.names):
             yield f"{path}:{node.lineno}: `import *` hides where names come from"
-        if isinstance(node, ast.Call) and here < FACE:
+        if isinstance(node, ast.Call) and here < PUBLIC:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if called in ("import_module", "__import__"):
                 yield f"{path}:{node.lineno}: an import by `{called}` escapes this test"
@@ -184,19 +184,19 @@ def complaints(source: str, path: str) -> Iterator[str]:
         if top == "llvmlite" and not path.startswith(LLVMLITE_FOLDERS):
             yield f"{where}: llvmlite is for {' and '.join(LLVMLITE_FOLDERS)} only"
         if top == "weft":
-            there = floor(module)
+            there = layer(module)
             if there > here and here != ROOT_PACKAGE:
                 yield f"{where}: {module} is in a later layer than {path}"
             mine, other = level(module_name(path)), level(module)
             if mine is not None and other is not None and other > mine and not in_function:
                 yield f"{where}: {module} comes after {path} in the compiler"
-            if here < FACE and module.startswith(TARGETS) and not path.startswith(OF_TARGETS):
+            if here < PUBLIC and module.startswith(TARGETS) and not path.startswith(OF_TARGETS):
                 yield f"{where}: {module} is known to {' and '.join(OF_TARGETS)} only"
-            if here < FACE and module.startswith(BACKENDS) and not path.startswith((*OF_TARGETS, REGISTERS)):
+            if here < PUBLIC and module.startswith(BACKENDS) and not path.startswith((*OF_TARGETS, REGISTERS)):
                 if not for_types:
                     yield f"{where}: {module} is known to {' and '.join(OF_TARGETS)} and {REGISTERS} only"
-            if here == UPPER_FLOOR and there < FACE and module not in PUBLIC_PACKAGES:
-                yield f"{where}: {module} is not public, and an upper floor uses public names only"
+            if here == LIBRARY_LAYER and there < PUBLIC and module not in PUBLIC_PACKAGES:
+                yield f"{where}: {module} is not public, and the libraries use public names only"
 
 
 def test_there_are_files() -> None:

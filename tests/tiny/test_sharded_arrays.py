@@ -18,12 +18,12 @@ from weft.sharding import PartitionSpec as P
 DEVICES = [weft.Device(i, "cpu") for i in range(8)]
 MESH = Mesh(np.array(DEVICES).reshape(4, 2), ("x", "y"))
 EXPLICIT = MESH.update(axis_types=(AxisType.Explicit,) * 2)
-NUMBERS = np.arange(32, dtype=np.float32).reshape(8, 4)
+VALUES = np.arange(32, dtype=np.float32).reshape(8, 4)
 SPECS = [P(), P("x"), P("x", "y"), P(None, "y"), P(("y", "x")), P("y", None)]
 each_mesh = pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
 
 
-def put(spec: P, mesh: Mesh = MESH, value: Any = NUMBERS) -> Any:
+def put(spec: P, mesh: Mesh = MESH, value: Any = VALUES) -> Any:
     return weft.device_put(value, NamedSharding(mesh, spec))
 
 
@@ -40,16 +40,16 @@ def test_each_device_has_its_part(spec: P, mesh: Mesh) -> None:
     for i, shard in enumerate(shards):
         assert shard.index == indices[shard.device] and shard.data is array.addressable_data(i)
         assert shard.data.device == shard.device and shard.data.committed
-        np.testing.assert_array_equal(shard.data, NUMBERS[shard.index])
+        np.testing.assert_array_equal(shard.data, VALUES[shard.index])
         copies = [s.replica_id for s in shards if s.index == shard.index]
         assert copies == list(range(len(copies)))
-    np.testing.assert_array_equal(np.asarray(array), NUMBERS)
-    assert repr(array) == repr(wnp.asarray(NUMBERS)) and array.tolist() == NUMBERS.tolist()
+    np.testing.assert_array_equal(np.asarray(array), VALUES)
+    assert repr(array) == repr(wnp.asarray(VALUES)) and array.tolist() == VALUES.tolist()
 
 
 @each_mesh
 def test_functions_accept_sharded_arrays(mesh: Mesh) -> None:
-    array, plain = put(P("x", "y"), mesh), wnp.asarray(NUMBERS)
+    array, plain = put(P("x", "y"), mesh), wnp.asarray(VALUES)
     functions: list[Any] = [
         lambda x: x[1:3, 0],
         lambda x: x + 1,
@@ -70,8 +70,8 @@ def test_functions_accept_sharded_arrays(mesh: Mesh) -> None:
     assert float(put(P(), mesh, 1.5)) == 1.5 and bool(put(P(), mesh, True)) and len(array) == 8
     doubled = weft.jit(lambda x: x * 2)
     for _ in range(4):  # the first calls, and those that find code of their own
-        np.testing.assert_array_equal(doubled(array), NUMBERS * 2)
-        np.testing.assert_array_equal(doubled(plain), NUMBERS * 2)
+        np.testing.assert_array_equal(doubled(array), VALUES * 2)
+        np.testing.assert_array_equal(doubled(plain), VALUES * 2)
 
 
 @each_mesh
@@ -79,7 +79,7 @@ def test_scan_takes_slices_of_whole_dimensions(mesh: Mesh) -> None:
     def total(x: Any) -> Any:
         return weft.lax.scan(lambda c, row: (c + row.sum(), c), 0.0, x)[1]
 
-    np.testing.assert_array_equal(total(put(P(None, "y"), mesh)), total(NUMBERS))
+    np.testing.assert_array_equal(total(put(P(None, "y"), mesh)), total(VALUES))
     if mesh is EXPLICIT:
         with pytest.raises(ShardingTypeError, match="slices along dimension 0, which is split over 'x'"):
             total(put(P("x"), mesh))
@@ -96,17 +96,17 @@ def test_putting_again() -> None:
     array = put(P("x", "y"))
     assert put(P("x", "y"), value=array) is array and weft.device_put(array) is array
     other = put(P(None, "y"), value=array)
-    np.testing.assert_array_equal(other.addressable_data(1), NUMBERS[:, 2:])
+    np.testing.assert_array_equal(other.addressable_data(1), VALUES[:, 2:])
     whole = weft.device_put(array, weft.devices()[0])
     assert whole.sharding == SingleDeviceSharding(weft.devices()[0]) and not hasattr(whole, "_parts")
-    np.testing.assert_array_equal(whole, NUMBERS)
+    np.testing.assert_array_equal(whole, VALUES)
     assert weft.device_put(array, SingleDeviceSharding(weft.devices()[0])).shape == (8, 4)
-    both = weft.device_put({"a": NUMBERS, "b": array}, NamedSharding(MESH, P("y")))
+    both = weft.device_put({"a": VALUES, "b": array}, NamedSharding(MESH, P("y")))
     assert both["a"].sharding is both["b"].sharding and both["a"].addressable_data(0).shape == (4, 4)
 
 
 def test_trees_are_put_by_trees() -> None:
-    values = {"w": NUMBERS, "b": [np.ones(4), np.zeros(8)]}
+    values = {"w": VALUES, "b": [np.ones(4), np.zeros(8)]}
     first, second = NamedSharding(MESH, P("x")), NamedSharding(MESH, P("y"))
     result = weft.device_put(values, {"w": first, "b": second})  # a prefix: both of b
     assert result["w"].sharding is first and [b.sharding for b in result["b"]] == [second] * 2
@@ -117,22 +117,22 @@ def test_trees_are_put_by_trees() -> None:
     with pytest.raises(ArgumentError, match="cannot move an array"):
         weft.device_put(put(P("x")), weft.Device(9, "cpu"))
     with pytest.raises(ArgumentTypeError, match="a device or a sharding"):
-        weft.device_put(NUMBERS, "cpu")
+        weft.device_put(VALUES, "cpu")
 
 
 def test_host_memory() -> None:
     sharding = NamedSharding(MESH, P("x"), memory_kind="pinned_host")
-    array = weft.device_put(NUMBERS, sharding)
+    array = weft.device_put(VALUES, sharding)
     assert array.sharding.memory_kind == "pinned_host" and array.aval.short() == "f32<host>[8,4]"
     assert weft.device_put(array, sharding.with_memory_kind("device")).aval.short() == "f32[8,4]"
-    np.testing.assert_array_equal(weft.jit(lambda x: x * 2)(array), NUMBERS * 2)
+    np.testing.assert_array_equal(weft.jit(lambda x: x * 2)(array), VALUES * 2)
     with pytest.raises(ShardingTypeError, match="different memories"):
         weft.jit(lambda a, b: a + b)(array, put(P("x")))
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.bool_, np.complex64, wnp.bfloat16, np.uint32])
 def test_all_dtypes(dtype: Any) -> None:
-    value = (NUMBERS % 2).astype(dtype)
+    value = (VALUES % 2).astype(dtype)
     array = put(P("x", "y"), value=value)
     assert array.dtype == dtype and array.addressable_data(5).dtype == dtype
     np.testing.assert_array_equal(np.asarray(array), value)
@@ -149,18 +149,18 @@ def test_keys() -> None:
 def test_copies_and_pickles() -> None:
     array = put(P("x"))
     again = pickle.loads(pickle.dumps(array))
-    np.testing.assert_array_equal(again, NUMBERS)
+    np.testing.assert_array_equal(again, VALUES)
     for result in (copy.copy(array), copy.deepcopy(array)):
         assert result.sharding is array.sharding and result is not array
         result.delete()
-    np.testing.assert_array_equal(array, NUMBERS)
+    np.testing.assert_array_equal(array, VALUES)
     with pytest.raises(ImmutableArrayError):
         array[0] = 1
 
 
 def test_deleted_and_donated() -> None:
     array = put(P("x"))
-    np.testing.assert_array_equal(weft.jit(lambda x: x + 1, donate_argnums=0)(array), NUMBERS + 1)
+    np.testing.assert_array_equal(weft.jit(lambda x: x + 1, donate_argnums=0)(array), VALUES + 1)
     assert array.is_deleted()
     with pytest.raises(DonatedArrayError, match="was donated"):
         array + 1
@@ -178,11 +178,11 @@ def test_parts_of_other_processes() -> None:
     array = put(P("x"), mesh)
     assert not array.is_fully_addressable and len(array.addressable_shards) == 4 and len(array.global_shards) == 8
     assert [s.data is None for s in array.global_shards] == [False] * 4 + [True] * 4
-    np.testing.assert_array_equal(array.addressable_data(2), NUMBERS[2:4])
+    np.testing.assert_array_equal(array.addressable_data(2), VALUES[2:4])
     with pytest.raises(ArgumentError, match="addressable_shards"):
         np.asarray(array)
     assert "sharding=" in repr(array) and "shape=(8, 4)" in repr(array)
-    np.testing.assert_array_equal(put(P(), mesh), NUMBERS)
+    np.testing.assert_array_equal(put(P(), mesh), VALUES)
 
 
 def test_arrays_from_single_device_arrays() -> None:
@@ -191,19 +191,19 @@ def test_arrays_from_single_device_arrays() -> None:
 
     def part(index: Any) -> np.ndarray:
         calls.append(index)
-        return NUMBERS[index]
+        return VALUES[index]
 
     array = weft.make_array_from_callback((8, 4), sharding, part)
     assert len(calls) == 4 and array.sharding is sharding
-    np.testing.assert_array_equal(array, NUMBERS)
+    np.testing.assert_array_equal(array, VALUES)
     parts = [shard.data for shard in array.addressable_shards]
-    np.testing.assert_array_equal(weft.make_array_from_single_device_arrays((8, 4), sharding, parts), NUMBERS)
+    np.testing.assert_array_equal(weft.make_array_from_single_device_arrays((8, 4), sharding, parts), VALUES)
     with pytest.raises(ArgumentError, match="8 devices"):
         weft.make_array_from_single_device_arrays((8, 4), sharding, parts[:2])
     with pytest.raises(ArgumentError, match="Part 0"):
         weft.make_array_from_single_device_arrays((8, 8), sharding, parts)
     with pytest.raises(ArgumentTypeError, match="arrays of one device"):
-        weft.make_array_from_single_device_arrays((8, 4), sharding, [NUMBERS[:2]] * 8)
+        weft.make_array_from_single_device_arrays((8, 4), sharding, [VALUES[:2]] * 8)
 
 
 @pytest.mark.parametrize(
@@ -232,15 +232,15 @@ def test_creation_functions_take_shardings(word: str) -> None:
         wnp.empty((8, 4), **where),
         wnp.full((8, 4), 2, **where),
         wnp.arange(8, **where),
-        wnp.array(NUMBERS, **where),
-        wnp.asarray(NUMBERS.tolist(), **where),
+        wnp.array(VALUES, **where),
+        wnp.asarray(VALUES.tolist(), **where),
         wnp.zeros_like(like, **where),
         wnp.ones_like(like, **where),
         wnp.full_like(like, 3, **where),
     ]
     if word == "device":
         result += [wnp.linspace(0, 1, 8, **where), wnp.eye(8, **where), wnp.astype(like, int, **where)]
-        result += [wnp.empty_like(like, **where), like.to_device(sharding), wnp.from_dlpack(NUMBERS, **where)]
+        result += [wnp.empty_like(like, **where), like.to_device(sharding), wnp.from_dlpack(VALUES, **where)]
     for array in result:
         assert array.sharding is sharding and array.addressable_data(0).shape[0] == 2
     np.testing.assert_array_equal(result[4], np.arange(8))
@@ -269,10 +269,10 @@ def test_an_array_of_one_device_has_one_part() -> None:
 
 def test_parts_are_taken_from_the_devices_they_are_on() -> None:
     sharding = NamedSharding(Mesh(DEVICES[:2], "x"), P("x"))
-    parts = [weft.device_put(NUMBERS[:4], DEVICES[0]), weft.device_put(NUMBERS[4:], DEVICES[1])]
-    result = weft.make_array_from_single_device_arrays(NUMBERS.shape, sharding, parts)
+    parts = [weft.device_put(VALUES[:4], DEVICES[0]), weft.device_put(VALUES[4:], DEVICES[1])]
+    result = weft.make_array_from_single_device_arrays(VALUES.shape, sharding, parts)
     assert all(result.addressable_data(i) is part for i, part in enumerate(parts))
     with pytest.raises(ArgumentError, match="Part 0 is committed to another device"):
-        weft.make_array_from_single_device_arrays(NUMBERS.shape, sharding, parts[::-1])
+        weft.make_array_from_single_device_arrays(VALUES.shape, sharding, parts[::-1])
     with pytest.raises(ArgumentError, match="no CpuDevice"):
-        weft.device_put(NUMBERS, NamedSharding(Mesh([weft.Device(99, "cpu")], "x"), P("x")))
+        weft.device_put(VALUES, NamedSharding(Mesh([weft.Device(99, "cpu")], "x"), P("x")))
