@@ -22,6 +22,9 @@ from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.runtime.codegen import Source
 from weft.runtime.device import HOME, Placement
+from weft.runtime.sharded import ShardedArray
+from weft.runtime.spmd import SpmdProgram, run
+from weft.sharding.shardings import Sharding
 
 if TYPE_CHECKING:
     from weft.runtime.cpu.executable import Executable
@@ -58,6 +61,30 @@ def dispatcher(
     return function
 
 
+def spmd_dispatcher(
+    compiled: SpmdProgram,
+    in_tree: PyTreeDef,
+    types: Sequence[Any],
+    out_tree: PyTreeDef,
+    constants: Sequence[Any],
+    donated: Sequence[bool],
+    placements: Sequence[Any],
+) -> Dispatcher | None:
+    """The same for a program on a mesh; leaves that are split have their sharding in `placements`."""
+    if any(donated) or len(types) > MOST_LEAVES or not all(isinstance(t, ArrayType) for t in types):
+        return None
+    writer = _Writer(types, [False] * len(types), placements)
+    args, kwargs = in_tree.children()
+    writer.arguments(args, kwargs)
+    passed = [writer.constant(c) for c in constants] + writer.leaves
+    call, spmd = writer.constant(run), writer.constant(compiled)
+    writer.line(f"results = {call}({spmd}, ({', '.join(passed)}{',' if len(passed) == 1 else ''}))")
+    results = (f"results[{i}]" for i in range(len(compiled.out_types)))
+    writer.line(f"return {writer.tree(out_tree, results)}")
+    function: Dispatcher = writer.source.function("dispatch", "args, kwargs")
+    return function
+
+
 def adopted(value: Any, aval: ArrayType) -> ConcreteArray | None:
     """A NumPy array or a Python number as an array of a type, for the time of a call; None if it may be another one.
 
@@ -83,7 +110,7 @@ _WEAK_INT = array_type((), np.dtype(np.int32), True)
 class _Writer:
     """Writes the source of one dispatcher but for the call itself; `leaves` are the names of its arguments."""
 
-    def __init__(self, types: Sequence[Any], donated: Sequence[bool], placements: Sequence[Placement]) -> None:
+    def __init__(self, types: Sequence[Any], donated: Sequence[bool], placements: Sequence[Any]) -> None:
         self.types = types
         self.donated = donated
         self.placements = placements
@@ -96,6 +123,7 @@ class _Writer:
             "same_data": same_data,
             "Array": ConcreteArray,
             "Placed": PlacedArray,
+            "Sharded": ShardedArray,
             "config": config,
             "context": context,
             "EVALUATION": EVALUATION,
@@ -131,7 +159,10 @@ class _Writer:
         if described is None:
             i = len(self.leaves)
             aval, placement = self.constant(self.types[i]), self.placements[i]
-            if placement is not HOME:
+            if isinstance(placement, Sharding):
+                other = f"{name}.aval is not {aval} or {name}.sharding is not {self.constant(placement)}"
+                self.line(f"if type({name}) is not Sharded or {other}: return MISS", 2)
+            elif placement is not HOME:
                 other = f"{name}.aval is not {aval} or {name}._placement is not {self.constant(placement)}"
                 self.line(f"if type({name}) is not Placed or {other}: return MISS", 2)
             elif self.donated[i]:

@@ -43,10 +43,12 @@ from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.types import ArrayType, Type
 from weft.primitives.control.call import jit as jit_primitive
+from weft.runtime import spmd
 from weft.runtime.array import ConcreteArray, put
 from weft.runtime.device import HOME, Placement, placement_of
 from weft.runtime.execute import executable_of
 from weft.runtime.placing import common_placement, uncommitted, used_arguments
+from weft.runtime.sharded import ShardedArray
 from weft.sharding.device import Device
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
@@ -105,6 +107,13 @@ class StagedFunction:
             rest = iter(results)
             results = [np.zeros(t.shape, float0) if is_empty(t) else next(rest) for t in self.out_types]  # type: ignore[attr-defined]
         return tree.unflatten(self.out_tree, results)
+
+
+def where(leaf: Any) -> Any:
+    """The placement of an argument, or its sharding."""
+    if type(leaf) is ShardedArray:
+        return leaf.sharding
+    return leaf._placement if isinstance(leaf, ConcreteArray) else HOME
 
 
 def is_empty(aval: Type) -> bool:
@@ -239,19 +248,26 @@ class JitFunction:
     ) -> None:
         """Have calls like this one find a dispatcher, which is written if there is none yet."""
         timed = config.profiling
-        placements = tuple([leaf._placement if isinstance(leaf, ConcreteArray) else HOME for leaf in leaves])
+        placements = tuple(map(where, leaves))
         key = (timed, config.default_device, placements)
         if key not in staged.dispatchers:
             # It imports the compiler, which programs that never jit do without.
-            from weft.api.dispatch import dispatcher
+            from weft.api.dispatch import dispatcher, spmd_dispatcher
 
             in_tree, out_tree, found = tree.structure((args, kwargs)), staged.out_tree, None
             if max(in_tree.depth, out_tree.depth) <= DEEPEST_DISPATCH:
-                executable = executable_of(staged.jaxpr, staged.donated, placement.device)
-                types = types_of(leaves)
-                found = dispatcher(
-                    executable, in_tree, types, out_tree, staged.constants, staged.donated, placements, placement
-                )
+                types, operands = types_of(leaves), (*staged.constants, *leaves)
+                mesh = spmd.mesh_of(staged.jaxpr, operands)
+                if mesh is None:
+                    executable = executable_of(staged.jaxpr, staged.donated, placement.device)
+                    found = dispatcher(
+                        executable, in_tree, types, out_tree, staged.constants, staged.donated, placements, placement
+                    )
+                else:
+                    compiled = spmd.program_for(staged.jaxpr, operands, mesh, staged.donated)
+                    found = spmd_dispatcher(
+                        compiled, in_tree, types, out_tree, staged.constants, staged.donated, placements
+                    )
             staged.dispatchers[key] = found
         found = staged.dispatchers[key]
         if found is None:

@@ -116,10 +116,10 @@ class Backend(Protocol):
 
     def compile_for_devices(
         self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], device: Device
-    ) -> Callable[..., list[list[ConcreteArray]]]:
+    ) -> Callable[..., list[tuple[bytes, Any]]]:
         """A local jaxpr as an executable for all devices of a mesh whose axes have these sizes: a function of the
         addresses of each argument's parts, the allocations of donated ones and the placements of the devices, that
-        returns the parts of each result."""
+        returns the addresses of each result's parts and the allocations that they are in."""
         ...
 
     def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:

@@ -16,7 +16,7 @@ from weft.base.arguments import described, indices
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import Location
 from weft.ir.types import ArrayType, array_type
-from weft.runtime.array import ConcreteArray, copied, put, wrap
+from weft.runtime.array import ConcreteArray, array_at, copied, put, wrap
 from weft.runtime.device import devices, placement_of
 from weft.runtime.held import HeldArray
 from weft.sharding.device import Device, MemorySpace, is_addressable
@@ -28,23 +28,54 @@ class ShardedArray(HeldArray):
     """An array in parts: its type, its sharding, and the parts on devices of this process in the order of the mesh,
     each committed to its device."""
 
-    __slots__ = ("_donated_at", "_parts", "_whole", "aval", "sharding")
+    __slots__ = ("_addresses", "_donated_at", "_memory", "_parts", "_whole", "aval", "sharding")
 
     aval: ArrayType
     sharding: Sharding
 
-    def __init__(self, aval: ArrayType, sharding: Sharding, parts: Sequence[ConcreteArray]):
+    def __init__(
+        self,
+        aval: ArrayType,
+        sharding: Sharding,
+        parts: Sequence[ConcreteArray] | None,
+        addresses: bytes | None = None,
+        memory: Any = None,
+    ):
         self.aval = aval
         self.sharding = sharding
-        self._parts: tuple[ConcreteArray, ...] | None = tuple(parts)
+        # Results of programs are known by where their parts are: 64-bit addresses, in one allocation or one for each
+        # part. They become arrays when somebody asks for them. With neither parts nor memory it is deleted.
+        self._parts: tuple[ConcreteArray, ...] | None = None if parts is None else tuple(parts)
+        self._addresses = addresses
+        self._memory = memory
         self._whole: np.ndarray | None = None
 
     @property
     def _held(self) -> tuple[ConcreteArray, ...]:
         """The parts on devices of this process."""
-        if self._parts is None:
-            self._raise_deleted()
-        return self._parts
+        parts = self._parts
+        if parts is None:
+            if self._memory is None:
+                self._raise_deleted()
+            parts = self._parts = self._build_parts()
+        return parts
+
+    def _build_parts(self) -> tuple[ConcreteArray, ...]:
+        aval = array_type(self.sharding.shard_shape(self.aval.shape), self.aval.dtype, self.aval.weak_type)
+        memory, addresses = self._memory, np.frombuffer(self._addresses or b"", np.int64).tolist()
+        own = memory if isinstance(memory, list) else [memory] * len(addresses)
+        return tuple(
+            array_at(placement_of(device, True), None, aval, allocation, address)
+            for device, allocation, address in zip(self.sharding.device_tuple, own, addresses, strict=True)
+        )
+
+    def addresses(self) -> bytes:
+        """Where the parts are, as 64-bit integers in the order of the mesh."""
+        found = self._addresses
+        if found is None or (self._parts is None and self._memory is None):
+            pointers = [part.unsafe_buffer_pointer() for part in self._held]
+            found = self._addresses = np.array(pointers, np.int64).tobytes()
+        return found
 
     @property
     def _value(self) -> np.ndarray:
@@ -80,14 +111,16 @@ class ShardedArray(HeldArray):
         """Free the buffers; using the array afterwards is an error."""
         for part in self._parts or ():
             part.delete()
-        self._parts = self._whole = None
+        self._parts = self._whole = self._memory = self._addresses = None
 
     def _donate(self, location: Location | None) -> None:
         self.delete()
         self._donated_at = location
 
     def is_deleted(self) -> bool:
-        return self._parts is None or any(part.is_deleted() for part in self._parts)
+        if self._parts is None:
+            return self._memory is None
+        return any(part.is_deleted() for part in self._parts)
 
     def block_until_ready(self) -> ShardedArray:
         """Wait until the elements of all parts are there; returns the array."""
@@ -168,7 +201,7 @@ class ShardedArray(HeldArray):
         return ShardedArray(self.aval, self.sharding, [part.__deepcopy__(memo) for part in self._held])
 
     def __repr__(self) -> str:
-        if self._parts is not None and not (self.is_fully_addressable or self.is_fully_replicated):
+        if not self.is_deleted() and not (self.is_fully_addressable or self.is_fully_replicated):
             return f"Array(shape={self.aval.shape}, dtype={dtypes.name(self.aval.dtype)}, sharding={self.sharding!r})"
         return super().__repr__()
 

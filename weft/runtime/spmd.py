@@ -139,6 +139,26 @@ def _size(aval: Any) -> int:
     return int(np.prod(aval.shape, dtype=np.int64)) * dtypes.storage(aval.dtype).itemsize
 
 
+def program_for(
+    jaxpr: Jaxpr,
+    args: Sequence[Any],
+    mesh: Mesh,
+    donated: tuple[bool, ...] = (),
+    in_shardings: Sequence[Sharding | None] | None = None,
+    out_shardings: Sequence[Sharding | None] | None = None,
+) -> SpmdProgram:
+    """The program for arguments as they are split."""
+    in_dims: list[Dims | None] = []
+    for i, (v, a) in enumerate(zip(jaxpr.invars, args, strict=True)):
+        sharding = None if in_shardings is None else in_shardings[i]
+        if sharding is None and type(a) is ShardedArray:
+            sharding = a.sharding
+        in_dims.append(dims_of(sharding, v.aval, mesh))
+    outs = [None] * len(jaxpr.outvars) if out_shardings is None else out_shardings
+    out_dims = [dims_of(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
+    return spmd_program(jaxpr, mesh, in_dims, out_dims, donated)
+
+
 def call(
     jaxpr: Jaxpr,
     args: Sequence[Any],
@@ -149,39 +169,36 @@ def call(
     donate: Callable[[], None] | None = None,
 ) -> list[ShardedArray]:
     """The results of a jaxpr on a mesh."""
-    in_dims: list[Dims | None] = []
-    for i, (v, a) in enumerate(zip(jaxpr.invars, args, strict=True)):
-        sharding = None if in_shardings is None else in_shardings[i]
-        if sharding is None and type(a) is ShardedArray:
-            sharding = a.sharding
-        in_dims.append(dims_of(sharding, v.aval, mesh))
-    outs = [None] * len(jaxpr.outvars) if out_shardings is None else out_shardings
-    out_dims = [dims_of(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
-    program = spmd_program(jaxpr, mesh, in_dims, out_dims, donated)
-    return run(program, args, donate)
+    return run(program_for(jaxpr, args, mesh, donated, in_shardings, out_shardings), args, donate)
 
 
 def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | None = None) -> list[ShardedArray]:
     """Run a program on arguments, which are brought to where it wants them."""
-    addresses: list[list[int]] = []
+    addresses: list[bytes] = []
     held: list[Any] = []
     allocations: list[Sequence[Any]] = []
     for a, sharding, taken in zip(args, program.in_shardings, program.donated, strict=True):
+        if type(a) is ShardedArray and a.sharding is sharding and not taken:
+            addresses.append(a.addresses())
+            allocations.append(())
+            continue
         parts = parts_of(a, sharding)
         held.append(parts)
         if taken:
             backend = backend_of(program.placements[0].device)
             own = [backend.donated_memory(p) for p in parts]
             allocations.append(own)
-            addresses.append([m.address for m in own])
+            pointers = [m.address for m in own]
         else:
             allocations.append(())
-            addresses.append([p.unsafe_buffer_pointer() for p in parts])
+            pointers = [p.unsafe_buffer_pointer() for p in parts]
+        addresses.append(np.array(pointers, np.int64).tobytes())
     if donate is not None:
         donate()
-    results = program.executable(addresses, allocations, program.placements)
+    results = program.executable(b"".join(addresses), allocations, program.placements)
     return [
-        ShardedArray(t, s, parts) for t, s, parts in zip(program.out_types, program.out_shardings, results, strict=True)
+        ShardedArray(t, s, None, where, memory)
+        for t, s, (where, memory) in zip(program.out_types, program.out_shardings, results, strict=True)
     ]
 
 

@@ -108,7 +108,7 @@ class CpuBackend:
 
     def compile_for_devices(
         self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], device: Device
-    ) -> Callable[..., list[list[ConcreteArray]]]:
+    ) -> Callable[..., list[tuple[bytes, Any]]]:
         """A local jaxpr as an executable for all devices of a mesh."""
         from weft.runtime.cpu.executable import compile_executable
         from weft.runtime.cpu.spmd import DevicesExecutable

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.base.errors import JaxRuntimeError
 from weft.compiler.program.assign import address_of
 from weft.compiler.program.frame import FIRST_ARGUMENT
-from weft.compiler.program.ir import Call, Communicate, bytes_of
+from weft.compiler.program.ir import ALIGNMENT, Call, Communicate, bytes_of
 from weft.compiler.target.cpu import bytecode, pool
 from weft.compiler.target.cpu.spmd import CALL, COMMUNICATES, ENTRY, MISMATCH, READY
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
 from weft.primitives.collectives import Collective
-from weft.runtime.array import ConcreteArray, array_at
 from weft.runtime.cpu import memory
 from weft.runtime.cpu.executable import Executable, compile_executable
 from weft.runtime.device import Placement
@@ -23,11 +22,13 @@ from weft.trace.closed import stage_closed
 
 # Devices whose stretches between two collectives take longer than this many nanoseconds run in threads of the pool.
 WORTH_THREADS = 20_000.0
+# Results of a call that take no more than this many bytes in all are in one allocation.
+MOST_TOGETHER = 1 << 16
 
 
 class DevicesExecutable:
     """A local jaxpr for all devices of a mesh, whose axes have these sizes. `compile_group` compiles the jaxpr of a
-    collective. Calling it takes, for each argument, the addresses of its parts."""
+    collective. Calling it takes the addresses of the parts of arguments."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class DevicesExecutable:
             compile_group(group_jaxpr(s.equation, len(g[0]))) for s, g in zip(self.steps, self.groups, strict=True)
         ]
         self.out_types: list[Any] = [v.aval for v in jaxpr.outvars]
+        self._results, self._small, self._small_bytes = self._plan_results()
         self._indices = np.indices(self.shape).reshape(len(self.shape), self.count).astype(np.int32)
         python = any(isinstance(s, Call) and s.routine == "host" for s in program.all_steps())
         stretches = program.nanoseconds / (len(self.steps) + 1)
@@ -67,34 +69,62 @@ class DevicesExecutable:
         group = {int(d): tuple(int(m) for m in row) for row in rows for d in row}
         return [group[d] for d in range(self.count)]
 
-    def __call__(
-        self, addresses: Sequence[Sequence[int]], donated: Sequence[Sequence[Any]], placements: Sequence[Placement]
-    ) -> list[list[ConcreteArray]]:
-        """Run on parts: for each argument the address of its part on each device. `donated` has for those that give
-        their memory an allocation on each device. Returns the parts of each result."""
-        state = self._free.pop() if self._free else _State(self)
-        program = self.program
-        parts: list[list[ConcreteArray]] = []
-        pointers: list[list[int]] = []
-        constants = len(self.constants)
-        for aval, alias in zip(self.out_types, program.aliases, strict=True):
-            own, where = [], []
+    def _plan_results(self) -> tuple[list[_Result], np.ndarray, int]:
+        """Where results go; how far parts of small ones are from the beginning of their allocation, and its size."""
+        results: list[_Result] = []
+        offsets: list[int] = []
+        end = 0
+        for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
             size = bytes_of(aval)
-            for d, placement in enumerate(placements):
-                if alias is None:
-                    pointer, allocation = placement.memory.allocate(size)
-                else:
-                    allocation = donated[alias - constants][d]
-                    pointer = addresses[alias - constants][d]
-                own.append(array_at(placement, None, aval, allocation, pointer))
-                where.append(pointer)
-            parts.append(own)
-            pointers.append(where)
+            stride = -(-size // ALIGNMENT) * ALIGNMENT
+            if alias is not None:
+                results.append(_Result(alias - len(self.constants), None, size))
+            elif end + stride * self.count <= MOST_TOGETHER:
+                results.append(_Result(None, slice(8 * len(offsets), 8 * (len(offsets) + self.count)), size))
+                offsets += range(end, end + stride * self.count, stride or 1) if stride else [end] * self.count
+                end += stride * self.count
+            else:
+                results.append(_Result(None, None, size))
+        return results, np.array(offsets, np.int64), end
+
+    def __call__(
+        self, addresses: bytes, donated: Sequence[Sequence[Any]], placements: Sequence[Placement]
+    ) -> list[tuple[bytes, Any]]:
+        """Run on parts: for each argument the addresses of its parts, one for each device. `donated` has for those that
+        give their memory an allocation on each device. Returns for each result the addresses of its parts, and the
+        allocations that they are in."""
         try:
-            state.run(addresses, pointers)
+            state = self._free.pop()
+        except IndexError:
+            state = _State(self)
+        results: list[tuple[bytes, Any]] = []
+        small, allocation = b"", None
+        if self._small_bytes:
+            first, allocation = placements[0].memory.allocate(self._small_bytes)
+            small = (self._small + first).tobytes()
+        for result in self._results:
+            if result.alias is not None:
+                taken = list(donated[result.alias])
+                results.append((np.array([m.address for m in taken], np.int64).tobytes(), taken))
+            elif result.within is not None:
+                results.append((small[result.within], allocation))
+            else:
+                found = [p.memory.allocate(result.bytes) for p in placements]
+                results.append((np.array([a for a, _ in found], np.int64).tobytes(), [m for _, m in found]))
+        try:
+            state.run(addresses, b"".join([a for a, _ in results]))
         finally:
             self._free.append(state)
-        return parts
+        return results
+
+
+class _Result(NamedTuple):
+    """Where a result goes: the donated argument whose memory it takes; or, if it is small, into the allocation of all
+    small results, whose addresses are `within` theirs; or into an allocation for each part, of so many bytes."""
+
+    alias: int | None
+    within: slice | None
+    bytes: int
 
 
 def group_jaxpr(equation: Equation, members: int) -> Jaxpr:
@@ -128,6 +158,16 @@ class _State:
         self._collectives = [_GroupCall(program, k) for k in range(len(program.steps))]
         self.entries = np.array([c.entry for c in self._collectives] or [[0] * len(ENTRY)], np.int64)
         self.call = np.zeros(len(CALL), np.int64)
+        for word, value in (
+            (CALL.DEVICES, count),
+            (CALL.REGISTERS, self.files.ctypes.data),
+            (CALL.STATES, self.states.ctypes.data),
+            (CALL.COLLECTIVES, self.entries.ctypes.data),
+            (CALL.PARALLEL, program.parallel),
+        ):
+            self.call[word] = value
+        self._call_address = self.call.ctypes.data
+        self._run = bytecode.run_devices()
         template = np.zeros((count, 1 + frame.registers), np.int64)
         axes = [list(program.sizes).index(a) for a in executable.program.axes]
         for d in range(count):
@@ -137,24 +177,24 @@ class _State:
             results = [0] * len(executable.program.results)
             template[d, 1 : 1 + frame.count] = frame.entries(self._temporaries[d].address, arguments, results)
         self.template = template
-        self.first = 1 + FIRST_ARGUMENT + len(program.constants)
-        self.results = 1 + FIRST_ARGUMENT + len(executable.program.arguments)
+        first = 1 + FIRST_ARGUMENT + len(program.constants)
+        passed = len(executable.program.arguments) - len(program.constants) - len(axes)
+        after = 1 + FIRST_ARGUMENT + len(executable.program.arguments)
+        # The registers of arguments and results: a column for each, a row for each device.
+        self.arguments = self.registers[:, first : first + passed]
+        self.outputs = self.registers[:, after : after + len(executable.program.results)]
 
-    def run(self, addresses: Sequence[Sequence[int]], results: Sequence[Sequence[int]]) -> None:
+    def run(self, addresses: bytes, results: bytes) -> None:
         program, registers, call = self.program, self.registers, self.call
         registers[:] = self.template
         code = self.executable.code_address
         registers[:, 0] = code + 8
-        if addresses:
-            registers[:, self.first : self.first + len(addresses)] = np.array(addresses, np.int64).T
-        if results:
-            registers[:, self.results : self.results + len(results)] = np.array(results, np.int64).T
+        self.arguments[:] = np.frombuffer(addresses, np.int64).reshape(-1, program.count).T
+        self.outputs[:] = np.frombuffer(results, np.int64).reshape(-1, program.count).T
         self.states[:] = READY
-        call[CALL.CODE], call[CALL.DEVICES] = code, program.count
-        call[CALL.REGISTERS], call[CALL.STATES] = self.files.ctypes.data, self.states.ctypes.data
-        call[CALL.COLLECTIVES], call[CALL.PARALLEL] = self.entries.ctypes.data, program.parallel
+        call[CALL.CODE] = code
         pool.prepare()
-        status = bytecode.run_devices()(call.ctypes.data)
+        status = self._run(self._call_address)
         if status == MISMATCH:
             self._raise_mismatch()
         if status:
