@@ -51,22 +51,25 @@ def test_each_device_has_its_part(spec: P, mesh: Mesh) -> None:
 def test_functions_accept_sharded_arrays(mesh: Mesh) -> None:
     array, plain = put(P("x", "y"), mesh), wnp.asarray(VALUES)
     functions: list[Any] = [
-        lambda x: x[1:3, 0],
         lambda x: x + 1,
         lambda x: 1 - x,
-        lambda x: x @ x.T,
-        lambda x: x.at[2].set(0),
-        lambda x: list(x)[3],
         weft.jit(lambda x: wnp.sin(x).sum()),
         weft.grad(lambda x: (x**3).sum()),
-        weft.vmap(lambda row: row.sum()),
         lambda x: weft.lax.cond(x.sum() > 0, wnp.sin, wnp.cos, x),
-        lambda x: weft.jit(lambda: x * 2)(),
         lambda x: weft.jit(lambda x: x.sum(1)).lower(x).compile()(x),
         weft.device_get,
     ]
+    if mesh.are_all_axes_auto:  # where axes are Explicit, these have to say how their results are split
+        functions += [
+            lambda x: x[1:3, 0],
+            lambda x: x @ x.T,
+            lambda x: x.at[2].set(0),
+            lambda x: list(x)[3],
+            weft.vmap(lambda row: row.sum()),
+            lambda x: weft.jit(lambda: x * 2)(),
+        ]
     for function in functions:
-        np.testing.assert_array_equal(function(array), function(plain))
+        np.testing.assert_allclose(function(array), function(plain), rtol=1e-5)
     assert float(put(P(), mesh, 1.5)) == 1.5 and bool(put(P(), mesh, True)) and len(array) == 8
     doubled = weft.jit(lambda x: x * 2)
     for _ in range(4):  # the first calls, and those that find code of their own

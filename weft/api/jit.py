@@ -264,7 +264,7 @@ class JitFunction:
                         executable, in_tree, types, out_tree, staged.constants, staged.donated, placements, placement
                     )
                 else:
-                    compiled = spmd.program_for(staged.jaxpr, operands, mesh, staged.donated)
+                    compiled = spmd.compiled_for(staged.jaxpr, operands, mesh, staged.donated)
                     found = spmd_dispatcher(
                         compiled, in_tree, types, out_tree, staged.constants, staged.donated, placements
                     )

@@ -139,7 +139,7 @@ def _size(aval: Any) -> int:
     return int(np.prod(aval.shape, dtype=np.int64)) * dtypes.storage(aval.dtype).itemsize
 
 
-def program_for(
+def compiled_for(
     jaxpr: Jaxpr,
     args: Sequence[Any],
     mesh: Mesh,
@@ -169,7 +169,7 @@ def call(
     donate: Callable[[], None] | None = None,
 ) -> list[ShardedArray]:
     """The results of a jaxpr on a mesh."""
-    return run(program_for(jaxpr, args, mesh, donated, in_shardings, out_shardings), args, donate)
+    return run(compiled_for(jaxpr, args, mesh, donated, in_shardings, out_shardings), args, donate)
 
 
 def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | None = None) -> list[ShardedArray]:
@@ -178,6 +178,8 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
     held: list[Any] = []
     allocations: list[Sequence[Any]] = []
     for a, sharding, taken in zip(args, program.in_shardings, program.donated, strict=True):
+        if donate is not None and not taken and isinstance(a, HeldArray):
+            held.append(memory_of(a))  # read until the program has run, also if the array is gone by then
         if type(a) is ShardedArray and a.sharding is sharding and not taken:
             addresses.append(a.addresses())
             allocations.append(())
@@ -200,6 +202,12 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
         ShardedArray(t, s, None, where, memory)
         for t, s, (where, memory) in zip(program.out_types, program.out_shardings, results, strict=True)
     ]
+
+
+def memory_of(array: HeldArray) -> list[Any]:
+    """What an array's numbers are in."""
+    parts = array._held if type(array) is ShardedArray else [array]
+    return [(part._buffer, part._memory) for part in parts]  # type: ignore[attr-defined]
 
 
 def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
