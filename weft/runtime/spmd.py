@@ -207,7 +207,7 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
 def memory_of(array: HeldArray) -> list[Any]:
     """What an array's numbers are in."""
     parts = array._held if type(array) is ShardedArray else [array]
-    return [(part._buffer, part._memory) for part in parts]  # type: ignore[attr-defined]
+    return [(part._buffer, part._memory) for part in parts]
 
 
 def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
