@@ -110,6 +110,53 @@ def test_reductions_movement_and_counts() -> None:
     check(f, (A, W), [("x", "y"), ()])
 
 
+TABLE, IDS = RANDOM.randn(4096, 8).astype(onp.float32), RANDOM.randint(0, 4096, (8, 4)).astype(onp.int32)
+WIDE = RANDOM.randn(8, 4096).astype(onp.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "specs", "out_specs", "collectives"),
+    [
+        # Updates are added on their devices; the sum of the tables is split, or whole.
+        (lambda t, i, u: t.at[i].add(u), (A, IDS % 8, RANDOM.randn(8, 4, 16)), [(), ("x",), ("x",)], [()], ["psum"]),
+        (
+            weft.grad(lambda t, i: np.sin(t[i]).sum()), (TABLE[:8], IDS % 8), [("x",), ("x",)], [("x",)],
+            ["all_gather", "reduce_scatter"],
+        ),
+        (lambda t, i, u: t.at[i].max(u), (A, IDS % 8, RANDOM.randn(8, 4, 16)), [(), ("x",), ("x",)], [()], ["pmax"]),
+        # But few rows of a large table are gathered.
+        (lambda t, i, u: t.at[i].add(u), (TABLE, IDS[0], TABLE[:4]), [(), ("x",), ("x",)], [()], ["all_gather"] * 2),
+        # A large table is read and written by those who have the rows; a small one is gathered.
+        (lambda t, i: t[i], (TABLE, IDS), [("x",), ()], None, ["psum"]),
+        (lambda t, i: np.take(t, i - 9, 0), (TABLE, IDS), [(("x", "y"),), ()], None, ["psum"] * 2),
+        (lambda t, i: t[i], (TABLE[:8], IDS % 8), [("x",), ()], None, ["all_gather"]),
+        (lambda t, i, u: t.at[i].set(u), (TABLE, IDS[0], TABLE[:4]), [("x",), (), ()], None, []),
+        (lambda x, i: np.take_along_axis(x, i, 1), (WIDE, IDS), [("y", "x"), ("y",)], None, ["psum"]),
+        (lambda x, i: np.take_along_axis(x, i, 1), (WIDE, IDS), [("y",), ("y",)], None, []),
+        (lambda x, i: lax.dynamic_slice(x, (0, i), (8, 16)), (WIDE, 1020), [(None, "x"), ()], None, ["psum"]),
+        (lambda x, i: lax.dynamic_update_slice(x, A, (0, i)), (WIDE, 1020), [(None, "x"), ()], None, []),
+        # Along a split dimension.
+        (lambda x: np.cumsum(x, 1), (WIDE,), [(None, "x")], None, ["all_gather"]),
+        (lambda x: lax.cummax(x, 1, reverse=True), (WIDE,), [(None, ("x", "y"))], None, ["all_gather"] * 2),
+        (lambda x: np.argmax(x, 1), (WIDE,), [("y", "x")], None, ["all_gather"] * 2),
+        (lambda x: lax.top_k(x, 3), (WIDE,), [("y", "x")], None, ["all_gather"] * 2),
+        (lambda x: np.flip(x, 1), (WIDE,), [(None, ("x", "y"))], None, ["ppermute"] * 2),
+        (lambda x: np.prod(x, 1), (WIDE,), [(None, "x")], None, ["all_gather"]),
+        (lambda x: np.any(x > 5, 1), (WIDE,), [(None, "x")], None, ["all_gather"]),
+    ],
+)  # fmt: skip
+def test_dimensions_that_are_indexed_or_scanned_are_split(
+    function: Any, args: Any, specs: Any, out_specs: Any, collectives: list[str]
+) -> None:
+    args = [onp.asarray(a, onp.float32) if onp.asarray(a).dtype == onp.float64 else onp.asarray(a) for a in args]
+    assert kinds(check(function, args, specs, out_specs)) == collectives
+
+
+def test_what_must_be_whole_says_why() -> None:
+    (gathered,) = check(lambda x: np.sort(x, 1), (WIDE,), [(None, "x")]).communication
+    assert gathered.reason == "sort needs it so: rows are sorted on one device"
+
+
 def test_random_bits_do_not_depend_on_how_they_are_split() -> None:
     result = check(lambda a: a + weft.random.normal(weft.random.key(0), (8, 16)), (A,), [("x", "y")])
     assert not result.communication

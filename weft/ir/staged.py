@@ -40,6 +40,8 @@ def _placed(primitive: Primitive, types: Sequence[Any], params: Params) -> Any:
     if mesh is not None:
         rule: Any = primitive.factors
         factors = None if isinstance(rule, MissingRule) else rule(*plain, **params)
+        if factors is not None:
+            factors = factors.without(factors.inside)
         reason = rule.reason if isinstance(rule, MissingRule) else "how it may be split is not said"
         specs = result_specs(operation, factors, reason, [len(t.shape) for t in results])
         shardings = [NamedSharding(mesh, spec) for spec in specs]

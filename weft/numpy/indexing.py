@@ -330,7 +330,9 @@ def read_integer(value: Any, axis: int, aval: ArrayType, mode: GatherScatterMode
     return IntegerEntry(axis, np.array(min(max(position, -(2**31)), 2**31 - 1), INT32), False)
 
 
-def read_array(part: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | None, wrap: bool) -> Entry:
+def read_array(
+    part: Any, axis: int, aval: ArrayType, mode: GatherScatterMode | None, wrap: bool
+) -> ArrayEntry | IntegerEntry:
     """An array of indices, checked where its values are known; a traced scalar is one position."""
     size = aval.shape[axis]
     if isinstance(part, np.ndarray):

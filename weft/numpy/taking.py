@@ -10,8 +10,9 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.indexing.expression import Expression
+from weft.lax.slicing import GatherScatterMode
 from weft.numpy.elementwise import clip, remainder
-from weft.numpy.indexing import getitem
+from weft.numpy.indexing import getitem, indexed, read_array
 from weft.numpy.manipulation import ravel
 from weft.numpy.util import (
     broadcast_shape,
@@ -103,15 +104,20 @@ def take_along_axis(
         _check_indices(positions, dim, a.shape, wrap_negative_indices)
     around = tuple(1 if i == dim else n for i, n in enumerate(a.shape))
     sizes = broadcast_shape("take_along_axis", around, positions.shape)
-    int_dtype = positions.dtype if positions.dtype.itemsize >= 4 else lax.iota("int32", 1).dtype
-    index: list[Any] = []
-    for d, size in enumerate(sizes):
-        if d == dim:
-            index.append(expand_to(positions, sizes))
-        elif a.shape[d] == 1:
-            index.append(0)
-        else:
-            shape = tuple(size if i == d else 1 for i in range(len(sizes)))
-            index.append(lax.broadcasted_iota(int_dtype, shape, d))
-    out = getitem(a, tuple(index), mode or "fill", fill_value, wrap_negative_indices=wrap_negative_indices)
-    return expand_to(out, sizes)
+    parsed = GatherScatterMode.from_any(mode or "fill")
+    if 0 in a.shape:  # there is nothing to read, and no slice of size 1
+        nothing = lax.reshape(a, (0,))
+        return getitem(nothing, (expand_to(positions, sizes),), parsed, fill_value)
+    a = indexed(a, (positions,))
+    index = read_array(positions, dim, a.aval, parsed, wrap_negative_indices).value
+    # Lines are side by side in the array and the indices, except where the array has one for all.
+    lines = tuple(d for d, n in enumerate(a.shape) if d != dim and n == sizes[d])
+    dimension_numbers = lax.GatherDimensionNumbers(
+        offset_dims=(),
+        collapsed_slice_dims=tuple(d for d in range(a.ndim) if d not in lines),
+        start_index_map=(dim,),
+        operand_batching_dims=lines,
+        start_indices_batching_dims=lines,
+    )
+    starts = lax.expand_dims(expand_to(index, sizes), (a.ndim,))
+    return lax.gather(a, starts, dimension_numbers, (1,) * a.ndim, mode=parsed, fill_value=fill_value)

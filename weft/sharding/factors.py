@@ -7,7 +7,9 @@ that are needed.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 Names = tuple[str | None, ...]
 
@@ -22,6 +24,12 @@ class AxisFactors:
     combine: dict[str, str] = field(default_factory=dict)
     # Of a factor that is the major part of a dimension, its size; others have that of their dimension.
     sizes: dict[str, int] = field(default_factory=dict)
+    # Factors that the operation on parts handles by itself (`bind_local`): by masks, or by collectives of its own, for
+    # which each device sends so many slices of the first operand, along this factor, to every other. Whether they pay
+    # is a question of costs, so types need such dimensions whole.
+    inside: dict[str, int] = field(default_factory=dict)
+    # Why the other dimensions must be whole.
+    reason: str = ""
 
     def __str__(self) -> str:
         def side(groups: tuple[Names, ...]) -> str:
@@ -29,6 +37,26 @@ class AxisFactors:
 
         combined = "".join(f"; {name} {how}" for name, how in self.combine.items())
         return f"{side(self.operands)} -> {side(self.results)}{combined}"
+
+    def without(self, lost: Collection[str]) -> AxisFactors:
+        """The same where some factors must be whole."""
+        if not lost:
+            return self
+
+        def side(groups: tuple[Names, ...]) -> tuple[Names, ...]:
+            return tuple(tuple(None if name in lost else name for name in group) for group in groups)
+
+        def rest(found: dict[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in found.items() if name not in lost}
+
+        return AxisFactors(
+            side(self.operands),
+            side(self.results),
+            rest(self.combine),
+            rest(self.sizes),
+            rest(self.inside),
+            self.reason,
+        )
 
     def names(self) -> list[str]:
         """All factors, in order of appearance."""

@@ -16,7 +16,6 @@ from weft.base.source import Location
 from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.reshard import Transfer, apply, bytes_of, reshard
 from weft.compiler.partition.rules import (
-    COMBINED,
     Dims,
     Rule,
     local_shape,
@@ -29,6 +28,7 @@ from weft.ir.carried import Carried
 from weft.ir.context import context, merged_stack
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
+from weft.ir.parts import Parts
 from weft.ir.types import ArrayType, array_type
 from weft.sharding.spec import PartitionSpec, entry_axes
 from weft.trace.closed import stage_closed
@@ -230,14 +230,13 @@ class Block:
                 for a, names in zip(equation.invars, rule.operand_names, strict=True)
             ]
         else:
-            reason = f"{equation.primitive.name} needs it so"
+            need = f"{equation.primitive.name} needs it so"
             args = [
-                self.value(a, wanted(names, chosen), equation, reason)
-                for a, names in zip(equation.invars, rule.operand_names, strict=True)
+                self.value(a, wanted(names, chosen), equation, need + rule.why_whole(chosen, i))
+                for i, (a, names) in enumerate(zip(equation.invars, rule.operand_names, strict=True))
             ]
         results = self.bind(equation, rule, chosen, args)
-        summed = [a for factor, own in chosen.items() if not rule.in_results(factor) for a in own]
-        how = next((rule.combine[f] for f, own in chosen.items() if own and not rule.in_results(f)), "sum")
+        summed, how = rule.sums(chosen)
         for v, names, x in zip(equation.outvars, rule.result_names, results, strict=True):
             self.values[v], self.at[v] = x, wanted(names, chosen)
             if how != "sum":
@@ -265,7 +264,14 @@ class Block:
             local_type(v.aval, wanted(names, chosen), self.sizes)
             for v, names in zip(equation.outvars, rule.result_names, strict=True)
         ]
-        return card.bind_local(args, equation.params, results, rule.result_names, chosen, self.sizes)
+
+        def report(kind: str, axis: Any, count: float, x: Any) -> None:
+            reason = f"{card.name} is along a split dimension"
+            self.communication.append(Collective(kind, axis, count, x.aval.short(), equation.source, reason))
+
+        types = [a.aval.plain for a in equation.invars]
+        parts = Parts(types, results, rule.operand_names, rule.result_names, chosen, self.sizes, report)
+        return card.bind_local(parts, args, equation.params)
 
     def linear_in(self, equation: Equation, waiting: Sequence[Var]) -> tuple[Any, ...] | None:
         """The axes over which the results are unreduced if the operands' sums go on waiting; None if they cannot. They
@@ -319,7 +325,9 @@ class Block:
             operands = self.factors_with(axis, rule.values[: rule.operands], rule.operand_names, self.at)
             results = self.factors_with(axis, rule.values[rule.operands :], rule.result_names, self.shardings)
             candidates = [f for f in (operands or results) if self.can_split(rule, f, (*chosen.get(f, ()), axis))]
-            options: list[str | None] = [*candidates] if operands else [*candidates, None]
+            options: list[str | None] = [*candidates]
+            if not operands or all(f in rule.inside for f in candidates):
+                options.append(None)
             if not options:
                 continue
             trials = [chosen if f is None else {**chosen, f: (*chosen.get(f, ()), axis)} for f in options]
@@ -337,9 +345,7 @@ class Block:
         return list(found)
 
     def can_split(self, rule: Rule, factor: str, axes: tuple[Any, ...]) -> bool:
-        if rule.sizes[factor] % parts_of(axes, self.sizes):
-            return False
-        return rule.in_results(factor) or rule.combine.get(factor) in COMBINED
+        return rule.sizes[factor] % parts_of(axes, self.sizes) == 0
 
     def cost(self, equation: Equation, rule: Rule, chosen: dict[str, tuple[Any, ...]]) -> float:
         """Seconds, roughly: resharding operands and results, and the work of one device."""
@@ -347,15 +353,26 @@ class Block:
         for a, names in zip(equation.invars, rule.operand_names, strict=True):
             if type(a) is Var:
                 seconds += self.transfer_cost(a, self.at[a], wanted(names, chosen))
-        summed = [a for factor, own in chosen.items() if not rule.in_results(factor) for a in own]
+        summed, how = rule.sums(chosen)
         for v, names in zip(equation.outvars, rule.result_names, strict=True):
-            seconds += self.transfer_cost(v, wanted(names, chosen), self.target(v), summed)
+            seconds += self.transfer_cost(v, wanted(names, chosen), self.target(v), summed, how)
+        for factor, slices in rule.inside.items():
+            seconds += self.inside_cost(rule, factor, slices, chosen)
         touched = sum(bytes_of(v.aval) for v in (*equation.invars, *equation.outvars) if isinstance(v.aval, ArrayType))
         work = touched / MEMORY + equation.primitive.flops(equation) / FLOPS
         return seconds + work / math.prod(parts_of(axes, self.sizes) for axes in chosen.values())
 
-    def transfer_cost(self, v: Any, src: Dims, dst: Dims, unreduced: Sequence[Any] = ()) -> float:
-        transfers = reshard(bytes_of(v.aval), src, dst, self.sizes, unreduced)
+    def inside_cost(self, rule: Rule, factor: str, slices: int, chosen: Mapping[str, tuple[Any, ...]]) -> float:
+        """Seconds for what an operation sends by itself: slices of its first operand along a factor, to all others."""
+        count = parts_of(chosen.get(factor, ()), self.sizes)
+        if count == 1 or not slices:
+            return 0.0
+        parts = math.prod(parts_of(axes, self.sizes) for axes in wanted(rule.names[0], chosen))
+        size = bytes_of(rule.values[0].aval) / rule.sizes[factor] * count / parts
+        return LATENCY + size * slices * (count - 1) / LINK
+
+    def transfer_cost(self, v: Any, src: Dims, dst: Dims, unreduced: Sequence[Any] = (), how: str = "sum") -> float:
+        transfers = reshard(bytes_of(v.aval), src, dst, self.sizes, unreduced, how)
         return sum(LATENCY + m.bytes / LINK for m in transfers if m.kind != "slice")
 
     # -- bodies --------------------------------------------------------------------------------------------------------

@@ -89,12 +89,12 @@ class Propagation:
                 if axis in axes
             }
             found.discard(None)
+            if len(found) > 1:  # what pays only by costs is no reason
+                found.difference_update(rule.inside)
             if len(found) != 1:
                 continue
             (name,) = found
             assert name is not None
-            if not rule.in_results(name) and rule.operands < len(rule.values) and name not in rule.combine:
-                continue
             for v, names in values:
                 if v not in self.fixed and name in names and self._give(v, names.index(name), axis, rule, name):
                     changed.append(v)

@@ -14,20 +14,25 @@ from weft.primitives import collectives
 from weft.primitives.collectives import merge_dims, split_dim
 from weft.primitives.elementwise.arithmetic import mul
 from weft.primitives.movement.slicing import dynamic_slice
+from weft.primitives.reduction.reduce_other import reduce_and, reduce_or, reduce_prod, reduce_xor
 
-REDUCE = {"sum": collectives.psum, "max": collectives.pmax, "min": collectives.pmin}
+# Collectives that combine the parts of all devices; for other reductions the parts are gathered and then reduced.
+ALL_REDUCE = {"sum": collectives.psum, "max": collectives.pmax, "min": collectives.pmin}
+REDUCE = {"prod": reduce_prod, "and": reduce_and, "or": reduce_or, "xor": reduce_xor}
 
 
 @dataclass(frozen=True)
 class Transfer:
     """One collective (or, as a device takes its part of what it has, a slice) over an axis. `dim` is the dimension that
-    is gathered, scattered or sliced, `source` the one that an exchange takes the axis from."""
+    is gathered, scattered or sliced, `source` the one that an exchange takes the axis from. What is gathered for a
+    `reduction` is reduced at once."""
 
     kind: str
     axis: Any
     dim: int = -1
     source: int = -1
     bytes: float = 0.0  # that one device sends
+    reduction: str = ""
 
 
 def reshard(
@@ -51,8 +56,10 @@ def reshard(
             transfers.append(Transfer("reduce_scatter", axis, goal[axis], bytes=local * (n - 1) / n))
             here[goal[axis]].append(axis)
             local /= n
-        else:
+        elif how in ALL_REDUCE:
             transfers.append(Transfer(f"p{how}", axis, bytes=2 * local * (n - 1) / n))
+        else:
+            transfers.append(Transfer("all_gather", axis, bytes=local * (n - 1), reduction=how))
     for d, axes in enumerate(here):
         while axes != there[d][: len(axes)]:
             axis = axes.pop()
@@ -75,7 +82,10 @@ def apply(x: Any, transfers: Sequence[Transfer], sizes: Mapping[Any, int]) -> An
     for transfer in transfers:
         axis, n, dim = transfer.axis, sizes[transfer.axis], transfer.dim
         if transfer.kind in ("psum", "pmax", "pmin"):
-            x = REDUCE[transfer.kind[1:]](x, axes=(axis,))
+            x = ALL_REDUCE[transfer.kind[1:]](x, axes=(axis,))
+        elif transfer.reduction:
+            x = collectives.all_gather(x, axis_name=axis, axis_size=n, all_gather_dimension=0, tiled=False)
+            x = REDUCE[transfer.reduction](x, axes=(0,))
         elif transfer.kind == "reduce_scatter":
             x = collectives.reduce_scatter(x, axis_name=axis, axis_size=n, scatter_dimension=dim, tiled=True)
         elif transfer.kind == "all_gather":

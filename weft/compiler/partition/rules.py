@@ -16,8 +16,8 @@ from weft.sharding.factors import Names
 # The axes that each dimension of a value is split over, the major one first.
 Dims = tuple[tuple[Any, ...], ...]
 
-# Reductions over a split dimension that a collective finishes.
-COMBINED = {"sum": "psum", "max": "pmax", "min": "pmin"}
+# Reductions over a split dimension that collectives finish.
+COMBINED = ("sum", "max", "min", "prod", "and", "or", "xor")
 
 
 def rank_of(aval: Any) -> int:
@@ -42,15 +42,18 @@ def local_shape(shape: Sequence[Any], dims: Dims, sizes: Mapping[Any, int]) -> t
 @dataclass(frozen=True)
 class Rule:
     """The factor of each dimension of operands and results, the sizes of factors, how factors that results do not have
-    are combined, and axes that it says nothing of."""
+    are combined, those that the operation handles by itself, and axes that it says nothing of."""
 
     values: tuple[Atom, ...]
     names: tuple[Names, ...]
     operands: int
     combine: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    inside: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
     excluded: frozenset[Any] = frozenset()
     passes: bool = False  # whether dimensions only pass through
+    results: frozenset[str | None] = frozenset()  # the factors of results
 
     @property
     def operand_names(self) -> tuple[Names, ...]:
@@ -61,33 +64,58 @@ class Rule:
         return self.names[self.operands :]
 
     def in_results(self, factor: str) -> bool:
-        return any(factor in names for names in self.result_names)
+        return factor in self.results
+
+    def sums(self, chosen: Mapping[str, tuple[Any, ...]]) -> tuple[list[Any], str]:
+        """The axes over which results are still to be combined where factors are split so, and how."""
+        factors = [f for f, own in chosen.items() if own and f in self.combine and f not in self.results]
+        hows = {self.combine[f] for f in factors}
+        assert len(hows) < 2, f"parts are to be combined by {hows}"
+        return [a for f in factors for a in chosen[f]], (hows.pop() if hows else "sum")
+
+    def why_whole(self, chosen: Mapping[str, tuple[Any, ...]], operand: int) -> str:
+        """Why an operand must be as it must, if the card says so."""
+        whole = any(name is None for name in self.names[operand])
+        return f": {self.reason}" if whole and self.reason else ""
 
 
 def rule_of(equation: Equation) -> Rule:
     """The rule of an operation: its card's axis factors, without those whose reduction no collective finishes."""
     types = [a.aval for a in equation.invars]
     card: Any = equation.primitive
-    rule = card.factors
-    plain = [t.plain for t in types]
-    factors = None if isinstance(rule, MissingRule) else rule(*plain, **equation.params)
     values = (*equation.invars, *equation.outvars)
+    rule = card.factors
+    factors = None if isinstance(rule, MissingRule) else rule(*[t.plain for t in types], **equation.params)
     if factors is None:
         names: tuple[Names, ...] = tuple((None,) * rank_of(v.aval) for v in values)
-        return Rule(values, names, len(types))
-    results = {n for group in factors.results for n in group}
-    lost = {n for n in factors.names() if n not in results and factors.combine.get(n) not in COMBINED}
+        return Rule(values, names, len(types), reason=rule.reason if isinstance(rule, MissingRule) else "")
+    found = {n for group in factors.results for n in group}
+    lost = {
+        n
+        for n in factors.names()
+        if n not in found and n not in factors.inside and factors.combine.get(n) not in COMBINED
+    }
     # A factor that an operand has in two dimensions, as a diagonal does, is one of neither.
     lost |= {n for group in (*factors.operands, *factors.results) for n in group if n and group.count(n) > 1}
-    names = tuple(tuple(None if n in lost else n for n in group) for group in (*factors.operands, *factors.results))
+    factors = factors.without(lost)
+    names = (*factors.operands, *factors.results)
     sizes: dict[str, int] = {}
     for v, group in zip(values, names, strict=True):
         for name, size in zip(group, v.aval.shape, strict=True):  # type: ignore[attr-defined]
             if name is not None:
                 sizes[name] = math.gcd(sizes.get(name, 0), size)
     sizes.update({n: s for n, s in factors.sizes.items() if n in sizes})
-    passes = card.pointwise or card.copies == "all"
-    return Rule(values, names, len(types), factors.combine, sizes, passes=passes)
+    return Rule(
+        values,
+        names,
+        len(types),
+        factors.combine,
+        sizes,
+        factors.inside,
+        factors.reason,
+        passes=card.pointwise or card.copies == "all",
+        results=frozenset(found - lost),
+    )
 
 
 def tie(*values: Atom, skip: Sequence[int] = (), excluded: frozenset[Any] = frozenset()) -> Rule:

@@ -18,11 +18,12 @@ from weft.indexing.ranges import Range
 from weft.ir.element import Element
 from weft.ir.flow import OperandRanges
 from weft.ir.fusing import LOOKED_UP, Machine, Properties
+from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape
 from weft.ir.zeros import Zero
 from weft.primitives.families import fail, remaining_axes, shifted
-from weft.primitives.movement.shape import move_axis, ramp
+from weft.primitives.movement.shape import move_axis, ramp, reshape
 from weft.sharding.factors import AxisFactors
 
 
@@ -186,6 +187,51 @@ def check_dims(name: str, what: str, dims: Sequence[int], rank: int, ordered: bo
         raise fail(f"{name} got {what} {tuple(dims)}.", fix=f"give distinct {order}numbers in range({rank})")
 
 
+# ------------------------------------------------------------------------------------------ indices of a part
+
+
+def owned_dims(x: ArrayType, starts: Sequence[int], sizes: Sequence[Any]) -> list[int]:
+    """The dimensions of an operand that are indexed, in which every window is in one part: it is one element."""
+    return [d for d in starts if type(x.shape[d]) is int and x.shape[d] > 1 and sizes[d] == 1]
+
+
+def neutral_of_sum(dtype: Any) -> Any:
+    """What can be added to every number and changes none."""
+    return -np.zeros((), dtype) if dtypes.kind(dtype) in "fc" else np.zeros((), dtype)
+
+
+def signed_indices(indices: Any, limits: Sequence[Any] | None) -> Any:
+    """Indices from which offsets can be subtracted: signed, of 32 bits at least. With `limits` they are clamped."""
+    if limits is not None:
+        if dtypes.kind(indices.dtype) == "i":
+            indices = lookup("max")(indices, filled_with([0] * len(limits), indices))
+        indices = lookup("min")(indices, filled_with(limits, indices))
+    dtype = np.dtype(np.int64 if indices.dtype.itemsize > 4 else np.int32)
+    if indices.dtype == dtype:
+        return indices
+    return lookup("convert_element_type")(indices, new_dtype=dtype, weak_type=False)
+
+
+def filled_with(values: Sequence[int], indices: Any) -> Any:
+    """One number for each component of index vectors, in the shape of the indices; the nearest that their dtype has."""
+    bounds = dtypes.iinfo(indices.dtype)
+    row = np.array([min(max(v, bounds.min), bounds.max) for v in values], indices.dtype)
+    return lookup("broadcast_in_dim")(row, shape=indices.shape, broadcast_dimensions=(len(indices.shape) - 1,))
+
+
+def local_indices(
+    parts: Parts, indices: Any, starts: Sequence[int], owned: Mapping[int, str], shape: Sequence[int]
+) -> Any:
+    """Index vectors relative to where the part of this device, of a `shape`, begins in the dimensions it owns."""
+    columns = [parts.start(owned[d], shape[d]) if d in owned else np.zeros((), np.int32) for d in starts]
+    columns = [lookup("broadcast_in_dim")(c, shape=(1,), broadcast_dimensions=()) for c in columns]
+    offset = lookup("concatenate")(*columns, dimension=0)
+    if indices.dtype != offset.dtype:
+        offset = lookup("convert_element_type")(offset, new_dtype=indices.dtype, weak_type=False)
+    last = len(indices.shape) - 1
+    return lookup("sub")(indices, lookup("broadcast_in_dim")(offset, shape=indices.shape, broadcast_dimensions=(last,)))
+
+
 @primitive
 class gather(Primitive):
     """Slices of `slice_sizes` that start at `indices`; `fill_value` where a slice is out of bounds."""
@@ -327,7 +373,9 @@ class gather(Primitive):
     def factors(
         self, x: ArrayType, indices: ArrayType, *, dimension_numbers: Any, slice_sizes: Any, **params: Any
     ) -> AxisFactors:
-        """Indices may be split in all dimensions, an operand in those that slices cover whole and in batching ones."""
+        """Indices may be split in all dimensions, an operand in those that slices cover whole and in batching ones. In
+        a dimension that is indexed each device reads what of it is its own, and the sum over all devices is the result,
+        since all others read zeros."""
         offset, collapsed, starts, batching, index_batching = dimension_numbers
         many = indices.ndim - 1
         result: list[str | None] = [None] * (many + len(offset))
@@ -340,7 +388,48 @@ class gather(Primitive):
                 result[position] = operand[d] = f"d{d}"
         for d, e in zip(batching, index_batching, strict=True):
             operand[d] = rows[e]
-        return AxisFactors((tuple(operand), (*rows, None)), (tuple(result),))
+        owned = owned_dims(x, starts, slice_sizes) if dtypes.kind(x.dtype) in "iufc" else []
+        for d in owned:
+            operand[d] = f"own{d}"
+        return AxisFactors(
+            (tuple(operand), (*rows, None)),
+            (tuple(result),),
+            {f"own{d}": "sum" for d in owned},
+            inside={f"own{d}": 0 for d in owned},
+            reason="slices may reach over the borders of parts",
+        )
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """What of the slices is in this part; fill values are those of the first device."""
+        dnums, mode = params["dimension_numbers"], params["mode"]
+        split = parts.split_dims(0)
+        owned = {d: split[d] for d in dnums.start_index_map if d in split}
+        if not owned:
+            return super().bind_local(parts, args, params)
+        x, indices = args
+        filled = mode is GatherScatterMode.FILL_OR_DROP
+        limits = [parts.types[0].shape[d] - params["slice_sizes"][d] for d in dnums.start_index_map]
+        indices = signed_indices(indices, None if filled else limits)
+        nothing = neutral_of_sum(x.dtype)
+        local = self.localize(params, parts.results)
+        local.update(mode=GatherScatterMode.FILL_OR_DROP, fill_value=nothing)
+        out = gather(x, local_indices(parts, indices, dnums.start_index_map, owned, x.shape), **local)
+        fill = default_fill(x.dtype) if params["fill_value"] is None else np.asarray(params["fill_value"], x.dtype)
+        if not filled or fill == 0:
+            return [out]
+        outside = lookup("or")(
+            lookup("lt")(indices, np.zeros((), indices.dtype)),
+            lookup("gt")(indices, filled_with(limits, indices)),
+        )
+        outside = lookup("reduce_or")(outside, axes=(len(indices.shape) - 1,))
+        first = parts.is_first([a for name in owned.values() for a in parts.split(name)])
+        outside = lookup("and")(
+            outside, lookup("broadcast_in_dim")(first, shape=outside.shape, broadcast_dimensions=())
+        )
+        dims = remaining_axes(len(out.shape), dnums.offset_dims)
+        outside = lookup("broadcast_in_dim")(outside, shape=out.shape, broadcast_dimensions=dims)
+        fills = lookup("broadcast_in_dim")(fill, shape=out.shape, broadcast_dimensions=())
+        return [lookup("select_n")(outside, out, fills)]
 
     def localize(self, params: Params, local_results: Any) -> Params:
         dnums, sizes = params["dimension_numbers"], list(params["slice_sizes"])
@@ -410,6 +499,32 @@ class gather(Primitive):
             yield Sample(
                 ramp(3, 2, dtype=small), outside, **gather_params(rows, (1, 2), GatherScatterMode.FILL_OR_DROP)
             )
+
+
+def take_along(x: Any, indices: Any, axis: int) -> Any:
+    """`x[..., indices[..., i, ...], ...]` along `axis`; all other axes of `x` and `indices` correspond."""
+    rank, shape = len(indices.shape), tuple(indices.shape)
+    if 0 in x.shape:  # there is nothing to read, and no slice of size 1
+        limits = tuple(shape[axis] if i == axis else n for i, n in enumerate(x.shape))
+        return lookup("slice")(x, start_indices=(0,) * rank, limit_indices=limits, strides=None)
+    others = tuple(i for i in range(rank) if i != axis)
+    dnums = GatherDimensionNumbers(
+        offset_dims=(),
+        collapsed_slice_dims=(axis,),
+        start_index_map=(axis,),
+        operand_batching_dims=others,
+        start_indices_batching_dims=others,
+    )
+    return gather(
+        x,
+        reshape(indices, new_sizes=(*shape, 1), dimensions=None),
+        dimension_numbers=dnums,
+        slice_sizes=(1,) * rank,
+        indices_are_sorted=False,
+        unique_indices=False,
+        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
+        fill_value=None,
+    )
 
 
 def gather_params(dnums: Any, sizes: Any, mode: Any, fill_value: Any = None) -> Params:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from weft.indexing.ranges import Range
 from weft.ir.element import Element
 from weft.ir.flow import OperandRanges
 from weft.ir.fusing import REPEATED, Machine, Properties
+from weft.ir.parts import Parts
 from weft.ir.primitive import Params, Primitive, Sample, lookup, primitive
 from weft.ir.types import ArrayType, Shape, array_type
 from weft.primitives.families import fail
@@ -44,17 +45,14 @@ class iota(Primitive):
     def factors(self, *, dtype: Any, shape: Shape, dimension: int) -> AxisFactors:
         return AxisFactors((), (tuple(f"d{i}" for i in range(len(shape))),))
 
-    def bind_local(
-        self, args: Any, params: Params, results: Any, names: Any, axes: Any, sizes: Mapping[Any, int]
-    ) -> Sequence[Any]:
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
         """A part counts from where it begins."""
-        dtype, dimension, shape = params["dtype"], params["dimension"], results[0].shape
+        dtype, dimension, shape = params["dtype"], params["dimension"], parts.results[0].shape  # type: ignore[attr-defined]
         out = iota(dtype=dtype, shape=shape, dimension=dimension)
-        split = axes.get(names[0][dimension], ())
-        if split:
-            start = lookup("convert_element_type")(
-                first_index(split, sizes, shape[dimension]), new_dtype=dtype, weak_type=False
-            )
+        name = parts.result_names[0][dimension]
+        if name is not None and parts.split(name):
+            start = parts.start(name, shape[dimension])
+            start = lookup("convert_element_type")(start, new_dtype=dtype, weak_type=False)
             start = lookup("broadcast_in_dim")(start, shape=shape, broadcast_dimensions=())
             out = lookup("add")(out, start)
         return [out]
@@ -74,12 +72,3 @@ class iota(Primitive):
         yield Sample(dtype=np.dtype(np.float32), shape=(2, 3), dimension=1)
         yield Sample(dtype=dtypes.bfloat16, shape=(3, 2), dimension=0)
         yield Sample(dtype=np.dtype(np.uint8), shape=(0, 2), dimension=1)
-
-
-def first_index(axes: Sequence[Any], sizes: Mapping[Any, int], local: int) -> Any:
-    """Where the part of this device begins in a dimension that is split over axes of a mesh into parts of a size."""
-    index: Any = None
-    for axis in axes:
-        own = lookup("axis_index")(axis_name=axis)
-        index = own if index is None else lookup("add")(lookup("mul")(index, np.int32(sizes[axis])), own)
-    return lookup("mul")(index, np.int32(local))

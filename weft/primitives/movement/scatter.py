@@ -16,6 +16,7 @@ from weft.base.errors import ArgumentTypeError, MissingRuleError
 from weft.base.source import user_line
 from weft.indexing.dimension import definitely_less
 from weft.ir.fusing import FIRST_MATERIALIZED, Machine, Properties, hero, size_of
+from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Operands, Params, Primitive, Sample, accumulate, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, type_of
 from weft.ir.zeros import Zero, is_linear
@@ -33,7 +34,10 @@ from weft.primitives.movement.gather import (
     check_dims,
     check_index_type,
     gather,
+    local_indices,
+    owned_dims,
     sample_cases,
+    signed_indices,
 )
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis, ramp, reshape
@@ -97,6 +101,10 @@ class Scatter(Scattering):
     dimension_numbers = ScatterDimensionNumbers
     # The same operation by its name in kernels.
     operation: ClassVar[str | None] = None
+    # How the results of parts of the updates are combined, if they can be, and what the operand is on all devices but
+    # one (None: it may count several times).
+    combine_name: ClassVar[str | None] = None
+    neutral: ClassVar[int | None] = None
 
     def type(
         self,
@@ -197,7 +205,9 @@ class Scatter(Scattering):
     def factors(
         self, x: ArrayType, indices: ArrayType, updates: ArrayType, *, dimension_numbers: Any, **params: Any
     ) -> AxisFactors:
-        """Dimensions that windows cover whole, and batching ones, may be split."""
+        """Dimensions that windows cover whole, and batching ones, may be split. So may the updates, where they can be
+        combined with the operand in any order: the results of all devices are combined in the end, and only the first
+        one has the operand. In a dimension that is indexed each device updates what of it is its own."""
         window, _, starts, batching, index_batching = dimension_numbers
         operand: list[str | None] = [None] * x.ndim
         rows: list[str | None] = [None] * indices.ndim
@@ -208,7 +218,44 @@ class Scatter(Scattering):
         many = remaining_axes(updates.ndim, window)
         for d, e in zip(batching, index_batching, strict=True):
             operand[d] = rows[e] = update_names[many[e]] = f"d{d}"
-        return AxisFactors((tuple(operand), tuple(rows), tuple(update_names)), (tuple(operand),))
+        inside: dict[str, int] = {}
+        combine: dict[str, str] = {}
+        how = self.combine_name
+        if dtypes.kind(x.dtype) == "b":
+            how = {"sum": "or", "prod": "and"}.get(how or "", how)
+        if how is not None:
+            for e, position in enumerate(many):
+                if rows[e] is None:
+                    rows[e] = update_names[position] = name = f"i{e}"
+                    combine[name], inside[name] = how, 0
+        for d in owned_dims(x, starts, window_sizes(x.ndim, updates.shape, dimension_numbers)):
+            operand[d] = f"own{d}"
+            inside[f"own{d}"] = 0
+        reason = "windows may reach over the borders of parts, and of updates at one index the last is the result"
+        return AxisFactors(
+            (tuple(operand), tuple(rows), tuple(update_names)), (tuple(operand),), combine, inside=inside, reason=reason
+        )
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """Of updates those that are in this part of the operand, or those of this part of the updates."""
+        x, indices, updates = args
+        dnums, mode = params["dimension_numbers"], params["mode"]
+        split = parts.split_dims(0)
+        owned = {d: split[d] for d in dnums.scatter_dims_to_operand_dims if d in split}
+        if owned:
+            starts, whole = dnums.scatter_dims_to_operand_dims, parts.types[0].shape
+            sizes = window_sizes(len(whole), parts.types[2].shape, dnums)
+            limits = [whole[d] - sizes[d] for d in starts] if mode is GatherScatterMode.CLIP else None
+            indices = local_indices(parts, signed_indices(indices, limits), starts, owned, x.shape)
+            params = {**params, "mode": GatherScatterMode.FILL_OR_DROP}
+        rows = [a for name in self.rows(parts) for a in parts.split(name)]
+        if rows and self.neutral is not None:
+            x = parts.on_first(rows, x, zeros(x.shape, x.dtype) if self.neutral == 0 else ones(x.shape, x.dtype))
+        return [self(x, indices, updates, **params)]
+
+    def rows(self, parts: Parts) -> list[str]:
+        """The factors of updates that the result does not have."""
+        return [name for name in parts.operand_names[1] if name is not None and name not in parts.result_names[0]]
 
     def read_back(self, values: Any, indices: Any, updates: ArrayType, *, dimension_numbers: Any, **params: Any) -> Any:
         """What `values` (in the operand's shape) holds at the index of each update; zero where an update is dropped."""
@@ -303,6 +350,8 @@ class ScatterSum(Scatter):
     widens = True
     linear = (0, 2)
     ulp = {"": 2.0}
+    combine_name = "sum"
+    neutral = 0
 
     def nan_operands(self, params: Params) -> Operands:
         return (2,) if params["mode"] is GatherScatterMode.CLIP else ()  # else some may be left out
@@ -345,6 +394,8 @@ class scatter_mul(Scatter):
     unique_derivative = True
     ulp = {"": 2.0}
     operation = "mul"
+    combine_name = "prod"
+    neutral = 1
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
         if i == 0:
@@ -403,6 +454,7 @@ class scatter_min(ScatterExtremum):
     name = "scatter-min"
     ufunc = minimum
     operation = "min"
+    combine_name = "min"
 
 
 @primitive
@@ -412,6 +464,12 @@ class scatter_max(ScatterExtremum):
     name = "scatter-max"
     ufunc = maximum
     operation = "max"
+    combine_name = "max"
+
+
+def ones(shape: Any, dtype: Any) -> Any:
+    """An array of ones."""
+    return broadcast_in_dim(np.ones((), dtype), shape=shape, broadcast_dimensions=())
 
 
 def zeros(shape: Any, dtype: Any) -> Any:

@@ -25,6 +25,7 @@ from weft.ir.fusing import (
     splits_only,
     squeezed,
 )
+from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Sample, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.primitives.families import Indexing, check_axes, fail, inverse_permutation, remaining_axes, shifted
@@ -310,8 +311,16 @@ class rev(Indexing):
         return rev(x, dimensions=shifted(dimensions, dim)), dim
 
     def factors(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> AxisFactors:
-        names = tuple(None if i in dimensions else f"d{i}" for i in range(x.ndim))
-        return AxisFactors((names,), (names,))
+        names = tuple(f"d{i}" for i in range(x.ndim))
+        return AxisFactors((names,), (names,), inside={names[i]: 0 for i in dimensions})
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """The part at the same distance from the other end, reversed."""
+        (x,) = args
+        for d, name in parts.split_dims(0).items():
+            if d in params["dimensions"]:
+                x = parts.mirrored(x, name)
+        return [rev(x, **params)]
 
     def sources(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> list[tuple[int, Any]]:
         return [(0, index_map.reverse_map(x.shape, dimensions))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,19 @@ from weft.indexing.dimension import ceil_divide, definitely_less
 from weft.ir.element import Element
 from weft.ir.fusing import AT_AFFINE_INDEX, CUT_OUT, FIRST_MATERIALIZED, Machine, Properties, hero
 from weft.ir.keys import KeysThrough
+from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.families import Indexing, fail
 from weft.primitives.movement.concatenate import concatenate
-from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode
+from weft.primitives.movement.gather import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    local_indices,
+    signed_indices,
+)
 from weft.primitives.movement.pad import pad, zero
 from weft.primitives.movement.scatter import ScatterDimensionNumbers
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp
@@ -96,7 +102,7 @@ class slice(Indexing):
         names = tuple(
             f"d{i}" if start == 0 and limit == n and step == 1 else None for i, (n, start, limit, step) in bounds
         )
-        return AxisFactors((names,), (names,))
+        return AxisFactors((names,), (names,), reason="a slice of parts is not the parts of a slice")
 
     def localize(self, params: Params, local_results: Any) -> Params:
         sizes = _sizes(params["start_indices"], params["limit_indices"], params["strides"])
@@ -167,6 +173,26 @@ def stacked_starts(axis: Axis, starts: Sequence[Any], dims: Sequence[int | None]
     return concatenate(*columns, dimension=1)
 
 
+def around_part(
+    parts: Parts, x: Any, starts: Sequence[Any], sizes: Sequence[int], owned: Mapping[int, str]
+) -> tuple[Any, list[Any]]:
+    """The part of this device with zeros around it in the dimensions it owns, enough for a window of `sizes`, and where
+    the window that begins at `starts` of the whole begins there: among the zeros if it is elsewhere."""
+    if not owned:
+        return x, list(starts)
+    config = tuple((sizes[d], sizes[d], 0) if d in owned else (0, 0, 0) for d in range(len(x.shape)))
+    moved = list(starts)
+    for d, name in owned.items():
+        limit = parts.types[0].shape[d] - sizes[d]
+        index = signed_indices(broadcast_in_dim(starts[d], shape=(1,), broadcast_dimensions=()), [limit])
+        index = local_indices(parts, index, (d,), {d: name}, x.shape)
+        index = lookup("max")(index, np.full(1, -sizes[d], index.dtype))
+        index = lookup("min")(index, np.full(1, x.shape[d], index.dtype))
+        index = lookup("add")(index, np.full(1, sizes[d], index.dtype))
+        moved[d] = lookup("reshape")(index, new_sizes=(), dimensions=None)
+    return pad(x, zero(x.dtype), padding_config=config), moved
+
+
 @primitive
 class dynamic_slice(Primitive):
     """A slice of `slice_sizes` whose start indices are operands, clamped so that the slice is inside."""
@@ -219,13 +245,27 @@ class dynamic_slice(Primitive):
         )
 
     def factors(self, x: ArrayType, *starts: ArrayType, slice_sizes: Any) -> AxisFactors:
-        names = tuple(
-            f"d{i}" if n == size else None for i, (n, size) in enumerate(zip(x.shape, slice_sizes, strict=True))
+        """In a dimension that a slice does not cover each device reads what of it is its own, and the sum over all
+        devices is the result, since all others read zeros."""
+        same = [n == size for n, size in zip(x.shape, slice_sizes, strict=True)]
+        summable = dtypes.kind(x.dtype) in "iufc"
+        operand = tuple(f"d{i}" if whole else f"own{i}" if summable else None for i, whole in enumerate(same))
+        owned = [n for n in operand if n is not None and n.startswith("own")]
+        result = tuple(f"d{i}" if whole else None for i, whole in enumerate(same))
+        return AxisFactors(
+            (operand, *(() for _ in starts)), (result,), dict.fromkeys(owned, "sum"), inside=dict.fromkeys(owned, 0)
         )
-        return AxisFactors((names, *(() for _ in starts)), (names,))
 
     def localize(self, params: Params, local_results: Any) -> Params:
         return {**params, "slice_sizes": local_results[0].shape}
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """What of the slice is in this part, with zeros around it."""
+        x, *starts = args
+        sizes = parts.results[0].shape  # type: ignore[attr-defined]
+        owned = {d: name for d, name in parts.split_dims(0).items() if name not in parts.result_names[0]}
+        padded, starts = around_part(parts, x, starts, sizes, owned)
+        return [dynamic_slice(padded, *starts, slice_sizes=sizes)]
 
     def value_at(self, element: Element, *, slice_sizes: Any) -> Any:
         x = element.types[0]
@@ -309,10 +349,25 @@ class dynamic_update_slice(Primitive):
         )
 
     def factors(self, x: ArrayType, update: ArrayType, *starts: ArrayType) -> AxisFactors:
-        names = tuple(
-            f"d{i}" if n == size else None for i, (n, size) in enumerate(zip(x.shape, update.shape, strict=True))
-        )
-        return AxisFactors((names, names, *(() for _ in starts)), (names,))
+        """In a dimension that the update does not cover each device writes what of it is its own."""
+        same = [n == size for n, size in zip(x.shape, update.shape, strict=True)]
+        movable = dtypes.kind(x.dtype) in "biufc"
+        names = tuple(f"d{i}" if whole or movable else None for i, whole in enumerate(same))
+        updated = tuple(n if whole else None for n, whole in zip(names, same, strict=True))
+        inside = {n: 0 for n, whole in zip(names, same, strict=True) if n is not None and not whole}
+        return AxisFactors((names, updated, *(() for _ in starts)), (names,), inside=inside)
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """The update written over the part and what is around it."""
+        x, update, *starts = args
+        owned = {d: name for d, name in parts.split_dims(0).items() if name not in parts.operand_names[1]}
+        padded, starts = around_part(parts, x, starts, update.shape, owned)
+        out = dynamic_update_slice(padded, update, *starts)
+        if owned:
+            first = [update.shape[d] if d in owned else 0 for d in range(len(x.shape))]
+            last = [start + size for start, size in zip(first, x.shape, strict=True)]
+            out = slice(out, start_indices=tuple(first), limit_indices=tuple(last), strides=None)
+        return [out]
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return _UPDATED

@@ -10,14 +10,14 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.ir.fusing import Machine, Properties, hero
-from weft.ir.primitive import Axis, HigherOrder, Primitive, Sample, primitive
+from weft.ir.parts import Parts
+from weft.ir.primitive import Axis, HigherOrder, Params, Primitive, Sample, lookup, primitive
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.ir.zeros import Zero
 from weft.primitives.families import check_kind, fail
-from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode, gather
+from weft.primitives.movement.gather import take_along
 from weft.primitives.movement.iota import iota
-from weft.primitives.movement.shape import batched_at_front, ramp, reshape
-from weft.primitives.reduction.reduce_other import part
+from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp
 from weft.sharding.factors import AxisFactors
 
 _INT32 = np.dtype(np.int32)
@@ -27,31 +27,6 @@ _INT64 = np.dtype(np.int64)
 def index_dtype(size: Any) -> np.dtype[Any]:
     """The integer type that counts positions along an axis of `size`."""
     return _INT64 if isinstance(size, int) and size > 2**31 - 1 else _INT32
-
-
-def take_along(x: Any, indices: Any, axis: int) -> Any:
-    """`x[..., indices[..., i, ...], ...]` along `axis`; all other axes of `x` and `indices` correspond."""
-    rank, shape = len(indices.shape), tuple(indices.shape)
-    if 0 in x.shape:  # there is nothing to read, and no slice of size 1
-        return part(x, 0, shape[axis], axis=axis)
-    others = tuple(i for i in range(rank) if i != axis)
-    dnums = GatherDimensionNumbers(
-        offset_dims=(),
-        collapsed_slice_dims=(axis,),
-        start_index_map=(axis,),
-        operand_batching_dims=others,
-        start_indices_batching_dims=others,
-    )
-    return gather(
-        x,
-        reshape(indices, new_sizes=(*shape, 1), dimensions=None),
-        dimension_numbers=dnums,
-        slice_sizes=(1,) * rank,
-        indices_are_sorted=False,
-        unique_indices=False,
-        mode=GatherScatterMode.PROMISE_IN_BOUNDS,
-        fill_value=None,
-    )
 
 
 def sortable(x: np.ndarray) -> list[np.ndarray]:
@@ -167,7 +142,7 @@ class sort(HigherOrder):
 
     def factors(self, *types: ArrayType, dimension: int, is_stable: bool, num_keys: int) -> AxisFactors:
         names = tuple(None if i == dimension else f"d{i}" for i in range(types[0].ndim))
-        return AxisFactors((names,) * len(types), (names,) * len(types))
+        return AxisFactors((names,) * len(types), (names,) * len(types), reason="rows are sorted on one device")
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return _SORTED
@@ -234,8 +209,26 @@ class top_k(Primitive):
         return top_k(x, k=k, axis=axis + (axis >= dim)), [dim, dim]
 
     def factors(self, x: ArrayType, *, k: int, axis: int) -> AxisFactors:
-        names = tuple(None if i == axis else f"d{i}" for i in range(x.ndim))
-        return AxisFactors((names,), (names, names))
+        """Along `axis` too: the largest elements of all parts have the largest of all among them."""
+        names = tuple(f"d{i}" for i in range(x.ndim))
+        result = tuple(None if i == axis else n for i, n in enumerate(names))
+        return AxisFactors((names,), (result, result), inside={names[axis]: 2 * k})
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """The largest elements of each part with their indices, and of those the largest."""
+        (x,), k, axis = args, params["k"], params["axis"]
+        name = parts.operand_names[0][axis]
+        if name is None or not parts.split(name):
+            return top_k(x, **params)
+        size = x.shape[axis]
+        values, indices = top_k(x, k=min(k, size), axis=axis)
+        result: Any = parts.results[1]
+        if indices.dtype != result.dtype:
+            indices = lookup("convert_element_type")(indices, new_dtype=result.dtype, weak_type=False)
+        start = lookup("convert_element_type")(parts.start(name, size), new_dtype=result.dtype, weak_type=False)
+        indices = lookup("add")(indices, broadcast_in_dim(start, shape=indices.shape, broadcast_dimensions=()))
+        values, order = top_k(parts.gather(values, name, axis), k=k, axis=axis)
+        return [values, take_along(parts.gather(indices, name, axis), order, axis)]
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return _SORTED

@@ -13,7 +13,8 @@ from weft.base.errors import NotSupportedError
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
 from weft.ir.fusing import Machine, Properties, hero
-from weft.ir.primitive import Axis, Primitive, Sample, primitive
+from weft.ir.parts import Parts
+from weft.ir.primitive import Axis, Params, Primitive, Sample, lookup, primitive
 from weft.ir.types import ArrayType
 from weft.primitives.elementwise.arithmetic import abs as abs_
 from weft.primitives.elementwise.arithmetic import add, mul, neg, sub
@@ -29,7 +30,7 @@ from weft.primitives.elementwise.select import where
 from weft.primitives.families import check_kind, fail, wide
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.pad import pad
-from weft.primitives.movement.shape import ramp, reshape, rev
+from weft.primitives.movement.shape import broadcast_in_dim, ramp, reshape, rev
 from weft.primitives.reduction.reduce_extrema import greatest, least
 from weft.primitives.reduction.reduce_other import Combine, part
 from weft.sharding.factors import AxisFactors
@@ -111,9 +112,37 @@ class Cumulative(Primitive):
         (x,), (dim,) = args, dims
         return self(x, axis=axis + (axis >= dim), reverse=reverse), dim
 
+    def combine(self, x: Any, y: Any) -> Any:
+        """Two elements combined, on arrays."""
+        raise NotSupportedError(f"{self.name} has no combine rule")
+
     def factors(self, x: ArrayType, *, axis: int, reverse: bool) -> AxisFactors:
-        names = tuple(None if i == axis else f"d{i}" for i in range(x.ndim))
-        return AxisFactors((names,), (names,))
+        """Along `axis` too: what parts before reduce to is combined with the results of a part."""
+        names = tuple(f"d{i}" for i in range(x.ndim))
+        return AxisFactors((names,), (names,), inside={names[axis]: 1})
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """The results of a part, each combined with what all parts before it reduce to."""
+        (x,), axis, reverse = args, params["axis"], params["reverse"]
+        name = parts.operand_names[0][axis]
+        out = self(x, **params)
+        size = x.shape[axis]
+        if name is None or not parts.split(name) or size == 0:
+            return [out]
+        own = part(out, 0, 1, 1, axis) if reverse else part(out, size - 1, size, 1, axis)
+        running = self(parts.gather(own, name, axis), **params)
+        # The results of all parts up to the one before this; the first part has none.
+        shift = [(0, 0, 0)] * len(x.shape)
+        shift[axis] = (-1, 1, 0) if reverse else (1, -1, 0)
+        nothing = np.asarray(self.neutral(x.dtype)).astype(x.dtype)
+        before = pad(running, nothing, padding_config=tuple(shift))
+        position = parts.position(parts.split(name))
+        starts = [position if d == axis else np.int32(0) for d in range(len(x.shape))]
+        before = lookup("dynamic_slice")(before, *starts, slice_sizes=own.shape)
+        before = broadcast_in_dim(before, shape=x.shape, broadcast_dimensions=tuple(range(len(x.shape))))
+        both = self.combine(out, before) if reverse else self.combine(before, out)
+        first = lookup("eq")(position, np.int32(parts.count(name) - 1 if reverse else 0))
+        return [lookup("select_n")(first, both, out)]
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return _CUMULATED
@@ -142,6 +171,7 @@ class cumsum(Cumulative):
     """Running sum along `axis`; reduced-precision floats accumulate wider."""
 
     linear = (0,)
+    combine = staticmethod(add)
     operation = "add"
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:
@@ -160,10 +190,6 @@ class cumsum(Cumulative):
 
 class Scanned(Cumulative):
     """A running reduction whose derivative is that of its definition: prefixes found by combining pairs."""
-
-    def combine(self, x: Any, y: Any) -> Any:
-        """Two elements combined, on arrays."""
-        raise NotSupportedError(f"{self.name} has no combine rule")
 
     def decompose(self, x: Any, *, axis: int, reverse: bool) -> Any:
         ordered = rev(x, dimensions=(axis,)) if reverse else x

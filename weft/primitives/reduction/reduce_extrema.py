@@ -14,14 +14,16 @@ from weft.base.errors import ArgumentTypeError
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
 from weft.ir.fusing import Machine, Properties, reduction, size_of
+from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type, type_of
-from weft.primitives.elementwise.arithmetic import div, mul
+from weft.primitives.elementwise.arithmetic import add, div, mul
 from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.extremes import maximum, minimum
 from weft.primitives.families import check_axes, check_kind, fail, remaining_axes, shifted, wide
-from weft.primitives.movement.shape import broadcast_in_dim, ramp
+from weft.primitives.movement.gather import take_along
+from weft.primitives.movement.shape import broadcast_in_dim, ramp, reshape
 from weft.primitives.reduction.reduce import CheckedReduction, reduce_sum
 from weft.sharding.factors import AxisFactors
 
@@ -164,8 +166,25 @@ class ArgReduce(Primitive):
         return self(x, axes=lifted, index_dtype=index_dtype), remaining_axes(len(x.shape), lifted).index(dim)
 
     def factors(self, x: ArrayType, *, axes: tuple[int, ...], index_dtype: Any) -> AxisFactors:
-        names = tuple(None if i in axes else f"d{i}" for i in range(x.ndim))
-        return AxisFactors((names,), (tuple(n for n in names if n is not None),))
+        """Along the axis too: of the extreme elements of all parts the first is the result."""
+        names = tuple(f"d{i}" for i in range(x.ndim))
+        remaining = tuple(names[i] for i in remaining_axes(x.ndim, axes))
+        return AxisFactors((names,), (remaining,), inside={names[axes[0]]: 2})
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """The extreme element of each part with its index, and of those the first extreme one."""
+        (x,), (axis,), dtype = args, params["axes"], params["index_dtype"]
+        name = parts.operand_names[0][axis]
+        if name is None or not parts.split(name):
+            return super().bind_local(parts, args, params)
+        shape = tuple(1 if d == axis else n for d, n in enumerate(x.shape))
+        index = reshape(self(x, axes=(axis,), index_dtype=np.dtype(np.int32)), new_sizes=shape, dimensions=None)
+        start = broadcast_in_dim(parts.start(name, x.shape[axis]), shape=shape, broadcast_dimensions=())
+        extremes = parts.gather(take_along(x, index, axis), name, axis)
+        indices = parts.gather(add(index, start), name, axis)
+        first = reshape(self(extremes, axes=(axis,), index_dtype=np.dtype(np.int32)), new_sizes=shape, dimensions=None)
+        out = reshape(take_along(indices, first, axis), new_sizes=parts.results[0].shape, dimensions=None)  # type: ignore[attr-defined]
+        return [convert_element_type(out, new_dtype=dtype, weak_type=False)]
 
     def bounds(self, operands: OperandRanges, *, axes: tuple[int, ...], index_dtype: Any) -> Range:
         x: Any = operands.types[0]

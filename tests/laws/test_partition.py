@@ -1,0 +1,190 @@
+"""Partitioned is whole: the program of one device, run for all devices, returns the parts of what the primitive does,
+however its operands and results are split."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from tests.laws.laws import assert_close, numbers
+from tests.laws.samples import Case, concrete, every_sample
+from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.partition import Block, Partitioned, partition
+from weft.compiler.partition.rules import Dims
+from weft.ir.context import EVALUATION, active
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr
+from weft.trace.closed import stage_closed
+
+Sizes = Mapping[Any, int]
+# Collectives after which results may differ in rounding.
+SUMMED = {"psum", "reduce_scatter"}
+
+
+def part_of(x: np.ndarray, dims: Dims, at: Mapping[Any, int], sizes: Sizes) -> np.ndarray:
+    """The part of an array on the device at some coordinates."""
+    index = []
+    for size, axes in zip(x.shape, dims, strict=True):
+        position = 0
+        for a in axes:
+            position = position * sizes[a] + at[a]
+        local = size // math.prod(sizes[a] for a in axes)
+        index.append(slice(position * local, (position + 1) * local))
+    return x[tuple(index)]
+
+
+def stacked(x: np.ndarray, dims: Dims, sizes: Sizes, leading: int = 0) -> np.ndarray:
+    """The parts of all devices, stacked along the axes of the mesh, after some leading dimensions."""
+    whole: Dims = ((),) * leading
+    shape = tuple(sizes.values())
+    coordinates = [dict(zip(sizes, i, strict=True)) for i in np.ndindex(*shape)]
+    parts = [part_of(x, (*whole, *dims), at, sizes) for at in coordinates]
+    out = np.stack(parts).reshape(*shape, *parts[0].shape)
+    return np.moveaxis(out, range(len(shape)), range(leading, leading + len(shape)))
+
+
+def on_all_devices(function: Callable[..., Any], sizes: Sizes) -> Callable[..., Any]:
+    """A function of one device for all of them: `vmap` over the axes of the mesh."""
+    for axis in reversed(list(sizes)):
+        function = weft.vmap(function, axis_name=axis, axis_size=sizes[axis])
+    return function
+
+
+def jaxpr_of(case: Case) -> Jaxpr:
+    return prepared(stage_closed(case.alone, case.types, name=case.primitive.name))
+
+
+@contextmanager
+def split_wherever_possible() -> Iterator[None]:
+    """Have costs say that to split is better than not to, so that small operands are split too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Block, "cost", lambda self, equation, rule, chosen: -sum(map(len, chosen.values())))
+        yield
+
+
+def check(
+    case: Case,
+    jaxpr: Jaxpr,
+    sizes: Sizes,
+    in_dims: Sequence[Dims],
+    out_dims: Sequence[Dims | None],
+    everywhere: bool = True,
+) -> None:
+    """Partition a sample, run it for all devices, and compare with the whole."""
+    with split_wherever_possible() if everywhere else nullcontext():
+        result = partition(jaxpr, sizes, in_dims, out_dims)
+    leading = len(case.environment)
+    parts = [stacked(a, d, sizes, leading) for a, d in zip(case.arrays, result.in_dims, strict=True)]
+
+    def run(*args: Any) -> Any:
+        return on_all_devices(lambda *a: replay(result.jaxpr, *a), {**case.environment, **sizes})(*args)
+
+    with active(EVALUATION), np.errstate(all="ignore"):
+        found = run(*[concrete(p) for p in parts])
+        wholes = [numbers(r) for r in case.under_axes(lambda *a: replay(jaxpr, *a), *case.operands)]
+    exact = is_exact(case, result)
+    for i, (y, whole, dims) in enumerate(zip(found, wholes, result.out_dims, strict=True)):
+        if out_dims[i] is not None:
+            assert dims == out_dims[i]
+        expected = stacked(whole, dims, sizes, leading)
+        what = f"result {i} of {result.jaxpr} on {dict(sizes)} with operands split as {in_dims}, results as {out_dims}"
+        if exact:
+            np.testing.assert_array_equal(numbers(y), expected, what)
+        else:
+            assert_close(y, expected, case.tolerance, what)
+
+
+def is_exact(case: Case, result: Partitioned) -> bool:
+    """Whether parts have the bits of the whole: nothing is summed, and no element depends on several."""
+    if any(c.kind in SUMMED for c in result.communication):
+        return False
+    return case.primitive.pointwise or bool(case.primitive.copies)
+
+
+# ------------------------------------------------------------------------------------------------------------- the law
+
+
+def divisors(size: Any) -> set[int]:
+    return {n for n in (2, 3, 4, 5, 7) if isinstance(size, int) and size and size % n == 0}
+
+
+def splits(shape: Sequence[Any], axis: Any, count: int) -> list[Dims]:
+    """All ways to split an array over one axis: not at all, or along a dimension of a fitting size."""
+    whole: Dims = ((),) * len(shape)
+    found = [whole]
+    for d, size in enumerate(shape):
+        if count in divisors(size):
+            found.append((*whole[:d], (axis,), *whole[d + 1 :]))
+    return found
+
+
+def assignments(case: Case) -> list[tuple[dict[Any, int], tuple[Dims, ...], tuple[Dims | None, ...]]]:
+    """The sizes of a mesh of one axis, how operands are split, and how results: as it turns out, or so."""
+    found: list[tuple[dict[Any, int], tuple[Dims, ...], tuple[Dims | None, ...]]] = []
+    shapes = [t.shape for t in case.types]
+    results = [t.shape for t in case.result_types]
+    counts = sorted(set().union(*(divisors(n) for shape in (*shapes, *results) for n in shape)))
+    for count in counts:
+        if case.environment and count == 4:
+            continue
+        operands = list(itertools.product(*(splits(shape, "x", count) for shape in shapes)))
+        forced = list(itertools.product(*(splits(shape, "x", count) for shape in results)))
+        for i, in_dims in enumerate(operands):
+            found.append(({"x": count}, in_dims, (None,) * len(results)))
+            found.append(({"x": count}, in_dims, forced[i % len(forced)]))
+        found.extend(({"x": count}, operands[i % len(operands)], out) for i, out in enumerate(forced))
+    return found
+
+
+def over_two_axes(case: Case, some: random.Random) -> tuple[dict[Any, int], tuple[Dims, ...], tuple[Any, ...]] | None:
+    """Operands split over two axes at once, at random."""
+    shapes = [t.shape for t in case.types]
+    counts = sorted(set().union(*(divisors(n) for shape in shapes for n in shape)))
+    if not counts:
+        return None
+    sizes = {"x": some.choice(counts), "y": some.choice(counts)}
+
+    def split(shape: Sequence[Any]) -> Dims:
+        entries: list[list[Any]] = [[] for _ in shape]
+        for axis in some.sample(list(sizes), 2):
+            d = some.randrange(-1, len(shape))
+            if d >= 0 and shape[d] and shape[d] % math.prod(sizes[a] for a in (*entries[d], axis)) == 0:
+                entries[d].append(axis)
+        return tuple(map(tuple, entries))
+
+    return sizes, tuple(map(split, shapes)), (None,) * len(case.result_types)
+
+
+@every_sample(lambda case: bool(assignments(case)))
+def test_partitioned_is_whole(case: Case) -> None:
+    """A few of all assignments of one axis, and one of two axes, other ones for each sample."""
+    some = random.Random(f"{case}")
+    jaxpr = jaxpr_of(case)
+    everything = assignments(case)
+    for i, assignment in enumerate(some.sample(everything, min(2, len(everything)))):
+        check(case, jaxpr, *assignment, everywhere=i == 0)
+    both = over_two_axes(case, some)
+    if both is not None:
+        check(case, jaxpr, *both)
+
+
+@pytest.mark.slow
+@every_sample(lambda case: bool(assignments(case)))
+def test_partitioned_is_whole_for_every_sharding(case: Case) -> None:
+    jaxpr = jaxpr_of(case)
+    for assignment in assignments(case):
+        check(case, jaxpr, *assignment, everywhere=True)
+        check(case, jaxpr, *assignment, everywhere=False)
+    some = random.Random(0)
+    for _ in range(20):
+        both = over_two_axes(case, some)
+        if both is not None:
+            check(case, jaxpr, *both)
