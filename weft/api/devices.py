@@ -97,7 +97,7 @@ def _put(leaf: Any, destination: Any, donated: bool, source: Any, may_alias: boo
         device = None if isinstance(destination, NamedSharding) else _device_of(destination)
         return leaf if device is None else device_put_primitive(leaf, device=device, source=_device_of(source))
     if isinstance(destination, NamedSharding):
-        return split(held(leaf), destination)
+        return split(held(leaf, copy=False), destination)  # which copies each part
     target = _device_of(destination)
     where = None if target is None else _placement(target)
     array = held(leaf, where)
@@ -119,14 +119,15 @@ def _placement(device: Device) -> Placement:
         raise ArgumentError(f"device_put cannot move an array to {device!r}. {error}") from None
 
 
-def held(leaf: Any, placement: Placement | None = None) -> HeldArray:
-    """An array that holds its values: `leaf` itself, or one made of a number, with a placement."""
+def held(leaf: Any, placement: Placement | None = None, copy: bool = True) -> HeldArray:
+    """An array that holds its values: `leaf` itself, or one of a number or a NumPy array, with a placement. Without
+    `copy` it may be over memory of NumPy, which somebody may change."""
     if isinstance(leaf, HeldArray):
         return leaf
     if not is_value(leaf):
         what = "device_put takes arrays and numbers."
         raise ArgumentTypeError(what, received=f"{leaf!r} of type {type(leaf).__name__}")
-    return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf), placement=placement)
+    return from_numpy(leaf, weak_type=dtypes.is_weakly_typed(leaf), copy=copy, placement=placement)
 
 
 def _device_of(device: Any) -> Device | None:

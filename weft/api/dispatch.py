@@ -76,6 +76,10 @@ def spmd_dispatcher(
     writer = _Writer(types, [False] * len(types), placements)
     args, kwargs = in_tree.children()
     writer.arguments(args, kwargs)
+    ready = zip(placements, compiled.in_shardings, types, strict=True) if not constants else ()
+    if ready and all(isinstance(a, Sharding) and a.is_equivalent_to(b, t.ndim) for a, b, t in ready):
+        writer.line(f"return {writer.tree(out_tree, iter(ready_call(writer, compiled)))}")
+        return writer.source.function("dispatch", "args, kwargs")
     passed = [writer.constant(c) for c in constants] + writer.leaves
     call, spmd = writer.constant(run), writer.constant(compiled)
     writer.line(f"results = {call}({spmd}, ({', '.join(passed)}{',' if len(passed) == 1 else ''}))")
@@ -83,6 +87,17 @@ def spmd_dispatcher(
     writer.line(f"return {writer.tree(out_tree, results)}")
     function: Dispatcher = writer.source.function("dispatch", "args, kwargs")
     return function
+
+
+def ready_call(writer: _Writer, compiled: SpmdProgram) -> list[str]:
+    """Write the call of a program on arguments that are split as it wants them; an expression for each result."""
+    call, placements = writer.constant(compiled.executable), writer.constant(compiled.placements)
+    addresses = ", ".join(f"{leaf}.addresses()" for leaf in writer.leaves)
+    writer.line(f"results = {call}(b''.join(({addresses},)), (), {placements})")
+    return [
+        f"Sharded({writer.constant(t)}, {writer.constant(s)}, None, *results[{i}])"
+        for i, (t, s) in enumerate(zip(compiled.out_types, compiled.out_shardings, strict=True))
+    ]
 
 
 def adopted(value: Any, aval: ArrayType) -> ConcreteArray | None:

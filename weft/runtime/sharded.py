@@ -17,6 +17,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import Location
 from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, array_at, copied, put, wrap
+from weft.runtime.backend import backend_of
 from weft.runtime.device import devices, placement_of
 from weft.runtime.held import HeldArray
 from weft.sharding.device import Device, MemorySpace, is_addressable
@@ -124,13 +125,19 @@ class ShardedArray(HeldArray):
 
     def block_until_ready(self) -> ShardedArray:
         """Wait until the elements of all parts are there; returns the array."""
+        memory = self._memory
+        if memory is not None and self._parts is None:
+            backend = backend_of(self.sharding.device_tuple[0])
+            for allocation in memory if isinstance(memory, list) else (memory,):
+                backend.wait(allocation)
+            return self
         for part in self._held:
             part.block_until_ready()
         return self
 
     def is_ready(self) -> bool:
         """Whether the elements of all parts are there."""
-        return self._parts is not None and all(part.is_ready() for part in self._parts)
+        return not self.is_deleted() and all(part.is_ready() for part in self._held)
 
     # -- where it is -----------------------------------------------------------------------------------------------
 

@@ -120,7 +120,12 @@ def _compiled(
         for flag, t in zip(donated or (False,) * len(local), local, strict=True)
     )
     executable = backend.compile_for_devices(result.jaxpr, taken, sizes, devices[0])
-    named = lambda dims: NamedSharding(mesh, PartitionSpec(*dims))
+
+    def named(dims: Dims) -> NamedSharding:
+        while dims and not dims[-1]:
+            dims = dims[:-1]
+        return NamedSharding(mesh, PartitionSpec(*dims))
+
     out_shardings = tuple(map(named, result.out_dims))
     out_types: list[Any] = [v.aval for v in jaxpr.outvars]
     return SpmdProgram(

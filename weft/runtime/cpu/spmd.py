@@ -183,16 +183,24 @@ class _State:
         # The registers of arguments and results: a column for each, a row for each device.
         self.arguments = self.registers[:, first : first + passed]
         self.outputs = self.registers[:, after : after + len(executable.program.results)]
+        # Both, where nothing is between them.
+        last = after + len(executable.program.results)
+        self.together = None if axes else self.registers[:, first:last]
+        self._code = 0
 
     def run(self, addresses: bytes, results: bytes) -> None:
-        program, registers, call = self.program, self.registers, self.call
-        registers[:] = self.template
+        registers, count = self.registers, self.program.count
         code = self.executable.code_address
-        registers[:, 0] = code + 8
-        self.arguments[:] = np.frombuffer(addresses, np.int64).reshape(-1, program.count).T
-        self.outputs[:] = np.frombuffer(results, np.int64).reshape(-1, program.count).T
-        self.states[:] = READY
-        call[CALL.CODE] = code
+        if code != self._code:
+            self._code = self.call[0] = code
+            self.template[:, 0] = code + 8
+        registers[:] = self.template
+        if self.together is not None:
+            self.together[:] = np.frombuffer(addresses + results, np.int64).reshape(-1, count).T
+        else:
+            self.arguments[:] = np.frombuffer(addresses, np.int64).reshape(-1, count).T
+            self.outputs[:] = np.frombuffer(results, np.int64).reshape(-1, count).T
+        self.states.fill(READY)
         pool.prepare()
         status = self._run(self._call_address)
         if status == MISMATCH:
