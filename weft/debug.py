@@ -1,10 +1,18 @@
-"""Looking at values while a program runs: print, callback, breakpoint."""
+"""Looking at values while a program runs: print, callback, breakpoint; and at how arrays are split over devices."""
 
 from weft.api.callbacks import breakpoint
 from weft.api.callbacks import debug_callback as callback
 from weft.api.callbacks import debug_print as print
+from weft.api.visualize import inspect_array_sharding, visualize_array_sharding, visualize_sharding
 from weft.base.publish import publish as _publish
 
-__all__ = ["breakpoint", "callback", "print"]
+__all__ = [
+    "breakpoint",
+    "callback",
+    "inspect_array_sharding",
+    "print",
+    "visualize_array_sharding",
+    "visualize_sharding",
+]
 
 _publish(__name__)

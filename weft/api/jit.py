@@ -332,6 +332,7 @@ class JitFunction:
         if config.debug_key_reuse:
             check_key_reuse(jaxpr)
         staged = StagedFunction(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
+        staged.jaxpr.cached("argument names", lambda: ("constant",) * len(constants) + tuple(paths))
         # A jaxpr with traced constants belongs to the trace around this call.
         cached = not any(isinstance(c, Tracer) for c in constants) and self._can_keep(static)
         self._cache.missed(key, cause, location, seconds, staged.jaxpr, cached)
@@ -419,9 +420,9 @@ class JitFunction:
             args, kwargs = self._merged(dynamic, rest, static)
         else:
             args, kwargs = with_structs((args, kwargs))
-        staged, _ = self._find(args, kwargs)
+        staged, leaves = self._find(args, kwargs)
         dynamic = (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
-        return Traced(staged, tree.structure(dynamic), name_of(self._function), self._dynamic)
+        return Traced(staged, tree.structure(dynamic), name_of(self._function), self._dynamic, leaves)
 
     def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return (args, kwargs) if self._simple else self._split(args, kwargs)[:2]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.api.communication import Communication
 from weft.api.flat import structure_differences
 from weft.base import tree
 from weft.base.errors import ArgumentError, InvalidInputTypeError
@@ -15,7 +16,8 @@ from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, ShapeDtypeStruct, is_value, type_of
 from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime.execute import executable_of
-from weft.sharding import Sharding
+from weft.runtime.spmd import SpmdProgram, compiled_for, mesh_of
+from weft.sharding import Mesh, NamedSharding, Sharding
 
 Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -39,12 +41,13 @@ class ArgInfo:
 class Traced:
     """A function staged for one signature."""
 
-    def __init__(self, staged: Any, in_tree: Any, name: str, dynamic: Dynamic):
+    def __init__(self, staged: Any, in_tree: Any, name: str, dynamic: Dynamic, leaves: Sequence[Any]):
         self._jaxpr, self._constants, self._params = staged.jaxpr, staged.constants, staged.params
         self._out_types, self._result = staged.out_types, staged.result
         self.in_tree, self.out_tree = in_tree, staged.out_tree
         self.fun_name = name
         self._dynamic = dynamic
+        self._shardings = [*[None] * len(self._constants), *map(named_sharding, leaves)]
 
     @property
     def jaxpr(self) -> Jaxpr:
@@ -82,6 +85,14 @@ class Traced:
         """What is known of the arguments, in the tree of `(args, kwargs)`."""
         donated = self.donate_argnums
         return tree.unflatten(self.in_tree, [ArgInfo(t, n in donated) for n, t in enumerate(self._in_types)])
+
+    def _partitioned(self) -> SpmdProgram | None:
+        """The program for a mesh, if an argument is split over one or the function names one."""
+        mesh = mesh_of(self._jaxpr, (), self._shardings)
+        if mesh is None:
+            return None
+        nothing = [None] * len(self._shardings)
+        return compiled_for(self._jaxpr, nothing, mesh, self._params.get("donated", ()), self._shardings)
 
     def lower(self) -> Lowered:
         return Lowered(self)
@@ -148,12 +159,22 @@ class Lowered(Stage):
 class Compiled(Stage):
     """A program fixed to one signature: calling it with other types is an error, never a new compilation.
 
-    What it went through can be looked at: `stages` after each pass, `fusions`, `program`, `kernels`, `llvm`, `asm`.
+    What it went through can be looked at: `stages` after each pass, `fusions`, `program`, `kernels`, `llvm`, `asm`. Of
+    a program for many devices these are what each device runs, and `communication` is what it sends.
     """
 
     def __init__(self, traced: Traced):
         super().__init__(traced)
-        self._executable = executable_of(traced._jaxpr, traced._params.get("donated", ()))
+        self._partitioned = traced._partitioned()
+        if self._partitioned is not None:
+            self._executable = self._partitioned.executable.executable
+        else:
+            self._executable = executable_of(traced._jaxpr, traced._params.get("donated", ()))
+
+    @property
+    def communication(self) -> Communication:
+        """The collectives of the program: kind, axis, bytes, value, the user's line and why each is there."""
+        return Communication(() if self._partitioned is None else self._partitioned.communication)
 
     @property
     def stages(self) -> dict[str, str]:
@@ -236,6 +257,12 @@ class Compiled(Stage):
                 )
         results = jit_primitive(*traced._constants, *leaves, **traced._params)
         return traced._result(results)
+
+
+def named_sharding(leaf: Any) -> NamedSharding | None:
+    """How an argument is split over the devices of a mesh; None if it is not."""
+    sharding = getattr(leaf, "sharding", None)
+    return sharding if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh) else None
 
 
 def check_compiler_options(caller: str, options: Mapping[str, Any] | None) -> None:

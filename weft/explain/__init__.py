@@ -19,7 +19,7 @@ from weft.api.flat import name_of
 from weft.api.jit import JitFunction, jit
 from weft.base import tree
 from weft.explain.collect import Collector
-from weft.explain.measure import measure
+from weft.explain.measure import measure, measure_calls
 from weft.explain.page import page
 from weft.runtime.cpu.limits import limits
 
@@ -56,7 +56,7 @@ def explain(
 
     It writes the page to `path`, by default `<name>.explain.html` in the current folder; without `write` it only
     returns the `Explanation`. The program runs several times, but once if it has effects; arguments that are donated
-    are copied first.
+    are copied first. A program for many devices is timed as a whole, and with donated arguments it does not run.
     """
     jitted: JitFunction = function if isinstance(function, JitFunction) else jit(function)
 
@@ -65,8 +65,14 @@ def explain(
         compiled = jitted.lower(*args, **kwargs).compile()
         executable, traced = compiled.runtime_executable(), compiled._traced
         values = [*traced._constants, *tree.leaves(traced._dynamic(args, kwargs))]
-        measured = measure(executable, values, traced._params.get("donated", ()))
-        explanation = Explanation(Collector(executable, measured, limits()).data())
+        donated = traced._params.get("donated", ())
+        if compiled._partitioned is None:
+            measured = measure(executable, values, donated)
+        else:
+            measured = measure_calls(
+                compiled, args, kwargs, bool(executable.compilation.traced.effects or any(donated))
+            )
+        explanation = Explanation(Collector(executable, measured, limits(), compiled.communication).data())
         if write:
             safe = re.sub(r"\W+", "_", name_of(function)).strip("_") or "function"
             explanation.save(path or f"{safe}.explain.html")

@@ -7,9 +7,10 @@ import itertools
 import linecache
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from weft.api.communication import cells_of
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.driver import refusals
 from weft.compiler.fuse.fusion import fusion
@@ -36,8 +37,11 @@ AROUND = 2
 class Collector:
     """Gathers the parts of one program. `related` has relations in both directions."""
 
-    def __init__(self, executable: Executable, measured: Measurement, limits: Limits) -> None:
+    def __init__(
+        self, executable: Executable, measured: Measurement, limits: Limits, communication: Sequence[Any] = ()
+    ) -> None:
         self.executable, self.measured, self.limits = executable, measured, limits
+        self.communication = communication
         self.compilation, self.program = executable.compilation, executable.program
         self.related: dict[str, dict[str, None]] = {}
         self.lines: dict[Line, str] = {}
@@ -62,6 +66,7 @@ class Collector:
         kernels_found = self._kernels()
         equations = self._equations()
         memory = self._memory()
+        communication = self._communication()
         parts = {
             "name": self.program.name or "program",
             "runs": self.measured.runs,
@@ -81,6 +86,7 @@ class Collector:
             "steps": steps,
             "kernels": kernels_found,
             "memory": memory,
+            "communication": communication,
         }
         parts["related"] = {key: list(others) for key, others in self.related.items()}
         return parts
@@ -286,6 +292,30 @@ class Collector:
             "steps": [[position, self.step_ids[step]] for position, step in timeline.positions],
             "slots": slots,
         }
+
+    # -- communication ---------------------------------------------------------------------------------------------
+
+    def _communication(self) -> list[dict[str, Any]]:
+        """What each device of a program for many sends, and why."""
+        rows = []
+        for i, collective in enumerate(self.communication):
+            key = f"c{i}"
+            line = None if collective.source is None else self.line(Line.of(collective.source))
+            self.relate([key], [] if line is None else [line])
+            kind, axis, _, value, where, reason = cells_of(collective)
+            rows.append(
+                {
+                    "id": key,
+                    "kind": kind,
+                    "axis": axis,
+                    "bytes": collective.bytes,
+                    "times": collective.times,
+                    "value": value,
+                    "line": where,
+                    "reason": reason,
+                }
+            )
+        return rows
 
     # -- sums ------------------------------------------------------------------------------------------------------
 

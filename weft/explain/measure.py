@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,3 +61,20 @@ def measure(executable: Executable, values: Sequence[Any], donated: Sequence[boo
     seconds, times = min(runs, key=lambda run: run[0])
     steps = [(found.step, found.runs, found.nanoseconds * 1e-9) for found in times]
     return Measurement(len(runs), seconds, statistics.median(whole) if whole else seconds, steps)
+
+
+def measure_calls(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], changes: bool
+) -> Measurement:
+    """Call a program for many devices a few times, as a whole: its steps have no times. One that `changes` something
+    is not called."""
+    if changes:
+        return Measurement(0, 0.0, 0.0, [])
+    function(*args, **kwargs)
+    times: list[float] = []
+    end = time.perf_counter() + SECONDS
+    while not times or (len(times) < MOST_RUNS and time.perf_counter() < end):
+        start = time.perf_counter()
+        function(*args, **kwargs)
+        times.append(time.perf_counter() - start)
+    return Measurement(len(times), min(times), statistics.median(times), [])

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from weft.api.communication import bytes_text
 from weft.explain.pictures import memory, roofline
 
 STYLE = """
@@ -115,6 +116,7 @@ def page(data: dict[str, Any]) -> str:
             _section("Fusions", _fusions(data), "What became one kernel, and why.", "fusions"),
             _section("Roofline", roofline(data), _limits(data)),
             _section("Steps", _steps(data), "In the order in which they run, with all iterations of loops.", "wide"),
+            *([_section("Communication", _communication(data), _sent(data), "wide")] if data["communication"] else []),
             _section("Memory over time", memory(data), _memory(data)),
             _section("Compile time", _stages(data), ""),
             _section("Kernels", _kernels(data), "In the kernel language, in LLVM's, and as machine code.", "wide"),
@@ -147,7 +149,7 @@ def _summary(data: dict[str, Any]) -> str:
         f"The fastest of {data['runs']} runs took {_seconds(data['seconds'])}, {_seconds(totals['seconds'])} of it in "
         f"{len(steps)} steps; the median without timing steps is {_seconds(data['median'])}. "
         f"One run: {_count(totals['flops'])} flops, {_count(totals['functions'])} functions, "
-        f"{_bytes(totals['read'] + totals['written'])} moved, {share:.0f}% of the machine's limit."
+        f"{bytes_text(totals['read'] + totals['written'])} moved, {share:.0f}% of the machine's limit."
     )
 
 
@@ -164,8 +166,9 @@ def _limits(data: dict[str, Any]) -> str:
 def _memory(data: dict[str, Any]) -> str:
     about = data["memory"]
     return (
-        f"Arguments {_bytes(about['arguments'])}, results {_bytes(about['results'])}, constants "
-        f"{_bytes(about['constants'])}, temporaries {_bytes(about['temporaries'])}; {_bytes(about['peak'])} at most."
+        f"Arguments {bytes_text(about['arguments'])}, results {bytes_text(about['results'])}, constants "
+        f"{bytes_text(about['constants'])}, temporaries {bytes_text(about['temporaries'])}; "
+        f"{bytes_text(about['peak'])} at most."
     )
 
 
@@ -224,20 +227,36 @@ def _steps(data: dict[str, Any]) -> str:
     rows = []
     for step in data["steps"]:
         seconds, accessed = step["seconds"], step["read"] + step["written"]
-        rates = (_count(step["flops"] / seconds), _bytes(accessed / seconds)) if seconds else ("", "")
+        rates = (_count(step["flops"] / seconds), bytes_text(accessed / seconds)) if seconds else ("", "")
         cells = (
             html.escape(step["text"]),
             str(step["count"] or ""),
             _seconds(seconds) if seconds else "",
             _count(step["flops"]),
             _count(step["functions"]),
-            _bytes(accessed) if accessed else "",
+            bytes_text(accessed) if accessed else "",
             *rates,
             f"{100 * step['share']:.0f}%" if seconds else "",
             step["fusion"] or "",
             step["kernel"] or "",
         )
         rows.append(_item("tr", step["id"], _cells(cells), ""))
+    return f'<div class="panel">{_table(head, rows)}</div>'
+
+
+def _sent(data: dict[str, Any]) -> str:
+    total = sum(row["bytes"] * row["times"] for row in data["communication"])
+    return f"What each device sends in one run: {bytes_text(total)}. Everything else on this page is of one device."
+
+
+def _communication(data: dict[str, Any]) -> str:
+    head = ("collective", "axis", "bytes", "times", "line", "value", "reason")
+    rows = []
+    for row in data["communication"]:
+        texts = [row["kind"], row["axis"], bytes_text(row["bytes"]), f"{row['times']:g}", row["line"]]
+        cells = _cells([html.escape(t) for t in texts])
+        words = "".join(f'<td class="text">{html.escape(t)}</td>' for t in (row["value"], row["reason"]))
+        rows.append(_item("tr", row["id"], cells + words))
     return f'<div class="panel">{_table(head, rows)}</div>'
 
 
@@ -290,10 +309,3 @@ def _count(count: float) -> str:
         if count >= factor:
             return f"{count / factor:.3g}{prefix}"
     return f"{count:.3g}" if count else ""
-
-
-def _bytes(count: float) -> str:
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= factor:
-            return f"{count / factor:.3g} {prefix}B"
-    return f"{count:.0f} B"

@@ -283,6 +283,10 @@ class Primitive:
         """How the user says that the result is split, if the operation is there to say it."""
         return None
 
+    def inspector(self, params: Params) -> Callable[[Any], None] | None:
+        """What is to be told how the operand is split, if the operation is there for that."""
+        return None
+
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
         """Bind the operation on the parts of one device, of which `parts` says how they are split."""
         out = self(*args, **self.localize(params, parts.results))

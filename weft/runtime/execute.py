@@ -22,9 +22,11 @@ from weft.ir.types import ArrayType, Type
 from weft.ir.unplaced import unplaced
 from weft.primitives.control.call import jit
 from weft.primitives.control.check import can_flag, writes_in_place
+from weft.primitives.control.inspect_sharding import inspected
 from weft.runtime.backend import backend_of
 from weft.runtime.device import CPU, Placement, default_device
 from weft.sharding.device import Device
+from weft.sharding.shardings import SingleDeviceSharding
 
 if TYPE_CHECKING:
     from weft.runtime.cpu.executable import Executable
@@ -105,7 +107,7 @@ def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:
 def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Executable:
     """The program as machine code. With checks it has one flag for all of them, if it can run again to tell what they
     found: then arguments must be whole, and donated memory is not taken, unless that would mean to copy."""
-    jaxpr = unplaced(jaxpr)  # for one device
+    jaxpr = inspected(unplaced(jaxpr), SingleDeviceSharding(device))
     if not can_flag(jaxpr) or (any(donated) and writes_in_place(jaxpr)):
         return compiled(jaxpr, donated, device)
 

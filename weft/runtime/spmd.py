@@ -111,7 +111,8 @@ def _compiled(
     from weft.compiler.partition.partition import partition
 
     sizes = dict(mesh.shape)
-    result = partition(prepared(jaxpr), sizes, in_dims, out_dims, donated)
+    names = jaxpr.cached("argument names", tuple)
+    result = partition(prepared(jaxpr), sizes, in_dims, out_dims, donated, names)
     devices = mesh.device_tuple
     local = [v.aval for v in result.jaxpr.invars]
     backend = backend_of(devices[0])
@@ -126,10 +127,13 @@ def _compiled(
             dims = dims[:-1]
         return NamedSharding(mesh, PartitionSpec(*dims))
 
+    in_shardings = tuple(map(named, result.in_dims))
+    for inspector, dims in result.inspected:
+        inspector(named(dims))
     out_shardings = tuple(map(named, result.out_dims))
     out_types: list[Any] = [v.aval for v in jaxpr.outvars]
     return SpmdProgram(
-        tuple(map(named, result.in_dims)),
+        in_shardings,
         out_shardings,
         tuple(placed_type(t.plain, s) for t, s in zip(out_types, out_shardings, strict=True)),
         executable,

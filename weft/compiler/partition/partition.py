@@ -8,12 +8,12 @@ factors are, the cheaper one is taken, by the bytes that operands and results wo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.base.source import Location
 from weft.compiler.partition.propagate import Propagation
+from weft.compiler.partition.reasons import Collective, Reasons, operation
 from weft.compiler.partition.reshard import Transfer, apply, bytes_of, reshard
 from weft.compiler.partition.rules import (
     Dims,
@@ -37,18 +37,6 @@ from weft.trace.closed import stage_closed
 LINK, MEMORY, FLOPS, LATENCY = 5e9, 1e10, 5e10, 5e-6
 
 
-@dataclass(frozen=True)
-class Collective:
-    """A collective of a local jaxpr: how many bytes each device sends, of which value, for which line, and why."""
-
-    kind: str
-    axis: Any
-    bytes: float
-    value: str
-    source: Location | None
-    reason: str
-
-
 @dataclass
 class Partitioned:
     """The jaxpr that each device runs; how its arguments and results are split; what it communicates."""
@@ -57,6 +45,8 @@ class Partitioned:
     in_dims: list[Dims]
     out_dims: list[Dims]
     communication: list[Collective]
+    # What is to be told how values are split, and how they are.
+    inspected: list[tuple[Callable[[Any], None], Dims]]
 
 
 def partition(
@@ -65,10 +55,11 @@ def partition(
     in_dims: Sequence[Dims | None],
     out_dims: Sequence[Dims | None],
     stored: Sequence[bool] = (),
+    names: Sequence[str] = (),
 ) -> Partitioned:
     """The local jaxpr of a jaxpr without calls, on a mesh whose axes have these sizes. Arguments and results are split
     as `in_dims` and `out_dims` say, or, where that is None, as it turns out. Arguments that are `stored` are split for
-    memory's sake."""
+    memory's sake; `names` are those of arguments, for reasons."""
     shardings = Propagation(jaxpr, sizes)
     for i, (v, dims) in enumerate(zip(jaxpr.invars, in_dims, strict=True)):
         if dims is not None:
@@ -77,26 +68,27 @@ def partition(
         shardings.fix(v, whole(v.aval))
     for result, dims in zip(jaxpr.outvars, out_dims, strict=True):
         if dims is not None and type(result) is Var and result not in shardings.dims:
-            shardings.fix(result, dims, stored=bool(stored))
+            shardings.fix(result, dims, stored=bool(stored), said="result")
     fix_constraints(shardings, jaxpr)
     shardings.run()
     found = [shardings[v] for v in jaxpr.invars]
-    communication: list[Collective] = []
+    log = Log(Reasons(shardings, names))
     split: list[Dims] = []
 
     def local(*args: Any) -> list[Any]:
-        block = Block(shardings, sizes, communication)
+        block = Block(shardings, sizes, log)
         block.define(zip(jaxpr.invars, args, strict=True), found)
         block.define(zip(jaxpr.constvars, jaxpr.consts, strict=True), [whole(v.aval) for v in jaxpr.constvars])
         block.run(jaxpr)
         outs = []
         for v, dims in zip(jaxpr.outvars, out_dims, strict=True):
             split.append(block.target(v) if dims is None else dims)
-            outs.append(block.value(v, split[-1], None, "the result is split so"))
+            outs.append(block.value(v, split[-1], None, "as a result it is to be"))
         return outs
 
     types = [local_type(v.aval, dims, sizes) for v, dims in zip(jaxpr.invars, found, strict=True)]
-    return Partitioned(stage_closed(local, types, name=jaxpr.name), found, split, communication)
+    staged = stage_closed(local, types, name=jaxpr.name)
+    return Partitioned(staged, found, split, log.communication, log.inspected)
 
 
 def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
@@ -105,7 +97,7 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
         spec = equation.primitive.fixed_spec(equation.params)
         if spec is not None:
             (v,) = equation.outvars
-            shardings.fix(v, dims_of(spec, rank_of(v.aval)))
+            shardings.fix(v, dims_of(spec, rank_of(v.aval)), said="constraint")
         if equation.primitive.bound_axes(equation.params):
             for values, specs in ((equation.invars, "in_specs"), (equation.outvars, "out_specs")):
                 for a, own in zip(values, equation.params[specs], strict=True):
@@ -128,11 +120,20 @@ def dims_of(spec: PartitionSpec, rank: int) -> Dims:
     return tuple(entry_axes(e) for e in entries)
 
 
-class Block:
-    """Binds the local equations of a jaxpr, or of a body, under the active trace."""
+class Log:
+    """What becomes known on the way: collectives, and the shardings that somebody wants to see."""
 
-    def __init__(self, shardings: Propagation, sizes: Mapping[Any, int], communication: list[Collective]) -> None:
-        self.shardings, self.sizes, self.communication = shardings, sizes, communication
+    def __init__(self, reasons: Reasons) -> None:
+        self.reasons = reasons
+        self.communication: list[Collective] = []
+        self.inspected: list[tuple[Callable[[Any], None], Dims]] = []
+
+
+class Block:
+    """Binds the local equations of a jaxpr, or of a body, under the active trace. Its equations run `times` often."""
+
+    def __init__(self, shardings: Propagation, sizes: Mapping[Any, int], log: Log, times: float = 1.0) -> None:
+        self.shardings, self.sizes, self.log, self.times = shardings, sizes, log, times
         self.at: dict[Var, Dims] = {}
         self.values: dict[Var, Any] = {}
         # Values that are still to be summed: over which axes, and for which equation.
@@ -164,7 +165,10 @@ class Block:
             for equation in jaxpr.eqns:
                 context.source = equation.source or source
                 context.stack = merged_stack(stack, equation.stack)
-                if equation.primitive.bound_axes(equation.params):
+                inspector = equation.primitive.inspector(equation.params)
+                if inspector is not None:
+                    self.log.inspected.append((inspector, self.target(equation.invars[0])))
+                elif equation.primitive.bound_axes(equation.params):
                     self.shard_map(equation)
                 elif equation.primitive.higher_order:
                     self.control(equation)
@@ -175,7 +179,7 @@ class Block:
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def value(self, atom: Atom, dims: Dims, equation: Equation | None, reason: str) -> Any:
+    def value(self, atom: Atom, dims: Dims, equation: Equation | None, reason: str, note: str = "") -> Any:
         """A value split in a certain way: as it is, or resharded, once for all that want it so."""
         if type(atom) is Literal:
             return literal(atom)
@@ -187,26 +191,38 @@ class Block:
         key = (atom, dims)
         if key not in self.copies:
             transfers = reshard(bytes_of(atom.aval), self.at[atom], dims, self.sizes)
-            self.copies[key] = self.resharded(self.values[atom], transfers, atom, equation, reason)
+            self.copies[key] = self.resharded(self.values[atom], transfers, atom, dims, equation, reason, note)
         return self.copies[key]
 
-    def resharded(self, x: Any, transfers: Sequence[Transfer], v: Var, equation: Equation | None, reason: str) -> Any:
+    def resharded(
+        self,
+        x: Any,
+        transfers: Sequence[Transfer],
+        v: Var,
+        dims: Dims,
+        equation: Equation | None,
+        reason: str,
+        note: str = "",
+    ) -> Any:
+        """A value after some collectives, which are for an equation that wants it split as `dims`."""
         for transfer in transfers:
             if transfer.kind != "slice":
-                line = None if equation is None else equation.source
-                self.communication.append(
-                    Collective(transfer.kind, transfer.axis, transfer.bytes, v.aval.short(), line, reason)
-                )
+                why = self.log.reasons.because(transfer.kind, transfer.axis, v, dims, equation, reason) + note
+                self.report(transfer.kind, transfer.axis, transfer.bytes, self.log.reasons.name(v), equation, why)
         return apply(x, transfers, self.sizes)
+
+    def report(self, kind: str, axis: Any, size: float, value: str, equation: Equation | None, reason: str) -> None:
+        """Note a collective."""
+        line = None if equation is None else equation.source
+        self.log.communication.append(Collective(kind, axis, size, value, line, reason, self.times))
 
     def reduce(self, v: Var) -> None:
         """Do the sums of a value that have waited until now."""
         axes, equation = self.unreduced.pop(v)
         wanted = self.target(v)
         transfers = reshard(bytes_of(v.aval), self.at[v], wanted, self.sizes, axes)
-        self.values[v] = self.resharded(
-            self.values[v], transfers, v, equation, f"{equation.primitive.name} sums over it"
-        )
+        reason = f"{operation(equation)} sums over a split dimension"
+        self.values[v] = self.resharded(self.values[v], transfers, v, wanted, equation, reason)
         self.at[v] = wanted
 
     # -- operations --------------------------------------------------------------------------------------------------
@@ -230,20 +246,24 @@ class Block:
                 for a, names in zip(equation.invars, rule.operand_names, strict=True)
             ]
         else:
-            need = f"{equation.primitive.name} needs it so"
+            need = f"{operation(equation)} needs it"
             args = [
-                self.value(a, wanted(names, chosen), equation, need + rule.why_whole(chosen, i))
+                self.value(a, wanted(names, chosen), equation, need, rule.why_whole(chosen, i))
                 for i, (a, names) in enumerate(zip(equation.invars, rule.operand_names, strict=True))
             ]
         results = self.bind(equation, rule, chosen, args)
+        if equation.primitive.named_axes(equation.params):
+            pairs = zip(equation.invars, rule.operand_names, strict=True)
+            size = sum(bytes_of(local_type(a.aval, wanted(names, chosen), self.sizes)) for a, names in pairs)
+            written = self.log.reasons.written(equation, self.sizes, size, self.times)
+            self.log.communication += [] if written is None else [written]
         summed, how = rule.sums(chosen)
         for v, names, x in zip(equation.outvars, rule.result_names, results, strict=True):
             self.values[v], self.at[v] = x, wanted(names, chosen)
             if how != "sum":
                 transfers = reshard(bytes_of(v.aval), self.at[v], self.at[v], self.sizes, summed, how)
-                self.values[v] = self.resharded(
-                    x, transfers, v, equation, f"{equation.primitive.name} is over all parts"
-                )
+                reason = f"{operation(equation)} is over a split dimension"
+                self.values[v] = self.resharded(x, transfers, v, self.at[v], equation, reason)
             elif summed or axes:
                 self.unreduced[v] = ((*axes, *summed), origin)
                 if not self.may_wait(v, (*axes, *summed)):
@@ -255,7 +275,7 @@ class Block:
         if self.at[a] == dims:
             return self.values[a]
         transfers = reshard(bytes_of(a.aval), self.at[a], dims, self.sizes)
-        return self.resharded(self.values[a], transfers, a, equation, f"{equation.primitive.name} needs it so")
+        return self.resharded(self.values[a], transfers, a, dims, equation, f"{operation(equation)} needs it")
 
     def bind(self, equation: Equation, rule: Rule, chosen: dict[str, tuple[Any, ...]], args: Sequence[Any]) -> Any:
         """The operation on parts."""
@@ -266,8 +286,8 @@ class Block:
         ]
 
         def report(kind: str, axis: Any, count: float, x: Any) -> None:
-            reason = f"{card.name} is along a split dimension"
-            self.communication.append(Collective(kind, axis, count, x.aval.short(), equation.source, reason))
+            reason = f"{operation(equation)} is along a split dimension"
+            self.report(kind, axis, count, x.aval.short(), equation, reason)
 
         types = [a.aval.plain for a in equation.invars]
         parts = Parts(types, results, rule.operand_names, rule.result_names, chosen, self.sizes, report)
@@ -381,13 +401,13 @@ class Block:
         """A body that is local along its manual axes already: its equations are bound here."""
         params = equation.params
         body: Jaxpr = params["jaxpr"]
-        inner = Block(self.shardings, self.sizes, self.communication)
+        inner = Block(self.shardings, self.sizes, self.log, self.times)
         args, dims = [], []
         for a, v, spec in zip(equation.invars, body.invars, params["in_specs"], strict=True):
             own = self.target(v)
             manual = dims_of(spec, rank_of(v.aval))
             split = tuple((*m, *o) for m, o in zip(manual, own, strict=True))
-            args.append(self.value(a, split, equation, "in_specs of shard_map"))
+            args.append(self.value(a, split, equation, f"{operation(equation)} needs it"))
             dims.append(own)
         inner.define(zip(body.invars, args, strict=True), dims)
         inner.define(zip(body.constvars, body.consts, strict=True), [whole(v.aval) for v in body.constvars])
@@ -395,7 +415,7 @@ class Block:
         for v, a, spec in zip(equation.outvars, body.outvars, params["out_specs"], strict=True):
             own = self.target(a) if type(a) is Var else whole(a.aval)
             manual = dims_of(spec, rank_of(a.aval))
-            self.values[v] = inner.value(a, own, equation, "out_specs of shard_map")
+            self.values[v] = inner.value(a, own, equation, f"{operation(equation)} returns it")
             self.at[v] = tuple((*m, *o) for m, o in zip(manual, own, strict=True))
 
     def control(self, equation: Equation) -> None:
@@ -409,7 +429,7 @@ class Block:
                 if i is not None:
                     own = self.argument_dims(carried, body, v)
                     operands[i if i >= 0 else ~i] = own if i >= 0 else ((), *own)
-        reason = f"{equation.primitive.name} carries it so"
+        reason = f"{operation(equation)} has it"
         args = [self.value(a, dims, equation, reason) for a, dims in zip(equation.invars, operands, strict=True)]
         results, wanted_results = self.result_dims(equation, carried)
         bodies = [
@@ -446,13 +466,16 @@ class Block:
 
     def local_body(self, body: Jaxpr, dims: Sequence[Dims], outs: Sequence[Dims], equation: Equation) -> Jaxpr:
         types = [local_type(v.aval, own, self.sizes) for v, own in zip(body.invars, dims, strict=True)]
+        card: Any = equation.primitive
+        count = card.iterations(equation.params)
+        iterations = count if isinstance(count, int) else 1
 
         def local(*args: Any) -> list[Any]:
-            inner = Block(self.shardings, self.sizes, self.communication)
+            inner = Block(self.shardings, self.sizes, self.log, self.times * iterations)
             inner.define(zip(body.invars, args, strict=True), dims)
             inner.define(zip(body.constvars, body.consts, strict=True), [whole(v.aval) for v in body.constvars])
             inner.run(body)
-            reason = f"{equation.primitive.name} carries it so"
+            reason = f"{operation(equation)} has it"
             return [inner.value(v, own, equation, reason) for v, own in zip(body.outvars, outs, strict=True)]
 
         return stage_closed(local, types, name=body.name)
@@ -466,7 +489,7 @@ def can_wait(equation: Equation) -> bool:
     if card.higher_order or not all(isinstance(t, ArrayType) and t.dtype == types[0].dtype for t in types):  # type: ignore[attr-defined]
         return False
     if card.copies == "all" and len(equation.invars) == 1:
-        return True
+        return bytes_of(types[-1]) <= bytes_of(types[0])  # more would be sent after a broadcast
     literals = sum(type(a) is Literal for a in equation.invars)
     if not card.pointwise or not card.linear:
         return False

@@ -17,11 +17,12 @@ from weft.ir.jaxpr import Jaxpr, Var
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a dimension of a value is split over an axis."""
+    """Why a dimension of a value is split over an axis: as `source` is; or, if that is None, as somebody `said`."""
 
     dim: int
     axis: Any
-    rule: Rule | None  # None: somebody said so
+    source: Var | None
+    said: str = ""
 
 
 class Propagation:
@@ -41,19 +42,19 @@ class Propagation:
                 if type(v) is Var:
                     self._users.setdefault(v, []).append(i)
 
-    def fix(self, v: Var, dims: Dims, stored: bool = False) -> None:
-        """Say how a value is split."""
+    def fix(self, v: Var, dims: Dims, stored: bool = False, said: str = "argument") -> None:
+        """Say how a value is split, and who says so."""
         self.dims[v] = dims
         self.fixed.add(v)
         if stored:
             self.stored.add(v)
-        self.reasons[v] = [Reason(d, a, None) for d, axes in enumerate(dims) for a in axes]
+        self.reasons[v] = [Reason(d, a, None, said) for d, axes in enumerate(dims) for a in axes]
 
     def begin(self, v: Var, dims: Dims) -> None:
         """How a value is split at least, unless somebody has said it already."""
         if v not in self.dims and any(dims):
             self.dims[v] = dims
-            self.reasons[v] = [Reason(d, a, None) for d, axes in enumerate(dims) for a in axes]
+            self.reasons[v] = [Reason(d, a, None, "shard_map") for d, axes in enumerate(dims) for a in axes]
 
     def run(self) -> None:
         """Give axes to values until nothing changes: first where dimensions only pass through, then everywhere; first
@@ -82,21 +83,21 @@ class Propagation:
             if axis in rule.excluded:
                 continue
             found = {
-                name
-                for v, names in values
+                name: v
+                for v, names in reversed(values)
                 if v not in hidden and v in self.dims
                 for name, axes in zip(names, self.dims[v], strict=True)
                 if axis in axes
             }
-            found.discard(None)
+            found.pop(None, None)
             if len(found) > 1:  # what pays only by costs is no reason
-                found.difference_update(rule.inside)
+                found = {name: v for name, v in found.items() if name not in rule.inside}
             if len(found) != 1:
                 continue
-            (name,) = found
+            ((name, source),) = found.items()
             assert name is not None
             for v, names in values:
-                if v not in self.fixed and name in names and self._give(v, names.index(name), axis, rule, name):
+                if v not in self.fixed and name in names and self._give(v, names.index(name), axis, rule, name, source):
                     changed.append(v)
         return changed
 
@@ -105,7 +106,7 @@ class Propagation:
         used = {a for v in values for axes in self.dims.get(v, ()) for a in axes}
         return [a for a in self.sizes if a in used]
 
-    def _give(self, v: Var, dim: int, axis: Any, rule: Rule, name: str) -> bool:
+    def _give(self, v: Var, dim: int, axis: Any, rule: Rule, name: str, source: Var) -> bool:
         """Split a dimension of a value over one more axis, if that can be."""
         dims = self[v]
         if any(axis in axes for axes in dims):
@@ -114,5 +115,5 @@ class Propagation:
         if rule.sizes.get(name, 0) % parts_of(axes, self.sizes) or v.aval.shape[dim] % parts_of(axes, self.sizes):  # type: ignore[attr-defined]
             return False
         self.dims[v] = (*dims[:dim], axes, *dims[dim + 1 :])
-        self.reasons.setdefault(v, []).append(Reason(dim, axis, rule))
+        self.reasons.setdefault(v, []).append(Reason(dim, axis, source))
         return True

@@ -1,0 +1,184 @@
+"""Shardings as pictures in text: which part of an array is on which device."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base.arguments import described
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.primitives.control.inspect_sharding import inspect_sharding
+from weft.runtime.held import HeldArray
+from weft.sharding.mesh import Mesh
+from weft.sharding.shardings import NamedSharding, Sharding
+from weft.trace.tracer import Tracer
+
+# Lines that a cell has at most, where it is not for want of space.
+HIGHEST = 3
+
+
+def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) -> None:
+    """Call a function with the sharding of an array: at once, or, in a jitted function, when its program is compiled
+    and it is known how it splits the value."""
+    if isinstance(value, Tracer):
+        inspect_sharding(value, callback=callback)
+        return
+    callback(_held(value).sharding)
+
+
+def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
+    """Print how an array is split over devices; in a jitted function when its program is compiled. Further arguments
+    are those of `visualize_sharding`."""
+    shape = arr.shape if isinstance(arr, Tracer) else _held(arr).shape
+    inspect_array_sharding(arr, callback=lambda sharding: visualize_sharding(shape, sharding, **kwargs))
+
+
+def visualize_sharding(
+    shape: Sequence[int],
+    sharding: Sharding,
+    *,
+    use_color: bool = True,
+    scale: float = 1.0,
+    min_width: int = 9,
+    max_width: int = 80,
+    color_map: Callable[[int], tuple[int, int, int]] | None = None,
+) -> None:
+    """Print which devices have which part of an array of this shape. Parts of different sizes say how large they are.
+
+    The picture has about two characters a column and one line a row of the array, times `scale`, between `min_width`
+    and `max_width` wide. Cells have colors in terminals, unless `use_color` is False; `color_map` returns red, green
+    and blue (0 to 255) for the index of a cell. Of an array with more than two dimensions at most two may be split.
+    """
+    if not isinstance(sharding, Sharding):
+        raise ArgumentTypeError(
+            "visualize_sharding takes a shape and a sharding.", received=described(sharding), fix="x.sharding"
+        )
+    color = color_map or _color if use_color and sys.stdout.isatty() else None
+    print(picture(tuple(shape), sharding, scale, min_width, max_width, color))
+
+
+def _held(value: Any) -> HeldArray:
+    if not isinstance(value, HeldArray):
+        raise ArgumentTypeError(
+            "Only arrays have a sharding.", received=described(value), fix="weft.device_put(value, sharding)"
+        )
+    return value
+
+
+def part_sizes(size: int, count: int) -> list[int]:
+    """The sizes of the parts of a dimension: the last ones may be smaller, or empty."""
+    part = -(-size // count)
+    return [min(part, max(0, size - i * part)) for i in range(count)]
+
+
+def picture(
+    shape: tuple[int, ...],
+    sharding: Sharding,
+    scale: float = 1.0,
+    min_width: int = 9,
+    max_width: int = 80,
+    color: Callable[[int], tuple[int, int, int]] | None = None,
+) -> str:
+    """The picture as text."""
+    sharding.check_compatible_aval(shape)
+    counts = sharding.partition_counts(len(shape))
+    split = [d for d, count in enumerate(counts) if count > 1]
+    if len(split) > 2:
+        raise ArgumentError(
+            "A picture shows at most two split dimensions.",
+            received=f"shape {shape} split into {counts} parts",
+            fix="visualize_sharding(shape, sharding) with a spec that leaves the other dimensions whole (None)",
+        )
+    shown = split if len(shape) > 2 else list(range(len(shape)))
+    # One dimension is a row; more than one are rows and columns.
+    rows, columns = (shown[0], shown[1]) if len(shown) == 2 else (None, shown[0] if shown else None)
+    if len(shape) > 2 and len(shown) == 1:
+        rows, columns = (shown[0], None) if shown[0] < len(shape) - 1 else (None, shown[0])
+    heights = [1] if rows is None else part_sizes(shape[rows], counts[rows])
+    widths = [1] if columns is None else part_sizes(shape[columns], counts[columns])
+    uneven = len({*heights}) > 1 or len({*widths}) > 1
+    devices: dict[tuple[int, int], list[str]] = {}
+    for name, parts in zip(_names(sharding), sharding.part_indices(len(shape)), strict=True):
+        cell = (0 if rows is None else parts[rows], 0 if columns is None else parts[columns])
+        devices.setdefault(cell, []).append(name)
+    cells: list[list[list[str]]] = []
+    for i, height in enumerate(heights):
+        row = []
+        for j, width in enumerate(widths):
+            lines = [_label(devices.get((i, j), []))]
+            if uneven:
+                size = {rows: height, columns: width}
+                lines.append("x".join(str(size.get(d, n)) for d, n in enumerate(shape)))
+            row.append(lines)
+        cells.append(row)
+    total_columns = 0 if columns is None else shape[columns]
+    wide = round(max(min_width, min(max_width, 2 * scale * total_columns)) / len(widths))
+    cell_width = max(wide, *(len(text) for row in cells for lines in row for text in lines))
+    total_rows = 1 if rows is None else shape[rows]
+    high = HIGHEST if scale * total_rows >= HIGHEST * len(heights) else 1
+    cell_height = max(high, *(len(lines) for row in cells for lines in row))
+    text = _drawn(cells, cell_width, cell_height, color)
+    if len(shape) <= 2:
+        return text
+    axes = " and ".join(f"dimension {d}" for d in shown) or "no dimension"
+    return f"{'x'.join(map(str, shape))}, split in {axes}\n{text}"
+
+
+def _names(sharding: Sharding) -> list[str]:
+    """Devices by platform and id; positions in the mesh where it has no devices."""
+    if isinstance(sharding, NamedSharding) and not isinstance(sharding.mesh, Mesh):
+        return [f"device {i}" for i in range(sharding.mesh.size)]
+    return [f"{d.platform.upper()} {d.id}" for d in sharding.device_tuple]
+
+
+def _label(names: Sequence[str]) -> str:
+    """`CPU 0,1,2` for the devices of one part."""
+    if not names:
+        return ""
+    platform = names[0].rpartition(" ")[0]
+    return f"{platform} {','.join(name.rpartition(' ')[2] for name in names)}"
+
+
+def _drawn(
+    cells: list[list[list[str]]], width: int, height: int, color: Callable[[int], tuple[int, int, int]] | None
+) -> str:
+    """A table of cells with frames."""
+    rule = "─" * width
+    count = len(cells[0])
+    lines = [f"┌{'┬'.join([rule] * count)}┐"]
+    for i, row in enumerate(cells):
+        if i:
+            lines.append(f"├{'┼'.join([rule] * count)}┤")
+        for k in range(height):
+            parts = []
+            for j, texts in enumerate(row):
+                first = (height - len(texts)) // 2
+                text = (texts[k - first] if first <= k < first + len(texts) else "").center(width)
+                parts.append(text if color is None else _colored(text, color(i * count + j)))
+            lines.append(f"│{'│'.join(parts)}│")
+    lines.append(f"└{'┴'.join([rule] * count)}┘")
+    return "\n".join(lines)
+
+
+def _colored(text: str, rgb: tuple[int, int, int]) -> str:
+    red, green, blue = rgb
+    ink = 30 if 299 * red + 587 * green + 114 * blue > 128_000 else 97  # black on light colors, white on dark ones
+    return f"\x1b[{ink};48;2;{red};{green};{blue}m{text}\x1b[0m"
+
+
+# Colors that stay apart for the eye, by the index of the cell.
+PALETTE = (
+    (78, 121, 167),
+    (242, 142, 43),
+    (89, 161, 79),
+    (225, 87, 89),
+    (118, 183, 178),
+    (237, 201, 72),
+    (176, 122, 161),
+    (156, 117, 95),
+)
+
+
+def _color(index: int) -> tuple[int, int, int]:
+    return PALETTE[index % len(PALETTE)]
