@@ -15,8 +15,8 @@ from weft.compiler.target.cpu import bytecode, pool
 from weft.compiler.target.cpu.spmd import CALL, COMMUNICATES, ENTRY, MISMATCH, READY
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
 from weft.primitives.collectives import Collective
-from weft.runtime.cpu import memory
-from weft.runtime.cpu.executable import Executable, compile_executable
+from weft.runtime.cpu import memory, tiers
+from weft.runtime.cpu.executable import CALLS_BEFORE_BETTER_CODE, Executable, compile_executable
 from weft.runtime.device import Placement
 from weft.trace.closed import stage_closed
 
@@ -58,6 +58,7 @@ class DevicesExecutable:
         stretches = program.nanoseconds / (len(self.steps) + 1)
         self.parallel = self.count > 1 and stretches > WORTH_THREADS and not python
         self._free: list[_State] = []
+        self._calls = 0
 
     def _groups(self, equation: Equation) -> list[tuple[int, ...]]:
         """For each device the members of its group, by their positions in the mesh."""
@@ -93,6 +94,11 @@ class DevicesExecutable:
         """Run on parts: for each argument the addresses of its parts, one for each device. `donated` has for those that
         give their memory an allocation on each device. Returns for each result the addresses of its parts, and the
         allocations that they are in."""
+        self._calls += 1
+        if self._calls == CALLS_BEFORE_BETTER_CODE:
+            for executable in dict.fromkeys((self.executable, *self.programs)):
+                if executable.can_improve:
+                    tiers.improve(executable)
         try:
             state = self._free.pop()
         except IndexError:
@@ -186,14 +192,17 @@ class _State:
         # Both, where nothing is between them.
         last = after + len(executable.program.results)
         self.together = None if axes else self.registers[:, first:last]
-        self._code = 0
+        self._codes: list[int] = []
 
     def run(self, addresses: bytes, results: bytes) -> None:
         registers, count = self.registers, self.program.count
-        code = self.executable.code_address
-        if code != self._code:
-            self._code = self.call[0] = code
-            self.template[:, 0] = code + 8
+        codes = [self.executable.code_address, *[p.code_address for p in self.program.programs]]
+        if codes != self._codes:  # better code is there
+            self._codes = codes
+            self.call[0] = codes[0]
+            self.template[:, 0] = codes[0] + 8
+            if len(codes) > 1:
+                self.entries[:, 0] = codes[1:]
         registers[:] = self.template
         if self.together is not None:
             self.together[:] = np.frombuffer(addresses + results, np.int64).reshape(-1, count).T
@@ -227,7 +236,7 @@ class _State:
 
 
 class _GroupCall:
-    """One collective of a run: its program's registers and temporaries, and the groups."""
+    """One collective of a run: its program's registers and temporaries, and the groups. Its code is filled in later."""
 
     def __init__(self, program: DevicesExecutable, index: int) -> None:
         step, groups, executable = program.steps[index], program.groups[index], program.programs[index]
@@ -245,7 +254,6 @@ class _GroupCall:
         self.addresses = np.array([address_of(s, program.program) for s in slots], np.int64)
         self.entry = [0] * len(ENTRY)
         for word, value in (
-            (ENTRY.CODE, executable.code_address),
             (ENTRY.REGISTERS, self.registers.ctypes.data),
             (ENTRY.TEMPLATE, self.template.ctypes.data),
             (ENTRY.BYTES, self.template.nbytes),
