@@ -37,6 +37,7 @@ BUILTIN_BASES = {
     "JaxprTypeError": {TypeError},
     "InconclusiveDimensionOperation": set(),
     "ShapeMismatchError": {TypeError, ValueError},
+    "CommunicationError": {RuntimeError},
     "ShardingTypeError": {TypeError},
     "NonScalarGradientError": {TypeError},
     "IntegerInputGradientError": {TypeError},

@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, CommunicationError
 from weft.sharding import AxisType, Mesh, NamedSharding, Sharding
 from weft.sharding import PartitionSpec as P
 
@@ -126,3 +126,30 @@ def test_the_page_shows_what_is_sent(mesh: Mesh) -> None:
     assert row["id"] in explanation.data["related"]
     assert explanation.data["runs"] > 0
     assert "x is split over d (argument)" in row["reason"] and "x is split over d (argument)" in explanation.html
+
+
+def test_contracts_fail_when_a_program_is_compiled(mesh: Mesh) -> None:
+    args = arguments(mesh)
+    options: dict[str, Any] = {"donate_argnums": 0}
+    with pytest.raises(CommunicationError, match=r"(?s)0 all_gather, and the program has 2.*params\['a'\].*768 B"):
+        weft.jit(step, comm={"all_gather": 0}, **options).lower(*args).compile()
+    with pytest.raises(CommunicationError, match=r"(?s)send 1 kB, and the program sends 3.07 kB"):
+        weft.jit(step, comm="1kB", **options)(*args)
+    with pytest.raises(CommunicationError, match="in reduce_scatter"):
+        weft.jit(step, comm={"reduce_scatter": "1 KiB", "all_gather": 2}, **options)(*args)
+    for allowed in ({"all_gather": 2, "reduce_scatter": "2kB", "psum": 0}, "4kB", 3072):
+        weft.jit(step, comm=allowed, **options).lower(*args).compile()
+
+    @weft.jit(max_replicated="100B")
+    def f(x: Any, y: Any) -> Any:
+        return x.sum() + y.sum()
+
+    x = put(onp.ones((16, 16), onp.float32), mesh, "d")
+    f(x, x)
+    f(onp.ones((100, 100)), onp.ones(4))  # one device of one has no copies
+    with pytest.raises(CommunicationError, match=r"(?s)has 260 B.*y: 256 B"):
+        f(x, put(onp.ones((8, 8), onp.float32), mesh))
+    with pytest.raises(ArgumentError, match="kind of collective"):
+        weft.jit(f, comm={"all_gathers": 0})
+    with pytest.raises(ArgumentError, match="number of bytes"):
+        weft.jit(f, comm="much")

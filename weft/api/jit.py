@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.api.cache_report import CacheReport, Signatures
+from weft.api.contract import Contract, contract_of
 from weft.api.devices import check_placement, chosen_device
 from weft.api.explain import explain_miss, logger
 from weft.api.flat import (
@@ -155,8 +156,10 @@ class JitFunction:
         donate_argnames: tuple[str, ...],
         inline: bool,
         device: Device | None = None,
+        contract: Contract | None = None,
     ):
         adopt(self, function)
+        self._contract = contract
         self._function = function
         self._static_argnums, self._static_argnames = resolve(function, static_argnums, static_argnames)
         self._donate_argnums, self._donate_argnames = resolve(function, donate_argnums, donate_argnames)
@@ -168,7 +171,7 @@ class JitFunction:
             raise ArgumentError(what, received=f"argument {', '.join(sorted(map(str, both)))} in both")
         self._inline = inline
         self._device = device
-        options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames)
+        options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames, contract)
         self._cache = cache_for(function, options)
         self._simple = not (self._static_argnums or self._static_argnames)
         self._recent: tuple[Dispatcher, ...] = ()  # at most two of the last calls, tried before anything else
@@ -332,6 +335,8 @@ class JitFunction:
         if config.debug_key_reuse:
             check_key_reuse(jaxpr)
         staged = StagedFunction(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
+        if self._contract is not None:
+            staged.jaxpr.cached("contract", lambda: self._contract)
         staged.jaxpr.cached("argument names", lambda: ("constant",) * len(constants) + tuple(paths))
         # A jaxpr with traced constants belongs to the trace around this call.
         cached = not any(isinstance(c, Tracer) for c in constants) and self._can_keep(static)
@@ -509,6 +514,8 @@ def jit(
     device: Any = None,
     backend: str | None = None,
     compiler_options: Mapping[str, Any] | None = None,
+    comm: Any = None,
+    max_replicated: Any = None,
 ) -> Any:
     """Stage `fun` to a jaxpr once for each signature of its arguments, and run that.
 
@@ -518,7 +525,13 @@ def jit(
     `in_shardings` and `out_shardings` may name the first device. `keep_unused` makes no difference: arguments that the
     function does not use are always part of the signature, and cost nothing to pass. Without `fun` it returns a
     decorator.
+
+    `comm` and `max_replicated` are contracts on programs for many devices: a `CommunicationError` is raised before one
+    runs that sends more. `comm` is how many bytes each device may send in one run (`"100MB"`), or a dict from kinds of
+    collectives to how many there may be (`{"all_gather": 0}`) or how many bytes they may send; `max_replicated` is how
+    many bytes of arguments and results may be copies that every device has.
     """
+    contract = contract_of(comm, max_replicated)
     check_placement("jit", in_shardings=in_shardings, out_shardings=out_shardings)
     chosen = chosen_device("jit", device, backend)
     check_compiler_options("jit", compiler_options)
@@ -531,6 +544,8 @@ def jit(
             donate_argnames=donate_argnames,
             inline=inline,
             device=chosen,
+            comm=comm,
+            max_replicated=max_replicated,
         )
     check_callable(fun, "jit")
     return JitFunction(
@@ -541,4 +556,5 @@ def jit(
         as_tuple(donate_argnames),
         inline,
         chosen,
+        contract,
     )

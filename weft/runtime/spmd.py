@@ -93,6 +93,7 @@ class SpmdProgram:
     placements: tuple[Placement, ...]
     communication: tuple[Any, ...]
     jaxpr: Jaxpr
+    in_types: tuple[Any, ...]
 
 
 def spmd_program(
@@ -132,7 +133,7 @@ def _compiled(
         inspector(named(dims))
     out_shardings = tuple(map(named, result.out_dims))
     out_types: list[Any] = [v.aval for v in jaxpr.outvars]
-    return SpmdProgram(
+    program = SpmdProgram(
         in_shardings,
         out_shardings,
         tuple(placed_type(t.plain, s) for t, s in zip(out_types, out_shardings, strict=True)),
@@ -141,7 +142,12 @@ def _compiled(
         tuple(placement_of(d, True) for d in devices),
         tuple(result.communication),
         result.jaxpr,
+        tuple(v.aval for v in jaxpr.invars),
     )
+    contract = jaxpr.cached("contract", lambda: None)
+    if contract is not None:
+        contract.check(program, names)
+    return program
 
 
 def _size(aval: Any) -> int:

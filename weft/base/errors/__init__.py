@@ -64,7 +64,7 @@ from weft.base.errors.running import (
     OutOfMemoryError,
     UnhashableStaticArgumentError,
 )
-from weft.base.errors.sharding import ShardingTypeError
+from weft.base.errors.sharding import CommunicationError, ShardingTypeError
 from weft.base.errors.tracing import (
     ConcretizationTypeError,
     JAXIndexError,
@@ -98,6 +98,7 @@ __all__ = [
     "BranchMismatchError",
     "CarryMismatchError",
     "CheckpointMismatchError",
+    "CommunicationError",
     "ConcretizationTypeError",
     "CustomRuleError",
     "DonatedArrayError",

@@ -5,6 +5,35 @@ from __future__ import annotations
 from weft.base.errors.layout import WeftError
 
 
+class CommunicationError(WeftError, RuntimeError):
+    """A program for many devices sends or copies more than its contract allows.
+
+    `jit(f, comm=..., max_replicated=...)` says what a program may send between devices and how much every device may
+    have a copy of. The program is checked when it is compiled, before it runs. The message lists the collectives with
+    the lines that need them and the shardings that they come from.
+
+    Wrong::
+
+        import weft
+        import weft.numpy as wnp
+        from weft.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+        mesh = weft.make_mesh((weft.device_count(),), ("d",), (AxisType.Auto,))
+        x = weft.device_put(wnp.ones((16, 16)), NamedSharding(mesh, P("d")))
+        weft.jit(lambda x: wnp.sort(x, axis=0), comm={"all_gather": 0, "all_to_all": 0})(x)
+
+    Right::
+
+        import weft
+        import weft.numpy as wnp
+        from weft.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+        mesh = weft.make_mesh((weft.device_count(),), ("d",), (AxisType.Auto,))
+        x = weft.device_put(wnp.ones((16, 16)), NamedSharding(mesh, P(None, "d")))
+        weft.jit(lambda x: wnp.sort(x, axis=0), comm={"all_gather": 0, "all_to_all": 0})(x)
+    """
+
+
 class ShardingTypeError(WeftError, TypeError):
     """The shardings of operands over Explicit mesh axes do not determine the sharding of the result.
 
