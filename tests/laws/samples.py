@@ -30,7 +30,8 @@ assert weft.jit  # importing the package fills in the evaluator
 CALLBACKS = frozenset({"debug_callback", "io_callback", "pure_callback"})
 WITHIN_PROGRAMS = CALLBACKS | frozenset(
     {"custom_lin", "tape_add", "tape_broadcast", "tape_length", "tape_new", "tape_read", "tape_select", "tape_sum"}
-    | {"tape_write", "check", "trap", "scatter_flagged", "pvary"}
+    | {"tape_write", "check", "trap", "scatter_flagged"}
+    | {"pvary", "preduced", "reduced_vary_cast", "vary_unreduced_cast"}  # inside of shard_map
 )
 
 MODULES = [module.name for module in pkgutil.walk_packages(weft.primitives.__path__, "weft.primitives.")]

@@ -46,8 +46,10 @@ def permuted(x: np.ndarray, perm: Any) -> np.ndarray:
     return result
 
 
+GATHERS = ("all_gather", "all_gather_invariant", "all_gather_reduced")
 ALONG_ONE: dict[str, Callable[..., np.ndarray]] = {
-    "all_gather": lambda x, p: gathered(x, p["all_gather_dimension"], p["tiled"]),
+    **dict.fromkeys(GATHERS, lambda x, p: gathered(x, p["all_gather_dimension"], p["tiled"])),
+    "pbroadcast": lambda x, p: np.broadcast_to(x[p["source"]], x.shape),
     "reduce_scatter": lambda x, p: scattered(x, p["scatter_dimension"], p["tiled"]),
     "all_to_all": lambda x, p: exchanged(x, p["split_axis"], p["concat_axis"]),
     "ppermute": lambda x, p: permuted(x, p["perm"]),
@@ -55,10 +57,20 @@ ALONG_ONE: dict[str, Callable[..., np.ndarray]] = {
 REDUCTIONS = {"psum": np.sum, "pmax": np.max, "pmin": np.min}
 
 
+def in_groups(x: np.ndarray, groups: Any, one: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """What all elements get where groups of them communicate, the axis being dimension 0 of the stack."""
+    found = {i: own for group in groups for i, own in zip(group, one(x[list(group)]), strict=True)}
+    return np.stack([found[i] for i in range(len(x))])
+
+
 def expected(case: Case) -> np.ndarray:
     """What all elements get, stacked along the named axes."""
     sizes, names, params = tuple(case.environment.values()), list(case.environment), case.params
     name = case.primitive.name
+    groups = params.get("axis_index_groups")
+    if groups is not None:  # samples of groups are along one axis
+        one = lambda x: reduced(REDUCTIONS[name])(x, 0) if name in REDUCTIONS else ALONG_ONE[name](x, params)
+        return in_groups(case.arrays[0], groups, one)
     if name in REDUCTIONS:
         axes = tuple(names.index(n) for n in params["axes"])
         combine = REDUCTIONS[name]
@@ -117,5 +129,8 @@ def test_states_along_manual_axes(case: Case) -> None:
     types = [t.placed(manual=varying) for t in case.types]
     over = set(case.primitive.named_axes(case.params))
     rest = ManualAxisType(varying={*case.environment, "other"} - over)
-    expected = rest if case.primitive.name in REDUCTIONS else varying
+    alike = case.primitive.name in (*REDUCTIONS, "all_gather_invariant") and "axis_index_groups" not in case.params
+    expected = rest if alike else varying
+    if case.primitive.name == "all_gather_reduced":
+        expected = rest.update(reduced=over)
     assert staged_type(case.primitive, types, case.params).manual is expected

@@ -208,9 +208,10 @@ def test_unbound_axis(call) -> None:
     ("function", "text"),
     [
         (lambda x: lax.ppermute(x, "i", [(0, 1), (0, 2)]), "every source must appear once"),
-        (lambda x: lax.all_to_all(x[:2], "i", 0, 0), "must be equal to 3, the size of axis 'i'"),
+        (lambda x: lax.all_to_all(x[:2], "i", 0, 0), "must be equal to 3, the size of 'i'"),
         (lambda x: lax.psum_scatter(x[:2], "i"), "must be equal to 3"),
-        (lambda x: lax.psum(x, "i", axis_index_groups=[[0], [1, 2]]), "axis_index_groups"),
+        (lambda x: lax.psum(x, "i", axis_index_groups=[[0], [1, 1]]), "axis_index_groups must have every position"),
+        (lambda x: lax.all_gather(x, "i", axis_index_groups=[[0], [1, 2]]), "axis_index_groups must be of one size"),
         (lambda x: lax.pshuffle(x, "i", [0, 0, 1]), "permutation"),
     ],
 )

@@ -13,6 +13,7 @@ from weft.base.tracebacks import boundary
 from weft.ir.primitive import Axis
 from weft.ir.types import ArrayType, is_value, type_of
 from weft.primitives.movement.shape import batched_at_front, move_axis
+from weft.sharding.spec import entry_axes
 from weft.transforms.batch import batch_flat
 
 
@@ -25,8 +26,10 @@ def vmap(
     spmd_axis_name: Any = None,
 ) -> Callable[..., Any]:
     """Map `fun` over axes of its arguments: `in_axes` names the axis of each (None: the same for all), as a tree
-    prefix; `out_axes` says where results have theirs. `axis_name` lets collectives inside refer to the axis."""
+    prefix; `out_axes` says where results have theirs. `axis_name` lets collectives inside refer to the axis. A
+    `shard_map` inside splits it over the axes `spmd_axis_name` of its mesh."""
     check_callable(fun, "vmap")
+    spmd = () if spmd_axis_name is None else entry_axes(spmd_axis_name)
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
     if not (in_axes is None or isinstance(in_axes, (int, tuple, dict)) or tree.leaves(in_axes)):
@@ -54,7 +57,7 @@ def vmap(
         dims = [normalized(fun, a, leaf, n, path) for n, (a, leaf) in enumerate(zip(axes, leaves, strict=True))]
         size = mapped_size(fun, axes, dims, leaves, path, axis_size)
         out = OutTree()
-        axis = Axis(size, axis_name)
+        axis = Axis(size, axis_name, spmd)
         function, arrays, array_dims = without_objects(flat_function(fun, in_tree, out), leaves, dims)
         values, out_dims = batch_flat(function, axis, arrays, array_dims, f"vmap({name_of(fun)})", user_location())
         wanted = result_axes(fun, out_axes, out.treedef)

@@ -124,9 +124,10 @@ def manual_axes(sizes: dict[Any, int], checked: bool) -> Iterator[None]:
 @contextmanager
 def named_axis(name: Any, size: Any) -> Iterator[None]:
     """Bring a named axis into scope; collectives check their axis names against what is in scope."""
-    before = context.axes
-    context.axes = {**before, name: size}
+    before = context.axes, context.manual
+    context.axes = {**context.axes, name: size}
+    context.manual = context.manual - {name} if name in context.manual else context.manual
     try:
         yield
     finally:
-        context.axes = before
+        context.axes, context.manual = before

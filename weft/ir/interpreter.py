@@ -11,7 +11,7 @@ import numpy as np
 from weft.ir.context import EVALUATION, context, merged_stack
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.nans import allows_nans, check_finite, checks_for_nans
-from weft.ir.primitive import check_operands
+from weft.ir.primitive import check_operands, in_state
 from weft.ir.types import ArrayType, type_of
 
 
@@ -51,7 +51,8 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
                 values.pop(v, None)
     finally:
         context.source, context.stack = source, stack
-    return [literal(a) if type(a) is Literal else values[a] for a in jaxpr.outvars]
+    results = [literal(a) if type(a) is Literal else values[a] for a in jaxpr.outvars]
+    return [r if a.aval.is_plain else in_state(r, a.aval) for r, a in zip(results, jaxpr.outvars, strict=True)]
 
 
 def literal(atom: Literal) -> Any:

@@ -6,11 +6,13 @@ One mechanism serves linearize (unknown = tangents), remat (which known values a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, drop_dead
 from weft.ir.types import Type
+from weft.ir.unplaced import varying_along
+from weft.ir.varying import varying_type
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,15 @@ class PartialJaxpr:
     unknown: Jaxpr
     unknown_out: tuple[bool, ...]
     residual_types: tuple[Type, ...]
+
+    def varying_along(self, axes: frozenset[Any]) -> PartialJaxpr:
+        """The same where devices along `axes` run it each for itself, or not at all."""
+        if not axes:
+            return self
+        types = tuple(varying_type(t, axes) for t in self.residual_types)
+        return replace(
+            self, known=varying_along(self.known, axes), unknown=varying_along(self.unknown, axes), residual_types=types
+        )
 
 
 def partial_eval(

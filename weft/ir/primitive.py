@@ -22,7 +22,8 @@ from weft.ir.element import Element
 from weft.ir.flow import Condition, OperandRanges, union_of
 from weft.ir.fusing import CONTROLS, UNFUSED, Machine, Properties, size_of
 from weft.ir.keys import KeysThrough
-from weft.ir.types import ArrayType, Type
+from weft.ir.types import ArrayType, Type, type_of
+from weft.ir.varying import Cast, casts_to, operand_casts, state_of
 from weft.ir.zeros import Zero
 from weft.sharding.device import Device
 from weft.sharding.factors import AxisFactors
@@ -71,10 +72,12 @@ class MissingRule:
 
 @dataclass(frozen=True)
 class Axis:
-    """The axis that a batching transformation maps over."""
+    """The axis that a batching transformation maps over. `spmd` are axes of a mesh that a `shard_map` inside is to
+    split it over."""
 
     size: Any
     name: Any = None
+    spmd: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,8 @@ class Primitive:
     copies: ClassVar[Operands] = ()
     # The result is the operand, for everybody but derivatives and checks: compiled code has nothing of it.
     identity: ClassVar[bool] = False
+    # Changes only what types say along its `axes`, manual axes of a `shard_map`.
+    casts: ClassVar[bool] = False
     # Each element of the results is computed from the elements at its index, or from scalars.
     pointwise: ClassVar[bool] = False
     # Folded at compile time where all operands are known and small.
@@ -169,7 +174,9 @@ class Primitive:
         def __new__(cls, *args: Any, **params: Any) -> Any: ...
 
     def __call__(self, *args: Any, **params: Any) -> Any:
-        """Bind: hand the operation to the active trace."""
+        """Bind: hand the operation to the active trace. Inside of `shard_map` operands are cast to one state."""
+        if context.manual:
+            args = tuple(cast_operands(self, args, params))
         results = context.trace.process(self, args, params)
         return results if self.multiple_results else results[0]
 
@@ -403,6 +410,10 @@ class HigherOrder(Primitive):
     # Only one of the jaxprs runs.
     exclusive: ClassVar[bool] = False
 
+    def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
+        """What each operand is to be along manual axes: what the argument is that it is passed for."""
+        raise missing(f"`{self.name}` does not say what its operands are along manual axes.")
+
     def iterations(self, params: Params) -> Any:
         """How often the jaxprs run, as far as that is known: an integer, or a dimension."""
         return 1
@@ -443,6 +454,29 @@ class HigherOrder(Primitive):
     ) -> tuple[list[Any], list[int | None]]:
         """Results and their batch dimensions; `through(jaxpr, axis, batched, instantiate)` batches a sub-jaxpr at 0."""
         raise missing(f"`{self.name}` has no batch rule.")
+
+
+def cast_operands(card: Primitive, args: Sequence[Any], params: Params) -> Sequence[Any]:
+    """Operands cast to what they are to be along manual axes. A number is anything: it has no derivative."""
+    casts = operand_casts(card, [type_of(a) for a in args], params)
+    if casts is None:
+        return args
+    return [apply_casts(a, own) if own and hasattr(a, "aval") else a for a, own in zip(args, casts, strict=True)]
+
+
+def apply_casts(value: Any, casts: Sequence[Cast]) -> Any:
+    """A value after casts along manual axes."""
+    for name, axes in casts:
+        value = lookup(name)(value, axes=axes)
+    return value
+
+
+def in_state(value: Any, aval: Type) -> Any:
+    """A value cast to what a type says along manual axes, as far as that needs no communication."""
+    if aval.is_plain:
+        return value
+    wanted = state_of(aval)
+    return apply_casts(value, casts_to(state_of(type_of(value)), wanted.varying, wanted.reduced))
 
 
 def check_operands(name: str, types: Sequence[Type], expected: Sequence[Type]) -> None:

@@ -1,50 +1,75 @@
-"""A jaxpr whose types say nothing of where values are: what one device runs."""
+"""Jaxprs with other types: plain ones, for one device; or varying ones, where devices go their own ways."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.primitive import Params, Primitive
 from weft.ir.types import Type
+from weft.ir.varying import varying_type
 
 
 def unplaced(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr with plain types, in its sub-jaxprs too; itself if it has no others."""
-    known: dict[Var, Var] = {}
+    """The jaxpr with plain types, in its sub-jaxprs too, which say nothing of where values are; itself if it has no
+    others."""
+    return retyped(jaxpr, lambda aval: aval.plain, lambda card, params: card.unplaced(params))
 
-    def variable(var: Var) -> Var:
+
+def varying_along(jaxpr: Jaxpr, axes: frozenset[Any]) -> Jaxpr:
+    """A jaxpr that devices along `axes` run or not each for itself: all its values vary along them."""
+    if not axes:
+        return jaxpr
+    change = lambda aval: varying_type(aval, axes)
+    return jaxpr.cached(("varying along", axes), lambda: retyped(jaxpr, change, cast=axes))
+
+
+def retyped(
+    jaxpr: Jaxpr,
+    change: Callable[[Type], Type],
+    parameters: Callable[[Primitive, Params], Params] = lambda card, params: params,
+    cast: frozenset[Any] = frozenset(),
+) -> Jaxpr:
+    """The jaxpr with other types of its values, in its sub-jaxprs too, and other parameters of its equations; itself if
+    all stay. Casts along the axes `cast` are left out."""
+    known: dict[Atom, Atom] = {}
+
+    def variable(var: Atom) -> Atom:
+        if type(var) is Literal:
+            aval = change(var.aval)
+            return var if aval is var.aval else Literal(var.val, aval)
         if var not in known:
-            known[var] = var if var.aval.is_plain else Var(var.aval.plain)
+            aval = change(var.aval)
+            known[var] = var if aval is var.aval else Var(aval)
         return known[var]
 
-    def atom(a: Atom) -> Atom:
-        if type(a) is Literal:
-            return a if a.aval.is_plain else Literal(a.val, a.aval.plain)
-        return variable(a)  # type: ignore[arg-type]
+    def parameter(value: Any) -> Any:
+        if isinstance(value, Jaxpr):
+            return retyped(value, change, parameters, cast)
+        if isinstance(value, Type):
+            return change(value)
+        if type(value) in (tuple, list):
+            changed = [parameter(item) for item in value]
+            return value if all(a is b for a, b in zip(changed, value, strict=True)) else type(value)(changed)
+        return value
 
-    def equation(e: Equation) -> Equation:
-        params = {key: parameter(value) for key, value in e.primitive.unplaced(e.params).items()}
-        changed = len(params) < len(e.params) or any(params[key] is not e.params[key] for key in params)
-        invars, outvars = tuple(map(atom, e.invars)), tuple(map(variable, e.outvars))
-        if not changed and invars == e.invars and outvars == e.outvars:
-            return e
-        return e.replace(invars=invars, outvars=outvars, params=params)
-
+    equations: list[Equation] = []
+    for e in jaxpr.eqns:
+        params = {key: parameter(value) for key, value in parameters(e.primitive, e.params).items()}
+        if e.primitive.casts and cast.intersection(params["axes"]):
+            rest = tuple(a for a in params["axes"] if a not in cast)
+            if not rest:
+                known[e.outvars[0]] = variable(e.invars[0])
+                continue
+            params["axes"] = rest
+        changed = any(params[key] is not e.params.get(key) for key in params) or len(params) != len(e.params)
+        invars, outvars = tuple(map(variable, e.invars)), tuple(map(variable, e.outvars))
+        same = not changed and invars == e.invars and outvars == e.outvars
+        equations.append(e if same else e.replace(invars=invars, outvars=outvars, params=params))
     constvars, invars = tuple(map(variable, jaxpr.constvars)), tuple(map(variable, jaxpr.invars))
-    eqns, outvars = tuple(map(equation, jaxpr.eqns)), tuple(map(atom, jaxpr.outvars))
+    outvars = tuple(map(variable, jaxpr.outvars))
     same = constvars == jaxpr.constvars and invars == jaxpr.invars and outvars == jaxpr.outvars
-    if same and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
+    if same and len(equations) == len(jaxpr.eqns) and all(a is b for a, b in zip(equations, jaxpr.eqns, strict=True)):
         return jaxpr
-    return jaxpr.replace(constvars=constvars, invars=invars, eqns=eqns, outvars=outvars)
-
-
-def parameter(value: Any) -> Any:
-    """A parameter of an equation without what it says of where values are."""
-    if isinstance(value, Jaxpr):
-        return unplaced(value)
-    if isinstance(value, Type):
-        return value if value.is_plain else value.plain
-    if type(value) in (tuple, list):
-        changed = [parameter(item) for item in value]
-        return value if all(a is b for a, b in zip(changed, value, strict=True)) else type(value)(changed)
-    return value
+    return jaxpr.replace(constvars=constvars, invars=invars, eqns=equations, outvars=outvars)

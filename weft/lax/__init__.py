@@ -124,6 +124,8 @@ from weft.lax.parallel import (
     all_to_all,
     axis_index,
     axis_size,
+    pbroadcast,
+    pcast,
     pmax,
     pmean,
     pmin,
@@ -132,6 +134,7 @@ from weft.lax.parallel import (
     psum,
     psum_scatter,
     pswapaxes,
+    ragged_all_to_all,
 )
 from weft.lax.reductions import (
     argmax,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -23,8 +24,11 @@ from weft.base.settings import config
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.interpreter import replay
-from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.jaxpr import Jaxpr, Var, subjaxprs
+from weft.ir.primitive import in_state
 from weft.ir.types import ArrayType, is_value, type_of
+from weft.ir.unplaced import varying_along
+from weft.ir.varying import state_of
 from weft.lax.bodies import adapted, arrays_of, staged
 from weft.primitives.control.cond import cond as cond_primitive
 from weft.primitives.control.scan import scan as scan_primitive
@@ -136,9 +140,13 @@ def branch(
     bodies = {i: staged(functions[i], in_tree, types, f"a branch of {caller},") for i in order}
     jaxprs, constants, trees, _ = ([*parts] for parts in zip(*(bodies[i] for i in range(len(functions))), strict=True))
     jaxprs = with_equal_results(jaxprs, trees, caller, words)
+    # Devices that choose each for itself have values of their own in all branches, and in what is returned.
+    decides = state_of(type_of(index)).varying
+    check_meets(caller, "index" if caller == "lax.switch" else "predicate", decides, jaxprs)
     joint = jaxprs[0].cached(("branches", *jaxprs[1:]), lambda: with_all_constants(jaxprs, constants))
     flat_constants = [c for consts in constants for c in consts]
-    results = cond_primitive(index, *flat_constants, *leaves, branches=joint)
+    branches = tuple(varying_along(p, decides) for p in joint)
+    results = cond_primitive(index, *flat_constants, *leaves, branches=branches)
     return tree.unflatten(trees[0], results)
 
 
@@ -168,7 +176,7 @@ def with_equal_results(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: st
                 at=user_line(),
             )
         for leaf, (a, b) in enumerate(zip(jaxprs[0].outvars, jaxprs[index].outvars, strict=True)):
-            if not a.aval.matches(b.aval):
+            if not a.aval.matches(b.aval) and not merged_type(a.aval, b.aval).matches(merged_type(b.aval, a.aval)):
                 path = [p for p, _ in tree.leaves_with_path(tree.unflatten(trees[0], range(trees[0].num_leaves)))][leaf]
                 raise BranchMismatchError(
                     f"{caller}: the branches must return equal types; they differ at result{tree.keystr(path)}.",
@@ -176,14 +184,55 @@ def with_equal_results(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: st
                     fix="convert one of them, for example with .astype or .reshape",
                     at=user_line(),
                 )
-    strong = [len({p.outvars[i].aval for p in jaxprs}) > 1 for i in range(len(jaxprs[0].outvars))]
-    return [with_strong_results(p, strong) for p in jaxprs]
+    result_types = []
+    for results in zip(*(p.outvars for p in jaxprs), strict=True):
+        aval: Any = functools.reduce(merged_type, (v.aval for v in results))
+        result_types.append(aval if len({v.aval.plain for v in results}) == 1 else aval.strong())
+    return [with_result_types(p, result_types) for p in jaxprs]
 
 
-def with_strong_results(jaxpr: Jaxpr, strong: Sequence[bool]) -> Jaxpr:
-    """The jaxpr with some results converted to strong types."""
-    result_types = [v.aval.strong() if s else v.aval for v, s in zip(jaxpr.outvars, strong, strict=True)]
-    return with_result_types(jaxpr, result_types)
+def merged_type(a: Any, b: Any) -> Any:
+    """The first type, varying along the manual axes along which either does, and reduced along those of either."""
+    one, other = state_of(a), state_of(b)
+    if one is other:
+        return a
+    varying = one.varying | other.varying
+    reduced = (one.reduced | other.reduced) - varying - one.unreduced
+    return a.placed(manual=one.update(varying=varying - one.unreduced, reduced=reduced))
+
+
+def check_meets(caller: str, what: str, decides: frozenset[Any], jaxprs: Sequence[Jaxpr]) -> None:
+    """What devices decide each for itself must not communicate between them: some would wait for others forever."""
+    for jaxpr in jaxprs if decides else ():
+        found = communicates(jaxpr, decides)
+        if found is not None:
+            equation, axis = found
+            at = f" at {equation.source.describe()}" if equation.source is not None else ""
+            raise ShardingTypeError(
+                f"{caller}: the {what} varies along {axis!r}, and `{equation.primitive.name}`{at} communicates along"
+                " it: devices that go another way would never take part.",
+                fix=(
+                    f"communicate before or after {caller}",
+                    f"make the {what} the same on all devices, for example with lax.pmax(..., {axis!r})",
+                ),
+                at=user_line(),
+            )
+
+
+def communicates(jaxpr: Jaxpr, axes: frozenset[Any]) -> Any:
+    """The first equation that communicates along one of the axes, and the axis; None if there is none."""
+    for equation in jaxpr.eqns:
+        card = equation.primitive
+        if not card.higher_order and not card.casts and card.name != "axis_index":
+            for axis in card.named_axes(equation.params):
+                if axis in axes:
+                    return equation, axis
+        bound = card.bound_axes(equation.params)
+        for inner in subjaxprs(equation.params):
+            found = communicates(inner, axes - bound)
+            if found is not None:
+                return found
+    return None
 
 
 def with_result_types(jaxpr: Jaxpr, result_types: Sequence[Any]) -> Jaxpr:
@@ -199,6 +248,7 @@ def with_result_types(jaxpr: Jaxpr, result_types: Sequence[Any]) -> Jaxpr:
 
 def retyped(value: Any, aval: Any) -> Any:
     """A value converted to a type of the same shape; its weakness too."""
+    value = in_state(value, aval)
     if type_of(value) == aval:
         return value
     return convert_element_type(value, new_dtype=aval.dtype, weak_type=aval.weak_type)
@@ -211,11 +261,20 @@ def fix_carry_types(
     stage_body: Callable[[list[Any]], tuple[Jaxpr, Any, Any]], init: list[Any], count: int, report: Callable[..., Any]
 ) -> tuple[Any, list[Any]]:
     """Stage a loop's body so that the carry keeps its types: weakly typed parts of the initial carry take what the body
-    makes of them; anything else that changes is the user's error."""
-    for _ in range(3):
+    makes of them, and what the body makes vary along manual axes varies from the start; anything else that changes is
+    the user's error."""
+    rounds = 0
+    while True:
         types: list[Any] = [type_of(x) for x in init]
         body = stage_body(types)
         outs: list[Any] = [v.aval for v in body[0].outvars[:count]]
+        if len(outs) == len(types) and any(state_of(b) is not state_of(a) for a, b in zip(types, outs, strict=True)):
+            wider = [in_state(x, merged_type(a, b)) for x, a, b in zip(init, types, outs, strict=True)]
+            if any(type_of(x) != a for x, a in zip(wider, types, strict=True)):
+                init = wider
+                continue
+            outs = [merged_type(b, a) for a, b in zip(types, outs, strict=True)]
+            body = (with_result_types(body[0], [*outs, *(v.aval for v in body[0].outvars[count:])]), *body[1:])
         if len(outs) == len(types) and all(a == b for a, b in zip(types, outs, strict=True)):
             return body, init
         if len(outs) != len(types):
@@ -231,8 +290,10 @@ def fix_carry_types(
         if all(type_of(x) == a for x, a in zip(new, types, strict=True)):
             result_types = [*types, *(v.aval for v in body[0].outvars[count:])]
             return (with_result_types(body[0], result_types), *body[1:]), new
+        rounds += 1
+        if rounds == 3:
+            return body, init
         init = new
-    return body, init
 
 
 def promotes(weak: Any, other: Any) -> bool:
@@ -318,6 +379,9 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
         received = result.short() if result is not None else str(cond_tree)
         fix = "compare (x > 0), or reduce with .any() or .all()"
         raise wrong_type(f"The condition of {loop.caller} must return one boolean scalar.", received, fix)
+    decides = state_of(result).varying
+    check_meets(loop.caller, "condition", decides, [condition, body])
+    condition, body = varying_along(condition, decides), varying_along(body, decides)
     results = while_primitive(
         *cond_consts, *body_consts, *init,
         cond_jaxpr=condition, cond_nconsts=len(cond_consts), body_jaxpr=body, body_nconsts=len(body_consts),

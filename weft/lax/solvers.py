@@ -14,9 +14,10 @@ from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.context import context
 from weft.ir.interpreter import replay
+from weft.ir.primitive import in_state
 from weft.ir.types import type_of
 from weft.lax.bodies import staged
-from weft.lax.control_flow import leaves_of
+from weft.lax.control_flow import leaves_of, merged_type
 from weft.lax.elementwise import stop_gradient
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.implicit import Counts
@@ -57,6 +58,13 @@ def custom_linear_solve(
         return jaxpr, constants, out_tree
 
     operator, operator_constants, _ = staged_jaxpr(matvec, "matvec")
+    while True:  # what the operator makes vary along manual axes varies in the system
+        wider = [in_state(x, merged_type(type_of(x), v.aval)) for x, v in zip(leaves, operator.outvars, strict=True)]
+        if [type_of(x) for x in wider] == types:
+            break
+        leaves, types = wider, [type_of(x) for x in wider]
+        b = tree.unflatten(treedef, leaves)
+        operator, operator_constants, _ = staged_jaxpr(matvec, "matvec")
     solver, solver_constants, out_tree = staged_jaxpr(lambda right: solve(matvec, right), "solve", has_aux)
     transposed = transposed_solver = None
     transposed_constants: list[Any] = []

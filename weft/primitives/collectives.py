@@ -6,15 +6,15 @@ operand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import NotSupportedError
+from weft.base.errors import NotSupportedError, ShardingTypeError
 from weft.ir.fusing import COMMUNICATES, Machine, Properties
-from weft.ir.primitive import Axis, No, Params, Primitive, Sample, primitive
+from weft.ir.primitive import Axis, No, Params, Primitive, Sample, in_state, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.primitives.elementwise.arithmetic import add, div, mul
 from weft.primitives.elementwise.arithmetic import max as max_
@@ -25,6 +25,7 @@ from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode, gather
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis, reshape
+from weft.primitives.movement.slicing import dynamic_slice
 from weft.primitives.movement.slicing import slice as slice_primitive
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.primitives.reduction.reduce_extrema import reduce_max, reduce_min
@@ -32,6 +33,7 @@ from weft.sharding.factors import AxisFactors, elementwise
 from weft.sharding.manual import NONE, ManualAxisType
 
 Names = tuple[Any, ...]
+Groups = tuple[tuple[int, ...], ...] | None  # positions along an axis that communicate with each other; None: all
 ALONE = "it communicates over a named axis, which exists only inside vmap, pmap or shard_map"
 
 
@@ -39,6 +41,8 @@ class Collective(Primitive):
     """Communicates over the axes in `axes` or `axis_name`; not evaluated alone."""
 
     eval = No(ALONE)
+    # The operand may be unreduced along the axes: what each device has is a term.
+    sums: ClassVar[bool] = False
 
     def named_axes(self, params: Params) -> Names:
         return params["axes"] if "axes" in params else (params["axis_name"],)
@@ -47,16 +51,40 @@ class Collective(Primitive):
         """Each element gets a value of its own, unless the operation overrides this. Along an axis that
         the state does not name, such as one of a vmap, results have no state either."""
         axes = frozenset(self.named_axes(params)) & state.vur
+        self.check_terms(state, axes)
         return ManualAxisType(
             varying=state.varying | axes, unreduced=state.unreduced - axes, reduced=state.reduced - axes
         )
+
+    def check_terms(self, state: ManualAxisType, axes: frozenset[Any]) -> None:
+        """Only sums take operands that are unreduced along their axes."""
+        if not self.sums and state.unreduced & axes:
+            axis = min(state.unreduced & axes, key=str)
+            raise ShardingTypeError(
+                f"`{self.name}` over {axis!r} has an operand that is unreduced along it.",
+                fix=f"lax.psum(x, {axis!r}) first",
+            )
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return COMMUNICATES
 
     def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
-        """The collective for one group of devices: from each operand of all members, in the order of the axes, each
-        result of all members. By default what `vmap` over the axis makes of the members' operands as a batch."""
+        """The collective on all devices along its axes: from each operand of all members, in the order of the axes,
+        each result of all members."""
+        groups: Groups = params.pop("axis_index_groups", None)
+        if groups is None:
+            return self.member_results(operands, **params)
+        found: list[dict[int, Any]] = []
+        for group in groups:
+            results = self.member_results([[members[i] for i in group] for members in operands], **params)
+            found = found or [{} for _ in results]
+            for own, result in zip(found, results, strict=True):
+                own.update(zip(group, result, strict=True))
+        return [[own[i] for i in range(len(own))] for own in found]
+
+    def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        """The same for devices that all communicate with each other. By default what `vmap` over the axis makes of the
+        members' operands as a batch."""
         (axis_name,) = self.named_axes(params)
         count = len(operands[0])
         axis = Axis(count, axis_name)
@@ -77,23 +105,30 @@ class AllReduce(Collective):
 
     sampled: tuple[Any, ...] = (np.float32, np.int32)  # the dtypes of samples
 
-    def type(self, x: ArrayType, *, axes: Names) -> ArrayType:
+    def type(self, x: ArrayType, *, axes: Names, axis_index_groups: Groups = None) -> ArrayType:
         return x
 
     def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
         return elementwise([x.ndim])
 
     def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
+        if params.get("axis_index_groups") is not None:  # groups have results of their own
+            return super().manual(state, params)
         axes = frozenset(self.named_axes(params))
         return ManualAxisType(
             varying=state.varying - axes, unreduced=state.unreduced - axes, reduced=state.reduced - axes
         )
 
-    def batch(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
-        return self(args[0], axes=axes), dims[0]
+    def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+        return self(args[0], **params), dims[0]
 
-    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
+    def batch_collective(
+        self, axis: Axis, args: Any, dims: Any, *, axes: Names, axis_index_groups: Groups = None
+    ) -> tuple[Any, Any]:
         (x,), (dim,) = args, dims
+        if axis_index_groups is not None:
+            x = batched_at_front(x, dim, axis)
+            return by_group(x, axis_index_groups, lambda rows: alike(self.reduced(rows, 0), rows.shape[0])), 0
         rest = tuple(a for a in axes if a != axis.name)
         result = self.repeated(x, axis.size) if dim is None else self.reduced(x, dim)
         return (self(result, axes=rest) if rest else result), None
@@ -105,6 +140,8 @@ class AllReduce(Collective):
         for axes in (("i",), ("j",), ("i", "j"), ("j", "i")):
             yield Sample(values(2, 3, 4), environment={"i": 2, "j": 3}, axes=axes)
         yield Sample(values(1, 3), environment={"i": 1}, axes=("i",))
+        for groups in (((0, 2), (3, 1)), ((1, 2, 3), (0,))):
+            yield self.sample(values(4, 2), axes=("i",), axis_index_groups=groups)
 
     def repeated(self, x: Any, size: int) -> Any:
         """The combination of `size` equal elements."""
@@ -114,7 +151,7 @@ class AllReduce(Collective):
         """The combination of two elements."""
         raise NotSupportedError(f"{self.name} does not say how it combines")
 
-    def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+    def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,) = operands
         return [[tree_combined(self.combined, members)] * len(members)]
 
@@ -133,6 +170,7 @@ class psum(AllReduce):
     """Sum over named axes."""
 
     linear = (0,)
+    sums = True
     sampled = (np.float32, np.float16, np.int32, np.complex64)
 
     def repeated(self, x: Any, size: int) -> Any:
@@ -144,55 +182,22 @@ class psum(AllReduce):
     def combined(self, x: Any, y: Any) -> Any:
         return add(x, y)
 
-    def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
-        # Where types say that the operand varies, the result and its cotangent are the same for all. Where they say
+    def transpose(self, cotangent: Any, x: Any, **params: Any) -> Sequence[Any]:
+        # Where types say what the operand is, the result and its cotangent are the same for all. Where they say
         # nothing, each element has a result of its own, and all of them depend on each operand.
-        varying = tuple(a for a in axes if a in x.aval.manual.varying)
-        rest = tuple(a for a in axes if a not in varying)
-        if varying:
-            cotangent = pvary(cotangent, axes=varying)
+        if params.get("axis_index_groups") is not None:
+            return [psum(cotangent, **params)]
+        rest = tuple(a for a in params["axes"] if a not in x.aval.manual.vur)
+        cotangent = in_state(cotangent, x.aval.cotangent())
         return [psum(cotangent, axes=rest) if rest else cotangent]
-
-
-@primitive
-class pvary(Collective):
-    """The operand, which all devices along manual axes have alike, as a value that may vary along them."""
-
-    linear = (0,)
-    identity = True
-    types_placement = True
-    weight = 0
-
-    def type(self, x: ArrayType, *, axes: Names) -> ArrayType:
-        state = x.manual
-        return x.placed(manual=state.update(varying=state.varying.union(axes), reduced=state.reduced.difference(axes)))
-
-    def eval(self, x: Any, *, axes: Names) -> Any:
-        return x
-
-    def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
-        return elementwise([x.ndim])
-
-    def batch(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
-        return pvary(args[0], axes=axes), dims[0]
-
-    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
-        rest = tuple(a for a in axes if a != axis.name)
-        return (pvary(args[0], axes=rest) if rest else args[0]), dims[0]
-
-    def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
-        return [psum(cotangent, axes=axes)]
-
-    def samples(self) -> Any:
-        return iter(())  # it changes types only, inside of shard_map, whose tests cover it
 
 
 class Extremum(AllReduce):
     """Largest or smallest; equal ones share the derivative."""
 
-    def partial(self, i: int, tangent: Any, out: Any, x: Any, *, axes: Names) -> Any:
+    def partial(self, i: int, tangent: Any, out: Any, x: Any, **params: Any) -> Any:
         mask = convert_element_type(eq(x, out), new_dtype=x.dtype, weak_type=False)
-        return div(psum(mul(tangent, mask), axes=axes), psum(mask, axes=axes))
+        return div(psum(mul(tangent, mask), **params), psum(mask, **params))
 
 
 @primitive
@@ -236,14 +241,20 @@ class axis_index(Collective):
         yield Sample(environment={"i": 2, "j": 3}, axis_name="j")
 
 
-@primitive
-class all_gather(Collective):
+class Gather(Collective):
     """The operands of all elements, stacked along a new dimension (or, `tiled`, concatenated along an existing one)."""
 
     linear = (0,)
 
     def type(
-        self, x: ArrayType, *, axis_name: Any, axis_size: int, all_gather_dimension: int, tiled: bool
+        self,
+        x: ArrayType,
+        *,
+        axis_name: Any,
+        axis_size: int,
+        all_gather_dimension: int,
+        tiled: bool,
+        axis_index_groups: Groups = None,
     ) -> ArrayType:
         shape = list(x.shape)
         if tiled:
@@ -261,15 +272,29 @@ class all_gather(Collective):
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, **params: Any) -> tuple[Any, int]:
         x = move_axis(args[0], dims[0], 0)
-        return all_gather(x, all_gather_dimension=all_gather_dimension + 1, **params), 0
+        return self(x, all_gather_dimension=all_gather_dimension + 1, **params), 0
 
     def batch_collective(
-        self, axis: Axis, args: Any, dims: Any, *, all_gather_dimension: int, tiled: bool, **params: Any
+        self,
+        axis: Axis,
+        args: Any,
+        dims: Any,
+        *,
+        all_gather_dimension: int,
+        tiled: bool,
+        axis_index_groups: Groups = None,
+        **params: Any,
     ) -> tuple[Any, Any]:
-        x = move_axis(batched_at_front(args[0], dims[0], axis), 0, all_gather_dimension)
-        return (merge_dims(x, all_gather_dimension) if tiled else x), None
+        def gathered(rows: Any) -> Any:
+            rows = move_axis(rows, 0, all_gather_dimension)
+            return merge_dims(rows, all_gather_dimension) if tiled else rows
 
-    def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        x = batched_at_front(args[0], dims[0], axis)
+        if axis_index_groups is None:
+            return gathered(x), None
+        return by_group(x, axis_index_groups, lambda rows: alike(gathered(rows), rows.shape[0])), 0
+
+    def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,), dim = operands, params["all_gather_dimension"]
         if not params["tiled"]:
             members = [with_unit(x, dim) for x in members]
@@ -278,14 +303,63 @@ class all_gather(Collective):
     def samples(self) -> Any:
         yield from gathering_samples(self, "all_gather_dimension", values(4, 2, 3), untiled=3)
 
+
+@primitive
+class all_gather(Gather):
+    """The operands of all elements, as a value of each of them."""
+
+    def samples(self) -> Any:
+        yield from super().samples()
+        yield from grouped_samples(self, values(4, 2, 3), "all_gather_dimension")
+
+    def transpose(self, cotangent: Any, x: Any, *, all_gather_dimension: int, **params: Any) -> Sequence[Any]:
+        return [reduce_scatter(cotangent, scatter_dimension=all_gather_dimension, **params)]
+
+
+class GatherAlike(Gather):
+    """The operands of all elements, as a value that is the same for all of them, which types say. It does what
+    `all_gather` does."""
+
+    def definition(self, x: Any, **params: Any) -> Any:
+        return all_gather(x, **params)
+
+
+@primitive
+class all_gather_invariant(GatherAlike):
+    """The operands of all elements, which all have alike; a cotangent of it is the same for all too."""
+
+    def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
+        self.check_terms(state, frozenset((params["axis_name"],)))
+        return state.update(varying=state.varying - {params["axis_name"]})
+
     def transpose(
         self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, all_gather_dimension: int, tiled: bool
     ) -> Sequence[Any]:
-        return [
-            reduce_scatter(
-                cotangent, axis_name=axis_name, axis_size=axis_size, scatter_dimension=all_gather_dimension, tiled=tiled
-            )
-        ]
+        if axis_name not in x.aval.manual.varying:  # types say nothing of the axis: cotangents differ
+            params = {"axis_name": axis_name, "axis_size": axis_size, "tiled": tiled}
+            return [reduce_scatter(cotangent, scatter_dimension=all_gather_dimension, **params)]
+        state = cotangent.aval.manual
+        cotangent = in_state(cotangent, cotangent.aval.placed(manual=state.update(varying=state.varying | {axis_name})))
+        sizes = list(cotangent.shape)
+        sizes[all_gather_dimension] //= axis_size
+        own = mul(axis_index(axis_name=axis_name, varying=True), np.int32(sizes[all_gather_dimension]))
+        starts = [own if i == all_gather_dimension else np.int32(0) for i in range(len(sizes))]
+        part = dynamic_slice(cotangent, *starts, slice_sizes=tuple(sizes))
+        return [part if tiled else reshape(part, new_sizes=x.aval.shape, dimensions=None)]
+
+
+@primitive
+class all_gather_reduced(GatherAlike):
+    """The operands of all elements, which all have alike; each has a term of the cotangent, and `reduce_scatter` sums
+    them."""
+
+    def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
+        axes = frozenset((params["axis_name"],))
+        self.check_terms(state, axes)
+        return state.update(varying=state.varying - axes, reduced=state.reduced | (axes & state.varying))
+
+    def transpose(self, cotangent: Any, x: Any, *, all_gather_dimension: int, **params: Any) -> Sequence[Any]:
+        return [reduce_scatter(cotangent, scatter_dimension=all_gather_dimension, **params)]
 
 
 @primitive
@@ -293,8 +367,18 @@ class reduce_scatter(Collective):
     """Sum over a named axis, of which each element gets its own slice."""
 
     linear = (0,)
+    sums = True
 
-    def type(self, x: ArrayType, *, axis_name: Any, axis_size: int, scatter_dimension: int, tiled: bool) -> ArrayType:
+    def type(
+        self,
+        x: ArrayType,
+        *,
+        axis_name: Any,
+        axis_size: int,
+        scatter_dimension: int,
+        tiled: bool,
+        axis_index_groups: Groups = None,
+    ) -> ArrayType:
         shape = list(x.shape)
         if tiled:
             shape[scatter_dimension] //= axis_size
@@ -313,15 +397,31 @@ class reduce_scatter(Collective):
         return reduce_scatter(x, scatter_dimension=scatter_dimension + 1, **params), 0
 
     def batch_collective(
-        self, axis: Axis, args: Any, dims: Any, *, scatter_dimension: int, tiled: bool, **params: Any
+        self,
+        axis: Axis,
+        args: Any,
+        dims: Any,
+        *,
+        scatter_dimension: int,
+        tiled: bool,
+        axis_index_groups: Groups = None,
+        **params: Any,
     ) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
-        total = repeated_sum(x, axis.size) if dim is None else reduce_sum(x, axes=(dim,))
-        if tiled:
-            total = split_dim(total, scatter_dimension, axis.size)
-        return total, scatter_dimension
 
-    def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        def scattered(total: Any, count: int) -> Any:
+            return split_dim(total, scatter_dimension, count) if tiled else total
+
+        if axis_index_groups is None:
+            total = repeated_sum(x, axis.size) if dim is None else reduce_sum(x, axes=(dim,))
+            return scattered(total, axis.size), scatter_dimension
+
+        def of_group(rows: Any) -> Any:
+            return move_axis(scattered(reduce_sum(rows, axes=(0,)), rows.shape[0]), scatter_dimension, 0)
+
+        return by_group(batched_at_front(x, dim, axis), axis_index_groups, of_group), 0
+
+    def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,), dim = operands, params["scatter_dimension"]
         parts = [own_slices(x, dim, len(members)) for x in members]
         sums = [tree_combined(add, [p[i] for p in parts]) for i in range(len(members))]
@@ -329,15 +429,11 @@ class reduce_scatter(Collective):
 
     def samples(self) -> Any:
         yield from gathering_samples(self, "scatter_dimension", values(4, 4, 4), untiled=2)
+        yield from grouped_samples(self, values(4, 2, 2), "scatter_dimension")
 
-    def transpose(
-        self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, scatter_dimension: int, tiled: bool
-    ) -> Sequence[Any]:
-        return [
-            all_gather(
-                cotangent, axis_name=axis_name, axis_size=axis_size, all_gather_dimension=scatter_dimension, tiled=tiled
-            )
-        ]
+    def transpose(self, cotangent: Any, x: Any, *, scatter_dimension: int, **params: Any) -> Sequence[Any]:
+        gather = all_gather_reduced if params["axis_name"] in x.aval.manual.unreduced else all_gather
+        return [gather(cotangent, all_gather_dimension=scatter_dimension, **params)]
 
 
 @primitive
@@ -347,7 +443,16 @@ class all_to_all(Collective):
 
     linear = (0,)
 
-    def type(self, x: ArrayType, *, axis_name: Any, axis_size: int, split_axis: int, concat_axis: int) -> ArrayType:
+    def type(
+        self,
+        x: ArrayType,
+        *,
+        axis_name: Any,
+        axis_size: int,
+        split_axis: int,
+        concat_axis: int,
+        axis_index_groups: Groups = None,
+    ) -> ArrayType:
         shape = [d for i, d in enumerate(x.shape) if i != split_axis]
         shape.insert(concat_axis, axis_size)
         return x.plain_of_shape(shape)
@@ -365,13 +470,24 @@ class all_to_all(Collective):
         return all_to_all(x, split_axis=split_axis + 1, concat_axis=concat_axis + 1, **params), 0
 
     def batch_collective(
-        self, axis: Axis, args: Any, dims: Any, *, split_axis: int, concat_axis: int, **params: Any
+        self,
+        axis: Axis,
+        args: Any,
+        dims: Any,
+        *,
+        split_axis: int,
+        concat_axis: int,
+        axis_index_groups: Groups = None,
+        **params: Any,
     ) -> tuple[Any, int]:
-        x = batched_at_front(args[0], dims[0], axis)
-        x = move_axis(x, split_axis + 1, 0)  # (new batch, old batch, rest)
-        return move_axis(x, 1, concat_axis + 1), 0
+        def exchanged(rows: Any) -> Any:
+            rows = move_axis(rows, split_axis + 1, 0)  # (new batch, old batch, rest)
+            return move_axis(rows, 1, concat_axis + 1)
 
-    def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        x = batched_at_front(args[0], dims[0], axis)
+        return (exchanged(x) if axis_index_groups is None else by_group(x, axis_index_groups, exchanged)), 0
+
+    def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,), split, concat = operands, params["split_axis"], params["concat_axis"]
         parts = [[without_unit(p, split) for p in own_slices(x, split, len(members))] for x in members]
         arrived = [[with_unit(p[i], concat) for p in parts] for i in range(len(members))]
@@ -385,15 +501,49 @@ class all_to_all(Collective):
                 shape[split] = 4
                 yield self.sample(values(4, *shape), split_axis=split, concat_axis=concat, **common)
         yield self.sample(values(4, 4, 2).astype(np.int32), split_axis=0, concat_axis=1, **common)
+        common = {"axis_name": "i", "axis_size": 2, "axis_index_groups": GROUPS}
+        yield self.sample(values(4, 2, 3), split_axis=0, concat_axis=1, **common)
 
-    def transpose(
-        self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, split_axis: int, concat_axis: int
-    ) -> Sequence[Any]:
-        return [
-            all_to_all(
-                cotangent, axis_name=axis_name, axis_size=axis_size, split_axis=concat_axis, concat_axis=split_axis
-            )
-        ]
+    def transpose(self, cotangent: Any, x: Any, *, split_axis: int, concat_axis: int, **params: Any) -> Sequence[Any]:
+        return [all_to_all(cotangent, split_axis=concat_axis, concat_axis=split_axis, **params)]
+
+
+@primitive
+class pbroadcast(Collective):
+    """Every element gets the operand of the one at `source`."""
+
+    linear = (0,)
+
+    def type(self, x: ArrayType, *, axis_name: Any, axis_size: int, source: int) -> ArrayType:
+        return x
+
+    def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
+        return elementwise([x.ndim])
+
+    def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        (members,) = operands
+        return [[members[params["source"]]] * len(members)]
+
+    def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+        return pbroadcast(args[0], **params), dims[0]
+
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, source: int, **params: Any) -> tuple[Any, Any]:
+        (x,), (dim,) = args, dims
+        if dim is None:
+            return x, None
+        own = rows_of(move_axis(x, dim, 0), [source])
+        return reshape(own, new_sizes=own.shape[1:], dimensions=None), None
+
+    def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, axis_size: int, source: int) -> Sequence[Any]:
+        total = psum(cotangent, axes=(axis_name,))
+        varies = axis_name in x.aval.manual.varying
+        own = eq(axis_index(axis_name=axis_name, **({"varying": True} if varies else {})), np.int32(source))
+        return [mul(total, convert_element_type(own, new_dtype=total.dtype, weak_type=False))]
+
+    def samples(self) -> Any:
+        yield self.sample(values(4, 2, 3), axis_name="i", axis_size=4, source=2)
+        yield self.sample(values(4).astype(np.int32), axis_name="i", axis_size=4, source=0)
+        yield Sample(values(2, 3, 4), environment={"i": 2, "j": 3}, axis_name="j", axis_size=3, source=1)
 
 
 @primitive
@@ -415,20 +565,12 @@ class ppermute(Collective):
         self, axis: Axis, args: Any, dims: Any, *, axis_name: Any, perm: tuple[tuple[int, int], ...]
     ) -> tuple[Any, int]:
         x = batched_at_front(args[0], dims[0], axis)
-        senders = np.full((axis.size, 1), axis.size, np.int32)  # out of bounds: filled with zeros
+        senders = [axis.size] * axis.size  # out of bounds: filled with zeros
         for source, destination in perm:
-            senders[destination, 0] = source
-        dnums = GatherDimensionNumbers(
-            offset_dims=tuple(range(1, len(x.shape))), collapsed_slice_dims=(0,), start_index_map=(0,)
-        )
-        taken = gather(
-            x, senders,
-            dimension_numbers=dnums, slice_sizes=(1, *x.shape[1:]), indices_are_sorted=False, unique_indices=False,
-            mode=GatherScatterMode.FILL_OR_DROP, fill_value=0,
-        )  # fmt: skip
-        return taken, 0
+            senders[destination] = source
+        return rows_of(x, senders), 0
 
-    def group_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+    def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,), senders = operands, {d: s for s, d in params["perm"]}
         return [[members[senders[d]] if d in senders else zeros_like(members[d]) for d in range(len(members))]]
 
@@ -440,6 +582,42 @@ class ppermute(Collective):
 
     def transpose(self, cotangent: Any, x: Any, *, axis_name: Any, perm: tuple[tuple[int, int], ...]) -> Sequence[Any]:
         return [ppermute(cotangent, axis_name=axis_name, perm=tuple((d, s) for s, d in perm))]
+
+
+def rows_of(x: Any, positions: Any) -> Any:
+    """The rows of an array at some positions, numbers or an integer array, zeros for those out of bounds."""
+    dnums = GatherDimensionNumbers(
+        offset_dims=tuple(range(1, len(x.shape))), collapsed_slice_dims=(0,), start_index_map=(0,)
+    )
+    indices = np.array(positions, np.int32).reshape(-1, 1) if isinstance(positions, list) else positions
+    if len(indices.shape) == 1:
+        indices = reshape(indices, new_sizes=(indices.shape[0], 1), dimensions=None)
+    return gather(
+        x, indices,
+        dimension_numbers=dnums, slice_sizes=(1, *x.shape[1:]), indices_are_sorted=False, unique_indices=False,
+        mode=GatherScatterMode.FILL_OR_DROP, fill_value=0,
+    )  # fmt: skip
+
+
+def by_group(x: Any, groups: Sequence[Sequence[int]], function: Callable[[Any], Any]) -> Any:
+    """A function of the rows of each group, whose results have a row for each of its members, for all rows."""
+    results = concatenate(*(function(rows_of(x, list(group))) for group in groups), dimension=0)
+    return rows_of(results, np.argsort([i for group in groups for i in group]).tolist())
+
+
+def alike(x: Any, count: int) -> Any:
+    """An array as `count` equal rows."""
+    return broadcast_in_dim(x, shape=(count, *x.shape), broadcast_dimensions=tuple(range(1, len(x.shape) + 1)))
+
+
+GROUPS = ((0, 2), (3, 1))
+
+
+def grouped_samples(card: Collective, x: np.ndarray, dimension: str) -> Any:
+    """Samples along one axis in two groups of two."""
+    for tiled in (True, False):
+        options: dict[str, Any] = {"axis_name": "i", "axis_size": 2, "tiled": tiled, dimension: 1}
+        yield card.sample(x, axis_index_groups=GROUPS, **options)
 
 
 def values(*shape: int) -> np.ndarray:

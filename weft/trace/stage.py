@@ -14,6 +14,7 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import Primitive, lookup
 from weft.ir.staged import staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
+from weft.ir.varying import Cast, operand_casts
 from weft.trace.leaks import report_leaks
 from weft.trace.tracer import Tracer, check_leak
 
@@ -81,9 +82,11 @@ class StagingTrace(Trace):
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         atoms = [a._var if type(a) is StagedTracer and a._trace is self else self.atom(a) for a in args]
         types = [a.aval for a in atoms]
-        if not primitive.types_placement and any(not t.is_plain for t in types):
-            atoms = self.varying_alike(primitive, atoms)
-            types = [a.aval for a in atoms]
+        if primitive.higher_order or any(not t.is_plain for t in types):
+            casts = operand_casts(primitive, types, params)
+            if casts is not None:
+                atoms = [self.cast(a, own) if own else a for a, own in zip(atoms, casts, strict=True)]
+                types = [a.aval for a in atoms]
         out_types = staged_type(primitive, types, params)
         effects = primitive.effects(types, params)
         variables = [Var(t) for t in out_types] if primitive.multiple_results else [Var(out_types)]
@@ -91,22 +94,13 @@ class StagingTrace(Trace):
         self.equations.append(Equation(atoms, variables, primitive, params, effects, source, context.stack))
         return [StagedTracer(self, v, source) for v in variables]
 
-    def varying_alike(self, primitive: Primitive, atoms: list[Atom]) -> list[Atom]:
-        """Operands that vary along the same manual axes: `pvary` is put in where one does not, so that cotangents of
-        what all devices share are summed. A literal has no cotangent."""
-        axes: frozenset[Any] = frozenset().union(*(a.aval.vma for a in atoms if isinstance(a.aval, ArrayType)))
-        if not axes or len(atoms) == 1:
-            return atoms
-        alike = []
-        for atom in atoms:
-            aval = atom.aval
-            if type(atom) is Var and isinstance(aval, ArrayType) and aval.vma != axes:
-                missing = tuple(sorted(axes - aval.vma - aval.manual.unreduced, key=str))
-                if missing:
-                    (varied,) = self.process(lookup("pvary"), [StagedTracer(self, atom)], {"axes": missing})
-                    atom = varied._var
-            alike.append(atom)
-        return alike
+    def cast(self, atom: Atom, casts: Sequence[Cast]) -> Atom:
+        """A variable after casts along manual axes, so that cotangents of what all devices share are summed. A literal
+        has no cotangent."""
+        for name, axes in casts if type(atom) is Var else ():
+            (tracer,) = self.process(lookup(name), [StagedTracer(self, atom)], {"axes": axes})  # type: ignore[arg-type]
+            atom = tracer._var
+        return atom
 
     def finish(self, arguments: Sequence[Any], results: Sequence[Any], name: str = "") -> tuple[Jaxpr, list[Any]]:
         """Close the jaxpr. Its constants are not attached but returned, for the caller to attach or to pass."""

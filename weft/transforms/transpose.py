@@ -9,7 +9,7 @@ from weft.base.errors import InternalError
 from weft.ir.context import context, lifted, merged_stack
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
-from weft.ir.primitive import HigherOrder, accumulate, instantiate
+from weft.ir.primitive import HigherOrder, accumulate, in_state, instantiate
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
 from weft.trace.closed import stage_closed
@@ -133,7 +133,8 @@ def _transpose_jaxpr(
         cts = [next(rest) if n else Zero(v.aval.cotangent()) for v, n in zip(jaxpr.outvars, nonzero, strict=True)]
         outs = [ct for ct, n in zip(backward(jaxpr, jaxpr.consts, args, cts), linear, strict=True) if n]
         nonzero_out.extend(type(ct) is not Zero or f for ct, f in zip(outs, force, strict=True))
-        return [instantiate(ct) for ct, n in zip(outs, nonzero_out, strict=True) if n]
+        types = [v.aval.cotangent() for v, n in zip(jaxpr.invars, linear, strict=True) if n]
+        return [in_state(instantiate(ct), t) for ct, t, n in zip(outs, types, nonzero_out, strict=True) if n]
 
     result = stage_closed(function, [*held, *incoming], name=jaxpr.name)
     return result, tuple(nonzero_out)

@@ -11,8 +11,10 @@ from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
 from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, primitive
 from weft.ir.types import Type
+from weft.ir.varying import state_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.movement.shape import move_axis
+from weft.sharding.manual import ManualAxisType
 
 
 class Call(HigherOrder):
@@ -23,6 +25,9 @@ class Call(HigherOrder):
     def type(self, *types: Type, jaxpr: Jaxpr, **params: Any) -> list[Type]:
         check_operands(self.name, types, jaxpr.in_avals)
         return jaxpr.out_avals
+
+    def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
+        return list(map(state_of, params["jaxpr"].in_avals))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["jaxpr"].effects

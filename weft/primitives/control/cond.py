@@ -14,8 +14,10 @@ from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead
 from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
-from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, primitive
+from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, in_state, primitive
 from weft.ir.types import TapeType, Type, type_of
+from weft.ir.unplaced import varying_along
+from weft.ir.varying import state_of, varying_type
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import batch_first
 from weft.primitives.control.lanes import run_lanes, with_flag
@@ -24,6 +26,7 @@ from weft.primitives.control.tape import tape_select, zeros
 from weft.primitives.elementwise.compare import eq, ne
 from weft.primitives.elementwise.select import clamp, select_n
 from weft.primitives.movement.shape import broadcast_in_dim
+from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_closed
 
 
@@ -37,7 +40,10 @@ class cond(HigherOrder):
     def type(self, index: Type, *types: Type, branches: tuple[Jaxpr, ...]) -> list[Type]:
         for branch in branches:
             check_operands(self.name, types, branch.in_avals)
-        return branches[0].out_avals
+        return [varying_type(t, state_of(index).varying) for t in branches[0].out_avals]
+
+    def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
+        return [state_of(types[0]), *map(state_of, params["branches"][0].in_avals)]
 
     def carried(self, params: Params) -> Carried:
         branches = params["branches"]
@@ -100,7 +106,8 @@ class cond(HigherOrder):
             return None
         branches, rest = params["branches"], tuple(unknown[1:])
         union = any_of([partial_eval(b, rest).unknown_out for b in branches])
-        parts = [partial_eval(b, rest, instantiate=union) for b in branches]
+        decides = state_of(types[0]).varying
+        parts = [partial_eval(b, rest, instantiate=union).varying_along(decides) for b in branches]
         slots, slot_indices = shared_slots([p.residual_types for p in parts])
         counts = [len(p.known.outvars) - len(p.residual_types) for p in parts]
         known = tuple(
@@ -124,14 +131,16 @@ class cond(HigherOrder):
         if not any(found):
             return None
         splits = [f or (b, b, []) for f, b in zip(found, branches, strict=True)]
-        slots, slot_indices = shared_slots([[v.aval for v in stored] for _, _, stored in splits])
+        decides = state_of(types[0]).varying
+        slots, slot_indices = shared_slots([[varying_type(v.aval, decides) for v in stored] for _, _, stored in splits])
         count = len(branches[0].outvars)
         first = tuple(
-            writing_slots(stores, count, slots, indices)
+            writing_slots(varying_along(stores, decides), count, slots, indices)
             for (stores, _, _), indices in zip(splits, slot_indices, strict=True)
         )
         second = tuple(
-            reading_slots(again, slots, indices) for (_, again, _), indices in zip(splits, slot_indices, strict=True)
+            reading_slots(varying_along(again, decides), slots, indices)
+            for (_, again, _), indices in zip(splits, slot_indices, strict=True)
         )
         return RematSplit(
             first=(cond, {"branches": first}),
@@ -253,7 +262,8 @@ def writing_slots(branch: Jaxpr, count: int, slots: Sequence[Type], indices: Seq
     def function(*args: Any) -> list[Any]:
         results = replay(branch, *args)
         filled = dict(zip(indices, results[count:], strict=True))
-        return [*results[:count], *(filled[s] if s in filled else zeros(t) for s, t in enumerate(slots))]
+        slotted = [in_state(filled[s], t) if s in filled else zeros(t) for s, t in enumerate(slots)]
+        return [*results[:count], *slotted]
 
     return stage_closed(function, branch.in_avals, name=branch.name)
 

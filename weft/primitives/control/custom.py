@@ -26,10 +26,13 @@ from weft.ir.primitive import (
     primitive,
 )
 from weft.ir.types import Type, type_of
+from weft.ir.varying import state_of
 from weft.ir.zeros import Linear, Zero
+from weft.primitives.collectives import psum
 from weft.primitives.control.call import batch_first
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.reduction.reduce import reduce_sum
+from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_closed
 from weft.trace.stage import stage
 
@@ -153,6 +156,9 @@ class CustomCall(HigherOrder):
     def type(self, *types: Type, call_jaxpr: Jaxpr, **params: Any) -> list[Type]:
         check_operands(self.name, types, call_jaxpr.in_avals)
         return call_jaxpr.out_avals
+
+    def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
+        return list(map(state_of, params["call_jaxpr"].in_avals))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["call_jaxpr"].effects
@@ -335,11 +341,20 @@ class custom_lin(Primitive):
         operands = args[num_residuals:]
         return [
             *[None] * num_residuals,
-            *(ct if type(a) is Linear else None for ct, a in zip(wanted, operands, strict=True)),
+            *(summed_to(ct, a.aval) if type(a) is Linear else None for ct, a in zip(wanted, operands, strict=True)),
         ]
 
     def samples(self) -> Any:
         return iter(())  # only custom_vjp binds it; its tests cover it
+
+
+def summed_to(cotangent: Any, tangent: Type) -> Any:
+    """The cotangent of an argument, which a backward rule computes on each device: summed along the manual axes along
+    which the argument is the same on all devices, and its cotangent is not."""
+    if type(cotangent) is Zero or cotangent is None:
+        return cotangent
+    extra = state_of(type_of(cotangent)).varying - state_of(tangent).vur
+    return psum(cotangent, axes=tuple(sorted(extra, key=str))) if extra else cotangent
 
 
 def unbatched(aval: Any, batched: bool) -> Type:

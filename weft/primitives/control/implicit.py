@@ -11,10 +11,12 @@ from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import Axis, HigherOrder, No, Params, accumulate, check_operands, instantiate, primitive
 from weft.ir.types import Type
+from weft.ir.varying import state_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import batch_first
 from weft.primitives.elementwise.arithmetic import neg
 from weft.primitives.movement.shape import batched_at_front
+from weft.sharding.manual import ManualAxisType
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,10 @@ class custom_linear_solve(HigherOrder):
         _, constants, _, _, b = counts.split(types)
         check_operands(self.name, [*constants, *b], solve.in_avals)
         return solve.out_avals
+
+    def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
+        _, solve, _, _, b = params["counts"].split(types)
+        return list(map(state_of, [*types[: len(types) - len(b)], *params["solve"].in_avals[len(solve) :]]))
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["solve"].effects

@@ -22,6 +22,8 @@ from weft.ir.jaxpr import Jaxpr, Var, drop_dead, named_axes
 from weft.ir.partial_eval import partial_eval, remat_split_jaxpr
 from weft.ir.primitive import Axis, Params, RematSplit, Split, batched_jaxpr, primitive
 from weft.ir.types import ArrayType, Type, type_of
+from weft.ir.unplaced import varying_along
+from weft.ir.varying import state_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import Call, batch_first, forward_residuals
 from weft.primitives.control.call import jit as jit_primitive
@@ -72,6 +74,7 @@ class Lane:
 
 def run_lanes(jaxpr: Jaxpr, axis: Axis, flag: Any, operands: Sequence[Any], batched: Sequence[bool]) -> list[Any]:
     """The results, all batched, of a jaxpr of a flag and operands; they count in lanes where the flag holds."""
+    jaxpr = varying_along(jaxpr, state_of(type_of(flag)).varying)
     forced = ((True,),) * len(jaxpr.outvars)
     lane = Lane(jaxpr, (axis,), ((True,), *((b,) for b in batched)), forced)
     whole, _ = lane.over_all()

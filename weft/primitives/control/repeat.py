@@ -13,6 +13,7 @@ from weft.ir.jaxpr import Jaxpr
 from weft.ir.partial_eval import PartialJaxpr, partial_eval
 from weft.ir.primitive import Axis, HigherOrder, Params, Split, accumulate, check_operands, instantiate, primitive
 from weft.ir.types import TapeType, Type, array_type, type_of
+from weft.ir.varying import state_of, varying_type
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.cond import select_lanes
@@ -23,6 +24,7 @@ from weft.primitives.control.tape import batched_value, tape_new, tape_read, tap
 from weft.primitives.elementwise.compare import lt
 from weft.primitives.movement.shape import move_axis
 from weft.primitives.reduction.reduce_extrema import reduce_max
+from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_closed
 
 COUNT = array_type((), np.dtype(np.int32))
@@ -39,7 +41,10 @@ class repeat(HigherOrder):
 
     def type(self, count: Type, *types: Type, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> list[Type]:
         check_operands(self.name, [COUNT, *types], jaxpr.in_avals)
-        return jaxpr.out_avals
+        return [varying_type(t, state_of(count).varying) for t in jaxpr.out_avals]
+
+    def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
+        return [state_of(types[0]), *map(state_of, params["jaxpr"].in_avals[1:])]
 
     def carried(self, params: Params) -> Carried:
         body, consts = params["jaxpr"], params["nconsts"]
@@ -142,6 +147,7 @@ class repeat(HigherOrder):
             return split, split.unknown_out
 
         split, carry_mask = fixpoint(split_body, unknown[1 + nconsts :])
+        split = split.varying_along(state_of(types[0]).varying)
         known_consts = [1 + i for i, u in enumerate(const_unknown) if not u]
         carried = len(carry_mask) - sum(carry_mask)
         invariant = invariant_residuals(split, carried, 1 + len(known_consts))  # argument 0 is the step

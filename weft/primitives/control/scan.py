@@ -25,10 +25,12 @@ from weft.ir.primitive import (
     primitive,
 )
 from weft.ir.types import ArrayType, TapeType, Type, type_of
+from weft.ir.varying import state_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.control.loop_bodies import fixpoint, merged, others, pick, rearranged
 from weft.primitives.control.tape import Tape, batched_value, zeros
 from weft.primitives.movement.shape import move_axis
+from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_closed
 
 
@@ -51,6 +53,9 @@ class scan(HigherOrder):
         )
         outs = jaxpr.out_avals
         return [*outs[:num_carry], *(stacked(t, length) for t in outs[num_carry:])]
+
+    def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
+        return list(map(state_of, params["jaxpr"].in_avals))
 
     def carried(self, params: Params) -> Carried:
         body, consts, carry = params["jaxpr"], params["num_consts"], params["num_carry"]

@@ -10,10 +10,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.errors import JaxprTypeError, ShardingTypeError
+from weft.base.errors import ArgumentError, JaxprTypeError, ShardingTypeError
+from weft.ir.context import manual_axes
 from weft.ir.interpreter import replay
-from weft.ir.jaxpr import Jaxpr, drop_dead
-from weft.ir.partial_eval import partial_eval
+from weft.ir.jaxpr import Jaxpr, drop_dead, named_axes
+from weft.ir.partial_eval import PartialJaxpr, partial_eval
 from weft.ir.primitive import (
     Axis,
     HigherOrder,
@@ -21,10 +22,12 @@ from weft.ir.primitive import (
     Split,
     batched_jaxpr,
     check_operands,
+    in_state,
     primitive,
 )
 from weft.ir.types import ArrayType, Type, array_type
-from weft.ir.unplaced import unplaced
+from weft.ir.unplaced import unplaced, varying_along
+from weft.ir.varying import state_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.collectives import psum
 from weft.primitives.control.call import batch_first, forward_residuals
@@ -32,7 +35,7 @@ from weft.primitives.elementwise.arithmetic import div
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import reshape, transpose
 from weft.primitives.movement.slicing import slice as slice_primitive
-from weft.sharding.manual import ManualAxisType
+from weft.sharding.manual import NONE, ManualAxisType
 from weft.sharding.spec import PartitionSpec, entry_axes, split_axes
 from weft.trace.closed import stage_closed
 
@@ -65,6 +68,15 @@ class shard_map(HigherOrder):
         return [
             global_type(t, s, mesh, manual_axes, check_vma) for t, s in zip(jaxpr.out_avals, out_specs, strict=True)
         ]
+
+    def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
+        """Along axes of a `shard_map` around this one; along its own the specs say it."""
+        own = params["manual_axes"]
+        states = [state_of(t) for t in params["jaxpr"].in_avals]
+        if all(s.vur <= own for s in states):
+            return [NONE] * len(states)
+        rest = [{k: getattr(s, k) - own for k in ("varying", "unreduced", "reduced")} for s in states]
+        return [ManualAxisType(**r) for r in rest]
 
     def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
         return params["jaxpr"].effects
@@ -106,7 +118,8 @@ class shard_map(HigherOrder):
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, **params: Any
     ) -> Any:
         nonzero = [type(t) is not Zero for t in tangents]
-        pushed, nonzero_out = through(jaxpr, nonzero)
+        with in_scope(params):
+            pushed, nonzero_out = through(jaxpr, nonzero)
         specs = {
             "in_specs": (*params["in_specs"], *chosen(params["in_specs"], nonzero)),
             "out_specs": (*params["out_specs"], *chosen(params["out_specs"], nonzero_out)),
@@ -120,9 +133,11 @@ class shard_map(HigherOrder):
         """Residuals leave the known body split over the axes along which they vary, in their first dimension."""
         jaxpr: Jaxpr = params["jaxpr"]
         mesh, check, in_specs = params["mesh"], params["check_vma"], params["in_specs"]
-        known, parts, positions = jaxpr.cached(
-            ("partial_eval", tuple(unknown)), lambda: forward_residuals(partial_eval(jaxpr, unknown), unknown)
-        )
+        with in_scope(params):
+            known, parts, positions = jaxpr.cached(
+                ("shard_map partial_eval", tuple(unknown)),
+                lambda: forward_residuals(split_body(jaxpr, unknown), unknown),
+            )
         stored: list[Any] = [t for t, r in zip(parts.residual_types, positions, strict=True) if r < 0]
         count = len(known.outvars) - len(stored)
         specs = tuple(residual_spec(t, mesh, params["manual_axes"], check) for t in stored)
@@ -172,7 +187,8 @@ class shard_map(HigherOrder):
         in_specs, out_specs, mesh = params["in_specs"], params["out_specs"], params["mesh"]
         linear = [type(a) is Linear for a in args]
         nonzero = [type(c) is not Zero for c in cotangents]
-        pulled, nonzero_out = through(jaxpr, linear, nonzero)
+        with in_scope(params):
+            pulled, nonzero_out = through(jaxpr, linear, nonzero)
         held_specs = chosen(in_specs, [not n for n in linear])
         out_ct_specs = chosen(out_specs, nonzero)
         wanted = chosen(chosen(in_specs, linear), nonzero_out)
@@ -199,14 +215,41 @@ class shard_map(HigherOrder):
         self, through: Any, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], *, jaxpr: Jaxpr, **params: Any
     ) -> Any:
         batched = [d is not None for d in dims]
-        batched_body, batched_out = through(jaxpr, axis, batched)
-        entry = axis.name if axis.name in params["mesh"].axis_names else None
+        over = self.batch_axes(axis, jaxpr, params)
+        with in_scope(params):
+            if over:
+                count = math.prod(params["mesh"].shape[a] for a in over)
+                one = Axis(axis.size // count, axis.name)
+                body, batched_out = through(jaxpr, one, batched, True)
+                batched_body = split_batch_body(body, batched, over, params["check_vma"])
+            else:
+                batched_body, batched_out = through(jaxpr, axis, batched)
         specs = {
-            "in_specs": with_front(params["in_specs"], batched, entry),
-            "out_specs": with_front(params["out_specs"], batched_out, entry),
+            "in_specs": with_front(params["in_specs"], batched, over or None),
+            "out_specs": with_front(params["out_specs"], batched_out, over or None),
         }
         results = self(*batch_first(args, dims), jaxpr=batched_body, **{**params, **specs})
         return results, [0 if b else None for b in batched_out]
+
+    def batch_axes(self, axis: Axis, jaxpr: Jaxpr, params: Params) -> tuple[Any, ...]:
+        """The manual axes that a batch is split over, which are those that `vmap` was told, checked."""
+        axes = tuple(a for a in axis.spmd if a in params["manual_axes"])
+        used = {a for s in (*params["in_specs"], *params["out_specs"]) for a in split_axes(s.partitions)}
+        used |= set(named_axes(jaxpr))
+        taken = [a for a in axes if a in used]
+        if taken:
+            raise ArgumentError(
+                f"vmap of a shard_map cannot split its batch over {taken[0]!r}, which the shard_map uses itself.",
+                received=f"spmd_axis_name={axis.spmd!r}",
+                fix="name an axis that is in no spec and no collective inside",
+            )
+        count = math.prod(params["mesh"].shape[a] for a in axes)
+        if axis.size % count:
+            raise ArgumentError(
+                f"vmap of a shard_map: a batch of {axis.size} is not a multiple of {count}, the number of its parts.",
+                received=f"spmd_axis_name={axis.spmd!r}",
+            )
+        return () if axis.name is not None and axis.name in named_axes(jaxpr) else axes
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
         jaxpr: Jaxpr = params["jaxpr"]
@@ -225,6 +268,36 @@ class shard_map(HigherOrder):
 def chosen(items: Sequence[Any], flags: Sequence[bool]) -> tuple[Any, ...]:
     """The items whose flag is set."""
     return tuple(x for x, flag in zip(items, flags, strict=True) if flag)
+
+
+def in_scope(params: Params) -> Any:
+    """The manual axes in scope, as they are for a body: rules that users wrote are traced when they are needed."""
+    mesh, manual = params["mesh"], params["manual_axes"]
+    return manual_axes({a: mesh.shape[a] for a in mesh.axis_names if a in manual}, params["check_vma"])
+
+
+def split_body(jaxpr: Jaxpr, unknown: Sequence[bool]) -> PartialJaxpr:
+    """A body split by partial evaluation. What no spec can say does not leave it, and is computed again: tapes, and
+    values that are unreduced or reduced."""
+    parts = partial_eval(jaxpr, unknown)
+    if all(map(can_leave, parts.residual_types)):
+        return parts
+    return partial_eval(jaxpr, unknown, saveable=lambda e: all(can_leave(v.aval) for v in e.outvars))
+
+
+def can_leave(aval: Type) -> bool:
+    """Whether a value of a body can be a result of `shard_map`."""
+    return isinstance(aval, ArrayType) and not (aval.manual.unreduced or aval.manual.reduced)
+
+
+def split_batch_body(body: Jaxpr, batched: Sequence[bool], axes: tuple[Any, ...], check_vma: bool) -> Jaxpr:
+    """A batched body whose batch is split over manual axes: all its values vary along them, but not its operands
+    without a batch."""
+    if not check_vma:
+        return body
+    own = varying_along(body, frozenset(axes))
+    types = [v.aval if b else plain.aval for v, plain, b in zip(own.invars, body.invars, batched, strict=True)]
+    return stage_closed(lambda *a: replay(own, *map(in_state, a, own.in_avals)), types, name=body.name)
 
 
 def split_at(items: Sequence[Any], count: int, function: Any) -> list[Any]:

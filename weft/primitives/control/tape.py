@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.ir.primitive import Axis, No, Primitive, instantiate, lookup, primitive, provide
+from weft.ir.primitive import Axis, No, Primitive, in_state, instantiate, lookup, primitive, provide
 from weft.ir.types import ArrayType, TapeType, Type, array_type, type_of
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.elementwise.arithmetic import add
@@ -341,7 +341,8 @@ def zeros(aval: Type) -> Any:
     assert isinstance(aval, ArrayType)
     if aval.dtype == dtypes.float0:  # has no bytes, so nothing is computed
         return np.zeros(aval.shape, dtypes.float0)
-    return broadcast_in_dim(np.zeros((), dtypes.storage(aval.dtype)), shape=aval.shape, broadcast_dimensions=())
+    found = broadcast_in_dim(np.zeros((), dtypes.storage(aval.dtype)), shape=aval.shape, broadcast_dimensions=())
+    return in_state(found, aval)
 
 
 def add_tangents(x: Any, y: Any) -> Any:

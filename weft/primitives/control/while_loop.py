@@ -19,6 +19,8 @@ from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
 from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, instantiate, primitive
 from weft.ir.types import TapeType, Type
+from weft.ir.unplaced import varying_along
+from weft.ir.varying import state_of, varying_type
 from weft.ir.zeros import Zero
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.cond import refuse_ordered, select_lanes
@@ -38,6 +40,7 @@ from weft.primitives.control.tape import batched_value, tape_new, tape_read, tap
 from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.movement.shape import move_axis
 from weft.primitives.reduction.reduce_other import reduce_or
+from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_closed
 
 
@@ -55,7 +58,12 @@ class while_(HigherOrder):
         cond_consts, body_consts, carry = parts(types, cond_nconsts, body_nconsts)
         check_operands(self.name, [*cond_consts, *carry], cond_jaxpr.in_avals)
         check_operands(self.name, [*body_consts, *carry], body_jaxpr.in_avals)
-        return body_jaxpr.out_avals
+        decides = state_of(cond_jaxpr.outvars[0].aval).varying
+        return [varying_type(t, decides) for t in body_jaxpr.out_avals]
+
+    def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
+        cond_consts = params["cond_jaxpr"].in_avals[: params["cond_nconsts"]]
+        return list(map(state_of, [*cond_consts, *params["body_jaxpr"].in_avals]))
 
     def carried(self, params: Params) -> Carried:
         condition, body = params["cond_jaxpr"], params["body_jaxpr"]
@@ -189,6 +197,7 @@ class while_(HigherOrder):
             return split, split.unknown_out
 
         split, carry_mask = fixpoint(split_body, carry_unknown)
+        split = split.varying_along(state_of(cond_jaxpr.outvars[0].aval).varying)
         ignored = unused(cond_jaxpr)
         if any(u and v not in ignored for u, v in zip([*cond_unknown, *carry_mask], cond_jaxpr.invars, strict=True)):
             return None  # whether to go on depends on something unknown
@@ -215,7 +224,7 @@ class while_(HigherOrder):
                 *(first_carry + i for i, u in enumerate(carry_mask) if u),
             ),
             unknown_out=carry_mask,
-            residual_types=(COUNT, *(TapeType(tape_types[k]) for k in taped)),
+            residual_types=tuple(forward.out_avals[carried:]),
         )
 
     def remat_split(self, types: Sequence[Type], params: Params, saveable: Any) -> RematSplit | None:
@@ -226,8 +235,10 @@ class while_(HigherOrder):
         if found is None:
             return None
         first, second, stored = found
+        decides = state_of(cond_jaxpr.outvars[0].aval).varying
+        first, second = varying_along(first, decides), varying_along(second, decides)
         carry_types = body_jaxpr.out_avals
-        size, tapes = len(carry_types), [TapeType(v.aval) for v in stored]
+        size, tapes = len(carry_types), [TapeType(varying_type(v.aval, decides)) for v in stored]
 
         def writing(*values: Any) -> list[Any]:
             inputs, written, count = values[: body_nconsts + size], values[body_nconsts + size : -1], values[-1]
@@ -261,9 +272,10 @@ class while_(HigherOrder):
         before = cond_nconsts + body_nconsts
         operands = [*types[:before], *tapes, *types[before:]]
         name = {"name": "while_stored"}
+        stores = stage_closed(loop, types, name="while_stored")
         return RematSplit(
-            first=(jit_primitive, {**name, "jaxpr": stage_closed(loop, types, name="while_stored")}),
-            first_types=(*carry_types, *tapes, COUNT),
+            first=(jit_primitive, {**name, "jaxpr": stores}),
+            first_types=tuple(stores.out_avals),
             stored=tuple(range(size, size + len(tapes))),
             second=(jit_primitive, {**name, "jaxpr": stage_closed(again, operands, name="while_stored")}),
             second_in=(*range(before), *(~k for k in range(len(tapes))), *range(before, len(types))),

@@ -1,0 +1,66 @@
+"""What operands are to be along the manual axes of a `shard_map`, and the casts that make them so.
+
+A cast communicates nothing and its transpose may: `pvary` of a value that all devices share transposes to a sum. Casts
+are put in where operands are bound, so that nobody writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.ir.types import ArrayType, TapeType, Type
+from weft.sharding.manual import NONE, ManualAxisType
+
+# The name of a card and the axes that it changes the state of.
+Cast = tuple[str, tuple[Any, ...]]
+
+
+def state_of(aval: Any) -> ManualAxisType:
+    """What a type says along manual axes; a tape is what its entries are."""
+    if isinstance(aval, TapeType):
+        return state_of(aval.element)
+    return aval.manual if isinstance(aval, ArrayType) else NONE
+
+
+def varying_type(aval: Type, axes: frozenset[Any]) -> Type:
+    """The type of what is chosen by each device for itself along `axes`: it varies along them."""
+    if not axes:
+        return aval
+    if isinstance(aval, TapeType):
+        return TapeType(varying_type(aval.element, axes))
+    if not isinstance(aval, ArrayType) or axes <= aval.vma:
+        return aval
+    state = aval.manual
+    return aval.placed(manual=state.update(varying=state.varying | axes, reduced=state.reduced - axes))
+
+
+def casts_to(own: ManualAxisType, varying: frozenset[Any], reduced: frozenset[Any]) -> tuple[Cast, ...]:
+    """How a value that is `own` becomes one that varies along `varying` and is reduced along `reduced`. Axes along
+    which it is unreduced are left alone: they need a sum."""
+    missing = varying - own.varying - own.unreduced
+    found = (
+        ("reduced_vary_cast", missing & own.reduced),
+        ("pvary", missing - own.reduced),
+        ("preduced", reduced - own.vur - varying),
+    )
+    return tuple((name, tuple(sorted(axes, key=str))) for name, axes in found if axes)
+
+
+def operand_casts(card: Any, types: Sequence[Type], params: Any) -> list[tuple[Cast, ...]] | None:
+    """The casts of each operand of an operation; None where nobody needs any."""
+    if card.higher_order:
+        wanted = card.operand_states(types, params)
+        if all(s is NONE for s in wanted):
+            return None
+        return [casts_to(state_of(t), s.varying, s.reduced) for t, s in zip(types, wanted, strict=True)]
+    if card.types_placement or len(types) < 2:
+        return None
+    states = [state_of(t) for t in types]
+    if all(s is states[0] for s in states):
+        return None
+    varying = frozenset[Any]().union(*(s.varying for s in states))
+    reduced = frozenset[Any]().union(*(s.reduced for s in states))
+    if card.multilinear:  # what an unreduced value is multiplied with gets an unreduced cotangent
+        reduced = reduced.union(*(s.unreduced for s in states))
+    return [casts_to(s, varying, reduced - s.unreduced) for s in states]

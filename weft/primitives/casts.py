@@ -1,0 +1,101 @@
+"""Casts along the manual axes of a `shard_map`: the same value, of which the type says something else. They communicate
+nothing; their transposes may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.errors import ShardingTypeError
+from weft.ir.primitive import Axis, in_state, primitive
+from weft.ir.types import ArrayType
+from weft.primitives.collectives import Collective, Names, psum
+from weft.sharding.factors import AxisFactors, elementwise
+from weft.sharding.manual import ManualAxisType
+
+
+class Cast(Collective):
+    """From what `before` says along `axes` to what `after` says: one of invariant, varying, unreduced, reduced."""
+
+    linear = (0,)
+    identity = True
+    casts = True
+    types_placement = True
+    weight = 0
+    before: str
+    after: str
+
+    def type(self, x: ArrayType, *, axes: Names) -> ArrayType:
+        own = {"varying": x.manual.varying, "unreduced": x.manual.unreduced, "reduced": x.manual.reduced}
+        own["invariant"] = frozenset(axes) - x.manual.vur
+        wrong = sorted(frozenset(axes) - own[self.before], key=str)
+        if wrong:
+            raise ShardingTypeError(
+                f"`{self.name}` takes a value that is {self.before} along {wrong[0]!r}.", received=x.short()
+            )
+        own[self.before] = own[self.before].difference(axes)
+        own[self.after] = own[self.after].union(axes)
+        del own["invariant"]
+        return x.placed(manual=ManualAxisType(**own))
+
+    def eval(self, x: Any, *, axes: Names) -> Any:
+        return x
+
+    def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
+        return elementwise([x.ndim])
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
+        return self(args[0], axes=axes), dims[0]
+
+    def batch_collective(self, axis: Axis, args: Any, dims: Any, *, axes: Names) -> tuple[Any, Any]:
+        rest = tuple(a for a in axes if a != axis.name)
+        return (self(args[0], axes=rest) if rest else args[0]), dims[0]
+
+    def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
+        return [in_state(cotangent, x.aval.cotangent())]
+
+    def samples(self) -> Any:
+        return iter(())  # they mean something inside of shard_map only, whose laws cover them
+
+
+@primitive
+class pvary(Cast):
+    """What all devices have alike as a value that may vary."""
+
+    before, after = "invariant", "varying"
+
+    def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
+        return [psum(cotangent, axes=axes)]
+
+
+@primitive
+class preduced(Cast):
+    """What all devices have alike as a value whose cotangent is not summed yet."""
+
+    before, after = "invariant", "reduced"
+
+    def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
+        return [psum(cotangent, axes=axes)]
+
+
+@primitive
+class reduced_vary_cast(Cast):
+    """What all devices have alike as a value that may vary, whose cotangent is not summed yet."""
+
+    before, after = "reduced", "varying"
+
+    def transpose(self, cotangent: Any, x: Any, *, axes: Names) -> Sequence[Any]:
+        return [vary_unreduced_cast(in_state(cotangent, x.aval.placed(manual=varying_state(x, axes))), axes=axes)]
+
+
+@primitive
+class vary_unreduced_cast(Cast):
+    """What each device has as its term of a sum."""
+
+    before, after = "varying", "unreduced"
+
+
+def varying_state(x: Any, axes: Names) -> ManualAxisType:
+    """That of an operand, varying along some axes."""
+    state = x.aval.manual
+    return state.update(varying=state.varying.union(axes), reduced=state.reduced.difference(axes))
