@@ -68,10 +68,11 @@ from weft.api.differentiate import grad, jvp, linear_transpose, linearize, value
 from weft.api.inspect import eval_shape, make_jaxpr, typeof
 from weft.api.jacobians import hessian, jacfwd, jacobian, jacrev
 from weft.api.jit import clear_caches, jit
-from weft.api.mesh import make_mesh, set_mesh
+from weft.api.mesh import make_mesh
 from weft.api.remat import checkpoint, remat
 from weft.api.scopes import checking_leaks, disable_jit, ensure_compile_time_eval, named_call, named_scope
 from weft.api.shard_map import shard_map
+from weft.api.shardings import reshard
 from weft.api.vectorize import vmap
 from weft.base.dtypes import float0
 from weft.base.settings import (
@@ -95,9 +96,14 @@ from weft.ir.interpreter import evaluate
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapeDtypeStruct
 from weft.runtime.sharded import make_array_from_callback, make_array_from_single_device_arrays
-from weft.sharding import NamedSharding, PartitionSpec as P
+from weft.sharding import NamedSharding, PartitionSpec as P, set_mesh
 from weft.sharding.device import Device
 from weft.trace.array import Array
+
+# What needs arrays is above the folder of shardings, and public there.
+for _function in (reshard,):
+    setattr(sharding, _function.__name__, _function)
+_publish("weft.sharding")
 
 if _TYPE_CHECKING:
     from weft import checkpointing, explain, profiler
@@ -204,6 +210,7 @@ __all__ = [
     "pure_callback",
     "random",
     "remat",
+    "reshard",
     "set_mesh",
     "shard_map",
     "sharding",

@@ -11,13 +11,17 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_location
 from weft.ir.types import is_value
 from weft.primitives.movement.device_put import device_put as device_put_primitive
+from weft.primitives.movement.sharding_constraint import reshard, sharding_constraint
 from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy, put
-from weft.runtime.device import CPU, Placement, placement_of
+from weft.runtime.device import Placement, placement_of
 from weft.runtime.held import HeldArray
 from weft.runtime.sharded import ShardedArray, split
-from weft.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from weft.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
+from weft.sharding.layout import Format
+from weft.sharding.shardings import in_types
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import is_key_type
 
@@ -71,7 +75,8 @@ def device_put(
 
     An array that is on the device already is not copied, unless `may_alias` is False. With `donate` (True, or a tree of
     flags that is a prefix of `x`) an array is deleted if it was copied. `src` is the device that cotangents go back to.
-    In a jitted function it returns the operand: a program runs on one device.
+    In a jitted function a sharding on a mesh is a constraint on what the compiler does, and a single device changes
+    nothing: a program runs on one device, or on a mesh.
     """
     leaves, structure = tree.flatten(x)
     count = len(leaves)
@@ -93,11 +98,21 @@ def is_destination(value: Any) -> bool:
 
 def _put(leaf: Any, destination: Any, donated: bool, source: Any, may_alias: bool | None) -> Any:
     """One array on a device, or as a sharding says."""
+    if isinstance(destination, Format):
+        destination = destination.sharding
+    if isinstance(destination, PartitionSpec):
+        destination = NamedSharding(current_mesh("device_put to a PartitionSpec"), destination)
     if isinstance(leaf, Tracer):
-        device = None if isinstance(destination, NamedSharding) else _device_of(destination)
+        if isinstance(destination, NamedSharding):
+            return put_traced(leaf, destination)
+        device = _device_of(destination)
         return leaf if device is None else device_put_primitive(leaf, device=device, source=_device_of(source))
     if isinstance(destination, NamedSharding):
-        return split(held(leaf, copy=False), destination)  # which copies each part
+        whole = held(leaf, copy=False)  # each part is copied
+        parts = split(whole, destination)
+        if donated and parts is not whole:
+            whole._donate(user_location())
+        return parts
     target = _device_of(destination)
     where = None if target is None else _placement(target)
     array = held(leaf, where)
@@ -110,6 +125,19 @@ def _put(leaf: Any, destination: Any, donated: bool, source: Any, may_alias: boo
     if donated and result is not array and result._placement.device is not array._placement.device:
         array._donate(user_location())
     return result
+
+
+def put_traced(x: Any, sharding: NamedSharding) -> Any:
+    """A traced value split over a mesh: its type says so over Explicit axes, the compiler is asked for it over
+    others."""
+    aval: Any = x.aval
+    typed = in_types(sharding, aval.ndim)
+    if typed is None and aval.sharding is None:
+        return sharding_constraint(x, sharding=sharding)
+    if typed == aval.sharding:
+        return x
+    source = aval.sharding or NamedSharding(sharding.mesh.abstract_mesh, PartitionSpec(*[None] * aval.ndim))
+    return reshard(x, sharding=sharding.update(mesh=sharding.mesh.abstract_mesh), source=source)
 
 
 def _placement(device: Device) -> Placement:
@@ -153,18 +181,6 @@ def chosen_device(caller: str, device: Any, backend: str | None) -> Device | Non
         there = ", ".join(map(repr, runtime_device.devices()))
         raise ArgumentError(f"{caller}: there is no such device.", received=repr(device), fix=f"one of {there}")
     return device
-
-
-def check_placement(caller: str, **wanted: Any) -> None:
-    """Whether shardings or trees of them, by the name of their argument, ask for nothing but the first device."""
-    for word, value in wanted.items():
-        for leaf in tree.leaves(value):
-            devices = getattr(leaf, "device_set", {leaf} if isinstance(leaf, Device) else None)
-            if devices != {CPU}:
-                what = f"{caller}: {word} names devices; a program runs on one device, the first is {CPU!r}."
-                received = f"{leaf!r} of type {type(leaf).__name__}"
-                fix = f"leave {word} out; weft.device_put(x, device) puts arguments on another device"
-                raise ArgumentError(what, received=received, fix=fix)
 
 
 def device_get(x: Any) -> Any:

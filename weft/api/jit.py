@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.api.cache_report import CacheReport, Signatures
 from weft.api.contract import Contract, contract_of
-from weft.api.devices import check_placement, chosen_device
+from weft.api.devices import chosen_device
 from weft.api.explain import explain_miss, logger
 from weft.api.flat import (
     MISS,
@@ -31,7 +31,8 @@ from weft.api.flat import (
     wraps,
 )
 from weft.api.hints import hint_of
-from weft.api.stages import Lowered, Traced, check_compiler_options, with_structs
+from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
+from weft.api.stages import Lowered, Traced, check_compiler_options, is_empty, with_structs
 from weft.base import memo, tree
 from weft.base.dtypes import float0
 from weft.base.errors import ArgumentError, UnhashableStaticArgumentError, message
@@ -42,13 +43,12 @@ from weft.base.tracebacks import boundary, conceal
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.ir.types import ArrayType, Type
 from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime import spmd
 from weft.runtime.array import ConcreteArray, put
 from weft.runtime.device import HOME, Placement, placement_of
 from weft.runtime.execute import executable_of
-from weft.runtime.placing import common_placement, uncommitted, used_arguments
+from weft.runtime.placing import check_on_mesh, common_placement, uncommitted, used_arguments
 from weft.runtime.sharded import ShardedArray
 from weft.sharding.device import Device
 from weft.trace.stage import stage
@@ -117,10 +117,6 @@ def where(leaf: Any) -> Any:
     return leaf._placement if isinstance(leaf, ConcreteArray) else HOME
 
 
-def is_empty(aval: Type) -> bool:
-    return isinstance(aval, ArrayType) and aval.dtype == float0
-
-
 _caches: weakref.WeakKeyDictionary[Any, dict[Any, Signatures]] = weakref.WeakKeyDictionary()
 # Called with a jitted function and its arguments before it is staged for them.
 watchers: list[Callable[[JitFunction, tuple[Any, ...], dict[str, Any]], None]] = []
@@ -157,6 +153,8 @@ class JitFunction:
         inline: bool,
         device: Device | None = None,
         contract: Contract | None = None,
+        in_shardings: Any = None,
+        out_shardings: Any = None,
     ):
         adopt(self, function)
         self._contract = contract
@@ -170,9 +168,16 @@ class JitFunction:
             what = f"jit of {name_of(function)}: an argument cannot be both static and donated."
             raise ArgumentError(what, received=f"argument {', '.join(sorted(map(str, both)))} in both")
         self._inline = inline
-        self._device = device
+        caller = f"{self._transformation} of {name_of(function)}"
+        self._in_shardings, self._out_shardings = in_shardings, out_shardings
+        named = single_device((in_shardings, out_shardings), caller)
+        self._device = device if named is None else named
+        self._traced_function = function
+        if out_shardings is not None and named is None:
+            self._traced_function = wraps(function)(with_out_shardings(function, out_shardings, caller))
+        shardings = tree.flatten((in_shardings, out_shardings), is_leaf=is_sharding)
         options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames, contract)
-        self._cache = cache_for(function, options)
+        self._cache = cache_for(function, (*options, *map(tuple, shardings[:1]), shardings[1]))
         self._simple = not (self._static_argnums or self._static_argnames)
         self._recent: tuple[Dispatcher, ...] = ()  # at most two of the last calls, tried before anything else
         self._dispatchers: dict[Any, tuple[Dispatcher, ...]] = {}
@@ -199,7 +204,7 @@ class JitFunction:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call without a dispatcher."""
         if config.disable_jit:
-            return self._function(*args, **kwargs)
+            return self._traced_function(*args, **kwargs)
         staged, leaves = self._find(args, kwargs)
         if context.trace is EVALUATION:
             if config.profiling:  # then there are dispatchers of their own
@@ -227,7 +232,13 @@ class JitFunction:
             return argument_paths(self._function, dynamic, rest, self._dynamic_names(static))[i]
 
         used = used_arguments(staged.jaxpr)[len(staged.constants) :]
-        return common_placement(leaves, f"{self._transformation} of {name_of(self._function)}", name, used)
+        caller = f"{self._transformation} of {name_of(self._function)}"
+        placement = common_placement(leaves, caller, name, used)
+        if placement.committed:
+            mesh = spmd.mesh_of(staged.jaxpr, (*staged.constants, *leaves))
+            if mesh is not None:
+                check_on_mesh(leaves, mesh, caller, name, used)
+        return placement
 
     def _on_device(self, device: Device, staged: StagedFunction, leaves: Sequence[Any]) -> Sequence[Any]:
         """The results of a call on a device, whatever device its arguments are committed to."""
@@ -298,6 +309,9 @@ class JitFunction:
             names = self._dynamic_names(static)
             check_leaves(self._function, self._transformation, leaves, dynamic, dynamic_kwargs, names)
             raise
+        if self._in_shardings is not None:
+            leaves = self._placed(leaves, dynamic, dynamic_kwargs, static)
+            types = types_of(leaves)
         key = (in_tree, types, static, config.key(), context.axes_key())
         try:
             staged = self._cache.get(key)
@@ -310,6 +324,16 @@ class JitFunction:
         elif len(self._cache) > LIMIT // 2:
             self._cache.move_to_end(key)
         return staged, leaves
+
+    def _placed(self, leaves: Sequence[Any], args: Any, kwargs: Any, static: Any) -> list[Any]:
+        """The leaves of the arguments where `in_shardings` say."""
+        caller = f"{self._transformation} of {name_of(self._function)}"
+        wanted = argument_shardings(self._in_shardings, args, kwargs, caller)
+        paths = argument_paths(self._function, args, kwargs, self._dynamic_names(static))
+        return [
+            leaf if sharding is None else placed_argument(leaf, sharding, caller, path)
+            for leaf, sharding, path in zip(leaves, wanted, paths, strict=True)
+        ]
 
     def _stage(
         self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any
@@ -377,11 +401,11 @@ class JitFunction:
 
     def _with_static(self, static: Any) -> Callable[..., Any]:
         if not static:
-            return self._function
+            return self._traced_function
 
         def function(*dynamic: Any, **rest: Any) -> Any:
             args, kwargs = self._merged(dynamic, rest, static)
-            return self._function(*args, **kwargs)
+            return self._traced_function(*args, **kwargs)
 
         return wraps(self._function)(function)
 
@@ -427,7 +451,11 @@ class JitFunction:
             args, kwargs = with_structs((args, kwargs))
         staged, leaves = self._find(args, kwargs)
         dynamic = (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
-        return Traced(staged, tree.structure(dynamic), name_of(self._function), self._dynamic, leaves)
+        static = () if self._simple else self._split(args, kwargs)[2]
+        paths = argument_paths(self._function, *dynamic, self._dynamic_names(static))
+        return Traced(
+            staged, leaves, tree.structure(dynamic), name_of(self._function), self._dynamic, paths, self._device
+        )
 
     def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
@@ -522,7 +550,11 @@ def jit(
     Static arguments are compared by equality and are part of the signature; donated ones give their buffers to the
     call. It runs on the device that its arguments are committed to, or else on the default one; with `device`, or
     `backend` (its first device), it runs there and brings the arguments along, and the results are committed to it.
-    `in_shardings` and `out_shardings` may name the first device. `keep_unused` makes no difference: arguments that the
+
+    `in_shardings` and `out_shardings` say how arguments and results are split over a mesh: shardings, PartitionSpecs on
+    the mesh that is set, or None where it is as it turns out, as trees that are prefixes of the positional arguments
+    and of the result. An argument that is committed to devices must be split so already; others are put so.
+    `keep_unused` makes no difference: arguments that the
     function does not use are always part of the signature, and cost nothing to pass. Without `fun` it returns a
     decorator.
 
@@ -532,8 +564,10 @@ def jit(
     many bytes of arguments and results may be copies that every device has.
     """
     contract = contract_of(comm, max_replicated)
-    check_placement("jit", in_shardings=in_shardings, out_shardings=out_shardings)
     chosen = chosen_device("jit", device, backend)
+    if chosen is not None and (in_shardings is not None or out_shardings is not None):
+        what = "jit: shardings say where a program runs, so device and backend are left out."
+        raise ArgumentError(what, received=f"{chosen!r} and shardings", fix="leave out device and backend")
     check_compiler_options("jit", compiler_options)
     if fun is None:
         return functools.partial(
@@ -543,6 +577,8 @@ def jit(
             donate_argnums=donate_argnums,
             donate_argnames=donate_argnames,
             inline=inline,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
             device=chosen,
             comm=comm,
             max_replicated=max_replicated,
@@ -557,4 +593,6 @@ def jit(
         inline,
         chosen,
         contract,
+        in_shardings,
+        out_shardings,
     )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, types_of, wraps
-from weft.api.mesh import current_mesh
 from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
@@ -18,6 +17,7 @@ from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.types import ArrayType, type_of
 from weft.primitives.control.shard_map import check_divides, local_type
 from weft.primitives.control.shard_map import shard_map as shard_map_primitive
+from weft.sharding.current import current_mesh
 from weft.sharding.mesh import AbstractMesh, AxisType, Mesh
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, split_axes
 from weft.trace.stage import stage

@@ -8,16 +8,23 @@ from typing import Any
 
 from weft.api.communication import Communication
 from weft.api.flat import structure_differences
+from weft.api.shardings import placed_argument
 from weft.base import tree
+from weft.base.dtypes import float0
 from weft.base.errors import ArgumentError, InvalidInputTypeError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
+from weft.ir.context import EVALUATION, context
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, ShapeDtypeStruct, is_value, type_of
 from weft.primitives.control.call import jit as jit_primitive
+from weft.runtime.device import default_device
+from weft.runtime.evaluate import donate
 from weft.runtime.execute import executable_of
-from weft.runtime.spmd import SpmdProgram, compiled_for, mesh_of
-from weft.sharding import Mesh, NamedSharding, Sharding
+from weft.runtime.held import HeldArray
+from weft.runtime.spmd import SpmdProgram, compiled_for, mesh_of, run
+from weft.sharding import Sharding, SingleDeviceSharding
+from weft.sharding.device import Device
 
 Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -41,13 +48,23 @@ class ArgInfo:
 class Traced:
     """A function staged for one signature."""
 
-    def __init__(self, staged: Any, in_tree: Any, name: str, dynamic: Dynamic, leaves: Sequence[Any]):
+    def __init__(
+        self,
+        staged: Any,
+        leaves: Sequence[Any],
+        in_tree: Any,
+        name: str,
+        dynamic: Dynamic,
+        paths: Sequence[str],
+        device: Device | None,
+    ):
+        self._paths, self._device = paths, device
         self._jaxpr, self._constants, self._params = staged.jaxpr, staged.constants, staged.params
         self._out_types, self._result = staged.out_types, staged.result
         self.in_tree, self.out_tree = in_tree, staged.out_tree
         self.fun_name = name
         self._dynamic = dynamic
-        self._shardings = [*[None] * len(self._constants), *map(named_sharding, leaves)]
+        self._shardings = [*map(sharding_of, self._constants), *map(sharding_of, leaves)]
 
     @property
     def jaxpr(self) -> Jaxpr:
@@ -169,12 +186,37 @@ class Compiled(Stage):
         if self._partitioned is not None:
             self._executable = self._partitioned.executable.executable
         else:
-            self._executable = executable_of(traced._jaxpr, traced._params.get("donated", ()))
+            self._executable = executable_of(traced._jaxpr, traced._params.get("donated", ()), self._device)
 
     @property
     def communication(self) -> Communication:
         """The collectives of the program: kind, axis, bytes, value, the user's line and why each is there."""
         return Communication(() if self._partitioned is None else self._partitioned.communication)
+
+    @property
+    def _device(self) -> Device | None:
+        """The device that it runs on, if somebody has named one."""
+        named = [s.device for s in self._traced._shardings if isinstance(s, SingleDeviceSharding)]
+        return self._traced._device or (named[0] if named else None)
+
+    @property
+    def input_shardings(self) -> Any:
+        """How arguments are split, in the tree of `(args, kwargs)`."""
+        return tree.unflatten(self.in_tree, self._argument_shardings())
+
+    @property
+    def output_shardings(self) -> Any:
+        """How results are split, in their tree."""
+        results = iter(self._partitioned.out_shardings if self._partitioned is not None else ())
+        one = SingleDeviceSharding(self._device or default_device())
+        found = [one if self._partitioned is None or is_empty(t) else next(results) for t in self._traced._out_types]
+        return tree.unflatten(self.out_tree, found)
+
+    def _argument_shardings(self) -> Sequence[Sharding]:
+        count = len(self._traced._in_types)
+        if self._partitioned is None:
+            return [SingleDeviceSharding(self._device or default_device())] * count
+        return self._partitioned.in_shardings[len(self._partitioned.in_shardings) - count :]
 
     @property
     def stages(self) -> dict[str, str]:
@@ -244,6 +286,10 @@ class Compiled(Stage):
                 fix="call the jitted function, which compiles for new structures",
                 at=user_line(),
             )
+        if self._partitioned is not None and context.trace is EVALUATION:
+            name = f"compiled {traced.fun_name}"
+            pairs = zip(leaves, self._argument_shardings(), traced._paths, strict=True)
+            leaves = [placed_argument(leaf, sharding, name, path) for leaf, sharding, path in pairs]
         for i, (leaf, aval) in enumerate(zip(leaves, traced._in_types, strict=True)):
             if not type_of(leaf).matches(aval):
                 path = [p for p, _ in tree.leaves_with_path(dynamic)][i]
@@ -255,14 +301,23 @@ class Compiled(Stage):
                     fix="call the jitted function, which compiles for new types, or convert the argument",
                     at=user_line(),
                 )
-        results = jit_primitive(*traced._constants, *leaves, **traced._params)
-        return traced._result(results)
+        operands = (*traced._constants, *leaves)
+        if self._partitioned is not None and context.trace is EVALUATION:
+            donated = traced._params.get("donated", ())
+            give = (lambda: donate(operands, donated)) if donated else None
+            return traced._result(run(self._partitioned, operands, give))
+        return traced._result(jit_primitive(*operands, **traced._params))
 
 
-def named_sharding(leaf: Any) -> NamedSharding | None:
-    """How an argument is split over the devices of a mesh; None if it is not."""
-    sharding = getattr(leaf, "sharding", None)
-    return sharding if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh) else None
+def sharding_of(leaf: Any) -> Sharding | None:
+    """The sharding of an argument that somebody has put where it is; None for others."""
+    if isinstance(leaf, ShapeDtypeStruct):
+        return leaf.sharding
+    return leaf.sharding if isinstance(leaf, HeldArray) and leaf.committed else None
+
+
+def is_empty(aval: Any) -> bool:
+    return isinstance(aval, ArrayType) and aval.dtype == float0
 
 
 def check_compiler_options(caller: str, options: Mapping[str, Any] | None) -> None:

@@ -27,7 +27,7 @@ def vmap(
 ) -> Callable[..., Any]:
     """Map `fun` over axes of its arguments: `in_axes` names the axis of each (None: the same for all), as a tree
     prefix; `out_axes` says where results have theirs. `axis_name` lets collectives inside refer to the axis. A
-    `shard_map` inside splits it over the axes `spmd_axis_name` of its mesh."""
+    `shard_map` inside, and constraints, split it over the axes `spmd_axis_name` of their mesh."""
     check_callable(fun, "vmap")
     spmd = () if spmd_axis_name is None else entry_axes(spmd_axis_name)
     if isinstance(in_axes, list):

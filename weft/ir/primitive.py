@@ -28,6 +28,7 @@ from weft.ir.zeros import Zero
 from weft.sharding.device import Device
 from weft.sharding.factors import AxisFactors
 from weft.sharding.manual import ManualAxisType
+from weft.sharding.shardings import Sharding
 from weft.sharding.spec import PartitionSpec
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ class Primitive:
     opens: ClassVar[str | None] = None
     # Partitioning of programs over meshes reads it: it stays until then.
     partitions: ClassVar[bool] = False
+    # It says how its operand is split and nothing else, at its `destination`.
+    splits: ClassVar[bool] = False
     # No pass looks through it: what it returns is not known to be its operand.
     fence: ClassVar[bool] = False
     # Called outside of any program it is compiled as one, and not run operation by operation.
@@ -194,8 +197,8 @@ class Primitive:
 
     # -- interpret -------------------------------------------------------------------------------------------------
 
-    def destination(self, params: Params) -> Device | None:
-        """The device that the result is put on, wherever the operand is; None: that of the operands."""
+    def destination(self, params: Params) -> Device | Sharding | None:
+        """Where the result is put, wherever the operand is; None: where the operands are."""
         return None
 
     def eval(self, *arrays: Any, **params: Any) -> Any:

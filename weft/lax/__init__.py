@@ -1,5 +1,6 @@
 """The primitives' public API, with JAX's names and signatures: what `weft.numpy` is written with."""
 
+from weft.api.shardings import with_sharding_constraint
 from weft.base.publish import publish as _publish
 from weft.lax import linalg
 from weft.lax.associative import associative_scan

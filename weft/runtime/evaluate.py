@@ -26,8 +26,10 @@ from weft.runtime.eager import Run, native_run
 from weft.runtime.execute import array_bytes, call, is_compiled, jaxpr_of, memory_taken
 from weft.runtime.held import HeldArray
 from weft.runtime.memory import out_of_memory
-from weft.runtime.placing import common_placement, on_device_of, used_arguments
-from weft.runtime.sharded import ShardedArray
+from weft.runtime.placing import check_on_mesh, common_placement, on_device_of, used_arguments
+from weft.runtime.sharded import ShardedArray, resharded
+from weft.sharding.device import Device
+from weft.sharding.shardings import Sharding
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
 
@@ -70,21 +72,22 @@ class Plan:
         self.types = types
         self.placement = default_placement() if placement is None else placement
         self.results: Sequence[Type] = out if primitive.multiple_results else (out,)
-        device = primitive.destination(params)
-        if device is None:
+        where = primitive.destination(params)
+        if where is None:
             self.run = native_run(primitive, types, params, self.results, self.placement)
         else:
-            self.run = _moving(placement_of(device, True), types[0])
+            self.run = _moving(where, types[0])
 
 
-def _moving(placement: Placement, aval: Type) -> Run:
+def _moving(where: Device | Sharding, aval: Type) -> Run:
     """A function of one array that returns it there."""
+    placement = placement_of(where, True) if isinstance(where, Device) else None
 
     def run(args: Sequence[Any]) -> list[Any]:
         (a,) = args
         if not isinstance(a, ConcreteArray):
             a = adopted(np.array(a), aval, default_placement())  # type: ignore[arg-type]
-        return [put(a, placement)]
+        return [put(a, placement) if placement is not None else resharded(a, where)]  # type: ignore[arg-type]
 
     return run
 
@@ -150,10 +153,14 @@ def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) 
     """The results of an operation with operands in parts: computed in parts if they are on a mesh. What is put on a
     device is gathered there."""
     types = [type_of(a) for a in args]
-    if primitive.destination(params) is None:
+    where = primitive.destination(params)
+    if primitive.splits:
+        return [resharded(args[0], where)]  # type: ignore[arg-type]
+    if where is None:
         jaxpr = jaxpr_of(primitive, types, params)
         mesh = spmd.mesh_of(jaxpr, args)
         if mesh is not None:
+            check_on_mesh(args, mesh, primitive.name, "operand {}".format)
             return spmd.call(jaxpr, args, mesh)
     return evaluate(primitive, [b.gathered() if type(b) is ShardedArray else b for b in args], params)
 
@@ -209,6 +216,7 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
         jaxpr = jaxpr_of(primitive, types, params)
         mesh = spmd.mesh_of(jaxpr, args)
         if mesh is not None:
+            check_on_mesh(args, mesh, primitive.name, "operand {}".format, used_arguments(jaxpr))
             give = (lambda: donate(args, donated)) if donated else None
             return spmd.call(jaxpr, args, mesh, donated or (), donate=give)
     used = None if primitive.control else used_arguments(params["jaxpr"])

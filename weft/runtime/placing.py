@@ -10,6 +10,7 @@ from weft.base.source import user_line
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import ConcreteArray, PlacedArray, put
 from weft.runtime.device import Placement, default_placement
+from weft.sharding.mesh import Mesh
 
 
 def common_placement(
@@ -35,6 +36,20 @@ def common_placement(
                 at=user_line(),
             )
     return default_placement() if first is None else operands[first]._placement
+
+
+def check_on_mesh(
+    operands: Sequence[Any], mesh: Mesh, what: str, name: Callable[[int], str], used: Sequence[bool] | None = None
+) -> None:
+    """Raise if an operand of a program on a mesh is committed to a single device."""
+    for index, a in enumerate(operands):
+        if type(a) is PlacedArray and a._placement.committed and (used is None or used[index]):
+            raise ArgumentError(
+                f"{what} runs on a mesh, and {name(index)} is committed to a single device.",
+                received=f"{a.aval.short()} on {a.device!r}, and {mesh}",
+                fix=f"weft.device_put({name(index)}, weft.NamedSharding(mesh, spec))",
+                at=user_line(),
+            )
 
 
 def used_arguments(jaxpr: Jaxpr) -> tuple[bool, ...]:

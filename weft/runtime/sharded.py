@@ -14,6 +14,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.arguments import described, indices
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, array_at, copied, put, wrap
@@ -22,7 +23,9 @@ from weft.runtime.device import devices, placement_of
 from weft.runtime.held import HeldArray
 from weft.sharding.device import Device, MemorySpace, is_addressable
 from weft.sharding.layout import Shard
-from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
+from weft.sharding.mesh import Mesh
+from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, compiled_sharding
+from weft.sharding.spec import UNCONSTRAINED
 
 
 class ShardedArray(HeldArray):
@@ -218,9 +221,37 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
     if isinstance(array, ShardedArray) and array.sharding is sharding:
         return array
     check_devices(sharding)
+    sharding.check_compatible_aval(array.shape)
     aval = placed_type(array.aval, sharding)
+    if isinstance(array, ShardedArray) and array.sharding.is_equivalent_to(sharding, array.ndim):
+        return ShardedArray(aval, sharding, array._held)
     value, indices = array._value, sharding.addressable_devices_indices_map(aval.shape)
     return ShardedArray(aval, sharding, [on_device(value[i], aval, device) for device, i in indices.items()])
+
+
+def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
+    """An array as a sharding splits it, which may be one over a mesh without devices: those are the array's, or of the
+    mesh that is set. None leaves it where it is and takes that out of its type."""
+    if sharding is None:
+        if isinstance(array, ShardedArray) and isinstance(array.sharding, NamedSharding):
+            return ShardedArray(array.aval.plain, compiled_sharding(array.sharding), array._held)
+        return array
+    if not isinstance(sharding, NamedSharding):
+        placement = placement_of(sharding.device_tuple[0], True)
+        return put(array.gathered() if isinstance(array, ShardedArray) else array, placement)  # type: ignore[arg-type]
+    spec = sharding.spec.update(partitions=[None if e is UNCONSTRAINED else e for e in sharding.spec.partitions])
+    mesh: Any = sharding.mesh
+    if not isinstance(mesh, Mesh):
+        own = getattr(array.sharding, "mesh", None)
+        mesh = next((m for m in (own, config.mesh) if isinstance(m, Mesh) and m.shape_tuple == mesh.shape_tuple), None)
+        if mesh is None:
+            raise ArgumentError(
+                "An array is put on devices, and neither its sharding nor a mesh that is set names any.",
+                received=repr(sharding),
+                fix="with weft.set_mesh(mesh): around the call",
+            )
+        mesh = mesh.update(axis_types=sharding.mesh.axis_types)
+    return split(array, NamedSharding(mesh, spec, sharding._kind))
 
 
 def on_device(value: np.ndarray, aval: ArrayType, device: Device) -> ConcreteArray:

@@ -169,9 +169,15 @@ def compiled_for(
         if sharding is None and type(a) is ShardedArray:
             sharding = a.sharding
         in_dims.append(dims_of(sharding, v.aval, mesh))
-    outs = [None] * len(jaxpr.outvars) if out_shardings is None else out_shardings
+    outs = result_shardings(jaxpr, mesh) if out_shardings is None else out_shardings
     out_dims = [dims_of(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
     return spmd_program(jaxpr, mesh, in_dims, out_dims, donated)
+
+
+def result_shardings(jaxpr: Jaxpr, mesh: Mesh) -> list[Sharding | None]:
+    """How types say that results are split. Over a mesh whose axes are all Explicit they say all of it."""
+    whole = NamedSharding(mesh, PartitionSpec()) if set(mesh.axis_names) == set(mesh.explicit_axes) else None
+    return [getattr(v.aval, "sharding", None) or whole for v in jaxpr.outvars]
 
 
 def call(

@@ -4,6 +4,7 @@ This folder is below all others and public too: it names devices and never runs 
 """
 
 from weft.base.publish import publish as _publish
+from weft.sharding.current import get_abstract_mesh, get_mesh, set_mesh, use_abstract_mesh
 from weft.sharding.device import AbstractDevice
 from weft.sharding.manual import ManualAxisType
 from weft.sharding.mesh import AbstractMesh, AxisType, Mesh
@@ -20,7 +21,11 @@ __all__ = [
     "PartitionSpec",
     "Sharding",
     "SingleDeviceSharding",
+    "get_abstract_mesh",
+    "get_mesh",
     "make_single_device_sharding",
+    "set_mesh",
+    "use_abstract_mesh",
 ]
 
 _publish(__name__)

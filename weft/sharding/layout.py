@@ -39,6 +39,22 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Format:
+    """How an array lies in memory and where it is. None, of either, leaves that open."""
+
+    layout: Layout | None = None
+    sharding: Any = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.layout, Layout) and self.sharding is None:
+            raise ArgumentError(
+                "A Format with a layout names a sharding too.",
+                received=repr(self.layout),
+                fix="Format(layout, sharding)",
+            )
+
+
+@dataclass(frozen=True)
 class Shard:
     """A device's part of an array: the slices that cut it out, which of several equal copies it is, and its data (None
     on another process's device)."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import enum
 import functools
 import math
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from weft.base.arguments import described, indices, sequence
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.settings import config
 from weft.sharding.device import AbstractDevice, Device, is_addressable
 
 AxisName = Any  # a string, or anything else that can be hashed
@@ -200,6 +203,10 @@ def _abstract_mesh(sizes: Any, names: Any, types: Any, device: Any) -> AbstractM
 _meshes: weakref.WeakValueDictionary[Any, Mesh] = weakref.WeakValueDictionary()
 
 
+# Equal meshes are one object, so what a thread had before it entered one is not a matter of the mesh.
+_entered = threading.local()
+
+
 class Mesh(BaseMesh):
     """A grid of devices, one dimension for each named axis. Equal ones are one object."""
 
@@ -243,6 +250,16 @@ class Mesh(BaseMesh):
 
     def __reduce__(self) -> Any:
         return Mesh, (np.array(self.devices), self.axis_names, self.axis_types)
+
+    def __enter__(self) -> Mesh:
+        """In the block this mesh is used where none is named, as with `set_mesh`."""
+        _entered.__dict__.setdefault("before", []).append(config._override("mesh", self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        config._override("mesh", _entered.before.pop())
 
     @functools.cached_property
     def abstract_mesh(self) -> AbstractMesh:

@@ -15,7 +15,7 @@ import numpy as np
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.sharding.device import MEMORY_KINDS, Device, is_addressable
-from weft.sharding.mesh import AbstractMesh, Mesh, flat_position
+from weft.sharding.mesh import AbstractMesh, AxisType, Mesh, flat_position
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
 
 Index = tuple[slice, ...]
@@ -278,6 +278,13 @@ def in_types(sharding: Sharding | None, ndim: int) -> NamedSharding | None:
     if not (shown.unreduced or shown.reduced or any(map(entry_axes, shown.partitions))):
         return None
     return NamedSharding(sharding.mesh.abstract_mesh, shown)
+
+
+def compiled_sharding(sharding: NamedSharding) -> NamedSharding:
+    """The same sharding as one that the compiler is asked for: over axes that types say nothing of."""
+    mesh = sharding.mesh
+    spec = sharding.spec.update(unreduced=frozenset(), reduced=frozenset())
+    return NamedSharding(mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names)), spec, sharding._kind)
 
 
 def check_memory_kind(kind: Any) -> Any:

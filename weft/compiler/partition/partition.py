@@ -30,7 +30,7 @@ from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.parts import Parts
 from weft.ir.types import ArrayType, array_type
-from weft.sharding.spec import PartitionSpec, entry_axes
+from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes
 from weft.trace.closed import stage_closed
 
 # What costs are compared by: bytes a second of links and of memory, flops a second, seconds a collective.
@@ -97,7 +97,11 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
         spec = equation.primitive.fixed_spec(equation.params)
         if spec is not None:
             (v,) = equation.outvars
-            shardings.fix(v, dims_of(spec, rank_of(v.aval)), said="constraint")
+            dims = dims_of(spec, rank_of(v.aval))
+            if any(e is UNCONSTRAINED for e in spec.partitions):
+                shardings.begin(v, dims, said="constraint")
+            else:
+                shardings.fix(v, dims, said="constraint")
         if equation.primitive.bound_axes(equation.params):
             for values, specs in ((equation.invars, "in_specs"), (equation.outvars, "out_specs")):
                 for a, own in zip(values, equation.params[specs], strict=True):

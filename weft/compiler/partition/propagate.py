@@ -50,11 +50,11 @@ class Propagation:
             self.stored.add(v)
         self.reasons[v] = [Reason(d, a, None, said) for d, axes in enumerate(dims) for a in axes]
 
-    def begin(self, v: Var, dims: Dims) -> None:
+    def begin(self, v: Var, dims: Dims, said: str = "shard_map") -> None:
         """How a value is split at least, unless somebody has said it already."""
         if v not in self.dims and any(dims):
             self.dims[v] = dims
-            self.reasons[v] = [Reason(d, a, None, "shard_map") for d, axes in enumerate(dims) for a in axes]
+            self.reasons[v] = [Reason(d, a, None, said) for d, axes in enumerate(dims) for a in axes]
 
     def run(self) -> None:
         """Give axes to values until nothing changes: first where dimensions only pass through, then everywhere; first

@@ -1,16 +1,17 @@
-"""Saying how a value is split over a mesh."""
+"""Saying how a value is split over a mesh: as a wish to the compiler, or in its type."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
-from weft.ir.types import ArrayType
+from weft.ir.types import ArrayType, type_of
 from weft.primitives.movement.shape import ramp
 from weft.sharding.factors import AxisFactors, elementwise
-from weft.sharding.shardings import NamedSharding
-from weft.sharding.spec import PartitionSpec
+from weft.sharding.shardings import NamedSharding, Sharding, compiled_sharding, in_types
+from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes
 
 
 @primitive
@@ -23,8 +24,10 @@ class sharding_constraint(Primitive):
     keeps_nan = "all"
     weight = 0
     partitions = True
+    splits = True
 
     def type(self, x: ArrayType, *, sharding: Any) -> ArrayType:
+        check_even(x, sharding)
         return x
 
     def eval(self, x: Any, *, sharding: Any) -> Any:
@@ -33,6 +36,9 @@ class sharding_constraint(Primitive):
     def definition(self, x: Any, *, sharding: Any) -> Any:
         return x
 
+    def destination(self, params: Params) -> Sharding | None:
+        return params["sharding"]
+
     def fixed_spec(self, params: Params) -> PartitionSpec | None:
         sharding = params["sharding"]
         return sharding.spec if isinstance(sharding, NamedSharding) else None
@@ -40,17 +46,100 @@ class sharding_constraint(Primitive):
     def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
         return elementwise([x.ndim])
 
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        return args  # parts are as they are
+
     def batch(self, axis: Axis, args: Any, dims: Any, *, sharding: Any) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
-        if isinstance(sharding, NamedSharding):
-            entries = list(sharding.spec.partitions)
-            entries += [None] * (dim - len(entries))
-            named = axis.name if axis.name in sharding.mesh.axis_names else None
-            sharding = sharding.update(spec=sharding.spec.update(partitions=(*entries[:dim], named, *entries[dim:])))
-        return sharding_constraint(x, sharding=sharding), dim
+        entry = axis.spmd or UNCONSTRAINED
+        return sharding_constraint(x, sharding=with_entry(sharding, dim, entry)), dim
 
     def transpose(self, cotangent: Any, x: Any, *, sharding: Any) -> Sequence[Any]:
         return [sharding_constraint(cotangent, sharding=sharding)]
 
     def samples(self) -> Any:
         yield Sample(ramp(2, 3), sharding=None)
+
+
+@primitive
+class reshard(Primitive):
+    """The operand with the type that `sharding` says: split over Explicit axes, with the communication that this takes.
+    `source` is how its type says that it was split before. None, of either, means that this is left to the compiler."""
+
+    linear = (0,)
+    copies = "all"
+    introduces = ()
+    keeps_nan = "all"
+    weight = 0
+    partitions = True
+    splits = True
+    types_placement = True
+
+    def type(self, x: ArrayType, *, sharding: Any, source: Any) -> ArrayType:
+        check_even(x, sharding)
+        return x.placed(sharding=in_types(sharding, x.ndim))
+
+    def eval(self, x: Any, *, sharding: Any, source: Any) -> Any:
+        return x
+
+    def definition(self, x: Any, *, sharding: Any, source: Any) -> Any:
+        return x
+
+    def unplaced(self, params: Params) -> Params:
+        """The compiler is to split it so; its type is plain."""
+        return {key: None if s is None else compiled_sharding(s) for key, s in params.items()}
+
+    def destination(self, params: Params) -> Sharding | None:
+        return params["sharding"]
+
+    def fixed_spec(self, params: Params) -> PartitionSpec | None:
+        sharding = params["sharding"]
+        return None if sharding is None else sharding.spec
+
+    def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
+        return elementwise([x.ndim])
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        return args  # parts are as they are
+
+    def batch(self, axis: Axis, args: Any, dims: Any, *, sharding: Any, source: Any) -> tuple[Any, int]:
+        (x,), (dim,) = args, dims
+        aval: Any = type_of(x)
+        entry = axis.spmd or aval.spec.partitions[dim]
+        return reshard(x, sharding=with_entry(sharding, dim, entry), source=with_entry(source, dim, entry)), dim
+
+    def transpose(self, cotangent: Any, x: Any, *, sharding: Any, source: Any) -> Sequence[Any]:
+        return [reshard(cotangent, sharding=cotangent_sharding(source), source=cotangent_sharding(sharding))]
+
+    def samples(self) -> Any:
+        yield Sample(ramp(2, 3), sharding=None, source=None)
+
+
+def check_even(x: ArrayType, sharding: Any) -> None:
+    """Raise unless a value can be split so: programs have parts of one size."""
+    if isinstance(sharding, Sharding) and all(isinstance(d, int) for d in x.shape):
+        sharding.shard_shape(x.shape)
+
+
+def with_entry(sharding: Any, dim: int, entry: Any) -> Any:
+    """The sharding of a value that has one more dimension at `dim`, split as an entry says."""
+    if not isinstance(sharding, NamedSharding):
+        return sharding
+    spec = sharding.spec
+    taken = {a for e in spec.partitions for a in entry_axes(e)}
+    if taken & set(entry_axes(entry)):
+        entry = None
+    entries = [*spec.partitions, *[None] * (dim - len(spec))]
+    return sharding.update(spec=spec.update(partitions=(*entries[:dim], entry, *entries[dim:])))
+
+
+def cotangent_sharding(sharding: NamedSharding | None) -> NamedSharding | None:
+    """The sharding of the cotangent of a value."""
+    return None if sharding is None else sharding.update(spec=sharding.spec.to_ct_spec())
+
+
+def left_to_compiler(x: Any) -> Any:
+    """A value as one whose type does not say how it is split."""
+    aval = type_of(x)
+    sharding = getattr(aval, "sharding", None)
+    return x if sharding is None else reshard(x, sharding=None, source=sharding)

@@ -1,0 +1,254 @@
+"""Shardings that users pass: trees of them for trees of values, specs on the mesh that is set, and what puts values so.
+
+`with_sharding_constraint` asks the compiler, over Auto axes; `reshard` changes types, over Explicit ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from weft.api.devices import held, is_destination, put_traced
+from weft.base import tree
+from weft.base.arguments import described
+from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
+from weft.base.source import user_line
+from weft.ir.context import EVALUATION, context, lifted
+from weft.ir.types import ShapeDtypeStruct, type_of
+from weft.primitives.movement.device_put import device_put as device_put_primitive
+from weft.runtime.array import PlacedArray
+from weft.runtime.sharded import ShardedArray, resharded
+from weft.sharding.current import current_mesh
+from weft.sharding.device import Device
+from weft.sharding.layout import Format
+from weft.sharding.mesh import AxisType
+from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, in_types
+from weft.sharding.spec import PartitionSpec, split_axes
+from weft.trace.tracer import Tracer
+
+
+def is_sharding(value: Any) -> bool:
+    """Whether a value says how arrays are split, rather than being a tree of such values."""
+    return is_destination(value) or isinstance(value, (PartitionSpec, Format))
+
+
+def as_sharding(value: Any, caller: str, word: str) -> Sharding | None:
+    """What a user says of where an array is, as a sharding: specs are on the mesh that is set. None says nothing."""
+    if isinstance(value, Format):
+        value = value.sharding
+    if value is None or isinstance(value, Sharding):
+        return value
+    if isinstance(value, PartitionSpec):
+        return NamedSharding(current_mesh(f"{caller}: a PartitionSpec in {word}"), value)
+    if isinstance(value, Device):
+        return SingleDeviceSharding(value)
+    raise ArgumentTypeError(
+        f"{caller}: {word} is a tree of shardings and PartitionSpecs.",
+        received=described(value),
+        fix=("weft.NamedSharding(mesh, P('x'))", "P('x')   with a mesh that weft.set_mesh has set"),
+    )
+
+
+def shardings_for(shardings: Any, value: Any, caller: str, word: str) -> list[Sharding | None]:
+    """A sharding for each leaf of a value, of a tree of them that is a prefix of it."""
+    if is_sharding(shardings):
+        return [as_sharding(shardings, caller, word)] * len(tree.leaves(value))
+    try:
+        found = tree.broadcast_prefix(shardings, value, is_leaf=is_sharding)
+    except ValueError as error:
+        text = str(error).replace("prefix_tree", word)
+        raise ArgumentError(f"{caller}: {word} must be a prefix of the tree of values.", received=text) from None
+    return [as_sharding(s, caller, word) for s in found]
+
+
+def checked(sharding: Sharding, shape: Sequence[Any], what: str) -> None:
+    """Raise unless an array of this shape can be split so; `what` names it."""
+    try:
+        sharding.shard_shape(shape)
+    except ArgumentError as error:
+        what = f"{what} cannot be split so: {str(error).splitlines()[0]}"
+        raise ArgumentError(what, received=repr(sharding), fix=str(error).partition("  fix  ")[2].strip()) from None
+
+
+# -- arguments and results of jit ------------------------------------------------------------------------------------
+
+
+def argument_shardings(shardings: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: str) -> list[Any]:
+    """A sharding or None for each leaf of the arguments of a jitted function."""
+    if shardings is None:
+        return [None] * len(tree.leaves((args, kwargs)))
+    if kwargs:
+        raise ArgumentError(
+            f"{caller}: in_shardings are those of positional arguments.",
+            received=f"keyword arguments {', '.join(kwargs)}",
+            fix="pass all arguments by position",
+            at=user_line(),
+        )
+    if isinstance(shardings, list):
+        shardings = tuple(shardings)
+    if not is_sharding(shardings) and isinstance(shardings, tuple) and len(shardings) != len(args):
+        raise ArgumentError(
+            f"{caller}: in_shardings has {len(shardings)} entries for {len(args)} arguments.",
+            received=f"{shardings}",
+            fix="one entry for each positional argument that is not static, or one sharding for all",
+            at=user_line(),
+        )
+    return shardings_for(shardings, args, caller, "in_shardings")
+
+
+def placed_argument(leaf: Any, sharding: Sharding, caller: str, name: str) -> Any:
+    """An argument as `in_shardings` say: what is nowhere in particular is put there, what is elsewhere is an error."""
+    aval: Any = type_of(leaf)
+    checked(sharding, aval.shape, f"{caller}: argument {name} of type {aval.short()}")
+    if isinstance(leaf, ShapeDtypeStruct):
+        check_where(leaf.sharding, sharding, aval, caller, name)
+        return leaf.update(sharding=sharding)
+    if isinstance(leaf, Tracer) or context.trace is not EVALUATION:
+        typed = in_types(sharding, aval.ndim)
+        if aval.sharding not in (None, typed):
+            raise_elsewhere(aval.sharding, sharding, aval, caller, name)
+        return constrained(leaf, sharding)
+    array = held(leaf)
+    alone = isinstance(sharding, SingleDeviceSharding)  # the call brings arrays of other devices there
+    if type(array) is ShardedArray or (type(array) is PlacedArray and array.committed and not alone):
+        check_where(array.sharding, sharding, aval, caller, name)
+    return leaf if alone else resharded(array, sharding)
+
+
+def check_where(now: Sharding | None, wanted: Sharding, aval: Any, caller: str, name: str) -> None:
+    """An array that is committed to devices is where it is wanted."""
+    if not (now is None or now == wanted or now.is_equivalent_to(wanted, aval.ndim)):
+        raise_elsewhere(now, wanted, aval, caller, name)
+
+
+def raise_elsewhere(now: Sharding, wanted: Sharding, aval: Any, caller: str, name: str) -> NoReturn:
+    raise ArgumentError(
+        f"{caller}: argument {name} is not where it is wanted.",
+        received=f"{aval.short()} with {now!r}, where {wanted!r} is wanted",
+        fix=(f"weft.device_put({name}, sharding)   before the call", f"None in in_shardings for {name}"),
+        at=user_line(),
+    )
+
+
+def with_out_shardings(function: Callable[..., Any], out_shardings: Any, caller: str) -> Callable[..., Any]:
+    """A function whose results are split as `out_shardings` say."""
+
+    def constrained_results(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        leaves, structure = tree.flatten(result)
+        wanted = shardings_for(out_shardings, result, caller, "out_shardings")
+        paths = [tree.keystr(path) for path, _ in tree.leaves_with_path(result)]
+        for i, (leaf, sharding) in enumerate(zip(leaves, wanted, strict=True)):
+            if isinstance(sharding, NamedSharding):
+                aval: Any = type_of(leaf)
+                checked(sharding, aval.shape, f"{caller}: result{paths[i]} of type {aval.short()}")
+                leaves[i] = constrained(leaf, sharding)
+        return tree.unflatten(structure, leaves)
+
+    return constrained_results
+
+
+def single_device(shardings: Any, caller: str) -> Device | None:
+    """The device that in_shardings and out_shardings name, if they name single devices."""
+    leaves = tree.leaves(shardings, is_leaf=is_sharding)
+    found = {s.device: None for s in leaves if isinstance(s, SingleDeviceSharding)}
+    found.update({d: None for d in leaves if isinstance(d, Device)})
+    on_mesh = [s for s in leaves if isinstance(s, (NamedSharding, PartitionSpec))]
+    if len(found) > 1 or (found and on_mesh):
+        raise ArgumentError(
+            f"{caller}: in_shardings and out_shardings name different devices; a program runs on one, or on a mesh.",
+            received=", ".join(map(repr, [*found, *on_mesh[:1]])),
+            fix="shardings on one mesh, or one device for all",
+        )
+    return next(iter(found), None)
+
+
+# -- constraints -----------------------------------------------------------------------------------------------------
+
+
+def constrained(x: Any, sharding: Sharding) -> Any:
+    """A value split so: an array with values is put so, of a traced value the compiler or its type is told."""
+    if not isinstance(x, Tracer) and context.trace is EVALUATION:
+        return resharded(held(x), sharding)
+    if isinstance(sharding, SingleDeviceSharding):
+        return device_put_primitive(x, device=sharding.device, source=None)
+    return put_traced(lifted(x), sharding)  # type: ignore[arg-type]
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """`x`, whose leaves are split as `shardings` say: a tree of shardings, or of PartitionSpecs on the mesh that is
+    set, that is a prefix of `x`.
+
+    In a program it is a constraint on what the compiler does; dimensions whose entries are UNCONSTRAINED are left to
+    it. Outside it is `device_put`. Where types say how arrays are split, over Explicit axes, it checks that they say
+    the same.
+    """
+    leaves, structure = tree.flatten(x)
+    wanted = shardings_for(shardings, x, "with_sharding_constraint", "shardings")
+    results = []
+    for leaf, sharding in zip(leaves, wanted, strict=True):
+        if sharding is None:
+            raise ArgumentError(
+                "with_sharding_constraint takes a sharding for each array.",
+                received="None",
+                fix="P(P.UNCONSTRAINED) where the compiler is to choose; P() for an array that is not split",
+                at=user_line(),
+            )
+        aval: Any = type_of(leaf)
+        checked(sharding, aval.shape, f"with_sharding_constraint: {aval.short()}")
+        if isinstance(sharding, NamedSharding) and all(t is AxisType.Explicit for t in sharding.mesh.axis_types):
+            check_same_type(leaf, aval, sharding)
+            results.append(leaf)
+        else:
+            results.append(constrained(leaf, sharding))
+    return tree.unflatten(structure, results)
+
+
+def check_same_type(leaf: Any, aval: Any, sharding: NamedSharding) -> None:
+    """Over Explicit axes a constraint changes nothing: it checks what the type says."""
+    wanted = in_types(sharding, aval.ndim)
+    if aval.sharding != wanted:
+        raise ShardingTypeError(
+            "Over Explicit axes with_sharding_constraint checks how an array is split, and it is split otherwise.",
+            received=f"{aval.short()} for {sharding.spec!r}",
+            fix=f"weft.sharding.reshard(x, {sharding.spec!r})",
+            at=user_line(),
+        )
+
+
+def explicit_sharding(value: Any, caller: str, word: str = "out_sharding") -> NamedSharding:
+    """A sharding that a type can say: over Explicit axes."""
+    sharding = as_sharding(value, caller, word)
+    if not isinstance(sharding, NamedSharding):
+        raise ArgumentTypeError(f"{caller}: {word} is a NamedSharding or a PartitionSpec.", received=described(value))
+    types = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types, strict=True))
+    for name in (*split_axes(sharding.spec.partitions), *sharding.spec.unreduced, *sharding.spec.reduced):
+        if types[name] is not AxisType.Explicit:
+            raise ArgumentError(
+                f"{caller}: {word} names the axis {name!r}, which is {types[name].name}; types say how arrays are split"
+                " over Explicit axes only.",
+                received=repr(sharding),
+                fix=(
+                    "weft.lax.with_sharding_constraint(x, sharding)   over Auto axes",
+                    "axis_types=(weft.sharding.AxisType.Explicit, ...) for the mesh",
+                ),
+                at=user_line(),
+            )
+    return sharding
+
+
+def reshard(xs: Any, out_shardings: Any) -> Any:
+    """`xs`, whose leaves are split over Explicit axes as `out_shardings` say (a prefix of `xs`), with the communication
+    that this takes: their types say so from here on."""
+    leaves, structure = tree.flatten(xs)
+    if is_sharding(out_shardings):
+        wanted = [out_shardings] * len(leaves)
+    else:
+        wanted = tree.broadcast_prefix(out_shardings, xs, is_leaf=is_sharding)
+    results = []
+    for leaf, one in zip(leaves, wanted, strict=True):
+        sharding = explicit_sharding(one, "reshard", "out_shardings")
+        aval: Any = type_of(leaf)
+        checked(sharding, aval.shape, f"reshard: {aval.short()}")
+        results.append(constrained(leaf, sharding))
+    return tree.unflatten(structure, results)

@@ -1,0 +1,63 @@
+"""The mesh that is used where none is named."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import numpy as np
+
+from weft.base.arguments import described
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.settings import Scope, config, states
+from weft.sharding.mesh import AbstractMesh, Mesh
+
+
+class set_mesh:
+    """Use a mesh wherever none is named: from now on, or as a context manager in its block, in this thread. None means
+    no mesh."""
+
+    def __init__(self, mesh: Mesh | AbstractMesh | None) -> None:
+        if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
+            raise ArgumentTypeError("set_mesh takes a mesh.", received=described(mesh), fix="weft.make_mesh(...)")
+        self._mesh = mesh
+        self._before = config._override("mesh", mesh)
+
+    def __enter__(self) -> Mesh | AbstractMesh | None:
+        return self._mesh
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        config._override("mesh", self._before)
+
+
+class use_abstract_mesh(Scope):
+    """A block in which the mesh that is used where none is named has no devices."""
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        if not isinstance(mesh, AbstractMesh):
+            raise ArgumentTypeError("use_abstract_mesh takes an AbstractMesh.", received=described(mesh))
+        super().__init__(states["mesh"], mesh)
+
+
+def get_mesh() -> Mesh:
+    """The mesh with its devices that `set_mesh` has set; an empty one if there is none."""
+    found = config.mesh
+    return found if isinstance(found, Mesh) else Mesh(np.empty((0,), object), ("none",))
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """The axes of the mesh that `set_mesh` has set; none if there is no mesh."""
+    found = config.mesh
+    return AbstractMesh((), ()) if found is None else found.abstract_mesh
+
+
+def current_mesh(caller: str) -> Mesh | AbstractMesh:
+    """The mesh that is set, for a caller that was given none."""
+    found: Mesh | AbstractMesh | None = config.mesh
+    if found is None:
+        raise ArgumentError(
+            f"{caller} needs a mesh.",
+            fix=("mesh=weft.make_mesh((4, 2), ('x', 'y'))", "with weft.set_mesh(mesh): around the call"),
+        )
+    return found
