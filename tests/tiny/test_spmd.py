@@ -10,6 +10,7 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np
+from weft.base.settings import overrides
 from weft.errors import JaxRuntimeError
 from weft.sharding import AxisType, Mesh, NamedSharding
 from weft.sharding import PartitionSpec as P
@@ -133,3 +134,33 @@ def test_donated_arguments_give_their_memory(mesh: Mesh) -> None:
     assert x.is_deleted()
     assert {s.data.unsafe_buffer_pointer() for s in y.addressable_shards} == before
     assert (onp.asarray(y) == 2).all()
+
+
+def test_state_is_returned_as_it_came(mesh: Mesh) -> None:
+    """Parameters that are split for memory stay so; the batch says how a step is computed."""
+
+    def step(params: Any, batch: Any) -> Any:
+        loss = lambda params: np.mean(np.tanh(np.tanh(batch @ params[0]) @ params[1]) ** 2)
+        value, gradients = weft.value_and_grad(loss)(params)
+        return [p - 0.1 * g for p, g in zip(params, gradients, strict=True)], value
+
+    weights = [RANDOM.randn(16, 16).astype(onp.float32) for _ in range(2)]
+    params = [put(w, mesh, ("x", "y")) for w in weights]
+    compiled, expected = weft.jit(step), weights
+    for _ in range(3):
+        params, value = compiled(params, put(A, mesh, ("x", "y")))
+        expected, whole = weft.jit(step)(expected, A)
+        assert all(p.sharding == NamedSharding(mesh, P(("x", "y"))) for p in params)
+        onp.testing.assert_allclose(value, whole, rtol=1e-5)
+    for p, e in zip(params, expected, strict=True):
+        onp.testing.assert_allclose(p, e, rtol=1e-4, atol=1e-6)
+
+
+def test_bits_do_not_depend_on_threads_or_on_how_devices_take_turns(mesh: Mesh) -> None:
+    x = put(RANDOM.randn(64, 64).astype(onp.float32), mesh, "x", "y")
+    f = lambda x: (np.sin(x) @ np.cos(x)).sum(0)
+    results = []
+    for threads in (1, 2):
+        with overrides(num_threads=threads):
+            results += [onp.asarray(weft.jit(lambda x: f(x))(x)) for _ in range(3)]
+    assert all((r == results[0]).all() for r in results)

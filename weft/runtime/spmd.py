@@ -113,7 +113,11 @@ def _compiled(
 
     sizes = dict(mesh.shape)
     names = jaxpr.cached("argument names", tuple)
-    result = partition(prepared(jaxpr), sizes, in_dims, out_dims, donated, names)
+    pairs = state_of(jaxpr)
+    stored = [bool(donated and donated[i]) or i in pairs.values() for i in range(len(jaxpr.invars))]
+    # State that a step returns is split as it came, unless somebody says otherwise.
+    outs = [in_dims[pairs[i]] if d is None and i in pairs else d for i, d in enumerate(out_dims)]
+    result = partition(prepared(jaxpr), sizes, in_dims, outs, stored, names)
     devices = mesh.device_tuple
     local = [v.aval for v in result.jaxpr.invars]
     backend = backend_of(devices[0])
@@ -148,6 +152,29 @@ def _compiled(
     if contract is not None:
         contract.check(program, names)
     return program
+
+
+def state_of(jaxpr: Jaxpr) -> dict[int, int]:
+    """The state of a step, such as parameters and what an optimizer knows of them: by the index of each result that is
+    its next value the argument. It is the longest sequence of at least two arguments whose types are those of a
+    sequence of results. Where nothing of the kind is meant, a wrong guess changes how a program is split, not what it
+    computes."""
+
+    def find() -> dict[int, int]:
+        args = [v.aval.plain.strong() for v in jaxpr.invars]
+        outs = [v.aval.plain.strong() for v in jaxpr.outvars]
+        best, before = (0, 0, 0), [0] * (len(outs) + 1)
+        for i, t in enumerate(args):
+            lengths = [0] * (len(outs) + 1)
+            for k, u in enumerate(outs):
+                if t is u or t == u:
+                    lengths[k + 1] = before[k] + 1
+                    best = max(best, (lengths[k + 1], -i, -k))
+            before = lengths
+        length, i, k = best[0], -best[1], -best[2]
+        return {k - n: i - n for n in range(length)} if length > 1 else {}
+
+    return jaxpr.cached("state", find)
 
 
 def _size(aval: Any) -> int:
