@@ -156,7 +156,7 @@ def test_state_is_returned_as_it_came(mesh: Mesh) -> None:
         onp.testing.assert_allclose(p, e, rtol=1e-4, atol=1e-6)
 
 
-def test_bits_do_not_depend_on_threads_or_on_how_devices_take_turns(mesh: Mesh) -> None:
+def test_bits_do_not_depend_on_threads(mesh: Mesh) -> None:
     x = put(RANDOM.randn(64, 64).astype(onp.float32), mesh, "x", "y")
     f = lambda x: (np.sin(x) @ np.cos(x)).sum(0)
     results = []
