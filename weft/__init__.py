@@ -106,13 +106,14 @@ for _function in (reshard,):
 _publish("weft.sharding")
 
 if _TYPE_CHECKING:
-    from weft import checkpointing, explain, profiler
+    from weft import checkpointing, explain, plan, profiler
     from weft.profiler import profile
 
 # Loaded when somebody asks for them; with the last few comes the compiler.
 _LATER = {
     **{name: (f"weft.{name}", "") for name in ("checkpointing", "haiku", "linen", "optim", "scipy", "test_util")},
     "explain": ("weft.explain", ""),
+    "plan": ("weft.plan", ""),
     "profile": ("weft.profiler", "profile"),
     "profiler": ("weft.profiler", ""),
 }
@@ -203,6 +204,7 @@ __all__ = [
     "numpy",
     "numpy_dtype_promotion",
     "numpy_rank_promotion",
+    "plan",
     "process_count",
     "process_index",
     "profile",

@@ -1,0 +1,89 @@
+"""Plans are what programs on meshes take, for meshes of any size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as onp
+import pytest
+
+import weft
+import weft.lax as lax
+import weft.numpy as np
+from weft.errors import ArgumentError
+from weft.sharding import AbstractMesh, AxisType, NamedSharding
+from weft.sharding import PartitionSpec as P
+
+Struct = weft.ShapeDtypeStruct
+
+
+def step(params: Any, batch: Any) -> Any:
+    def loss(params: Any) -> Any:
+        x, y = batch
+        for w, b in params:
+            x = np.tanh(x @ w + b)
+        return ((x - y) ** 2).mean()
+
+    value, gradients = weft.value_and_grad(loss)(params)
+    return weft.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+
+
+def is_spec(value: Any) -> bool:
+    return isinstance(value, P)
+
+
+def test_a_plan_is_what_the_program_takes() -> None:
+    mesh = weft.make_mesh((4, 2), ("d", "t"), (AxisType.Auto,) * 2)
+    specs = ([(P("d", "t"), P("t")), (P("t", "d"), P())], P("d"))
+    arrays = [(onp.ones((64, 128)), onp.ones(128)), (onp.ones((128, 64)), onp.ones(64))], (onp.ones((32, 64)),) * 2
+    structs = weft.tree.map(lambda a: Struct(a.shape, onp.float32), arrays)
+    found = weft.plan(step, *structs, mesh=mesh.abstract_mesh, in_shardings=specs, donate_argnums=0)
+    arrays = weft.device_put(
+        weft.tree.map(onp.float32, arrays), weft.tree.map(lambda s: NamedSharding(mesh, s), specs, is_leaf=is_spec)
+    )
+    compiled = weft.jit(step, donate_argnums=0).lower(*arrays).compile()
+    ran, planned = compiled.memory_analysis(), found.memory
+    assert planned.temp_size_in_bytes == ran.temp_size_in_bytes
+    assert planned.peak_memory_in_bytes == ran.peak_memory_in_bytes
+    rows = lambda c: [(r.kind, r.axis, r.bytes, r.times, r.value) for r in c]
+    assert rows(found.communication) == rows(compiled.communication)
+    assert found.names[:2] == ("params[0][0]", "params[0][1]")
+    assert found.fits and found.seconds == found.compute_seconds + found.communication_seconds > 0
+    assert "plan for 8 devices (d 4 x t 2) of h100" in repr(found)
+
+
+def test_ten_thousand_devices_and_loops() -> None:
+    mesh = AbstractMesh((1250, 8), ("d", "t"))
+    layers = {"up": Struct((12, 8192, 32768), np.bfloat16), "down": Struct((12, 32768, 8192), np.bfloat16)}
+
+    def f(layers: Any, x: Any) -> Any:
+        def body(x: Any, layer: Any) -> Any:
+            return x + np.maximum(x @ layer["up"], 0) @ layer["down"], None
+
+        return lax.scan(body, x, layers)[0]
+
+    specs = {"up": P(None, None, "t"), "down": P(None, "t")}
+    x = Struct((10_000, 1024, 8192), np.bfloat16)
+    found = weft.plan(f, layers, x, mesh=mesh, in_shardings=(specs, P("d")))
+    (row,) = found.communication
+    assert (row.kind, row.axis, row.times) == ("psum", "t", 12)
+    local = 8 * 1024 * 8192 * 2
+    assert row.bytes == 2 * local * 7 / 8
+    assert found.memory.argument_size_in_bytes == 2 * 12 * 8192 * 32768 * 2 // 8 + local
+    assert found.flops == pytest.approx(12 * 2 * 2 * 8 * 1024 * 8192 * 32768 / 8, rel=0.01)
+    assert found.planning_seconds < 10
+    slow = weft.plan.MACHINES["h100"].with_links(t=weft.plan.Link(1e9, 1e-5))
+    slower = weft.plan(f, layers, x, mesh=mesh, in_shardings=(specs, P("d")), machine=slow)
+    assert slower.communication_seconds == pytest.approx(12 * (1e-5 + row.bytes / 1e9))
+
+
+def test_what_a_plan_needs() -> None:
+    mesh = AbstractMesh((3,), ("d",))
+    x = Struct((8, 8), onp.float32)
+    with pytest.raises(ArgumentError, match="do not split evenly into 3"):
+        weft.plan(np.sin, x, mesh=mesh, in_shardings=P("d"))
+    with pytest.raises(ArgumentError, match="no description of such a machine"):
+        weft.plan(np.sin, x, mesh=mesh, machine="abacus")
+    other = Struct((9, 8), onp.float32, sharding=NamedSharding(AbstractMesh((9,), ("d",)), P("d")))
+    with pytest.raises(ArgumentError, match="another mesh"):
+        weft.plan(np.sin, other, mesh=mesh)

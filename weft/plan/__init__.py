@@ -1,0 +1,292 @@
+"""`weft.plan(f, *shapes, mesh=...)`: what a function takes on a mesh of any size, without a device or an allocation.
+
+The function is staged, partitioned and compiled as far as steps and memory, as `jit` would; what comes of it does not
+depend on how many devices there are, but for sizes. Memory is what the compiler plans, bytes those of the collectives,
+and time follows from a description of the machine.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.api.communication import Communication, bytes_text
+from weft.api.jit import jit
+from weft.base import tree
+from weft.base.arguments import described
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.compiler.analysis import MemoryAnalysis, memory_analysis
+from weft.compiler.compile import compile_program
+from weft.compiler.fuse.cost import equation_cost
+from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.partition import Partitioned, dims_of, partition
+from weft.compiler.program.ir import Kind, Program
+from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments, subjaxprs
+from weft.ir.types import ArrayType
+from weft.plan.machine import MACHINES, Link, Machine, machine_of
+from weft.runtime.backend import backend_of
+from weft.runtime.device import CPU
+from weft.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+__all__ = ["MACHINES", "Link", "Machine", "Plan", "plan"]
+
+MOST_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one device of a mesh does in one run of a function: its memory, what it computes, reads and sends, and how
+    long that takes on a machine. Shardings are in the order of the leaves of arguments and results."""
+
+    mesh: Mesh | AbstractMesh
+    machine: Machine
+    in_shardings: tuple[NamedSharding, ...]
+    out_shardings: tuple[NamedSharding, ...]
+    names: tuple[str, ...]
+    jaxpr: Jaxpr
+    memory: MemoryAnalysis
+    largest: tuple[tuple[int, str], ...]
+    communication: Communication
+    flops: float
+    bytes_accessed: float
+    compute_seconds: float
+    communication_seconds: float
+    planning_seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def seconds(self) -> float:
+        """The time of one run; devices compute, then send, then compute."""
+        return self.compute_seconds + self.communication_seconds
+
+    @property
+    def peak_memory(self) -> int:
+        """The bytes that a device needs at once."""
+        return self.memory.peak_memory_in_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether the memory of a device is enough."""
+        return self.peak_memory <= self.machine.memory
+
+    def __repr__(self) -> str:
+        axes = " x ".join(f"{n} {s}" for n, s in self.mesh.shape.items())
+        memory, sent = self.memory, self.communication
+        by_kind = ", ".join(f"{kind} {bytes_text(size)}" for kind, size in sent.by_kind().items())
+        lines = [
+            f"plan for {self.mesh.size} devices ({axes}) of {self.machine.name}, each in one run:",
+            f"  memory   {bytes_text(self.peak_memory)} of {bytes_text(self.machine.memory)}: arguments "
+            f"{bytes_text(memory.argument_size_in_bytes)}, results {bytes_text(memory.output_size_in_bytes)} "
+            f"({bytes_text(memory.alias_size_in_bytes)} in place), temporaries {bytes_text(memory.temp_size_in_bytes)}",
+            f"  sends    {bytes_text(sent.total_bytes)} in {len(sent)} collectives{f': {by_kind}' if by_kind else ''}",
+            f"  computes {self.flops:.3g} flops, {bytes_text(self.bytes_accessed)} read and written",
+            f"  time     {_seconds(self.seconds)}: {_seconds(self.compute_seconds)} computing, "
+            f"{_seconds(self.communication_seconds)} sending",
+        ]
+        largest: dict[tuple[int, str], int] = {}
+        for buffer in self.largest:
+            largest[buffer] = largest.get(buffer, 0) + 1
+        for (size, what), count in [*largest.items()][:MOST_SHOWN]:
+            lines.append(f"  largest  {f'{count} x ' if count > 1 else ''}{bytes_text(size)} {what}")
+        lines += [
+            f"  sends    {bytes_text(row.total_bytes)} {row.kind} over {row.axis}, {row.line}: {row.reason}"
+            for row in sorted(sent, key=lambda row: -row.total_bytes)[:MOST_SHOWN]
+        ]
+        return "\n".join(lines)
+
+
+def plan(
+    fun: Callable[..., Any],
+    /,
+    *shapes: Any,
+    mesh: Mesh | AbstractMesh,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    machine: Any = "h100",
+) -> Plan:
+    """What `jit(fun, donate_argnums=...)` would take on a mesh, for arguments of these shapes (arrays or
+    `ShapeDtypeStruct`s, in trees), which may be larger than any memory here: nothing is allocated.
+
+    `in_shardings` and `out_shardings` are trees of `PartitionSpec`s or `NamedSharding`s that are prefixes of the
+    arguments and the result; None leaves it open, and for arguments the sharding of a `ShapeDtypeStruct` holds. The
+    mesh may be an `AbstractMesh`. `machine` is a name ('cpu', 'h100', 'h200', 'tpu_v5p') or a `weft.plan.Machine`.
+    """
+    started = time.perf_counter()
+    staged = Staged(fun, shapes, mesh, donate_argnums)
+    split = staged.partitioned(staged.in_dims(in_shardings), staged.out_dims(out_shardings))
+    return staged.plan(split, machine_of(machine), started)
+
+
+class Staged:
+    """A function staged for shapes, which is partitioned in one way or another."""
+
+    def __init__(self, fun: Callable[..., Any], shapes: Sequence[Any], mesh: Any, donate_argnums: Any = None) -> None:
+        if not isinstance(mesh, (Mesh, AbstractMesh)):
+            raise ArgumentTypeError(
+                "plan needs a mesh.",
+                received=described(mesh),
+                fix="AbstractMesh((4, 2), ('d', 't'))",
+            )
+        self.mesh, self.sizes = mesh, dict(mesh.shape)
+        traced = jit(fun, donate_argnums=donate_argnums).trace(*shapes)
+        self.shapes, self.out_tree = shapes, traced.out_tree
+        self.constants = len(traced._constants)
+        self.jaxpr = prepared(traced._jaxpr)
+        self.names: tuple[str, ...] = traced._jaxpr.cached("argument names", tuple)
+        self.donated: tuple[bool, ...] = traced._params.get("donated", ())
+
+    @property
+    def in_types(self) -> list[Any]:
+        return [v.aval for v in self.jaxpr.invars]
+
+    def in_dims(self, shardings: Any) -> list[Any]:
+        """How the arguments are split, those that are constants of the function first."""
+        leaves = tree.leaves(self.shapes)
+        if shardings is None:
+            found = [getattr(leaf, "sharding", None) for leaf in leaves]
+        else:
+            found = tree.broadcast_prefix(shardings, tuple(self.shapes), is_leaf=_is_sharding)
+        types = self.in_types[self.constants :]
+        return [None] * self.constants + [self._dims(s, t) for s, t in zip(found, types, strict=True)]
+
+    def out_dims(self, shardings: Any) -> list[Any]:
+        """How the results are split."""
+        types = [v.aval for v in self.jaxpr.outvars]
+        if shardings is None:
+            return [None] * len(types)
+        result = tree.unflatten(self.out_tree, types)
+        found = tree.broadcast_prefix(shardings, result, is_leaf=_is_sharding)
+        return [self._dims(s, t) for s, t in zip(found, types, strict=True)]
+
+    def _dims(self, sharding: Any, aval: Any) -> Any:
+        if isinstance(sharding, PartitionSpec):
+            sharding = NamedSharding(self.mesh, sharding)
+        if not isinstance(sharding, NamedSharding):
+            return None
+        sharding.check_compatible_aval(aval.shape)
+        for axis in sharding.mesh.axis_names:
+            if self.sizes.get(axis) != sharding.mesh.shape[axis]:
+                raise ArgumentError(
+                    "plan: a sharding is on another mesh.", received=f"{sharding!r} for {self.mesh!s}", fix="one mesh"
+                )
+        counts = sharding.partition_counts(aval.ndim)
+        for d, (size, count) in enumerate(zip(aval.shape, counts, strict=True)):
+            if size % count:
+                raise ArgumentError(
+                    f"plan: dimension {d} has {size} elements, which do not split evenly into {count} parts.",
+                    received=f"{aval.short()} with {sharding.spec}",
+                    fix=f"pad it to {-(-size // count) * count}, or leave it whole",
+                )
+        return dims_of(sharding.spec, aval.ndim)
+
+    def partitioned(self, in_dims: Sequence[Any], out_dims: Sequence[Any]) -> Partitioned:
+        """The local jaxpr for arguments and results that are split so."""
+        return partition(self.jaxpr, self.sizes, in_dims, out_dims, self.donated, self.names)
+
+    def plan(self, split: Partitioned, machine: Machine, started: float) -> Plan:
+        """The plan of a local jaxpr."""
+        local = constants_to_arguments(split.jaxpr)
+        more = len(local.invars) - len(split.jaxpr.invars)
+        backend = backend_of(CPU)
+        donated = [
+            flag and backend.takes_donated(local_bytes(v.aval))
+            for flag, v in zip(self.donated or (False,) * len(split.jaxpr.invars), split.jaxpr.invars, strict=True)
+        ]
+        flags = (*[False] * more, *donated) if any(donated) else ()
+        compiled = compile_program(local, flags, backend.target(CPU))
+        compute, flops, accessed = estimate(compiled.fused, machine)
+        sent = Communication(split.communication)
+
+        def named(dims: Any) -> NamedSharding:
+            return NamedSharding(self.mesh, PartitionSpec(*dims))
+
+        return Plan(
+            self.mesh,
+            machine,
+            tuple(map(named, split.in_dims[self.constants :])),
+            tuple(map(named, split.out_dims)),
+            self.names[self.constants :],
+            split.jaxpr,
+            memory_analysis(compiled.program, 0),
+            largest_buffers(compiled.program),
+            sent,
+            flops,
+            accessed,
+            compute,
+            communication_seconds(sent, machine),
+            time.perf_counter() - started,
+        )
+
+
+def communication_seconds(sent: Sequence[Any], machine: Machine) -> float:
+    """The time of collectives, one after the other."""
+    links = [(row, machine.along(row.axis)) for row in sent]
+    return sum(row.times * (link.latency + row.bytes / link.bandwidth) for row, link in links)
+
+
+def estimate(jaxpr: Jaxpr, machine: Machine) -> tuple[float, float, float]:
+    """Seconds, flops and bytes read and written of a jaxpr: each equation takes as long as its flops or its bytes."""
+    seconds = flops = accessed = 0.0
+    for equation in jaxpr.eqns:
+        if equation.primitive.named_axes(equation.params):
+            continue
+        bodies = [] if equation.primitive.name == "fusion" else subjaxprs(equation.params)
+        if bodies:
+            found, times = [estimate(body, machine) for body in bodies], iterations(equation)
+            if getattr(equation.primitive, "exclusive", False):
+                found = [max(found)]
+            s, f, b = (times * sum(column) for column in zip(*found, strict=True))
+        else:
+            cost = equation_cost(equation)
+            f, b = cost.flops, float(cost.bytes)
+            s = max(f / machine.flops, b / machine.memory_bandwidth)
+        seconds, flops, accessed = seconds + s, flops + f, accessed + b
+    return seconds, flops, accessed
+
+
+def iterations(equation: Equation) -> int:
+    """How often the bodies of an equation run, as far as that is known."""
+    card: Any = equation.primitive
+    count = card.iterations(equation.params) if card.higher_order else 1
+    return count if isinstance(count, int) else 1
+
+
+def local_bytes(aval: Any) -> int:
+    return aval.size * aval.dtype.itemsize if isinstance(aval, ArrayType) else 0
+
+
+def largest_buffers(program: Program) -> tuple[tuple[int, str], ...]:
+    """The largest temporaries with what writes them."""
+    found: dict[Any, str] = {}
+    for step in program.all_steps():
+        for slot in step.writes:
+            if slot.kind is Kind.TEMPORARY and slot not in found:
+                at = "" if step.line is None else f" at {step.line.describe()}"
+                found[slot] = f"written by {step.label or type(step).__name__.lower()}{at}"
+    ordered = sorted(found.items(), key=lambda pair: -pair[0].size)
+    return tuple((slot.size, what) for slot, what in ordered[: 4 * MOST_SHOWN])
+
+
+def _is_sharding(value: Any) -> bool:
+    return value is None or isinstance(value, (PartitionSpec, NamedSharding))
+
+
+def _seconds(seconds: float) -> str:
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+class _Callable(types.ModuleType):
+    """This module, which is also the function `weft.plan`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Plan:
+        return plan(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable
