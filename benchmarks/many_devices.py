@@ -31,6 +31,7 @@ def load(library: str) -> Any:
 
         return jax
     os.environ["WEFT_NUM_CPU_DEVICES"] = str(DEVICES)
+    os.environ["WEFT_COMPILATION_CACHE"] = "0"  # first calls compile everything, as those of JAX do
     import weft
 
     return weft

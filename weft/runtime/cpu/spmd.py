@@ -86,7 +86,7 @@ class DevicesExecutable:
                 end += stride * self.count
             else:
                 results.append(_Result(None, None, size))
-        return results, np.array(offsets, np.int64), end
+        return results, np.array(offsets, np.int64), max(end, ALIGNMENT)
 
     def __call__(
         self, addresses: bytes, donated: Sequence[Sequence[Any]], placements: Sequence[Placement]
@@ -105,7 +105,7 @@ class DevicesExecutable:
             state = _State(self)
         results: list[tuple[bytes, Any]] = []
         small, allocation = b"", None
-        if self._small_bytes:
+        if len(self._small):
             first, allocation = placements[0].memory.allocate(self._small_bytes)
             small = (self._small + first).tobytes()
         for result in self._results:

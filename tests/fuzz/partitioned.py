@@ -1,0 +1,93 @@
+"""Random programs on a mesh: their arguments are split at random, and results must be those of one device.
+
+`python -m tests.fuzz.partitioned [--first F] [--count N] [SEED ...]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections import Counter
+
+import numpy as np
+
+import weft
+from tests.fuzz.checks import case_of, compare
+from tests.fuzz.generator import NO_RULE, DrawError, generate
+from tests.fuzz.reference import Case, Expected, TooLong, expected_of
+from weft.ir import interpreter
+from weft.ir.types import ArrayType
+from weft.runtime import spmd
+from weft.runtime.array import ConcreteArray
+from weft.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+
+def mesh_of() -> Mesh:
+    return weft.make_mesh((2, 2), ("x", "y"), (AxisType.Auto,) * 2)
+
+
+def random_spec(shape: tuple[int, ...], mesh: Mesh, rng: np.random.Generator) -> PartitionSpec:
+    """Axes given to dimensions that they divide."""
+    entries: list[tuple[str, ...]] = [()] * len(shape)
+    for axis in mesh.axis_names:
+        size = mesh.shape[axis]
+        fitting = [d for d, n in enumerate(shape) if n and n % (size * 2 ** len(entries[d])) == 0]
+        if fitting and rng.random() < 0.75:
+            d = int(rng.choice(fitting))
+            entries[d] = (*entries[d], axis)
+    return PartitionSpec(*entries)
+
+
+def check_partitioned(case: Case, expected: Expected, seed: int) -> str:
+    """Raise unless the program on a mesh returns what one device does; how many collectives it took, in words."""
+    if not all(isinstance(v.aval, ArrayType) for v in (*case.jaxpr.invars, *case.jaxpr.outvars)):
+        return "has tapes"
+    mesh, rng = mesh_of(), np.random.default_rng(seed)
+    args = [ConcreteArray(a.copy(), v.aval) for a, v in zip(case.arrays, case.jaxpr.invars, strict=True)]
+    shardings = [NamedSharding(mesh, random_spec(a.shape, mesh, rng)) for a in args]
+    with weft.enable_x64(case.wide):
+        compiled = spmd.compiled_for(case.jaxpr, args, mesh, (), shardings)
+        results = [np.array(interpreter.storage_of(r)) for r in spmd.run(compiled, args)]
+    compare(results, case, expected, f"partitioned by {[s.spec for s in shardings]}")
+    return f"{min(len(compiled.communication), 3)}{'+' if len(compiled.communication) > 3 else ''} collectives"
+
+
+def check_seed(seed: int) -> str:
+    """What came of a seed, in a word; a failure begins with `failed`."""
+    try:
+        program = generate(seed)
+        if program.checks:
+            return "checks"
+        case = case_of(program)
+        expected = expected_of(case)
+    except (*NO_RULE, DrawError, TooLong):
+        return "not judged"
+    try:
+        return check_partitioned(case, expected, seed)
+    except NO_RULE:
+        return "not judged"
+    except Exception:
+        return f"failed: {traceback.format_exc(limit=-4)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("seeds", type=int, nargs="*")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=100)
+    options = parser.parse_args()
+    weft.config.update("num_cpu_devices", 8)
+    weft.config.update("compilation_cache", False)
+    counts: Counter[str] = Counter()
+    for seed in options.seeds or range(options.first, options.first + options.count):
+        found = check_seed(seed)
+        counts[found.split(":")[0]] += 1
+        if found.startswith("failed"):
+            print(seed, found, flush=True)
+    print(dict(counts))
+    sys.exit(bool(counts["failed"]))
+
+
+if __name__ == "__main__":
+    main()
