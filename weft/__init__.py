@@ -106,12 +106,13 @@ for _function in (reshard,):
 _publish("weft.sharding")
 
 if _TYPE_CHECKING:
-    from weft import checkpointing, explain, plan, profiler
+    from weft import checkpointing, distributed, experimental, explain, plan, profiler
     from weft.profiler import profile
 
 # Loaded when somebody asks for them; with the last few comes the compiler.
 _LATER = {
-    **{name: (f"weft.{name}", "") for name in ("checkpointing", "haiku", "linen", "optim", "scipy", "test_util")},
+    **{name: (f"weft.{name}", "") for name in ("checkpointing", "distributed", "experimental", "haiku", "linen")},
+    **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
     "explain": ("weft.explain", ""),
     "plan": ("weft.plan", ""),
     "profile": ("weft.profiler", "profile"),
@@ -166,6 +167,7 @@ __all__ = [
     "device_put",
     "devices",
     "disable_jit",
+    "distributed",
     "dtypes",
     "effects_barrier",
     "enable_x64",
@@ -173,6 +175,7 @@ __all__ = [
     "errors",
     "eval_shape",
     "evaluate",
+    "experimental",
     "explain",
     "explain_cache_misses",
     "flatten_util",

@@ -16,6 +16,7 @@ from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy, put
 from weft.runtime.device import Placement, placement_of
 from weft.runtime.held import HeldArray
+from weft.runtime.processes import world
 from weft.runtime.sharded import ShardedArray, split
 from weft.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from weft.sharding.current import current_mesh
@@ -27,15 +28,20 @@ from weft.transforms.key_reuse import is_key_type
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """All devices of a backend (default: of the default one)."""
+    """All devices of a backend (default: of the default one), in all processes."""
     return runtime_device.devices(backend)
 
 
 def local_devices(
     process_index: int | None = None, backend: str | None = None, host_id: int | None = None
 ) -> list[Device]:
-    """The devices of this process."""
-    return runtime_device.devices(backend)
+    """The devices of a process, by default of this one."""
+    process = host_id if process_index is None else process_index
+    if process is not None and not 0 <= process < process_count():
+        raise ArgumentError(
+            "There is no such process.", received=f"process_index={process}", fix=f"0 to {process_count() - 1}"
+        )
+    return runtime_device.local_devices(backend, process)
 
 
 def device_count(backend: str | None = None) -> int:
@@ -50,12 +56,12 @@ def local_device_count(backend: str | None = None) -> int:
 
 def process_index(backend: str | None = None) -> int:
     """The index of this process."""
-    return 0
+    return world.current().rank
 
 
 def process_count(backend: str | None = None) -> int:
     """How many processes there are."""
-    return 1
+    return world.current().size
 
 
 host_id, host_count = process_index, process_count
@@ -173,7 +179,7 @@ def chosen_device(caller: str, device: Any, backend: str | None) -> Device | Non
         what = f"{caller} takes a device or a backend."
         raise ArgumentError(what, received=f"device={device!r} and backend={backend!r}", fix="leave out backend")
     if backend is not None:
-        return runtime_device.devices(backend)[0]
+        return runtime_device.local_devices(backend)[0]
     if device is not None and not isinstance(device, Device):
         what = f"{caller} takes a device."
         raise ArgumentTypeError(what, received=f"{device!r} of type {type(device).__name__}", fix="weft.devices()[0]")

@@ -56,6 +56,9 @@ class Config(threading.local):
     no_tracing: bool
     autotune_milliseconds: int
     num_threads: int
+    distributed_checks: str
+    stuck_after: int
+    abort_after: int
     checks: str
     enable_checks: bool
     debug_nans: bool
@@ -510,6 +513,31 @@ num_threads = integer(
     0,
     "How many threads a compiled program may use on a CPU, the calling one among them; 0 is as many as can run at "
     "once. Results do not depend on it.",
+    least=0,
+    in_key=False,
+)
+
+# ------------------------------------------------------------------------------------------------- many processes
+
+distributed_checks = choice(
+    "distributed_checks",
+    "first",
+    "When processes compare what they are about to run together: before the 'first' call of each program, or before "
+    "'all' calls. In either case a control thread compares the order of calls meanwhile.",
+    ("first", "all"),
+    in_key=False,
+)
+stuck_after = integer(
+    "stuck_after",
+    10,
+    "After how many seconds in which others wait for it a process is reported, with its Python stack.",
+    least=1,
+    in_key=False,
+)
+abort_after = integer(
+    "abort_after",
+    0,
+    "After how many seconds in which others wait for a process all of them are ended with code 113. 0: never.",
     least=0,
     in_key=False,
 )

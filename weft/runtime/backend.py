@@ -85,6 +85,10 @@ class Backend(Protocol):
         """Whether programs take over the memory of donated arguments of so many bytes. Others are only deleted."""
         ...
 
+    def devices_changed(self) -> None:
+        """Devices have other ids than before, since this process has become one of several."""
+        ...
+
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, memory: Any) -> None:
@@ -115,11 +119,12 @@ class Backend(Protocol):
         ...
 
     def compile_for_devices(
-        self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], device: Device
+        self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], devices: Sequence[Device], agreement: Any
     ) -> Callable[..., list[tuple[bytes, Any]]]:
-        """A local jaxpr as an executable for all devices of a mesh whose axes have these sizes: a function of the
+        """A local jaxpr as an executable for the devices of a mesh whose axes have these sizes: a function of the
         addresses of each argument's parts, the allocations of donated ones and the placements of the devices, that
-        returns the addresses of each result's parts and the allocations that they are in."""
+        returns the addresses of each result's parts and the allocations that they are in. These are of the devices of
+        this process. Where there are others, all their processes call it, in a section of their `agreement`."""
         ...
 
     def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:

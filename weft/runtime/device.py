@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from weft.base.forks import held
@@ -12,7 +13,8 @@ from weft.base.settings import config, num_cpu_devices
 from weft.runtime.backend import backend_of, platforms, register
 from weft.runtime.cpu.backend import CpuBackend
 from weft.sharding import SingleDeviceSharding
-from weft.sharding.device import Device
+from weft.sharding.device import Device, is_addressable
+from weft.sharding.device import process_index as current_process
 
 
 def _cpu(index: int) -> Device:
@@ -25,15 +27,48 @@ CPU = _cpu(0)
 
 @functools.cache
 def _cpus() -> tuple[Device, ...]:
-    """The CPU devices. How many there are is fixed when they are first asked for; the first is always there."""
-    return (CPU, *map(_cpu, range(1, num_cpu_devices.fixed())))
+    """The CPU devices of this process. How many there are is fixed when they are first asked for; the first is always
+    there."""
+    return _of_all or (CPU, *map(_cpu, range(1, num_cpu_devices.fixed())))
+
+
+# The devices of all processes, where there are several.
+_of_all: tuple[Device, ...] = ()
+
+
+def are_used() -> bool:
+    """Whether somebody has asked for the devices, so that they cannot become others."""
+    return _cpus.cache_info().currsize > 0
+
+
+def join(counts: Sequence[int], rank: int) -> None:
+    """Be process `rank` of several that have so many devices each. Arrays that there are already are on the first
+    device, which is the same object as before, with another id."""
+    global _of_all
+    first = sum(counts[:rank])
+    object.__setattr__(CPU, "id", first)
+    object.__setattr__(CPU, "process_index", rank)
+    owners = [process for process, count in enumerate(counts) for _ in range(count)]
+    _of_all = tuple(CPU if i == first else Device(i, "cpu", p, CPU.device_kind) for i, p in enumerate(owners))
+    # Tables by device are by its old id.
+    with _lock:
+        found = list(_placements.values())
+        _placements.clear()
+        _placements.update({(placement.device, placement.committed): placement for placement in found})
+    backend_of(CPU).devices_changed()
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """The devices of a platform."""
+    """The devices of a platform, in all processes."""
     if backend not in (None, *platforms()):
         raise RuntimeError(f"There is no backend {backend!r} here; devices are on: {', '.join(platforms())}.")
     return list(_cpus())
+
+
+def local_devices(backend: str | None = None, process_index: int | None = None) -> list[Device]:
+    """The devices of a platform in one process, by default this one."""
+    process = current_process() if process_index is None else process_index
+    return [d for d in devices(backend) if d.process_index == process]
 
 
 def default_device() -> Device:
@@ -41,7 +76,7 @@ def default_device() -> Device:
     chosen = config.default_device
     if chosen is None:
         return CPU
-    return devices(chosen)[0] if isinstance(chosen, str) else known(chosen)
+    return local_devices(chosen)[0] if isinstance(chosen, str) else known(chosen)
 
 
 def known(device: Device) -> Device:
@@ -50,6 +85,8 @@ def known(device: Device) -> Device:
         return device
     for found in _cpus():
         if found == device:
+            if not is_addressable(found):
+                raise RuntimeError(f"{found!r} is of process {found.process_index}, so nothing is put there from here.")
             return found
     there = ", ".join(map(repr, _cpus()))
     raise RuntimeError(

@@ -6,7 +6,7 @@ array gathers it there (`evaluate`); `device_put` splits again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,13 @@ from weft.base import dtypes
 from weft.base.arguments import described, indices
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import config
-from weft.base.source import Location
+from weft.base.source import Location, user_line
 from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, array_at, copied, put, wrap
 from weft.runtime.backend import backend_of
 from weft.runtime.device import devices, placement_of
 from weft.runtime.held import HeldArray
+from weft.runtime.processes.world import together
 from weft.sharding.device import Device, MemorySpace, is_addressable
 from weft.sharding.layout import Shard
 from weft.sharding.mesh import Mesh
@@ -70,7 +71,9 @@ class ShardedArray(HeldArray):
         own = memory if isinstance(memory, list) else [memory] * len(addresses)
         return tuple(
             array_at(placement_of(device, True), None, aval, allocation, address)
-            for device, allocation, address in zip(self.sharding.device_tuple, own, addresses, strict=True)
+            for device, allocation, address in zip(
+                filter(is_addressable, self.sharding.device_tuple), own, addresses, strict=True
+            )
         )
 
     def addresses(self) -> bytes:
@@ -94,7 +97,10 @@ class ShardedArray(HeldArray):
             raise ArgumentError(
                 "This array has parts on devices of other processes, so this process cannot read all of it.",
                 received=f"{self.aval.short()} with {self.sharding!r}",
-                fix="x.addressable_shards   for the parts that are here",
+                fix=(
+                    "x.addressable_shards   for the parts that are here",
+                    "weft.experimental.multihost_utils.process_allgather(x, tiled=True)   on all processes",
+                ),
             )
         shape: Any = self.aval.shape
         whole = np.empty(shape, dtypes.storage(self.aval.dtype))
@@ -225,7 +231,7 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
     aval = placed_type(array.aval, sharding)
     if isinstance(array, ShardedArray) and array.sharding.is_equivalent_to(sharding, array.ndim):
         return ShardedArray(aval, sharding, array._held)
-    value, indices = array._value, sharding.addressable_devices_indices_map(aval.shape)
+    value, indices = value_for(array, sharding), sharding.addressable_devices_indices_map(aval.shape)
     return ShardedArray(aval, sharding, [on_device(value[i], aval, device) for device, i in indices.items()])
 
 
@@ -252,6 +258,35 @@ def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
             )
         mesh = mesh.update(axis_types=sharding.mesh.axis_types)
     return split(array, NamedSharding(mesh, spec, sharding._kind))
+
+
+def value_for(array: HeldArray, sharding: Sharding) -> np.ndarray:
+    """All elements of an array, for the processes of a sharding: where it has parts in several processes, they and
+    those of the sharding gather them together."""
+    if not isinstance(array, ShardedArray) or array.is_fully_addressable or array.is_fully_replicated:
+        return array._value
+    return gathered_value(array, {d.process_index for s in (array.sharding, sharding) for d in s.device_tuple})
+
+
+def gathered_value(array: ShardedArray, processes: Iterable[int]) -> np.ndarray:
+    """All elements of an array with parts in several processes; all `processes` ask for it together."""
+    ranks = sorted(processes)
+    own = [s.data._value.tobytes() for s in array.addressable_shards if s.replica_id == 0]
+    shape: Any = array.aval.shape
+    whole = np.empty(shape, dtypes.storage(array.aval.dtype))
+    what = f"the gathering of {array.aval.short()}"
+    with together(ranks, what, line=user_line()) as world:
+        parts = dict(zip(ranks, world.all_gather(b"".join(own), ranks, what), strict=True))
+    used = dict.fromkeys(ranks, 0)
+    for shard in array.global_shards:
+        if shard.replica_id == 0:
+            out = whole[shard.index]
+            process = shard.device.process_index
+            start = used[process]
+            used[process] += out.nbytes
+            out[...] = np.frombuffer(parts[process], whole.dtype, out.size, start).reshape(out.shape)
+    whole.flags.writeable = False
+    return whole
 
 
 def on_device(value: np.ndarray, aval: ArrayType, device: Device) -> ConcreteArray:

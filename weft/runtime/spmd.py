@@ -23,7 +23,9 @@ from weft.runtime.array import ConcreteArray, from_numpy
 from weft.runtime.backend import backend_of
 from weft.runtime.device import Placement, placement_of
 from weft.runtime.held import HeldArray
+from weft.runtime.processes.agreement import Agreement
 from weft.runtime.sharded import ShardedArray, placed_type, split
+from weft.sharding.device import is_addressable
 from weft.sharding.mesh import Mesh
 from weft.sharding.shardings import NamedSharding, Sharding
 from weft.sharding.spec import PartitionSpec, entry_axes
@@ -125,7 +127,6 @@ def _compiled(
         flag and isinstance(t, ArrayType) and backend.takes_donated(_size(t))
         for flag, t in zip(donated or (False,) * len(local), local, strict=True)
     )
-    executable = backend.compile_for_devices(result.jaxpr, taken, sizes, devices[0])
 
     def named(dims: Dims) -> NamedSharding:
         while dims and not dims[-1]:
@@ -137,13 +138,17 @@ def _compiled(
         inspector(named(dims))
     out_shardings = tuple(map(named, result.out_dims))
     out_types: list[Any] = [v.aval for v in jaxpr.outvars]
+    agreement = None
+    if mesh.is_multi_process:
+        agreement = Agreement(result.jaxpr, mesh, in_shardings, out_shardings, taken)
+    executable = backend.compile_for_devices(result.jaxpr, taken, sizes, devices, agreement)
     program = SpmdProgram(
         in_shardings,
         out_shardings,
         tuple(placed_type(t.plain, s) for t, s in zip(out_types, out_shardings, strict=True)),
         executable,
         taken,
-        tuple(placement_of(d, True) for d in devices),
+        tuple(placement_of(d, True) for d in devices if is_addressable(d)),
         tuple(result.communication),
         result.jaxpr,
         tuple(v.aval for v in jaxpr.invars),
@@ -267,5 +272,5 @@ def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
     if not isinstance(value, HeldArray):
         value = from_numpy(value, copy=False)
     if sharding.is_fully_replicated:
-        return [value] * len(sharding.device_tuple)  # all read the same memory
+        return [value] * len(sharding.addressable_devices)  # all read the same memory
     return split(value, sharding)._held

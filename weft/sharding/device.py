@@ -50,9 +50,18 @@ class AbstractDevice:
         return f"AbstractDevice({self!s})"
 
 
+_process_index = 0
+
+
 def process_index() -> int:
     """The index of this process among those that run one program together."""
-    return 0
+    return _process_index
+
+
+def set_process_index(index: int) -> None:
+    """Say which of the processes this one is."""
+    global _process_index
+    _process_index = index
 
 
 def is_addressable(device: Device) -> bool:

@@ -51,6 +51,7 @@ from weft.base.errors.modules import (
     ScopeLeakError,
     UnboundModuleError,
 )
+from weft.base.errors.processes import ProcessFailureError, ProgramMismatchError
 from weft.base.errors.running import (
     CheckpointMismatchError,
     DonatedArrayError,
@@ -132,6 +133,8 @@ __all__ = [
     "OutOfMemoryError",
     "ParameterNotFoundError",
     "ParameterShapeError",
+    "ProcessFailureError",
+    "ProgramMismatchError",
     "ScopeLeakError",
     "ShapeMismatchError",
     "ShardingTypeError",

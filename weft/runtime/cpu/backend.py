@@ -76,6 +76,10 @@ class CpuBackend:
         """Small arrays share chunks with others, and are copied more quickly than it is found out who sees them."""
         return size > SMALL
 
+    def devices_changed(self) -> None:
+        """The first device has another id, by which its allocator is found."""
+        self._memories = dict(self._memories.items())
+
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, memory: Chunk | None) -> None:
@@ -107,14 +111,16 @@ class CpuBackend:
         return compile_executable(jaxpr, donated, self.target(device), again, flat)
 
     def compile_for_devices(
-        self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], device: Device
+        self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], devices: Sequence[Device], agreement: Any
     ) -> Callable[..., list[tuple[bytes, Any]]]:
-        """A local jaxpr as an executable for all devices of a mesh."""
+        """A local jaxpr as an executable for the devices of a mesh."""
         from weft.runtime.cpu.executable import compile_executable
         from weft.runtime.cpu.spmd import DevicesExecutable
 
-        target = self.target(device)
-        return DevicesExecutable(jaxpr, donated, sizes, target, lambda group: compile_executable(group, (), target))
+        target = self.target(devices[0])
+        processes = [d.process_index for d in devices]
+        compile_group = lambda group: compile_executable(group, (), target)
+        return DevicesExecutable(jaxpr, donated, sizes, processes, target, compile_group, agreement)
 
     def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:
         """NumPy is as quick but for large maps and reductions, and needs no compiler."""

@@ -1,4 +1,7 @@
-"""Programs that many CPU devices of this process run: one Program, a register file for each device, one native call."""
+"""Programs that many CPU devices run: one Program, a register file for each device of this process, one native call.
+
+Devices of other processes have no register file here: collectives with them are done by `exchange` when no device of
+this process can go on without."""
 
 from __future__ import annotations
 
@@ -14,11 +17,12 @@ from weft.compiler.program.ir import ALIGNMENT, Call, Communicate, bytes_of
 from weft.compiler.target.cpu import bytecode, pool
 from weft.compiler.target.cpu.spmd import CALL, COMMUNICATES, ENTRY, MISMATCH, READY
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
-from weft.primitives.collectives import Collective
 from weft.runtime.cpu import memory, tiers
+from weft.runtime.cpu.exchange import Exchange, group_jaxpr
 from weft.runtime.cpu.executable import CALLS_BEFORE_BETTER_CODE, Executable, compile_executable
 from weft.runtime.device import Placement
-from weft.trace.closed import stage_closed
+from weft.runtime.processes.agreement import Agreement
+from weft.sharding.device import process_index
 
 # Devices whose stretches between two collectives take longer than this many nanoseconds run in threads of the pool.
 WORTH_THREADS = 20_000.0
@@ -27,20 +31,27 @@ MOST_TOGETHER = 1 << 16
 
 
 class DevicesExecutable:
-    """A local jaxpr for all devices of a mesh, whose axes have these sizes. `compile_group` compiles the jaxpr of a
-    collective. Calling it takes the addresses of the parts of arguments."""
+    """A local jaxpr for the devices of a mesh, whose axes have these sizes; `processes` has for each device the process
+    that it is of, and `agreement` what several of them compare. `compile_group` compiles the jaxpr of a collective.
+    Calling it takes the addresses of the parts of arguments on the devices of this process."""
 
     def __init__(
         self,
         jaxpr: Jaxpr,
         donated: Sequence[bool],
         sizes: Mapping[Any, int],
+        processes: Sequence[int],
         target: Any,
         compile_group: Callable[[Jaxpr], Executable],
+        agreement: Agreement | None = None,
     ) -> None:
         self.sizes = dict(sizes)
         self.shape = tuple(self.sizes.values())
-        self.count = int(np.prod(self.shape, dtype=np.int64))
+        self.processes = tuple(processes)
+        rank = process_index()
+        # The devices of this process, by their positions in the mesh.
+        self.positions = [i for i, process in enumerate(self.processes) if process == rank]
+        self.count = len(self.positions)
         self.constants = [np.ascontiguousarray(np.asarray(getattr(c, "_value", c))) for c in jaxpr.consts]
         flags = (*[False] * len(jaxpr.consts), *donated) if any(donated) else ()
         self.executable = compile_executable(constants_to_arguments(jaxpr), flags, target, None)
@@ -48,27 +59,38 @@ class DevicesExecutable:
         steps = [s for s in program.all_steps() if isinstance(s, Communicate)]
         self.steps = sorted(steps, key=lambda s: s.index)
         self.groups = [self._groups(s.equation) for s in self.steps]
+        self.compile_group = compile_group
+        self.agreement = agreement
+        # None where no group is all in this process.
         self.programs = [
-            compile_group(group_jaxpr(s.equation, len(g[0]))) for s, g in zip(self.steps, self.groups, strict=True)
+            compile_group(group_jaxpr(s.equation, len(g[0]))) if any(map(self.is_local, g)) else None
+            for s, g in zip(self.steps, self.groups, strict=True)
         ]
+        self.across = not all(map(self.is_local, {group for g in self.groups for group in g}))
         self.out_types: list[Any] = [v.aval for v in jaxpr.outvars]
         self._results, self._small, self._small_bytes = self._plan_results()
-        self._indices = np.indices(self.shape).reshape(len(self.shape), self.count).astype(np.int32)
+        indices = np.indices(self.shape).reshape(len(self.shape), len(self.processes)).astype(np.int32)
+        self._indices = indices[:, self.positions]
         python = any(isinstance(s, Call) and s.routine == "host" for s in program.all_steps())
         stretches = program.nanoseconds / (len(self.steps) + 1)
         self.parallel = self.count > 1 and stretches > WORTH_THREADS and not python
         self._free: list[_State] = []
         self._calls = 0
+        self.plans: dict[Any, Any] = {}  # what this process does in collectives with others
 
     def _groups(self, equation: Equation) -> list[tuple[int, ...]]:
-        """For each device the members of its group, by their positions in the mesh."""
+        """For each device of this process the members of its group, by their positions in the mesh."""
         axes = equation.primitive.named_axes(equation.params)
-        positions = np.arange(self.count).reshape(self.shape)
+        positions = np.arange(len(self.processes)).reshape(self.shape)
         names = list(self.sizes)
         moved = np.moveaxis(positions, [names.index(a) for a in axes], range(-len(axes), 0))
         rows = moved.reshape(-1, int(np.prod([self.sizes[a] for a in axes], dtype=np.int64)))
         group = {int(d): tuple(int(m) for m in row) for row in rows for d in row}
-        return [group[d] for d in range(self.count)]
+        return [group[d] for d in self.positions]
+
+    def is_local(self, group: tuple[int, ...]) -> bool:
+        """Whether all members of a group are devices of this process."""
+        return all(self.processes[m] == process_index() for m in group)
 
     def _plan_results(self) -> tuple[list[_Result], np.ndarray, int]:
         """Where results go; how far parts of small ones are from the beginning of their allocation, and its size."""
@@ -97,7 +119,7 @@ class DevicesExecutable:
         self._calls += 1
         if self._calls == CALLS_BEFORE_BETTER_CODE:
             for executable in dict.fromkeys((self.executable, *self.programs)):
-                if executable.can_improve:
+                if executable is not None and executable.can_improve:
                     tiers.improve(executable)
         try:
             state = self._free.pop()
@@ -118,9 +140,14 @@ class DevicesExecutable:
                 found = [p.memory.allocate(result.bytes) for p in placements]
                 results.append((np.array([a for a, _ in found], np.int64).tobytes(), [m for _, m in found]))
         try:
-            state.run(addresses, b"".join([a for a, _ in results]))
+            if self.agreement is None:
+                state.run(addresses, b"".join([a for a, _ in results]))
+            else:
+                with self.agreement.section():
+                    state.run(addresses, b"".join([a for a, _ in results]))
         finally:
-            self._free.append(state)
+            if state.is_reusable:
+                self._free.append(state)
         return results
 
 
@@ -133,19 +160,6 @@ class _Result(NamedTuple):
     bytes: int
 
 
-def group_jaxpr(equation: Equation, members: int) -> Jaxpr:
-    """A collective for one group: the operands of all members as arguments, the results of all as results."""
-    card = equation.primitive
-    assert isinstance(card, Collective)
-    types: list[Any] = [a.aval for a in equation.invars for _ in range(members)]
-
-    def function(*args: Any) -> list[Any]:
-        operands = [args[i * members : (i + 1) * members] for i in range(len(equation.invars))]
-        return [x for result in card.group_results(operands, **equation.params) for x in result]
-
-    return stage_closed(function, types, name=f"{card.name} of {members}")
-
-
 class _State:
     """The memory of one run: register files, temporaries and the registers of collectives."""
 
@@ -156,7 +170,9 @@ class _State:
         frame = executable.frame
         # One word in front of the registers is where a device goes on.
         self.registers = np.zeros((count, 1 + frame.registers), np.int64)
-        self.states = np.zeros(count, np.int64)
+        # The last one is that of all devices of other processes: it is at no collective.
+        self.states = np.zeros(count + 1, np.int64)
+        self._exchange = Exchange(program, self) if program.across else None
         self.files = self.registers.ctypes.data + 8 + np.arange(count, dtype=np.int64) * self.registers.strides[0]
         size = executable.program.temporary_bytes
         self._temporaries = [memory.Chunk(memory.size_of_class(memory.class_of(size))) for _ in range(count)]
@@ -196,7 +212,7 @@ class _State:
 
     def run(self, addresses: bytes, results: bytes) -> None:
         registers, count = self.registers, self.program.count
-        codes = [self.executable.code_address, *[p.code_address for p in self.program.programs]]
+        codes = [self.executable.code_address, *[0 if p is None else p.code_address for p in self.program.programs]]
         if codes != self._codes:  # better code is there
             self._codes = codes
             self.call[0] = codes[0]
@@ -205,22 +221,29 @@ class _State:
                 self.entries[:, 0] = codes[1:]
         registers[:] = self.template
         if self.together is not None:
-            self.together[:] = np.frombuffer(addresses + results, np.int64).reshape(-1, count).T
+            self.together[:] = np.frombuffer(addresses + results, np.int64).reshape(-1, count or 1).T
         else:
-            self.arguments[:] = np.frombuffer(addresses, np.int64).reshape(-1, count).T
-            self.outputs[:] = np.frombuffer(results, np.int64).reshape(-1, count).T
-        self.states.fill(READY)
+            self.arguments[:] = np.frombuffer(addresses, np.int64).reshape(-1, count or 1).T
+            self.outputs[:] = np.frombuffer(results, np.int64).reshape(-1, count or 1).T
+        self.states[:-1] = READY
         pool.prepare()
         status = self._run(self._call_address)
-        if status == MISMATCH:
-            self._raise_mismatch()
+        while status == MISMATCH:
+            if self._exchange is None or not self._exchange.proceed():
+                self._raise_mismatch()
+            status = self._run(self._call_address)
         if status:
             self.executable.raise_(status)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether no message is under way that reads or writes the memory of this run: after a failure some may be."""
+        return self._exchange is None or self._exchange.is_idle
 
     def _raise_mismatch(self) -> None:
         """Say where each device is."""
         where: dict[str, list[int]] = {}
-        for d, state in enumerate(self.states):
+        for d, state in zip(self.program.positions, self.states[:-1], strict=True):
             if state == 0:
                 text = "ended"
             else:
@@ -240,6 +263,15 @@ class _GroupCall:
 
     def __init__(self, program: DevicesExecutable, index: int) -> None:
         step, groups, executable = program.steps[index], program.groups[index], program.programs[index]
+        own = {position: i for i, position in enumerate(program.positions)}
+        self.members = {g: np.array([own.get(m, program.count) for m in g], np.int64) for g in dict.fromkeys(groups)}
+        self.groups = np.array([self.members[g].ctypes.data for g in groups], np.int64)
+        slots = (*step.operands, *step.results)
+        self.addresses = np.array([address_of(s, program.program) for s in slots], np.int64)
+        self.entry = [0] * len(ENTRY)
+        self.entry[ENTRY.MEMBERS], self.entry[ENTRY.GROUPS] = len(groups[0]) if groups else 0, self.groups.ctypes.data
+        if executable is None:
+            return  # it is done by messages
         self.temporaries = memory.Chunk(memory.size_of_class(memory.class_of(executable.program.temporary_bytes)))
         frame = executable.frame
         self.template = np.zeros(frame.registers, np.int64)
@@ -247,18 +279,10 @@ class _GroupCall:
         results = [0] * len(executable.program.results)
         self.template[: frame.count] = frame.entries(self.temporaries.address, arguments, results)
         self.registers = np.zeros_like(self.template)
-        distinct = dict.fromkeys(groups)
-        self.members = {g: np.array(g, np.int64) for g in distinct}
-        self.groups = np.array([self.members[g].ctypes.data for g in groups], np.int64)
-        slots = (*step.operands, *step.results)
-        self.addresses = np.array([address_of(s, program.program) for s in slots], np.int64)
-        self.entry = [0] * len(ENTRY)
         for word, value in (
             (ENTRY.REGISTERS, self.registers.ctypes.data),
             (ENTRY.TEMPLATE, self.template.ctypes.data),
             (ENTRY.BYTES, self.template.nbytes),
-            (ENTRY.MEMBERS, len(groups[0])),
-            (ENTRY.GROUPS, self.groups.ctypes.data),
             (ENTRY.SLOTS, len(slots)),
             (ENTRY.ADDRESSES, self.addresses.ctypes.data),
             (ENTRY.FIRST, FIRST_ARGUMENT),

@@ -1,0 +1,71 @@
+"""Real processes for tests: scripts under `weft.launch`, which end in time or are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+import pytest
+
+from weft import launch
+
+ROOT = pathlib.Path(__file__).parents[2]
+SCRIPTS = pathlib.Path(__file__).parent / "scripts"
+
+needs_mpi = pytest.mark.skipif(
+    launch.mpiexec() is None or importlib.util.find_spec("mpi4py") is None,
+    reason="needs mpi4py and an mpiexec: pip install 'weft[mpi]'",
+)
+
+
+class Finished(NamedTuple):
+    """How a launch ended: its code, what was written, and after how many seconds."""
+
+    code: int
+    out: str
+    errors: str
+    seconds: float
+
+
+def launched(
+    count: int, script: pathlib.Path, *arguments: str, devices: int = 1, timeout: float = 150.0, **settings: str
+) -> Finished:
+    """Run a script in so many processes with so many devices each. Machines may be slow, so the time is ample; what is
+    still there then is killed."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "WEFT_NUM_THREADS": "1",
+        "WEFT_NUM_CPU_DEVICES": str(devices),
+        # Open MPI asks for these where root runs the tests, as in containers, or where there are few cores.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        **settings,
+    }
+    command = [sys.executable, "-m", "weft.launch", "-n", str(count), str(script), *arguments]
+    start = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        out, errors = process.communicate()
+        pytest.fail(f"{script.name} {arguments} did not end in {timeout} s\n{out}\n{errors}")
+    return Finished(process.returncode, out, errors, time.monotonic() - start)

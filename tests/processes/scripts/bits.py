@@ -1,0 +1,126 @@
+"""Programs on 8 devices, in as many processes as this script is started in; the first one writes the results, the
+same bits for any number of processes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as onp
+
+import weft
+import weft.numpy as np
+from weft import lax
+from weft.experimental import multihost_utils
+from weft.sharding import AxisType, Mesh, NamedSharding
+from weft.sharding import PartitionSpec as P
+
+weft.distributed.initialize()
+RANDOM = onp.random.RandomState(0)
+A, W = RANDOM.randn(8, 16).astype(onp.float32), RANDOM.randn(16, 8).astype(onp.float32)
+results: dict[str, onp.ndarray] = {}
+
+
+def mesh_of(*shape: int) -> Mesh:
+    return weft.make_mesh(shape, ("x", "y", "z")[: len(shape)], (AxisType.Auto,) * len(shape))
+
+
+def put(value: Any, mesh: Mesh, *spec: Any) -> Any:
+    return weft.device_put(value, NamedSharding(mesh, P(*spec)))
+
+
+def note(name: str, value: Any) -> None:
+    for i, leaf in enumerate(weft.tree.leaves(value)):
+        results[f"{name} {i}"] = multihost_utils.process_allgather(leaf, tiled=True) if leaf.ndim else onp.asarray(leaf)
+
+
+def collectives() -> None:
+    """Every collective along every axis of some meshes: groups inside of a process, across, and both."""
+
+    def body(axis: Any, a: Any) -> Any:
+        size = lax.axis_size(axis)
+        one = axis if isinstance(axis, str) else axis[0]
+        sums = lax.psum(a, axis), lax.pmax(a, axis), lax.pmean(a * a, axis)
+        rows = np.concatenate([a * (i + 1) for i in range(lax.axis_size(one))])
+        return (
+            *sums,
+            lax.all_gather(a, one, tiled=True),
+            lax.psum_scatter(rows, one, tiled=True),
+            lax.all_to_all(rows, one, 0, 1, tiled=True),
+            lax.ppermute(a, one, [(i, (i + 1) % lax.axis_size(one)) for i in range(lax.axis_size(one))]),
+            lax.ppermute(a, one, [(0, lax.axis_size(one) - 1)]),
+            a * lax.axis_index(one) + size,
+        )
+
+    for shape, axes in (((8,), ["x"]), ((2, 4), ["x", "y", ("x", "y")]), ((2, 2, 2), ["y", "z"])):
+        mesh = mesh_of(*shape)
+        everything = P(mesh.axis_names)
+        for axis in axes:
+            f = weft.shard_map(
+                lambda a, axis=axis: weft.tree.map(lambda v: v.ravel()[None], body(axis, a)),
+                mesh=mesh,
+                in_specs=everything,
+                out_specs=everything,
+                check_vma=False,
+            )
+            note(f"{shape} {axis}", weft.jit(f)(put(A, mesh, mesh.axis_names)))
+
+
+def training() -> None:
+    """Steps of a small model, split in different ways."""
+
+    def loss(params: Any, x: Any) -> Any:
+        def layer(h: Any, w: Any) -> Any:
+            return np.tanh(h @ w @ params["out"]), None
+
+        h, _ = lax.scan(layer, x, params["layers"])
+        return np.mean(h**2)
+
+    @weft.jit
+    def step(params: Any, x: Any) -> Any:
+        value, gradients = weft.value_and_grad(loss)(params, x)
+        return weft.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+
+    mesh = mesh_of(4, 2)
+    layers = RANDOM.randn(3, 16, 8).astype(onp.float32) / 4
+    for name, specs in (("replicated", ((), ())), ("split", ((None, "x", "y"), ("y",)))):
+        params = {"layers": put(layers, mesh, *specs[0]), "out": put(W.T / 4, mesh, *specs[1])}
+        x = put(onp.tile(A, (4, 1)), mesh, "x")
+        for _ in range(3):
+            params, value = step(params, x)
+        note(f"training {name}", (params, value))
+
+
+def divergent() -> None:
+    """Branches and loops that differ along one axis, with collectives along the other."""
+    mesh = mesh_of(2, 4)
+
+    def body(a: Any) -> Any:
+        y = lax.axis_index("y")
+        branch = lax.cond(y % 2 == 0, lambda v: lax.psum(v, "x"), lambda v: lax.ppermute(v, "x", [(0, 1), (1, 0)]), a)
+        count = lax.while_loop(lambda c: c[0] < y + 1, lambda c: (c[0] + 1, lax.psum(c[1], "x") * 0.5 + c[0]), (0, a))
+        return branch + count[1]
+
+    f = weft.shard_map(body, mesh=mesh, in_specs=P(("x", "y")), out_specs=P(("x", "y")), check_vma=False)
+    note("divergent", weft.jit(f)(put(A, mesh, ("x", "y"))))
+
+
+def arrays() -> None:
+    """Operations outside of programs, other shardings, donated arguments, other types."""
+    mesh = mesh_of(4, 2)
+    a = put(A, mesh, "x", "y")
+    note("eager", (a + 1, a.sum(0), a.T, a @ put(W, mesh, "y")))
+    note("resharded", put(a, mesh, "y", "x"))
+    note("replicated", put(a, mesh))
+    large = put(onp.tile(A, (64, 16)), mesh, "x")
+    note("donated", weft.jit(lambda v: v * 2 + v.sum(), donate_argnums=0)(large))
+    for dtype in ("bfloat16", "int8", "bool", "complex64"):
+        note(dtype, weft.jit(lambda v: v.sum(0))(put(A.astype(dtype) if dtype != "bool" else A > 0, mesh, "x")))
+
+
+collectives()
+training()
+divergent()
+arrays()
+if weft.process_index() == 0:
+    onp.savez(sys.argv[1], **{k: v.view(onp.uint8) if v.ndim else v[None].view(onp.uint8) for k, v in results.items()})

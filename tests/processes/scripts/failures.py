@@ -1,0 +1,114 @@
+"""Two processes of which one does something wrong: the first argument says what. Each writes what it is told into the
+folder that the second argument names."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import sys
+import time
+from typing import Any
+
+import numpy as onp
+
+import weft
+from weft import lax
+from weft.base.settings import distributed_checks
+from weft.errors import ProcessFailureError, ProgramMismatchError
+from weft.experimental import multihost_utils
+from weft.sharding import AxisType, NamedSharding
+from weft.sharding import PartitionSpec as P
+
+weft.distributed.initialize()
+FIRST = weft.process_index() == 0
+MESH = weft.make_mesh((weft.device_count(),), ("x",), (AxisType.Auto,))
+
+
+def write(text: str) -> None:
+    (pathlib.Path(sys.argv[2]) / f"{weft.process_index()}.txt").write_text(text)
+
+
+def put(*shape: int) -> Any:
+    return weft.device_put(onp.ones(shape, onp.float32), NamedSharding(MESH, P("x")))
+
+
+def summed(a: Any) -> Any:
+    return lax.psum(a, "x")
+
+
+def doubled(a: Any) -> Any:
+    return lax.psum(a * 2, "x")
+
+
+total = weft.jit(weft.shard_map(summed, mesh=MESH, in_specs=P("x"), out_specs=P()))
+twice = weft.jit(weft.shard_map(doubled, mesh=MESH, in_specs=P("x"), out_specs=P()))
+
+
+def dies() -> None:
+    for _ in range(3):
+        total(put(4, 3))
+    if not FIRST:
+        write(f"dies at {time.time()}")
+        os.kill(os.getpid(), signal.SIGKILL)
+    total(put(4, 3))
+
+
+def raises() -> None:
+    total(put(4, 3))
+    if not FIRST:
+        raise ValueError("no more data")
+    total(put(4, 3))
+
+
+def is_lost_in_thought() -> None:
+    time.sleep(600)
+
+
+def stuck() -> None:
+    total(put(4, 3))
+    if not FIRST:
+        is_lost_in_thought()
+    total(put(4, 3))
+
+
+def shapes() -> None:
+    total(put(4, 3 if FIRST else 5))
+
+
+def programs() -> None:
+    (total if FIRST else twice)(put(4, 3))
+
+
+def order() -> None:
+    a = put(4, 3)
+    total(a), twice(a)
+    for f in (total, twice) if FIRST else (twice, total):
+        f(a)
+
+
+def every_call() -> None:
+    with distributed_checks("all"):
+        order()
+
+
+def settings() -> None:
+    with weft.enable_x64(FIRST):
+        total(put(4, 3))
+
+
+def kinds() -> None:
+    a = put(4, 3)
+    total(a)
+    if FIRST:
+        total(a)
+    else:
+        multihost_utils.sync_global_devices("end")
+
+
+try:
+    globals()[sys.argv[1]]()
+except (ProcessFailureError, ProgramMismatchError) as error:
+    text = " ".join(line.strip() for line in str(error).splitlines())
+    write(f"{type(error).__name__} raised at {time.time()}: {text}")
+    raise

@@ -1,0 +1,34 @@
+"""Eight devices in 1, 2 and 4 processes: the same bits."""
+
+from __future__ import annotations
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from tests.processes.launching import SCRIPTS, launched, needs_mpi
+
+pytestmark = needs_mpi
+
+
+def results(count: int, folder: pathlib.Path) -> dict[str, np.ndarray]:
+    """What the programs of scripts/bits.py compute in so many processes."""
+    file = folder / f"{count}.npz"
+    done = launched(count, SCRIPTS / "bits.py", str(file), devices=8 // count)
+    assert done.code == 0, done.errors
+    with np.load(file) as stored:
+        return dict(stored)
+
+
+@pytest.fixture(scope="module")
+def of_one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    return results(1, tmp_path_factory.mktemp("bits"))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_same_bits_in_several_processes(count: int, of_one: dict[str, np.ndarray], tmp_path: pathlib.Path) -> None:
+    several = results(count, tmp_path)
+    assert several.keys() == of_one.keys() and len(of_one) > 50
+    for name, value in of_one.items():
+        np.testing.assert_array_equal(several[name], value, err_msg=name)

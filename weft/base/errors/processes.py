@@ -1,0 +1,71 @@
+"""What can go wrong when many processes run one program together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.errors.layout import WeftError
+
+
+class ProgramMismatchError(WeftError, RuntimeError):
+    """The processes that run one program together do different things.
+
+    Every process must call the same functions on meshes of several processes, in the same order, with arguments of the
+    same types and shardings and under the same settings. The message names the processes that differ and what each of
+    them does. Branch on values that all processes have alike, not on `weft.process_index()`.
+
+    Wrong::
+
+        # with several processes: python -m weft.launch -n 2 this_file.py
+        import weft
+        from weft.experimental import multihost_utils
+
+        weft.distributed.initialize()
+        if weft.process_index() == 0:
+            multihost_utils.sync_global_devices("saved")
+        else:
+            multihost_utils.sync_global_devices("loaded")
+
+    Right::
+
+        # with several processes: python -m weft.launch -n 2 this_file.py
+        import weft
+        from weft.experimental import multihost_utils
+
+        weft.distributed.initialize()
+        if weft.process_index() == 0:
+            print("saving")
+        multihost_utils.sync_global_devices("saved")
+    """
+
+
+class ProcessFailureError(WeftError, RuntimeError):
+    """Another process has died or ended while this one needs it.
+
+    The message names the process, its host and what it did last. `failed_processes` has the indices of the processes.
+    What the processes had computed together is lost where it was only there: start again from the last checkpoint.
+
+    Wrong::
+
+        # with several processes: python -m weft.launch -n 2 this_file.py
+        import weft
+        from weft.experimental import multihost_utils
+
+        weft.distributed.initialize()
+        if weft.process_index() == 0:
+            multihost_utils.process_allgather(1.0)
+
+    Right::
+
+        # with several processes: python -m weft.launch -n 2 this_file.py
+        import weft
+        from weft.experimental import multihost_utils
+
+        weft.distributed.initialize()
+        multihost_utils.process_allgather(1.0)
+    """
+
+    def __init__(self, what: object = "", *, failed_processes: Sequence[int] = (), **details: Any) -> None:
+        super().__init__(what, **details)
+        self.failed_processes = tuple(failed_processes)

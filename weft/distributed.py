@@ -1,0 +1,193 @@
+"""Many processes that run one program together: `initialize` in each of them, before devices are used.
+
+python -m weft.launch -n 4 train.py       (or any mpiexec or srun)
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import weft.runtime.processes.world as _world
+from weft.base.errors import ArgumentError, ArgumentTypeError, ProgramMismatchError
+from weft.base.publish import publish as _publish
+from weft.base.settings import num_cpu_devices
+from weft.runtime import device as _device
+from weft.runtime.processes import mpi as _mpi
+from weft.runtime.processes.control import Control
+from weft.runtime.processes.transport import OneProcess, Transport
+
+__all__ = ["initialize", "is_initialized", "shutdown"]
+
+# When something has failed, a process ends within so many seconds.
+_DEADLINE = 5
+
+_shutdown_timeout = 300.0
+_error: str | None = None  # what ends this process
+
+
+def initialize(
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    local_device_ids: int | Sequence[int] | None = None,
+    cluster_detection_method: str | None = None,
+    initialization_timeout: int = 300,
+    heartbeat_timeout_seconds: int = 100,
+    shutdown_timeout_seconds: int = 300,
+    coordinator_bind_address: str | None = None,
+    slice_index: int | None = None,
+    partition_index: int | None = None,
+) -> None:
+    """Be one of several processes: `weft.devices()` are those of all of them from now on. All processes call it, before
+    they ask for devices.
+
+    A launcher of MPI has to have started them, and knows how many there are: `num_processes` and `process_id` are
+    compared with what it says. A process that nobody launched is alone. `local_device_ids` says which of the
+    `num_cpu_devices` devices this process uses. `coordinator_address` and what says how to find other processes are not
+    needed; process 0 listens at `coordinator_bind_address`, by default at all its addresses. The timeouts are in
+    seconds: until all processes are there, after which silence one counts as dead, and how long a process that ends
+    waits for the others.
+    """
+    global _shutdown_timeout
+    if is_initialized():
+        raise RuntimeError("weft.distributed.initialize was called before; it is called once.")
+    if _device.are_used():
+        raise RuntimeError(
+            "weft.distributed.initialize came too late: devices have been used already. Call it right after "
+            "`import weft`, before weft.devices(), meshes and jitted functions."
+        )
+    deadline = time.monotonic() + initialization_timeout
+    transport = _transport(num_processes, process_id)
+    count = _local_count(local_device_ids)
+    world = _world.World(transport)
+    world.deadline = deadline
+    listener, address = None, json.dumps(["", 0, ""])
+    if transport.rank == 0 and transport.size > 1:
+        listener, address = Control.listen(coordinator_bind_address)
+    from_here = {"devices": count, "address": address, "agree": _versions(transport)}
+    told = [json.loads(t) for t in world.all_gather(json.dumps(from_here).encode(), doing="initialize")]
+    for rank, other in enumerate(told):
+        if other["agree"] != told[0]["agree"]:
+            raise ProgramMismatchError(
+                "Processes have different versions.",
+                received=f"process 0: {told[0]['agree']}; process {rank}: {other['agree']}",
+                fix="install the same versions everywhere",
+            )
+    control = Control(transport.rank, transport.size, heartbeat_timeout_seconds, listener)
+    control.start(told[0]["address"], deadline)
+    _device.join([other["devices"] for other in told], transport.rank)
+    _world.enter(_world.World(transport, control))
+    _shutdown_timeout = shutdown_timeout_seconds
+    _remember_errors()
+    atexit.register(shutdown)
+
+
+def is_initialized() -> bool:
+    """Whether `initialize` was called."""
+    return _world.current().control is not None
+
+
+def shutdown() -> None:
+    """End being one of several processes; called at exit if it was not before. It waits until all of them have come so
+    far, unless one has failed, and never for longer than `shutdown_timeout_seconds`."""
+    world = _world.current()
+    control = world.control
+    if control is None or control.page.ended is not None:
+        return
+    control.end(_error or "without an error")
+    until = time.monotonic() + _shutdown_timeout
+    while control.verdict is None and time.monotonic() < until:
+        if control.everybody_ended.wait(0.05):
+            break
+    everybody = control.everybody_ended.is_set() and control.verdict is None
+    control.stop()
+    if everybody:
+        with _no_longer_than(_DEADLINE):
+            world.transport.close()
+
+
+def _transport(num_processes: int | None, process_id: int | None) -> Transport:
+    """What carries messages between the processes that were launched together."""
+    transport: Transport
+    if _mpi.is_launched():
+        transport = _mpi.MpiTransport()
+    elif num_processes in (None, 1):
+        transport = OneProcess()
+    else:
+        script = sys.argv[0] or "train.py"
+        raise ArgumentError(
+            "No launcher has started this process, so it cannot find the others.",
+            received=f"num_processes={num_processes}",
+            fix=f"python -m weft.launch -n {num_processes} {script}   (or mpiexec or srun)",
+        )
+    for name, said, known in (
+        ("num_processes", num_processes, transport.size),
+        ("process_id", process_id, transport.rank),
+    ):
+        if said is not None and said != known:
+            raise ArgumentError(
+                f"{name} is not what the launcher says.", received=f"{name}={said}, and {known} by the launcher"
+            )
+    return transport
+
+
+def _local_count(local_device_ids: Any) -> int:
+    """How many devices this process has."""
+    count = num_cpu_devices.fixed()
+    if local_device_ids is None:
+        return count
+    ids = [local_device_ids] if isinstance(local_device_ids, int) else list(local_device_ids)
+    if not all(type(i) is int for i in ids):
+        raise ArgumentTypeError("local_device_ids are integers.", received=repr(local_device_ids), fix="[0, 1]")
+    if not ids or len(set(ids)) != len(ids) or not all(0 <= i < count for i in ids):
+        raise ArgumentError(
+            f"local_device_ids are different ones of the {count} devices of this process.",
+            received=repr(local_device_ids),
+            fix="weft.config.update('num_cpu_devices', n) right after `import weft`, for more devices",
+        )
+    return len(ids)
+
+
+def _versions(transport: Transport) -> str:
+    python = ".".join(platform.python_version_tuple()[:2])
+    return f"weft {sys.modules['weft'].__version__}, Python {python}, {transport.name}"
+
+
+def _remember_errors() -> None:
+    """Have the others told which error has ended this process."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        global _error
+        _error = f"{kind.__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        before(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+@contextlib.contextmanager
+def _no_longer_than(seconds: int) -> Iterator[None]:
+    """A block after so many seconds of which the process is ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+_publish(__name__)

@@ -1,0 +1,231 @@
+"""What processes do together outside of programs: wait for each other, exchange values of the host, compare them."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import weft.runtime.processes.world as _world
+from weft.base import dtypes, tree
+from weft.base.arguments import described
+from weft.base.errors import ArgumentError, ArgumentTypeError, ProgramMismatchError
+from weft.base.publish import publish as _publish
+from weft.base.source import user_line
+from weft.runtime.processes.agreement import compare
+from weft.runtime.sharded import ShardedArray, gathered_value, make_array_from_callback, split
+from weft.runtime.sharded import make_array_from_single_device_arrays as _from_parts
+from weft.sharding import Mesh, NamedSharding, PartitionSpec
+
+__all__ = [
+    "assert_equal",
+    "broadcast_one_to_all",
+    "global_array_to_host_local_array",
+    "host_local_array_to_global_array",
+    "process_allgather",
+    "reached_preemption_sync_point",
+    "sync_global_devices",
+]
+
+P = PartitionSpec
+
+
+def sync_global_devices(name: str) -> None:
+    """Return when all processes have called it. They must pass the same name."""
+    with _world.together(None, f"sync_global_devices({name!r})", _world.digest_of("sync"), user_line()) as world:
+        compare("sync_global_devices", [f"sync_global_devices({name!r})"], range(world.size))
+
+
+def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
+    """Each leaf of all processes, as a NumPy array: stacked along a new first dimension, one entry for each process,
+    or with `tiled` concatenated along the first one. So it is for one process too. Of an array with parts in several
+    processes, which needs `tiled`, all elements."""
+    return tree.map(functools.partial(_gathered_leaf, tiled), in_tree)
+
+
+def _gathered_leaf(tiled: bool, leaf: Any) -> np.ndarray:
+    if isinstance(leaf, ShardedArray) and not leaf.is_fully_addressable:
+        if not tiled:
+            raise ArgumentError(
+                "An array with parts in several processes is one array, so it is not stacked.",
+                received=f"{leaf.aval.short()} with {leaf.sharding!r}",
+                fix="process_allgather(x, tiled=True)",
+            )
+        if leaf.is_fully_replicated:
+            return np.asarray(leaf)
+        return gathered_value(leaf, range(_world.current().size))
+    values = _values_of_all("process_allgather", _host_array(leaf))
+    return np.concatenate(values) if tiled and values[0].ndim else np.stack(values)
+
+
+def _host_array(leaf: Any) -> np.ndarray:
+    value = dtypes.canonical_array(np.asarray(leaf))
+    if value.dtype.hasobject:
+        raise ArgumentTypeError("Processes exchange arrays and numbers.", received=described(leaf))
+    return np.ascontiguousarray(value).reshape(value.shape)
+
+
+def _values_of_all(what: str, value: np.ndarray, sends: bool = True) -> list[np.ndarray]:
+    """The arrays of all processes, which have one type; empty ones of those that do not send theirs."""
+    header = json.dumps([dtypes.name(value.dtype), list(value.shape)]).encode()
+    with _world.together(None, what, line=user_line()) as world:
+        told = world.all_gather(header + b"\n" + (value.tobytes() if sends else b""), doing=what)
+    values = []
+    for rank, data in enumerate(told):
+        other, _, content = data.partition(b"\n")
+        if other != told[0].partition(b"\n")[0]:
+            first = told[0].partition(b"\n")[0]
+            raise ProgramMismatchError(
+                f"{what} needs arrays of one shape and dtype on all processes.",
+                received=f"process 0: {_typed(first)}; process {rank}: {_typed(other)}",
+                fix="pad to one shape, and cast to one dtype",
+            )
+        shape = value.shape if content or not value.size else (0,)
+        values.append(np.frombuffer(content, value.dtype).reshape(shape))
+    return values
+
+
+def _typed(header: bytes) -> str:
+    dtype, shape = json.loads(header)
+    return f"{dtype}{shape}"
+
+
+def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
+    """The tree of one process on all of them, as NumPy arrays: of process 0, or of the one that passes
+    `is_source=True`. The others pass a tree of the same structure, shapes and dtypes."""
+    world = _world.current()
+    own = world.rank == 0 if is_source is None else bool(is_source)
+    with _world.together(None, "broadcast_one_to_all", line=user_line()):
+        flags = world.all_gather(b"1" if own else b"0", doing="broadcast_one_to_all")
+    if flags.count(b"1") != 1:
+        sources = [rank for rank, flag in enumerate(flags) if flag == b"1"]
+        raise ArgumentError(
+            "broadcast_one_to_all has one source.", received=f"processes {sources}", fix="is_source=True on one process"
+        )
+    source = flags.index(b"1")
+    return tree.map(lambda leaf: _values_of_all("broadcast_one_to_all", _host_array(leaf), own)[source], in_tree)
+
+
+def assert_equal(in_tree: Any, fail_message: str = "") -> None:
+    """Raise AssertionError on all processes unless they all have the same tree; the message says which leaf differs
+    where."""
+    paths, structure = tree.flatten_with_path(in_tree)
+    leaves = [(tree.keystr(path), _host_array(leaf)) for path, leaf in paths]
+    described_leaves = [
+        [name, dtypes.name(x.dtype), list(x.shape), _world.digest_of(x.tobytes().hex())] for name, x in leaves
+    ]
+    with _world.together(None, "assert_equal", line=user_line()) as world:
+        told = world.all_gather(json.dumps([str(structure), described_leaves]).encode(), doing="assert_equal")
+        seen = [json.loads(data) for data in told]
+        for rank, other in enumerate(seen):
+            if other != seen[0]:
+                what = _difference(world, seen[0], other, rank, leaves)
+                raise AssertionError(f"{fail_message or 'Processes have different values'}: {what}.")
+
+
+def _difference(world: _world.World, one: Any, other: Any, rank: int, leaves: Sequence[Any]) -> str:
+    """What differs between process 0 and another one."""
+    if one[0] != other[0]:
+        return f"the structure is {one[0]} on process 0 and {other[0]} on process {rank}"
+    index = next(i for i, (a, b) in enumerate(zip(one[1], other[1], strict=True)) if a != b)
+    name, *mine = one[1][index]
+    theirs = other[1][index][1:]
+    if mine[:2] != theirs[:2]:
+        types = f"{mine[0]}{mine[1]} on process 0 and {theirs[0]}{theirs[1]} on process {rank}"
+        return f"leaf {name or 'itself'} is {types}"
+    value = leaves[index][1]
+    # All processes see the same digests, so all of them come here.
+    told = world.all_gather(value.tobytes(), doing="assert_equal")
+    a, b = (np.frombuffer(told[r], value.dtype).reshape(value.shape) for r in (0, rank))
+    differs = np.frombuffer(a.tobytes(), np.uint8).reshape(max(a.size, 1), -1) != np.frombuffer(
+        b.tobytes(), np.uint8
+    ).reshape(max(b.size, 1), -1)
+    where = np.unravel_index(int(np.argmax(differs.any(axis=1))), value.shape) if value.ndim else ()
+    at = f"[{', '.join(str(int(i)) for i in where)}]" if where else ""
+    return f"leaf {name or 'itself'}{at} is {a[where]} on process 0 and {b[where]} on process {rank}"
+
+
+def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
+    """The arrays whose parts each process has: a process passes what its devices of the mesh have together, split as
+    `pspecs` (a tree that is a prefix of `local_inputs`) says."""
+    specs = tree.broadcast_prefix(pspecs, local_inputs, is_leaf=_is_spec)
+    leaves, structure = tree.flatten(local_inputs)
+    return tree.unflatten(
+        structure, [_to_global(leaf, global_mesh, spec) for leaf, spec in zip(leaves, specs, strict=True)]
+    )
+
+
+def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
+    """What the devices of this process have together of arrays, as arrays on the local mesh."""
+    specs = tree.broadcast_prefix(pspecs, global_inputs, is_leaf=_is_spec)
+    leaves, structure = tree.flatten(global_inputs)
+    return tree.unflatten(
+        structure, [_to_local(leaf, global_mesh, spec) for leaf, spec in zip(leaves, specs, strict=True)]
+    )
+
+
+def _is_spec(value: Any) -> bool:
+    return value is None or isinstance(value, PartitionSpec)
+
+
+def _to_global(leaf: Any, mesh: Mesh, spec: PartitionSpec | None) -> Any:
+    if isinstance(leaf, ShardedArray) and not leaf.is_fully_addressable:
+        return leaf
+    spec = PartitionSpec() if spec is None else spec
+    value = _host_array(leaf)
+    sharding, local = NamedSharding(mesh, spec), NamedSharding(mesh.local_mesh, spec)
+    shape = tuple(
+        size * everywhere // here
+        for size, everywhere, here in zip(
+            value.shape, sharding.partition_counts(value.ndim), local.partition_counts(value.ndim), strict=True
+        )
+    )
+    starts = _starts(sharding, shape)
+
+    def part(index: Any) -> np.ndarray:
+        return value[
+            tuple(s if s.start is None else slice(s.start - a, s.stop - a) for s, a in zip(index, starts, strict=True))
+        ]
+
+    return make_array_from_callback(shape, sharding, part, value.dtype)
+
+
+def _starts(sharding: NamedSharding, shape: Sequence[int]) -> list[int]:
+    """Where the parts of this process begin, in each dimension."""
+    indices = list(sharding.addressable_devices_indices_map(shape).values())
+    return [min((s.start or 0) for s in dim) for dim in zip(*indices, strict=True)]
+
+
+def _to_local(leaf: Any, mesh: Mesh, spec: PartitionSpec | None) -> Any:
+    spec = PartitionSpec() if spec is None else spec
+    sharding = NamedSharding(mesh, spec)
+    array = (
+        leaf
+        if isinstance(leaf, ShardedArray)
+        else make_array_from_callback(np.shape(leaf), sharding, _host_array(leaf).__getitem__)
+    )
+    if not array.sharding.is_equivalent_to(sharding, array.ndim):
+        array = split(array, sharding)
+    local = NamedSharding(mesh.local_mesh, spec)
+    shape = tuple(
+        size * here // everywhere
+        for size, here, everywhere in zip(
+            array.shape, local.partition_counts(array.ndim), sharding.partition_counts(array.ndim), strict=True
+        )
+    )
+    return _from_parts(shape, local, [shard.data for shard in array.addressable_shards])
+
+
+def reached_preemption_sync_point(step_id: int) -> bool:
+    """Whether to save and stop at this step: True on all processes at the same step, soon after one of them got the
+    signal SIGTERM. Call it once in every step, with steps that increase by one."""
+    control = _world.current().control
+    if control is None:
+        raise RuntimeError("reached_preemption_sync_point needs weft.distributed.initialize().")
+    return control.reached_sync_point(step_id)
+
+
+_publish(__name__)

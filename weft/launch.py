@@ -1,0 +1,77 @@
+"""Start a script in several processes: `python -m weft.launch -n 4 train.py arguments`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from weft.base.errors import ArgumentError
+
+
+def mpiexec() -> str | None:
+    """The launcher of MPI: the one beside the Python interpreter (that of a wheel), or else that of the machine."""
+    beside = pathlib.Path(sys.executable).parent
+    return shutil.which("mpiexec", path=str(beside)) or shutil.which("mpiexec") or shutil.which("srun")
+
+
+def command(launcher: str, count: int, arguments: Sequence[str]) -> list[str]:
+    """How a launcher starts Python so many times."""
+    flags = ["-n", str(count)]
+    if _is_hydra(launcher):
+        # Weft says which process has died and ends the others; the launcher would end them before they can tell.
+        flags = ["-disable-auto-cleanup", *flags]
+    return [launcher, *flags, sys.executable, *arguments]
+
+
+def _is_hydra(launcher: str) -> bool:
+    """Whether a launcher is that of MPICH."""
+    if pathlib.Path(launcher).name == "srun":
+        return False
+    told = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False).stdout
+    return "HYDRA" in told.upper()
+
+
+def environment(count: int) -> dict[str, str]:
+    """The environment of the processes: they share the cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if count > cores:
+        print(
+            f"weft.launch: {count} processes on {cores} cores: they wait for each other by asking again and again, "
+            "which is slow when they share cores. One process with several devices (WEFT_NUM_CPU_DEVICES) is quicker.",
+            file=sys.stderr,
+        )
+    share = str(max(1, cores // count))
+    return {"WEFT_NUM_THREADS": share, "OPENBLAS_NUM_THREADS": share, **os.environ}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Start the processes, and return the exit code of the launcher."""
+    parser = argparse.ArgumentParser(prog="python -m weft.launch", description=__doc__)
+    parser.add_argument("-n", "--processes", type=int, required=True, help="how many processes")
+    parser.add_argument("-d", "--devices", type=int, help="CPU devices of each process (WEFT_NUM_CPU_DEVICES)")
+    parser.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+    if options.processes < 1:
+        parser.error("-n is at least 1")
+    launcher = mpiexec()
+    if launcher is None:
+        raise ArgumentError(
+            "There is no mpiexec beside Python or on the PATH.",
+            fix="pip install 'weft[mpi]'   or the MPI of the system",
+        )
+    settings = environment(options.processes)
+    if options.devices is not None:
+        settings["WEFT_NUM_CPU_DEVICES"] = str(options.devices)
+    script = ["-m", options.script] if options.module else [options.script]
+    return subprocess.call(command(launcher, options.processes, [*script, *options.arguments]), env=settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

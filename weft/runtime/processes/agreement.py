@@ -1,0 +1,105 @@
+"""Agreement: before processes run a program together for the first time, they compare it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import ProgramMismatchError
+from weft.base.settings import config, states
+from weft.base.source import user_line
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.printer import to_text
+from weft.runtime.processes import world
+from weft.sharding.mesh import Mesh
+
+FIX = "let all processes call the same functions in the same order, with arguments of the same types"
+# How a Python object prints that has no name of its own.
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+class Agreement:
+    """What processes must agree on to run a local jaxpr on a mesh together."""
+
+    def __init__(
+        self, jaxpr: Jaxpr, mesh: Mesh, in_shardings: Sequence[Any], out_shardings: Sequence[Any], donated: Any
+    ) -> None:
+        self.ranks = tuple(sorted({d.process_index for d in mesh.device_tuple}))
+        self.name = jaxpr.name or "a program"
+        self._lines = [
+            f"transport {world.current().transport.name}",
+            *(f"setting {name} is {value!r}" for name, value in config.values.items() if states[name].in_key),
+            f"mesh {mesh!s} of devices {[d.id for d in mesh.device_tuple]}",
+            *_typed("argument", jaxpr.invars, in_shardings),
+            *_typed("result", jaxpr.outvars, out_shardings),
+            f"donated {donated}",
+            *(f"constant {i} is {_constant(c)}" for i, c in enumerate(jaxpr.consts)),
+        ]
+        # One line for each equation; lines of the user are shown, but not compared.
+        shown = [*self._lines, *ADDRESS.sub("", to_text(jaxpr, source=True, width=0)).splitlines()]
+        self._lines += ADDRESS.sub("", to_text(jaxpr, width=0)).splitlines()
+        self._shown = shown if len(shown) == len(self._lines) else self._lines
+        self._digest = world.digest_of("\n".join(self._lines))
+        self._agreed = False
+
+    @contextlib.contextmanager
+    def section(self) -> Iterator[None]:
+        """While the processes run the program; before that they compare it, if it is the first time."""
+        here = world.current()
+        with here.lock:
+            here.raise_failure()
+            line = user_line()
+            chain = here.record(self.ranks, self.name, self._digest, line)
+            if not self._agreed:
+                compare(self.name, self._lines, self.ranks, self._shown)
+                self._agreed = True
+            elif config.distributed_checks == "all":
+                compare(self.name, [f"call {self.name} at {line}", f"after calls {chain}"], self.ranks)
+            yield
+
+
+def _typed(what: str, values: Sequence[Any], shardings: Sequence[Any]) -> list[str]:
+    return [
+        f"{what} {i} is {v.aval.short()} on each device, split as {s.spec!r}"
+        for i, (v, s) in enumerate(zip(values, shardings, strict=True))
+    ]
+
+
+def _constant(value: Any) -> str:
+    array = np.ascontiguousarray(np.asarray(getattr(value, "_value", value)))
+    return f"{array.dtype}{array.shape} {world.digest_of(array.tobytes().hex())}"
+
+
+def compare(name: str, lines: Sequence[str], ranks: Sequence[int], shown: Sequence[str] | None = None) -> None:
+    """Raise on all processes unless each of them passes the same lines, and say what differs first; `shown` has what to
+    show for each line."""
+    here = world.current()
+    doing = f"the comparison of {name}"
+    digest = world.digest_of("\n".join(lines)).encode()
+    if len(set(here.all_gather(digest, ranks, doing))) == 1:
+        return
+    told = here.all_gather(json.dumps([lines, lines if shown is None else shown]).encode(), ranks, doing)
+    texts = dict(zip(ranks, map(json.loads, told), strict=True))
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for rank, (compared, _) in texts.items():
+        alike.setdefault(tuple(compared), []).append(rank)
+    groups = [f"process {r[0]}" if len(r) == 1 else f"processes {', '.join(map(str, r))}" for r in alike.values()]
+    first, second = [r[0] for r in alike.values()][:2]
+    raise ProgramMismatchError(
+        f"Processes do not agree on what to run: {' and '.join(groups)} differ in {name}.",
+        received=_first_difference(texts[first], first, texts[second], second),
+        fix=FIX,
+    )
+
+
+def _first_difference(one: list[list[str]], first: int, other: list[list[str]], second: int) -> str:
+    """The first line in which two texts differ."""
+    a, b = one[0], other[0]
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    line = lambda texts: texts[1][at].strip() if at < len(texts[1]) else "nothing more"
+    return f"process {first}: {line(one)}\nprocess {second}: {line(other)}"

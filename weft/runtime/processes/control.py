@@ -1,0 +1,373 @@
+"""The control thread: heartbeats over sockets, beside the messages of programs.
+
+Every process tells the first one twice a second what it is doing (its *page*). The first one finds out who has died
+(the socket is closed), who does something else than the others (digests of what was done together differ), and whom
+others wait for while it does not wait itself; it tells all of them. Waiting threads raise what they are told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.base.errors import ProcessFailureError
+from weft.base.settings import config
+from weft.runtime.processes.page import Page, Verdict
+
+BEAT = 0.25  # seconds between heartbeats
+SHOWN_FRAMES = 12
+
+
+def python_stack() -> str:
+    """Where the main thread is."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    if frame is None:
+        return "  (no Python frames)\n"
+    return "".join(traceback.format_stack(frame)[-SHOWN_FRAMES:])
+
+
+@dataclass
+class _Peer:
+    """What the first process knows of another one."""
+
+    socket: socket.socket | None
+    page: dict[str, Any] = field(default_factory=dict)
+    heard: float = field(default_factory=time.monotonic)
+    data: bytes = b""
+
+
+class Control:
+    """The control thread of one process. `timeout` is after how many seconds of silence a process counts as dead."""
+
+    def __init__(self, rank: int, size: int, timeout: float, listener: socket.socket | None) -> None:
+        self.page = Page(rank)
+        self.rank, self.size = rank, size
+        self.verdict: Verdict | None = None
+        self.everybody_ended = threading.Event()
+        self.sync_step: int | None = None  # at which all stop, once somebody is to be preempted
+        self.preemption = False
+        self._steps_known = threading.Event()
+        self._changed = threading.Event()
+        self._timeout = timeout
+        self._listener = listener
+        self._peers: dict[int, _Peer] = {}
+        self._reported: set[int] = set()
+        self._asked: dict[int, float] = {}
+        self._steps: dict[int, int] = {}
+        self._writing = threading.Lock()
+        self._stopped = False
+
+    # -- start and end ---------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def listen(bind: str | None) -> tuple[socket.socket, str]:
+        """A socket that the others connect to, and the address and secret that they need."""
+        listener = socket.create_server((bind or "", 0), backlog=1024)
+        host = bind or _reachable_address()
+        return listener, json.dumps([host, listener.getsockname()[1], secrets.token_hex(16)])
+
+    def start(self, address: str, deadline: float) -> None:
+        """Connect, and start the thread. The first process waits for all others."""
+        host, port, token = json.loads(address)
+        if self.rank == 0:
+            self._peers[0] = _Peer(None)
+        if self._listener is not None:
+            self._listener.settimeout(max(deadline - time.monotonic(), 0.1))
+            while len(self._peers) < self.size:
+                connection, _ = self._listener.accept()
+                connection.settimeout(5)
+                greeting = _line(connection).split()
+                if len(greeting) == 2 and secrets.compare_digest(greeting[0], token):
+                    self._peers[int(greeting[1])] = _Peer(connection)
+                else:
+                    connection.close()
+            self._listener.close()
+        elif self.rank:
+            connection = socket.create_connection((host, port), max(deadline - time.monotonic(), 0.1))
+            connection.sendall(f"{token} {self.rank}\n".encode())
+            self._peers[0] = _Peer(connection)
+        for peer in self._peers.values():
+            if peer.socket is not None:
+                peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                peer.socket.settimeout(5)
+        threading.Thread(target=self._run, name="weft control", daemon=True).start()
+
+    def end(self, text: str) -> None:
+        """Tell the others that this process ends, and why."""
+        self.page.ended = text
+        self._changed.set()
+
+    def stop(self) -> None:
+        """End the thread: nobody watches over this process any more."""
+        self._stopped = True
+        self.verdict = self.verdict or Verdict("died", "The processes were shut down (weft.distributed.shutdown).")
+
+    def settle(self, seconds: float) -> None:
+        """Wait until something is known to have failed, or for so long."""
+        until = time.monotonic() + seconds
+        while self.verdict is None and time.monotonic() < until:
+            time.sleep(0.02)
+
+    # -- preemption ------------------------------------------------------------------------------------------------
+
+    def reached_sync_point(self, step: int) -> bool:
+        """Whether all processes stop at this step, since one of them was told to end."""
+        if threading.current_thread() is threading.main_thread() and not self.page.preempted:
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                signal.signal(signal.SIGTERM, lambda *_: self._preempt())
+        with self.page.steps:
+            announced = self.preemption
+            if not announced:
+                self.page.step = step
+        if announced and not self._steps_known.wait(self._timeout):
+            raise ProcessFailureError("The processes did not agree on a step to stop at.")
+        return announced and step == self.sync_step
+
+    def _preempt(self) -> None:
+        self.page.preempted = True
+        self._changed.set()
+
+    def _report_step(self) -> None:
+        with self.page.steps:
+            self.preemption = True
+            self._tell_first({"step": -1 if self.page.step is None else self.page.step})
+
+    def _collect_step(self, rank: int, step: int) -> None:
+        self._steps[rank] = step
+        if len(self._steps) == self.size:
+            self._broadcast({"sync_step": max(self._steps.values()) + 1})
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for rank, peer in self._peers.items():
+                if peer.socket is not None:
+                    selector.register(peer.socket, selectors.EVENT_READ, rank)
+            sent = 0.0
+            while not self._stopped:
+                for key, _ in selector.select(0.05):
+                    if not self._read(key.data):
+                        selector.unregister(key.fileobj)
+                if time.monotonic() - sent >= BEAT or self._changed.is_set():
+                    self._changed.clear()
+                    sent = time.monotonic()
+                    self._tell_first({"page": self.page.written()})
+                    if self.rank == 0:
+                        self._judge()
+
+    def _tell_first(self, message: dict[str, Any]) -> None:
+        if self.rank == 0:
+            self._handle(0, message)
+        else:
+            self._write(0, message)
+
+    def _write(self, rank: int, message: dict[str, Any]) -> None:
+        connection = self._peers[rank].socket
+        if connection is not None:
+            # A closed socket is found by reading.
+            with self._writing, contextlib.suppress(OSError):
+                connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def _broadcast(self, message: dict[str, Any]) -> None:
+        for rank in self._peers:
+            if rank != 0:
+                self._write(rank, message)
+        self._handle(0, message)
+
+    def _read(self, rank: int) -> bool:
+        """Handle what a process has sent; whether its socket is still open."""
+        peer = self._peers[rank]
+        assert peer.socket is not None
+        try:
+            data = peer.socket.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            peer.socket = None
+            self._lost(rank)
+            return False
+        *lines, peer.data = (peer.data + data).split(b"\n")
+        peer.heard = time.monotonic()
+        for line in lines:
+            self._handle(rank, json.loads(line))
+        return True
+
+    def _lost(self, rank: int) -> None:
+        """The socket of a process is closed."""
+        if self.everybody_ended.is_set() or self._stopped:
+            return
+        if self.rank == 0:
+            ended = self._peers[rank].page.get("ended")
+            if ended is None:
+                self._fail("died", f"{self._name(rank)} has died; {self._last(rank)}.", (rank,))
+        else:
+            self._fail("died", "Process 0 has died or ended; it was the one that watched over the others.", (0,))
+
+    def _handle(self, rank: int, message: dict[str, Any]) -> None:
+        for kind, value in message.items():
+            match kind:
+                case "page":
+                    self._peers[rank].page = value
+                    self._peers[rank].heard = time.monotonic()
+                case "verdict":
+                    self._fail_here(Verdict(value[0], value[1], tuple(value[2])))
+                case "report":
+                    print(value, file=sys.stderr, flush=True)
+                case "stack?":
+                    self._tell_first({"stack": python_stack()})
+                case "stack":
+                    self._report_stuck(rank, value)
+                case "ended":
+                    self.everybody_ended.set()
+                case "step?":
+                    self._report_step()
+                case "step":
+                    self._collect_step(rank, value)
+                case "sync_step":
+                    self.sync_step = value
+                    self._steps_known.set()
+                case "abort":
+                    os._exit(113)
+
+    def _fail(self, kind: str, text: str, processes: Sequence[int] = ()) -> None:
+        if self.rank == 0:
+            if self.verdict is None:
+                self._broadcast({"verdict": [kind, text, list(processes)]})
+        else:
+            self._fail_here(Verdict(kind, text, tuple(processes)))
+
+    def _fail_here(self, verdict: Verdict) -> None:
+        if self.verdict is None:
+            self.verdict = verdict
+            if self.page.ended is None:
+                print(f"weft: process {self.rank}: {verdict.text}", file=sys.stderr, flush=True)
+
+    # -- what the first process finds out --------------------------------------------------------------------------
+
+    def _name(self, rank: int) -> str:
+        where = self._peers[rank].page.get("where")
+        return f"Process {rank} ({where})" if where else f"Process {rank}"
+
+    def _last(self, rank: int) -> str:
+        page = self._peers[rank].page
+        wait = page.get("wait")
+        return f"it was waiting in {wait[1]}" if wait else f"its last work with others was {page.get('doing')}"
+
+    def _judge(self) -> None:
+        """Compare the pages of all processes."""
+        now = time.monotonic()
+        pages = {rank: peer.page for rank, peer in self._peers.items() if peer.page}
+        for check in (self._judge_order, self._judge_ended, self._judge_silence, self._judge_stuck):
+            if self.verdict is None:
+                check(pages, now)
+        if len(pages) == self.size and all(page["ended"] is not None for page in pages.values()):
+            self._broadcast({"ended": True})
+        if not self.preemption and any(page["preempted"] for page in pages.values()):
+            self._broadcast({"step?": True})
+
+    def _judge_order(self, pages: dict[int, Any], now: float) -> None:
+        seen: dict[tuple[Any, int], tuple[int, str, str]] = {}
+        for rank, page in sorted(pages.items()):
+            for ranks, entries in page["records"]:
+                for count, chain, what in entries:
+                    before = seen.setdefault((tuple(ranks), count), (rank, chain, what))
+                    if before[1] != chain:
+                        text = f"process {before[0]} does {before[2]}, process {rank} does {what}"
+                        self._fail("mismatch", f"Processes do different things together: {text} (call {count}).")
+                        return
+
+    def _judge_ended(self, pages: dict[int, Any], now: float) -> None:
+        for rank, page in pages.items():
+            if page["ended"] is None:
+                continue
+            waiting = [r for r, p in pages.items() if p["ended"] is None and p["wait"] and rank in p["wait"][0]]
+            if waiting:
+                text = f"{self._name(rank)} has ended ({page['ended']}) while others wait for it"
+                self._fail("died", f"{text} in {pages[waiting[0]]['wait'][1]}.", (rank,))
+
+    def _judge_silence(self, pages: dict[int, Any], now: float) -> None:
+        for rank, peer in self._peers.items():
+            if rank and peer.socket is not None and now - peer.heard > self._timeout:
+                text = f"{self._name(rank)} has not been heard of for {now - peer.heard:.0f} s; {self._last(rank)}."
+                self._fail("died", text, (rank,))
+
+    def _judge_stuck(self, pages: dict[int, Any], now: float) -> None:
+        patience = config.stuck_after
+        late: dict[int, tuple[str, float, int]] = {}
+        for page in pages.values():
+            if page["wait"] is None or page["wait"][2] < patience:
+                continue
+            for rank in page["wait"][0]:
+                other = pages.get(rank)
+                if other is not None and other["wait"] is None and other["ended"] is None:
+                    what, seconds, count = late.get(rank, (page["wait"][1], 0.0, 0))
+                    late[rank] = what, max(seconds, page["wait"][2]), count + 1
+        self._reported &= late.keys()
+        for rank, (_, seconds, _) in late.items():
+            if rank not in self._reported:
+                self._reported.add(rank)
+                self._asked[rank] = now
+                if rank == 0:
+                    self._report_stuck(0, python_stack())
+                else:
+                    self._write(rank, {"stack?": True})
+            elif rank in self._asked and now - self._asked[rank] > 2:
+                self._report_stuck(rank, "  (it does not answer)\n")
+            if config.abort_after and seconds > config.abort_after:
+                self._broadcast_abort(rank)
+
+    def _report_stuck(self, rank: int, stack: str) -> None:
+        if self._asked.pop(rank, None) is None:
+            return
+        waits = [
+            p.page["wait"] for p in self._peers.values() if p.page and p.page["wait"] and rank in p.page["wait"][0]
+        ]
+        if waits:
+            longest = max(waits, key=lambda w: w[2])
+            text = (
+                f"weft: {self._name(rank)} is not in {longest[1]}, for {longest[2]:.0f} s; {len(waits)} others wait. "
+                f"It is in:\n{stack}"
+            )
+            self._broadcast({"report": text})
+
+    def _broadcast_abort(self, rank: int) -> None:
+        text = f"weft: aborting all processes, since {self._name(rank)} is stuck (abort_after)"
+        self._broadcast({"report": text})
+        self._broadcast({"abort": True})
+
+
+def _line(connection: socket.socket) -> str:
+    """The first line that a process sends, and nothing of what follows."""
+    data = b""
+    with contextlib.suppress(OSError):
+        while len(data) < 100 and (byte := connection.recv(1)) not in (b"", b"\n"):
+            data += byte
+    return data.decode(errors="replace")
+
+
+def _reachable_address() -> str:
+    """An address of this host that other hosts reach."""
+    for find in (_routed_address, lambda: socket.gethostbyname(socket.gethostname())):
+        with contextlib.suppress(OSError):
+            return find()
+    return "127.0.0.1"
+
+
+def _routed_address() -> str:
+    """The address of the interface by which packets leave; none is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])

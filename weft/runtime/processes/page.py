@@ -1,0 +1,81 @@
+"""What a process is doing, as others are told, and what is known to have failed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.errors import ProcessFailureError, ProgramMismatchError
+
+RECORDS = 64  # how many of the last sections of each set of processes are compared
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What has failed, as all processes are told."""
+
+    kind: str  # "died" or "mismatch"
+    text: str
+    processes: tuple[int, ...] = ()
+
+    def raise_(self) -> None:
+        """Raise the error that it is."""
+        if self.kind == "mismatch":
+            fix = "let all processes call the same functions in the same order, with arguments of the same types"
+            raise ProgramMismatchError(self.text, fix=fix)
+        raise ProcessFailureError(self.text, failed_processes=self.processes)
+
+
+class Page:
+    """What a process is doing. Other threads read it while it changes: each entry is replaced as a whole."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.where = f"host {platform.node()}, pid {os.getpid()}"
+        self.wait: tuple[tuple[int, ...], str, float] | None = None  # for whom, in what, since when
+        self.doing: str = "nothing with others yet"
+        self.chains: dict[tuple[int, ...], tuple[int, str]] = {}
+        self.records: dict[tuple[int, ...], list[tuple[int, str, str]]] = {}
+        self.ended: str | None = None
+        self.preempted = False
+        self.step: int | None = None
+        self.steps = threading.Lock()  # held while the step changes, or is reported for a preemption
+
+    @contextlib.contextmanager
+    def waiting(self, peers: Sequence[int], doing: str) -> Iterator[None]:
+        """While this process waits for others."""
+        self.wait = (tuple(peers), doing, time.monotonic())
+        try:
+            yield
+        finally:
+            self.wait = None
+
+    def record(self, ranks: tuple[int, ...], what: str, digest: str, line: str | None) -> str:
+        """Note the next section of a set of processes; returns the digest of all of them."""
+        count, before = self.chains.get(ranks, (0, ""))
+        chain = hashlib.blake2b(f"{before} {digest}".encode(), digest_size=16).hexdigest()
+        self.chains[ranks] = count + 1, chain
+        self.doing = f"{what}" + (f" at {line}" if line else "")
+        # The list is replaced, not changed: the control thread may be writing it down.
+        self.records[ranks] = [*self.records.get(ranks, [])[1 - RECORDS :], (count + 1, chain, self.doing)]
+        return chain
+
+    def written(self) -> dict[str, Any]:
+        """The page as JSON has it. Clocks differ, so it says for how long."""
+        wait = self.wait
+        return {
+            "rank": self.rank,
+            "where": self.where,
+            "wait": None if wait is None else [list(wait[0]), wait[1], time.monotonic() - wait[2]],
+            "doing": self.doing,
+            "records": [[list(ranks), entries] for ranks, entries in list(self.records.items())],
+            "ended": self.ended,
+            "preempted": self.preempted,
+        }
