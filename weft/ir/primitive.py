@@ -281,6 +281,10 @@ class Primitive:
         """What the results are along manual axes, of which `state` is the join of the operands'."""
         return state
 
+    def varies(self, axes: frozenset[Any], params: Params) -> frozenset[Any]:
+        """The axes of a mesh along which results may differ between devices, if operands do along `axes`."""
+        return axes
+
     def localize(self, params: Params, local_results: Sequence[Type]) -> Params:
         """Parameters for a shard whose results have the types `local_results`."""
         return params

@@ -43,6 +43,8 @@ class Collective(Primitive):
     eval = No(ALONE)
     # The operand may be unreduced along the axes: what each device has is a term.
     sums: ClassVar[bool] = False
+    # All elements along the axes, or of a group of them, get the same.
+    same_for_all: ClassVar[bool] = False
 
     def named_axes(self, params: Params) -> Names:
         return params["axes"] if "axes" in params else (params["axis_name"],)
@@ -64,6 +66,13 @@ class Collective(Primitive):
                 f"`{self.name}` over {axis!r} has an operand that is unreduced along it.",
                 fix=f"lax.psum(x, {axis!r}) first",
             )
+
+    def varies(self, axes: frozenset[Any], params: Params) -> frozenset[Any]:
+        named = self.named_axes(params)
+        if self.casts:
+            return axes
+        alike = self.same_for_all and params.get("axis_index_groups") is None
+        return axes.difference(named) if alike else axes.union(named)
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return COMMUNICATES
@@ -103,6 +112,7 @@ class Collective(Primitive):
 class AllReduce(Collective):
     """Every element gets the combination of all."""
 
+    same_for_all = True
     sampled: tuple[Any, ...] = (np.float32, np.int32)  # the dtypes of samples
 
     def type(self, x: ArrayType, *, axes: Names, axis_index_groups: Groups = None) -> ArrayType:
@@ -245,6 +255,7 @@ class Gather(Collective):
     """The operands of all elements, stacked along a new dimension (or, `tiled`, concatenated along an existing one)."""
 
     linear = (0,)
+    same_for_all = True
 
     def type(
         self,
@@ -513,6 +524,7 @@ class pbroadcast(Collective):
     """Every element gets the operand of the one at `source`."""
 
     linear = (0,)
+    same_for_all = True
 
     def type(self, x: ArrayType, *, axis_name: Any, axis_size: int, source: int) -> ArrayType:
         return x

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.base.settings import config
 from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.reasons import Collective, Reasons, operation
 from weft.compiler.partition.reshard import Transfer, apply, bytes_of, reshard
@@ -21,15 +22,15 @@ from weft.compiler.partition.rules import (
     local_shape,
     parts_of,
     rank_of,
-    rule_of,
     whole,
 )
+from weft.compiler.partition.verify import check_operation, check_value, manual_axes, verify_local
 from weft.ir.carried import Carried
 from weft.ir.context import context, merged_stack
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.parts import Parts
-from weft.ir.types import ArrayType, array_type
+from weft.ir.types import ArrayType, array_type, type_of
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes
 from weft.trace.closed import stage_closed
 
@@ -88,6 +89,8 @@ def partition(
 
     types = [local_type(v.aval, dims, sizes) for v, dims in zip(jaxpr.invars, found, strict=True)]
     staged = stage_closed(local, types, name=jaxpr.name)
+    if config.enable_checks:
+        verify_local(staged, found, split, jaxpr.out_avals, sizes, manual_axes(jaxpr))
     return Partitioned(staged, found, split, log.communication, log.inspected)
 
 
@@ -178,6 +181,10 @@ class Block:
                     self.control(equation)
                 else:
                     self.operation(equation)
+                if config.enable_checks:
+                    for v in equation.outvars:
+                        unreduced = self.unreduced[v][0] if v in self.unreduced else ()
+                        check_value(v, self.at[v], unreduced, type_of(self.values[v]), self.sizes, equation)
         finally:
             context.source, context.stack = source, stack
 
@@ -234,7 +241,7 @@ class Block:
     def operation(self, equation: Equation) -> None:
         """One operation on parts: operands are resharded as its factors need them, and what it sums over split
         dimensions is combined, now or where the sum is first needed."""
-        rule = rule_of(equation)
+        rule = self.shardings.rules[equation]
         waiting = list(dict.fromkeys(a for a in equation.invars if type(a) is Var and a in self.unreduced))
         axes = self.linear_in(equation, waiting)
         if axes is None:
@@ -244,15 +251,16 @@ class Block:
         else:
             origin = self.unreduced[waiting[0]][1]
         chosen = self.choose(equation, rule, axes)
+        if config.enable_checks:
+            check_operation(equation, rule, chosen, axes)
         if axes:
             args = [
                 literal(a) if type(a) is Literal else self.unsummed(a, wanted(names, chosen), equation)
                 for a, names in zip(equation.invars, rule.operand_names, strict=True)
             ]
         else:
-            need = f"{operation(equation)} needs it"
             args = [
-                self.value(a, wanted(names, chosen), equation, need, rule.why_whole(chosen, i))
+                self.operand(i, a, wanted(names, chosen), equation, rule)
                 for i, (a, names) in enumerate(zip(equation.invars, rule.operand_names, strict=True))
             ]
         results = self.bind(equation, rule, chosen, args)
@@ -270,8 +278,18 @@ class Block:
                 self.values[v] = self.resharded(x, transfers, v, self.at[v], equation, reason)
             elif summed or axes:
                 self.unreduced[v] = ((*axes, *summed), origin)
+                if config.enable_checks:
+                    check_value(v, self.at[v], self.unreduced[v][0], type_of(x), self.sizes, equation)
                 if not self.may_wait(v, (*axes, *summed)):
                     self.reduce(v)
+
+    def operand(self, i: int, a: Atom, dims: Dims, equation: Equation, rule: Rule) -> Any:
+        """An operand of an operation, split as it needs it. Texts are for what has to be sent only."""
+        if type(a) is Var and a not in self.unreduced and self.at[a] == dims:
+            return self.values[a]
+        if type(a) is Literal:
+            return literal(a)
+        return self.value(a, dims, equation, f"{operation(equation)} needs it", rule.why_whole(i))
 
     def unsummed(self, a: Atom, dims: Dims, equation: Equation) -> Any:
         """An operand whose sum goes on waiting."""
@@ -284,6 +302,9 @@ class Block:
     def bind(self, equation: Equation, rule: Rule, chosen: dict[str, tuple[Any, ...]], args: Sequence[Any]) -> Any:
         """The operation on parts."""
         card: Any = equation.primitive
+        if not chosen:
+            out = card(*args, **equation.params)
+            return out if card.multiple_results else [out]
         results = [
             local_type(v.aval, wanted(names, chosen), self.sizes)
             for v, names in zip(equation.outvars, rule.result_names, strict=True)
@@ -332,41 +353,33 @@ class Block:
         equation = self.defined_by.get(v)
         if v in self.values or equation is None or equation.primitive.higher_order or len(self.uses.get(v, ())) != 1:
             return False
-        rule = rule_of(equation)
+        rule = self.shardings.rules[equation]
         for a, names in zip(equation.invars, rule.operand_names, strict=True):
             if type(a) is Var:
                 for name, own in zip(names, self.at.get(a, self.target(a)), strict=True):
                     if name is not None and own == axes and rule.combine.get(name) == "sum":
-                        return not rule.in_results(name)
+                        return name not in rule.results
         return False
 
     def choose(self, equation: Equation, rule: Rule, taken: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
         """Over which axes each factor is split."""
         chosen: dict[str, tuple[Any, ...]] = {}
+        by_operands = factors_split(equation.invars, rule.operand_names, self.at)
+        by_results = factors_split(equation.outvars, rule.result_names, self.shardings.dims)
+        if not by_operands and not by_results:
+            return chosen
         for axis in self.sizes:
             if axis in taken:  # an axis over which a sum is waiting splits nothing
                 continue
-            operands = self.factors_with(axis, rule.values[: rule.operands], rule.operand_names, self.at)
-            results = self.factors_with(axis, rule.values[rule.operands :], rule.result_names, self.shardings)
-            candidates = [f for f in (operands or results) if self.can_split(rule, f, (*chosen.get(f, ()), axis))]
+            operands = by_operands.get(axis)
+            found = operands or by_results.get(axis, {})
+            candidates = [f for f in found if self.can_split(rule, f, (*chosen.get(f, ()), axis))]
             options: list[str | None] = [*candidates]
             if not operands or all(f in rule.inside for f in candidates):
                 options.append(None)
-            if not options:
-                continue
             trials = [chosen if f is None else {**chosen, f: (*chosen.get(f, ()), axis)} for f in options]
             chosen = trials[0] if len(trials) == 1 else min(trials, key=lambda t: self.cost(equation, rule, t))
         return chosen
-
-    def factors_with(self, axis: Any, values: Sequence[Atom], groups: Sequence[Any], at: Any) -> list[str]:
-        """The factors that some values are split along over an axis."""
-        found: dict[str, None] = {}
-        for v, names in zip(values, groups, strict=True):
-            if type(v) is Var:
-                for name, axes in zip(names, at[v], strict=True):
-                    if axis in axes and name is not None:
-                        found[name] = None
-        return list(found)
 
     def can_split(self, rule: Rule, factor: str, axes: tuple[Any, ...]) -> bool:
         return rule.sizes[factor] % parts_of(axes, self.sizes) == 0
@@ -381,18 +394,20 @@ class Block:
         for v, names in zip(equation.outvars, rule.result_names, strict=True):
             seconds += self.transfer_cost(v, wanted(names, chosen), self.target(v), summed, how)
         for factor, slices in rule.inside.items():
-            seconds += self.inside_cost(rule, factor, slices, chosen)
+            seconds += self.inside_cost(equation, rule, factor, slices, chosen)
         touched = sum(bytes_of(v.aval) for v in (*equation.invars, *equation.outvars) if isinstance(v.aval, ArrayType))
         work = touched / MEMORY + equation.primitive.flops(equation) / FLOPS
         return seconds + work / math.prod(parts_of(axes, self.sizes) for axes in chosen.values())
 
-    def inside_cost(self, rule: Rule, factor: str, slices: int, chosen: Mapping[str, tuple[Any, ...]]) -> float:
+    def inside_cost(
+        self, equation: Equation, rule: Rule, factor: str, slices: int, chosen: Mapping[str, tuple[Any, ...]]
+    ) -> float:
         """Seconds for what an operation sends by itself: slices of its first operand along a factor, to all others."""
         count = parts_of(chosen.get(factor, ()), self.sizes)
         if count == 1 or not slices:
             return 0.0
         parts = math.prod(parts_of(axes, self.sizes) for axes in wanted(rule.names[0], chosen))
-        size = bytes_of(rule.values[0].aval) / rule.sizes[factor] * count / parts
+        size = bytes_of(equation.invars[0].aval) / rule.sizes[factor] * count / parts
         return LATENCY + size * slices * (count - 1) / LINK
 
     def transfer_cost(self, v: Any, src: Dims, dst: Dims, unreduced: Sequence[Any] = (), how: str = "sum") -> float:
@@ -485,6 +500,21 @@ class Block:
         return stage_closed(local, types, name=body.name)
 
 
+def factors_split(
+    values: Sequence[Atom], groups: Sequence[Sequence[str | None]], dims: Mapping[Var, Dims]
+) -> dict[Any, dict[str, None]]:
+    """The factors that some values are split along over each axis."""
+    found: dict[Any, dict[str, None]] = {}
+    for v, names in zip(values, groups, strict=True):
+        own = dims.get(v) if type(v) is Var else None
+        if own is not None:
+            for name, axes in zip(names, own, strict=True):
+                if axes and name is not None:
+                    for axis in axes:
+                        found.setdefault(axis, {})[name] = None
+    return found
+
+
 def can_wait(equation: Equation) -> bool:
     """Whether sums of operands may be done on the result instead: it is linear, without rounding to another dtype. A
     product is linear in one operand where the others are literals."""
@@ -500,6 +530,6 @@ def can_wait(equation: Equation) -> bool:
     return literals == len(equation.invars) - 1 if card.multilinear else not literals
 
 
-def wanted(names: Sequence[str | None], chosen: Mapping[str, tuple[Any, ...]]) -> Dims:
+def wanted(names: Sequence[str | None], chosen: Mapping[Any, tuple[Any, ...]]) -> Dims:
     """How a value is split whose dimensions have these factors."""
-    return tuple(chosen.get(name, ()) if name is not None else () for name in names)
+    return tuple([chosen.get(name, ()) for name in names])

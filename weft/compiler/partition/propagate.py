@@ -7,11 +7,11 @@ values are computed only where the data does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.compiler.partition.rules import Dims, Rule, all_rules, parts_of, whole
+from weft.compiler.partition.rules import Dims, Rules, Tie, all_ties, parts_of, whole
 from weft.ir.jaxpr import Jaxpr, Var
 
 
@@ -31,16 +31,19 @@ class Propagation:
 
     def __init__(self, jaxpr: Jaxpr, sizes: Mapping[Any, int]) -> None:
         self.jaxpr, self.sizes = jaxpr, sizes
-        self.rules = list(all_rules(jaxpr))
+        self.rules = Rules()
+        self.ties = list(all_ties(jaxpr, self.rules))
         self.dims: dict[Var, Dims] = {}
         self.fixed: set[Var] = set()
         self.stored: set[Var] = set()
         self.reasons: dict[Var, list[Reason]] = {}
+        self._values = [
+            [(v, n) for v, n in zip(t.values, t.rule.names, strict=True) if type(v) is Var] for t in self.ties
+        ]
         self._users: dict[Var, list[int]] = {}
-        for i, rule in enumerate(self.rules):
-            for v in rule.values:
-                if type(v) is Var:
-                    self._users.setdefault(v, []).append(i)
+        for i, values in enumerate(self._values):
+            for v, _ in values:
+                self._users.setdefault(v, []).append(i)
 
     def fix(self, v: Var, dims: Dims, stored: bool = False, said: str = "argument") -> None:
         """Say how a value is split, and who says so."""
@@ -68,52 +71,51 @@ class Propagation:
         return whole(v.aval) if found is None else found
 
     def _until_stable(self, hidden: set[Var], only_passing: bool) -> None:
-        waiting = dict.fromkeys(i for i, rule in enumerate(self.rules) if rule.passes or not only_passing)
+        included = [t.rule.passes or not only_passing for t in self.ties]
+        split = [v for v, dims in self.dims.items() if any(dims)]
+        waiting = dict.fromkeys(sorted({i for v in split for i in self._users.get(v, ()) if included[i]}))
         while waiting:
             for i in [*waiting]:
                 waiting.pop(i, None)
-                for v in self._visit(self.rules[i], hidden):
-                    waiting.update(dict.fromkeys(k for k in self._users[v] if self.rules[k].passes or not only_passing))
+                for v in self._visit(i, hidden):
+                    waiting.update((k, None) for k in self._users[v] if included[k])
 
-    def _visit(self, rule: Rule, hidden: set[Var]) -> Sequence[Var]:
-        """Spread the axes of one rule; the values that changed."""
+    def _visit(self, i: int, hidden: set[Var]) -> Sequence[Var]:
+        """Give the axes of one tie to all its values; those that changed."""
+        found: dict[Any, dict[str, Var]] = {}
+        for v, names in self._values[i]:
+            dims = self.dims.get(v)
+            if dims is None or v in hidden:
+                continue
+            for name, axes in zip(names, dims, strict=True):
+                if axes and name is not None:
+                    for axis in axes:
+                        found.setdefault(axis, {}).setdefault(name, v)
         changed: list[Var] = []
-        values = [(v, names) for v, names in zip(rule.values, rule.names, strict=True) if type(v) is Var]
-        for axis in self._axes_of(v for v, _ in values):
-            if axis in rule.excluded:
-                continue
-            found = {
-                name: v
-                for v, names in reversed(values)
-                if v not in hidden and v in self.dims
-                for name, axes in zip(names, self.dims[v], strict=True)
-                if axis in axes
-            }
-            found.pop(None, None)
-            if len(found) > 1:  # what pays only by costs is no reason
-                found = {name: v for name, v in found.items() if name not in rule.inside}
-            if len(found) != 1:
-                continue
-            ((name, source),) = found.items()
-            assert name is not None
-            for v, names in values:
-                if v not in self.fixed and name in names and self._give(v, names.index(name), axis, rule, name, source):
-                    changed.append(v)
+        if found:
+            tie = self.ties[i]
+            for axis in self.sizes:
+                factors = [*found.get(axis, {}).items()]
+                if len(factors) > 1:  # what pays only by costs is no reason
+                    factors = [(name, v) for name, v in factors if name not in tie.rule.inside]
+                if len(factors) == 1 and axis not in tie.excluded:
+                    self._give(tie, *factors[0], axis, changed)
         return changed
 
-    def _axes_of(self, values: Iterable[Var]) -> list[Any]:
-        """The axes that some of the values are split over, in the order of the mesh."""
-        used = {a for v in values for axes in self.dims.get(v, ()) for a in axes}
-        return [a for a in self.sizes if a in used]
-
-    def _give(self, v: Var, dim: int, axis: Any, rule: Rule, name: str, source: Var) -> bool:
-        """Split a dimension of a value over one more axis, if that can be."""
-        dims = self[v]
-        if any(axis in axes for axes in dims):
-            return False
-        axes = (*dims[dim], axis)
-        if rule.sizes.get(name, 0) % parts_of(axes, self.sizes) or v.aval.shape[dim] % parts_of(axes, self.sizes):  # type: ignore[attr-defined]
-            return False
-        self.dims[v] = (*dims[:dim], axes, *dims[dim + 1 :])
-        self.reasons.setdefault(v, []).append(Reason(dim, axis, source))
-        return True
+    def _give(self, tie: Tie, name: str, source: Var, axis: Any, changed: list[Var]) -> None:
+        """Split the dimensions of a factor over one more axis, as `source` is, where that can be."""
+        for k, d in tie.rule.dims[name]:
+            v = tie.values[k]
+            if type(v) is not Var or v in self.fixed:
+                continue
+            shape: Any = v.aval.shape  # type: ignore[attr-defined]
+            dims = self[v]
+            if any(axis in axes for axes in dims):
+                continue
+            axes = (*dims[d], axis)
+            count = parts_of(axes, self.sizes)
+            if tie.rule.sizes[name] % count or shape[d] % count:
+                continue
+            self.dims[v] = (*dims[:d], axes, *dims[d + 1 :])
+            self.reasons.setdefault(v, []).append(Reason(d, axis, source))
+            changed.append(v)

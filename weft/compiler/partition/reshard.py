@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -115,4 +116,4 @@ def own_part(x: Any, axis: Any, size: int, dim: int) -> Any:
 
 def bytes_of(aval: Any) -> int:
     """How many bytes a whole value has."""
-    return int(np.prod(aval.shape, dtype=np.int64)) * dtypes.storage(aval.dtype).itemsize
+    return math.prod(aval.shape) * dtypes.storage(aval.dtype).itemsize

@@ -3,12 +3,14 @@ the operands and results of loops, branches and `shard_map`."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.ir.jaxpr import Atom, Equation, Jaxpr
+from weft.ir.parameters import params_key
 from weft.ir.primitive import MissingRule
 from weft.ir.types import ArrayType
 from weft.sharding.factors import Names
@@ -31,52 +33,89 @@ def whole(aval: Any) -> Dims:
 
 def parts_of(axes: Sequence[Any], sizes: Mapping[Any, int]) -> int:
     """Into how many parts some axes split."""
-    return math.prod(sizes[a] for a in axes)
+    if len(axes) == 1:
+        return sizes[axes[0]]
+    return math.prod([sizes[a] for a in axes])
 
 
 def local_shape(shape: Sequence[Any], dims: Dims, sizes: Mapping[Any, int]) -> tuple[Any, ...]:
     """The shape of one part."""
-    return tuple(d // parts_of(axes, sizes) for d, axes in zip(shape, dims, strict=True))
+    return tuple([d // parts_of(axes, sizes) if axes else d for d, axes in zip(shape, dims, strict=True)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """The factor of each dimension of operands and results, the sizes of factors, how factors that results do not have
-    are combined, those that the operation handles by itself, and axes that it says nothing of."""
+    are combined, and those that the operation handles by itself. Equations that are alike share one."""
 
-    values: tuple[Atom, ...]
     names: tuple[Names, ...]
     operands: int
     combine: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     inside: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
-    excluded: frozenset[Any] = frozenset()
     passes: bool = False  # whether dimensions only pass through
-    results: frozenset[str | None] = frozenset()  # the factors of results
 
-    @property
+    @functools.cached_property
     def operand_names(self) -> tuple[Names, ...]:
         return self.names[: self.operands]
 
-    @property
+    @functools.cached_property
     def result_names(self) -> tuple[Names, ...]:
         return self.names[self.operands :]
 
-    def in_results(self, factor: str) -> bool:
-        return factor in self.results
+    @functools.cached_property
+    def results(self) -> frozenset[str | None]:
+        """The factors of results."""
+        return frozenset(n for names in self.result_names for n in names)
+
+    @functools.cached_property
+    def dims(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        """The dimensions of each factor: of which operand or result, and which."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for i, names in enumerate(self.names):
+            for d, name in enumerate(names):
+                if name is not None:
+                    found.setdefault(name, []).append((i, d))
+        return found
 
     def sums(self, chosen: Mapping[str, tuple[Any, ...]]) -> tuple[list[Any], str]:
         """The axes over which results are still to be combined where factors are split so, and how."""
         factors = [f for f, own in chosen.items() if own and f in self.combine and f not in self.results]
+        if not factors:
+            return [], "sum"
         hows = {self.combine[f] for f in factors}
         assert len(hows) < 2, f"parts are to be combined by {hows}"
-        return [a for f in factors for a in chosen[f]], (hows.pop() if hows else "sum")
+        return [a for f in factors for a in chosen[f]], hows.pop()
 
-    def why_whole(self, chosen: Mapping[str, tuple[Any, ...]], operand: int) -> str:
-        """Why an operand must be as it must, if the card says so."""
-        whole = any(name is None for name in self.names[operand])
-        return f": {self.reason}" if whole and self.reason else ""
+    def why_whole(self, operand: int) -> str:
+        """Why an operand must be whole in some dimensions, if the card says so."""
+        return f": {self.reason}" if self.reason and None in self.names[operand] else ""
+
+
+class Rules:
+    """The rules of equations, each found once."""
+
+    def __init__(self) -> None:
+        self._of: dict[Any, Rule] = {}
+        self._alike: dict[Any, Rule] = {}
+
+    def __getitem__(self, equation: Equation) -> Rule:
+        found = self._of.get(equation)
+        if found is None:
+            found = self._of[equation] = self._shared(equation)
+        return found
+
+    def _shared(self, equation: Equation) -> Rule:
+        types = tuple([v.aval for v in (*equation.invars, *equation.outvars)])
+        try:
+            key = (equation.primitive, types, params_key(equation.params))
+        except TypeError:  # a parameter that cannot be compared
+            return rule_of(equation)
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = rule_of(equation)
+        return found
 
 
 def rule_of(equation: Equation) -> Rule:
@@ -88,7 +127,7 @@ def rule_of(equation: Equation) -> Rule:
     factors = None if isinstance(rule, MissingRule) else rule(*[t.plain for t in types], **equation.params)
     if factors is None:
         names: tuple[Names, ...] = tuple((None,) * rank_of(v.aval) for v in values)
-        return Rule(values, names, len(types), reason=rule.reason if isinstance(rule, MissingRule) else "")
+        return Rule(names, len(types), reason=rule.reason if isinstance(rule, MissingRule) else "")
     found = {n for group in factors.results for n in group}
     lost = {
         n
@@ -105,20 +144,19 @@ def rule_of(equation: Equation) -> Rule:
             if name is not None:
                 sizes[name] = math.gcd(sizes.get(name, 0), size)
     sizes.update({n: s for n, s in factors.sizes.items() if n in sizes})
-    return Rule(
-        values,
-        names,
-        len(types),
-        factors.combine,
-        sizes,
-        factors.inside,
-        factors.reason,
-        passes=card.pointwise or card.copies == "all",
-        results=frozenset(found - lost),
-    )
+    passes = card.pointwise or card.copies == "all"
+    return Rule(names, len(types), factors.combine, sizes, factors.inside, factors.reason, passes)
 
 
-def tie(*values: Atom, skip: Sequence[int] = (), excluded: frozenset[Any] = frozenset()) -> Rule:
+class Tie(NamedTuple):
+    """A rule between some values, which says nothing of some axes."""
+
+    values: tuple[Atom, ...]
+    rule: Rule
+    excluded: frozenset[Any] = frozenset()
+
+
+def tie(*values: Atom, skip: Sequence[int] = (), excluded: frozenset[Any] = frozenset()) -> Tie:
     """Values that are split alike; those in `skip` have one more dimension at the front, which is whole."""
     names: list[Names] = []
     sizes: dict[str, int] = {}
@@ -128,27 +166,27 @@ def tie(*values: Atom, skip: Sequence[int] = (), excluded: frozenset[Any] = froz
         names.append((*front, *own))
         for name, size in zip(own, v.aval.shape[len(front) :] if own else (), strict=True):  # type: ignore[attr-defined]
             sizes[name] = math.gcd(sizes.get(name, 0), size)
-    return Rule(tuple(values), tuple(names), len(values), sizes=sizes, excluded=excluded, passes=True)
+    return Tie(tuple(values), Rule(tuple(names), len(values), sizes=sizes, passes=True), excluded)
 
 
-def all_rules(jaxpr: Jaxpr) -> Iterator[Rule]:
-    """The rules of all equations in order, those of bodies too, with ties between bodies and what they are for."""
+def all_ties(jaxpr: Jaxpr, rules: Rules) -> Iterator[Tie]:
+    """What ties the values of all equations in order, those of bodies too, and bodies to what they are for."""
     for equation in jaxpr.eqns:
         card = equation.primitive
         if card.bound_axes(equation.params):
             body, manual = equation.params["jaxpr"], equation.params["manual_axes"]
             for a, v in zip(equation.invars, body.invars, strict=True):
                 yield tie(a, v, excluded=manual)
-            yield from all_rules(body)
+            yield from all_ties(body, rules)
             for a, v in zip(body.outvars, equation.outvars, strict=True):
                 yield tie(a, v, excluded=manual)
         elif card.higher_order:
-            yield from carried_rules(equation)
+            yield from carried_ties(equation, rules)
         else:
-            yield rule_of(equation)
+            yield Tie((*equation.invars, *equation.outvars), rules[equation])
 
 
-def carried_rules(equation: Equation) -> Iterator[Rule]:
+def carried_ties(equation: Equation, rules: Rules) -> Iterator[Tie]:
     card: Any = equation.primitive
     carried = card.carried(equation.params)
     for body, arguments in zip(carried.bodies, carried.arguments, strict=True):
@@ -157,7 +195,7 @@ def carried_rules(equation: Equation) -> Iterator[Rule]:
                 operand = equation.invars[i if i >= 0 else ~i]
                 yield tie(operand, v, skip=(0,) if i < 0 else ())
     for body in carried.bodies:
-        yield from all_rules(body)
+        yield from all_ties(body, rules)
     for body_index, argument, result in carried.carries:
         body = carried.bodies[body_index]
         yield tie(body.invars[argument], body.outvars[result])

@@ -1,0 +1,176 @@
+"""The verifier of partitioned programs finds what is wrong with them: values, operations, and whole local jaxprs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as onp
+import pytest
+
+import weft
+import weft.lax as lax
+import weft.numpy as np
+from weft.base.errors import InternalError
+from weft.base.settings import enable_checks
+from weft.compiler.partition import partition as module
+from weft.compiler.partition.driver import prepared
+from weft.compiler.partition.partition import Block, partition
+from weft.compiler.partition.rules import Dims, Rule
+from weft.compiler.partition.verify import check_operation, check_value, verify_local
+from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.types import array_type
+
+SIZES = {"x": 4, "y": 2}
+WHOLE: Dims = ((), ())
+COLUMNS: Dims = ((), ("x",))
+ROWS: Dims = (("x",), ())
+F32 = onp.dtype(onp.float32)
+SQUARE = array_type((8, 8), F32)
+
+
+def staged(function: Callable[..., Any], *shapes: Sequence[int]) -> Jaxpr:
+    """The jaxpr of a function of one device, whose axes are those of the mesh."""
+    jaxpr = weft.make_jaxpr(function, axis_env=list(SIZES.items()))(*(onp.zeros(s, F32) for s in shapes))
+    return prepared(jaxpr)
+
+
+def fails(text: str) -> Any:
+    return pytest.raises(InternalError, match=text)
+
+
+def test_a_sum_that_is_missing_or_over_another_axis_is_found() -> None:
+    shapes = ((8, 4), (4, 8))
+    right = staged(lambda a, w: lax.psum(a @ w, "x"), *shapes)
+    verify_local(right, [COLUMNS, ROWS], [WHOLE], [SQUARE], SIZES)
+    for wrong in (
+        lambda a, w: a @ w,
+        lambda a, w: lax.psum(a @ w, "y"),
+        lambda a, w: lax.ppermute(a @ w, "x", [(0, 1)]),
+    ):
+        with fails(r"Result 0 may differ between devices along \['x'\]"):
+            verify_local(staged(wrong, *shapes), [COLUMNS, ROWS], [WHOLE], [SQUARE], SIZES)
+    with fails("communicates over 'x', which the mesh"):
+        verify_local(right, [WHOLE, WHOLE], [WHOLE], [SQUARE], {"y": 2})
+
+
+def test_devices_meet_only_where_all_of_them_are() -> None:
+    def branch(a: Any, whole: bool) -> Any:
+        total = lax.psum(a.sum(), "x") if whole else a.sum()
+        return lax.cond(total > 0, lambda b: lax.psum(b, "x"), lambda b: b * 0.0, a)
+
+    def loop(a: Any, whole: bool) -> Any:
+        def more(carry: Any) -> Any:
+            total = carry[1].sum()
+            return (lax.psum(total, "x") if whole else total) < 3
+
+        return lax.while_loop(more, lambda c: (lax.psum(c[0], "x"), c[1] + 1), (a, a))[0]
+
+    def inner(a: Any, whole: bool) -> Any:
+        """The predicate begins to differ with the second iteration."""
+
+        def body(carry: Any, _: Any) -> Any:
+            flag, value = carry
+            value = lax.cond(flag > 0, lambda v: lax.psum(v, "x"), lambda v: v, value)
+            return (flag if whole else flag + value.sum(), value), None
+
+        return lax.scan(body, (np.float32(1), a), None, length=3)[0][1]
+
+    for function in (branch, loop, inner):
+        verify_local(staged(lambda a: function(a, True), (2, 8)), [ROWS], [ROWS], [SQUARE], SIZES)  # noqa: B023
+        with fails("whose predicate may differ"):
+            verify_local(staged(lambda a: function(a, False), (2, 8)), [ROWS], [ROWS], [SQUARE], SIZES)  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    ("dims", "unreduced", "shape", "text"),
+    [
+        ((("x",), ("x",)), (), (2, 4), "uses the axis 'x' twice"),
+        (ROWS, ("x",), (2, 16), "uses the axis 'x' twice"),
+        ((("z",), ()), (), (8, 16), "which the mesh does not have"),
+        (((), (("x"), "y")), (), (8, 4), r"A part of f32\[8,16\]"),
+        ((("x", "y"), ()), (), (8, 16), r"A part of f32\[8,16\]"),
+    ],
+)  # fmt: skip
+def test_values_are_split_in_one_way(dims: Dims, unreduced: Any, shape: tuple[int, ...], text: str) -> None:
+    with fails(text):
+        check_value(Var(array_type((8, 16), F32)), dims, unreduced, array_type(shape, F32), SIZES, None)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "unreduced", "text"),
+    [
+        ({"d0": ("x",), "d1": ("x",)}, (), "split over 'x' twice"),
+        ({"d0": ("x",)}, ("x",), "an operand is unreduced over it"),
+        ({"d5": ("x",)}, (), "no factor of it"),
+    ],
+)  # fmt: skip
+def test_operations_are_split_in_one_way(chosen: Any, unreduced: Any, text: str) -> None:
+    (equation,) = staged(np.sin, (8, 16)).eqns
+    with fails(text):
+        check_operation(equation, Rule((("d0", "d1"), ("d0", "d1")), 1), chosen, unreduced)
+
+
+def without(kind: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """Collectives of a kind are forgotten."""
+
+    def seed(patch: pytest.MonkeyPatch) -> None:
+        reshard = module.reshard
+        patch.setattr(module, "reshard", lambda *a, **k: [t for t in reshard(*a, **k) if t.kind != kind])
+
+    return seed
+
+
+def taken_twice(patch: pytest.MonkeyPatch) -> None:
+    """An axis over which a sum waits splits the operation too."""
+    choose = Block.choose
+    patch.setattr(Block, "choose", lambda self, equation, rule, taken: choose(self, equation, rule, ()))
+    patch.setattr(Block, "may_wait", lambda self, v, axes: True)
+
+
+def split_twice(patch: pytest.MonkeyPatch) -> None:
+    """An axis splits all dimensions of a result."""
+    patch.setattr(Block, "target", lambda self, v: tuple(("x",) for _ in v.aval.shape))
+
+
+def other_results(patch: pytest.MonkeyPatch) -> None:
+    """Results are as they turn out, not as they were asked for."""
+    value = Block.value
+    patch.setattr(
+        Block, "value", lambda self, v, dims, e, *why: self.values[v] if e is None else value(self, v, dims, e, *why)
+    )
+
+
+def double_sums(patch: pytest.MonkeyPatch) -> None:
+    """The factor that is summed is split over two axes, and only one sum is done."""
+    sums = Rule.sums
+    patch.setattr(Rule, "sums", lambda self, chosen: (sums(self, chosen)[0][:1], sums(self, chosen)[1]))
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        without("psum"),
+        without("all_gather"),
+        without("reduce_scatter"),
+        without("slice"),
+        taken_twice,
+        split_twice,
+        other_results,
+        double_sums,
+    ],
+    ids=["psum", "all_gather", "reduce_scatter", "slice", "taken", "twice", "results", "sums"],
+)
+def test_seeded_faults_are_found(seed: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(a: Any, w: Any, b: Any) -> Any:
+        first, second = -(a @ w), a.T @ a
+        return first, (np.sin(second) @ second).sum(), np.sort(a, 0), second, a.sum(), -b
+
+    jaxpr = prepared(weft.make_jaxpr(function)(*(onp.zeros(s, F32) for s in ((8, 16), (16, 16), (8, 4)))))
+    outs: list[Dims] = [(("x",), ("y",)), (), (("y",), ()), WHOLE, (), ROWS]
+    arguments: list[Dims] = [(("x",), ("y",)), (("y",), ()), WHOLE]
+    with enable_checks(True):
+        partition(jaxpr, SIZES, arguments, outs)
+        seed(monkeypatch)
+        with pytest.raises(InternalError):
+            partition(jaxpr, SIZES, arguments, outs)
