@@ -164,3 +164,22 @@ def test_bits_do_not_depend_on_threads(mesh: Mesh) -> None:
         with overrides(num_threads=threads):
             results += [onp.asarray(weft.jit(lambda x: f(x))(x)) for _ in range(3)]
     assert all((r == results[0]).all() for r in results)
+
+
+def test_python_is_called_once(mesh: Mesh) -> None:
+    seen: list[Any] = []
+
+    def f(x: Any) -> Any:
+        weft.debug.callback(lambda v: seen.append(v.shape), x)
+        total = weft.io_callback(lambda v: onp.float32(v.sum()), weft.ShapeDtypeStruct((), onp.float32), x)
+        return x + total
+
+    result = weft.jit(f)(put(A, mesh, "x", "y"))
+    onp.testing.assert_allclose(result, A + A.sum(), rtol=1e-4, atol=1e-5)
+    weft.effects_barrier()
+    assert seen == [(8, 16)]
+    seen.clear()
+    body = weft.shard_map(f, mesh=mesh, in_specs=P("x", "y"), out_specs=P("x", "y"))
+    weft.jit(body)(A)
+    weft.effects_barrier()
+    assert seen == [(2, 8)] * 8  # inside of shard_map each device calls it

@@ -139,8 +139,18 @@ class Log:
 class Block:
     """Binds the local equations of a jaxpr, or of a body, under the active trace. Its equations run `times` often."""
 
-    def __init__(self, shardings: Propagation, sizes: Mapping[Any, int], log: Log, times: float = 1.0) -> None:
+    def __init__(
+        self,
+        shardings: Propagation,
+        sizes: Mapping[Any, int],
+        log: Log,
+        times: float = 1.0,
+        manual: frozenset[Any] = frozenset(),
+    ) -> None:
         self.shardings, self.sizes, self.log, self.times = shardings, sizes, log, times
+        # Axes that are split by hand here: each device along them has a body of its own.
+        self.manual = manual
+        self.shared = {a: n for a, n in sizes.items() if a not in manual}
         self.at: dict[Var, Dims] = {}
         self.values: dict[Var, Any] = {}
         # Values that are still to be summed: over which axes, and for which equation.
@@ -315,7 +325,7 @@ class Block:
             self.report(kind, axis, count, x.aval.short(), equation, reason)
 
         types = [a.aval.plain for a in equation.invars]
-        parts = Parts(types, results, rule.operand_names, rule.result_names, chosen, self.sizes, report)
+        parts = Parts(types, results, rule.operand_names, rule.result_names, chosen, self.shared, report)
         return card.bind_local(parts, args, equation.params)
 
     def linear_in(self, equation: Equation, waiting: Sequence[Var]) -> tuple[Any, ...] | None:
@@ -420,7 +430,8 @@ class Block:
         """A body that is local along its manual axes already: its equations are bound here."""
         params = equation.params
         body: Jaxpr = params["jaxpr"]
-        inner = Block(self.shardings, self.sizes, self.log, self.times)
+        manual = self.manual | params["manual_axes"]
+        inner = Block(self.shardings, self.sizes, self.log, self.times, manual)
         args, dims = [], []
         for a, v, spec in zip(equation.invars, body.invars, params["in_specs"], strict=True):
             own = self.target(v)
@@ -490,7 +501,7 @@ class Block:
         iterations = count if isinstance(count, int) else 1
 
         def local(*args: Any) -> list[Any]:
-            inner = Block(self.shardings, self.sizes, self.log, self.times * iterations)
+            inner = Block(self.shardings, self.sizes, self.log, self.times * iterations, self.manual)
             inner.define(zip(body.invars, args, strict=True), dims)
             inner.define(zip(body.constvars, body.consts, strict=True), [whole(v.aval) for v in body.constvars])
             inner.run(body)

@@ -3,7 +3,7 @@ removed or reordered."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,20 @@ from weft.base import dtypes
 from weft.base.errors import JaxRuntimeError, MissingRuleError, WeftError
 from weft.ir.context import current_line
 from weft.ir.fusing import CALLS_BACK, Machine, Properties
-from weft.ir.primitive import Axis, No, Params, Primitive, primitive
-from weft.ir.types import ArrayType, Type
+from weft.ir.parts import Parts
+from weft.ir.primitive import Axis, No, Params, Primitive, lookup, primitive
+from weft.ir.types import ArrayType, Type, type_of
 from weft.ir.zeros import Zero
+from weft.primitives.collectives import all_gather, axis_index, own_slices, without_unit
 from weft.primitives.control.cond import refuse_ordered
+from weft.primitives.control.tape import zeros
+from weft.primitives.elementwise.arithmetic import add
+from weft.primitives.elementwise.compare import eq
+from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.concatenate import stacked
 from weft.primitives.movement.shape import batched_at_front, leading_one, squeeze
 from weft.primitives.movement.slicing import slice as slice_primitive
+from weft.trace.closed import stage_closed
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,14 @@ DEBUG = Effect("Debug")
 ORDERED_DEBUG = Effect("Debug", ordered=True)
 
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
+
+
+def of_first_device(x: Any, sizes: Mapping[Any, int]) -> Any:
+    """The value that the first device along all axes has."""
+    for axis, size in sizes.items():
+        gathered = all_gather(x, axis_name=axis, axis_size=size, all_gather_dimension=0, tiled=False)
+        x = without_unit(own_slices(gathered, 0, size)[0], 0)
+    return x
 
 
 class Callback(Primitive):
@@ -63,6 +78,21 @@ class Callback(Primitive):
         return checked(results, result_types, self.name)
 
     factors = No("a Python function sees whole arrays")
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """On a mesh the function is called once, on the first device, and the others get its results."""
+        if not parts.sizes:  # each device has a call of its own, inside of shard_map
+            return self(*args, **params)
+        position: Any = None
+        for axis in parts.sizes:
+            own = axis_index(axis_name=axis)
+            position = own if position is None else add(position, own)
+        is_first = convert_element_type(eq(position, np.int32(0)), new_dtype=np.dtype(np.int32), weak_type=False)
+        types = [type_of(a) for a in args]
+        called = stage_closed(lambda *a: list(self(*a, **params)), types, name=self.name)
+        skipped = stage_closed(lambda *a: [zeros(t) for t in params["result_types"]], types, name=self.name)
+        outs = lookup("cond")(is_first, *args, branches=(skipped, called))
+        return [of_first_device(x, parts.sizes) for x in outs]
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return CALLS_BACK
