@@ -189,8 +189,9 @@ class psum(AllReduce):
     def reduced(self, x: Any, dim: int) -> Any:
         return reduce_sum(x, axes=(dim,))
 
-    def combined(self, x: Any, y: Any) -> Any:
-        return add(x, y)
+    def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
+        (members,) = operands
+        return [[tree_sum(members)] * len(members)]
 
     def transpose(self, cotangent: Any, x: Any, **params: Any) -> Sequence[Any]:
         # Where types say what the operand is, the result and its cotangent are the same for all. Where they say
@@ -435,7 +436,7 @@ class reduce_scatter(Collective):
     def member_results(self, operands: Sequence[Sequence[Any]], **params: Any) -> Sequence[Sequence[Any]]:
         (members,), dim = operands, params["scatter_dimension"]
         parts = [own_slices(x, dim, len(members)) for x in members]
-        sums = [tree_combined(add, [p[i] for p in parts]) for i in range(len(members))]
+        sums = [tree_sum([p[i] for p in parts]) for i in range(len(members))]
         return [sums if params["tiled"] else [without_unit(x, dim) for x in sums]]
 
     def samples(self) -> Any:
@@ -681,6 +682,15 @@ def tree_combined(combine: Any, members: Sequence[Any]) -> Any:
         return members[0]
     half = 1 << ((len(members) - 1).bit_length() - 1)
     return combine(tree_combined(combine, members[:half]), tree_combined(combine, members[half:]))
+
+
+def tree_sum(members: Sequence[Any]) -> Any:
+    """The sum of arrays, rounded once where their dtype has few bits."""
+    dtype = members[0].dtype
+    if dtypes.kind(dtype) != "f" or dtype.itemsize >= 4:
+        return tree_combined(add, members)
+    wide = [convert_element_type(x, new_dtype=np.dtype(np.float32), weak_type=False) for x in members]
+    return convert_element_type(tree_combined(add, wide), new_dtype=dtype, weak_type=False)
 
 
 def stacked(members: Sequence[Any]) -> Any:
