@@ -148,6 +148,8 @@ class Primitive:
     partitions: ClassVar[bool] = False
     # It says how its operand is split and nothing else, at its `destination`.
     splits: ClassVar[bool] = False
+    # On a mesh it happens once, not on every device: `bind_local` says how, also where nothing is split.
+    once_on_mesh: ClassVar[bool] = False
     # No pass looks through it: what it returns is not known to be its operand.
     fence: ClassVar[bool] = False
     # Called outside of any program it is compiled as one, and not run operation by operation.

@@ -312,7 +312,7 @@ class Block:
     def bind(self, equation: Equation, rule: Rule, chosen: dict[str, tuple[Any, ...]], args: Sequence[Any]) -> Any:
         """The operation on parts."""
         card: Any = equation.primitive
-        if not chosen:
+        if not chosen and not card.once_on_mesh:
             out = card(*args, **equation.params)
             return out if card.multiple_results else [out]
         results = [
