@@ -106,7 +106,7 @@ for _function in (reshard,):
 _publish("weft.sharding")
 
 if _TYPE_CHECKING:
-    from weft import checkpointing, distributed, experimental, explain, plan, profiler
+    from weft import checkpointing, distributed, experimental, explain, parallel, plan, profiler
     from weft.profiler import profile
 
 # Loaded when somebody asks for them; with the last few comes the compiler.
@@ -114,6 +114,7 @@ _LATER = {
     **{name: (f"weft.{name}", "") for name in ("checkpointing", "distributed", "experimental", "haiku", "linen")},
     **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
     "explain": ("weft.explain", ""),
+    "parallel": ("weft.parallel", ""),
     "plan": ("weft.plan", ""),
     "profile": ("weft.profiler", "profile"),
     "profiler": ("weft.profiler", ""),
@@ -207,6 +208,7 @@ __all__ = [
     "numpy",
     "numpy_dtype_promotion",
     "numpy_rank_promotion",
+    "parallel",
     "plan",
     "process_count",
     "process_index",

@@ -19,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # In the order data flows: a folder imports itself and those before it.
 INTERNAL = ("base", "indexing", "sharding", "ir", "trace", "primitives", "transforms", "compiler", "runtime", "api")
 # These use the public API only, so they import public modules and `weft` itself, and nothing of the above.
-LIBRARIES = ("optim", "modules", "linen", "haiku", "keras", "data")
+LIBRARIES = ("optim", "modules", "linen", "haiku", "keras", "data", "parallel")
 # The package of an internal folder that is public by its own name.
 PUBLIC_PACKAGES = ("weft.sharding",)
 # Every other name in weft/ is a public module; then comes weft/__init__.py, which imports them.

@@ -30,6 +30,7 @@ from weft.ir.types import ArrayType
 from weft.plan.machine import MACHINES, Link, Machine, machine_of
 from weft.runtime.backend import backend_of
 from weft.runtime.device import CPU
+from weft.runtime.spmd import stored_arguments
 from weft.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 __all__ = ["MACHINES", "Link", "Machine", "Plan", "plan"]
@@ -135,7 +136,7 @@ class Staged:
         traced = jit(fun, donate_argnums=donate_argnums).trace(*shapes)
         self.shapes, self.out_tree = shapes, traced.out_tree
         self.constants = len(traced._constants)
-        self.jaxpr = prepared(traced._jaxpr)
+        self.whole, self.jaxpr = traced._jaxpr, prepared(traced._jaxpr)
         self.names: tuple[str, ...] = traced._jaxpr.cached("argument names", tuple)
         self.donated: tuple[bool, ...] = traced._params.get("donated", ())
 
@@ -185,7 +186,8 @@ class Staged:
 
     def partitioned(self, in_dims: Sequence[Any], out_dims: Sequence[Any]) -> Partitioned:
         """The local jaxpr for arguments and results that are split so."""
-        return partition(self.jaxpr, self.sizes, in_dims, out_dims, self.donated, self.names)
+        stored, outs = stored_arguments(self.whole, in_dims, out_dims, self.donated)
+        return partition(self.jaxpr, self.sizes, in_dims, outs, stored, self.names)
 
     def plan(self, split: Partitioned, machine: Machine, started: float) -> Plan:
         """The plan of a local jaxpr."""

@@ -115,10 +115,7 @@ def _compiled(
 
     sizes = dict(mesh.shape)
     names = jaxpr.cached("argument names", tuple)
-    pairs = state_of(jaxpr)
-    stored = [bool(donated and donated[i]) or i in pairs.values() for i in range(len(jaxpr.invars))]
-    # State that a step returns is split as it came, unless somebody says otherwise.
-    outs = [in_dims[pairs[i]] if d is None and i in pairs else d for i, d in enumerate(out_dims)]
+    stored, outs = stored_arguments(jaxpr, in_dims, out_dims, donated)
     result = partition(prepared(jaxpr), sizes, in_dims, outs, stored, names)
     devices = mesh.device_tuple
     local = [v.aval for v in result.jaxpr.invars]
@@ -157,6 +154,16 @@ def _compiled(
     if contract is not None:
         contract.check(program, names)
     return program
+
+
+def stored_arguments(
+    jaxpr: Jaxpr, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: Sequence[bool]
+) -> tuple[list[bool], list[Dims | None]]:
+    """Which arguments are split for memory's sake, and how results are split: state that a step returns as it came,
+    unless somebody says otherwise."""
+    pairs = state_of(jaxpr)
+    stored = [bool(donated and donated[i]) or i in pairs.values() for i in range(len(jaxpr.invars))]
+    return stored, [in_dims[pairs[i]] if d is None and i in pairs else d for i, d in enumerate(out_dims)]
 
 
 def state_of(jaxpr: Jaxpr) -> dict[int, int]:
