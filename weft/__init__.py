@@ -71,6 +71,7 @@ from weft.api.jit import clear_caches, jit
 from weft.api.mesh import make_mesh
 from weft.api.remat import checkpoint, remat
 from weft.api.scopes import checking_leaks, disable_jit, ensure_compile_time_eval, named_call, named_scope
+from weft.api.pmap import pmap
 from weft.api.shard_map import shard_map
 from weft.api.shardings import reshard
 from weft.api.vectorize import vmap
@@ -219,6 +220,7 @@ __all__ = [
     "remat",
     "reshard",
     "set_mesh",
+    "pmap",
     "shard_map",
     "sharding",
     "stages",

@@ -10,7 +10,7 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np
-from weft.errors import ArgumentError, ShardingTypeError
+from weft.errors import ArgumentError, ShardingTypeError, WeftError
 from weft.sharding import AxisType, Mesh
 from weft.sharding import PartitionSpec as P
 
@@ -62,9 +62,16 @@ def test_parts_over_two_axes_and_axis_index(mesh: Mesh, spec: P) -> None:
     onp.testing.assert_array_equal(result, expected)
 
 
-def test_a_result_that_varies_names_the_line(mesh: Mesh) -> None:
-    with pytest.raises(ShardingTypeError, match=r"(?s)result 0 .* varies along it.*psum"):
-        weft.shard_map(lambda x: x.sum(), mesh=mesh, in_specs=P("x"), out_specs=P())(A)
+def test_a_result_that_varies_names_value_and_line(mesh: Mesh) -> None:
+    def f(rows: Any, w: Any) -> Any:
+        scaled = rows * w
+        return {"total": [scaled.sum()], "w": w}
+
+    with pytest.raises(ShardingTypeError) as caught:
+        weft.shard_map(f, mesh=mesh, in_specs=(P("x"), P()), out_specs=P())(A, 2.0)
+    text = str(caught.value)
+    assert "result['total'][0]" in text and "`rows`" in text and "scaled = rows * w" in text
+    assert text.count("\n  or ") == 2 and "lax.psum(x, 'x')" in text and "P('x') in out_specs" in text
     with pytest.raises(ShardingTypeError, match=r"axis_index"):
         weft.shard_map(lambda: lax.axis_index("y"), mesh=mesh, in_specs=(), out_specs=P())()
 
@@ -78,3 +85,83 @@ def test_errors(mesh: Mesh) -> None:
         weft.shard_map(lambda x: x, in_specs=P("x"), out_specs=P("x"))(np.ones(8))
     with weft.set_mesh(mesh):
         assert weft.shard_map(lambda x: x + 1, in_specs=P("x"), out_specs=P("x"))(np.ones(8)).shape == (8,)
+
+
+@pytest.mark.parametrize(
+    ("body", "in_specs", "out_specs", "options", "text"),
+    [
+        (lambda x: lax.psum(x, "q"), P("x"), P(), {}, r"no axis named 'q' here; in scope: 'x', 'y'"),
+        (lambda x: x, (P("x"), P()), P("x"), {}, r"has 2 entries for 1 positional arguments"),
+        (lambda x: x, ({"a": P("x")},), P("x"), {}, r"in_specs of shard_map of <lambda> must be a prefix"),
+        (lambda x: x, P("x"), (P("x"), P()), {}, r"out_specs of shard_map of <lambda> must be a prefix"),
+        (lambda x: x, "x", P("x"), {}, r"tree of PartitionSpecs"),
+        (lambda x: x, P("x", None, None), P("x"), {}, r"has 3 entries for an operand of rank 2"),
+        (lambda x: x.sum(), P("x"), P("x"), {}, r"out_specs has 1 entries for the result, of rank 0"),
+        (lambda x: x.sum(), P("x"), P("x"), {"check_vma": False}, r"out_specs has 1 entries for the result, of rank 0"),
+        (lambda x: x, P("y"), P("y"), {"axis_names": {"x"}}, r"which is not one of axis_names"),
+        (lambda x: x, P("x"), P("x"), {"axis_names": {"q"}}, r"axis_names has q"),
+        (lambda x: x, P("x"), P(unreduced={"x"}), {}, r"neither unreduced nor reduced"),
+        (lambda x: lax.pcast(x, "x", to="reduced"), P("x"), P(), {}, r"cannot become reduced along 'x'"),
+        (lambda x: lax.pcast(x, "x", to="same"), P("x"), P(), {}, r"one of 'varying', 'unreduced', 'reduced'"),
+        (lambda x: lax.pcast(x, "x", to="unreduced"), P("x"), P(), {}, r"it varies along it"),
+        (lambda x: lax.pmax(lax.pcast(x, "x", to="unreduced"), "x"), P("x"), P(), {}, r"not linear in operand 0"),
+        (lambda x: lax.ppermute(lax.pcast(x, "x", to="unreduced"), "x", ()), P("x"), P("x"), {}, r"is unreduced along"),
+        (lambda x: lax.all_gather(x, "x", to="same"), P("x"), P("x"), {}, r"to is one of"),
+        (lambda x: lax.all_gather(x, "x", axis=4), P("x"), P("x"), {}, r"there is no dimension 4"),
+        (
+            lambda x: lax.cond(x[0, 0] > 0, lambda: lax.psum(x, "x"), lambda: x * 2),
+            P("x"), P("x"), {}, r"(?s)the predicate varies along 'x', and `psum` at .* communicates along it",
+        ),
+        (
+            lambda x: lax.while_loop(lambda c: c[0, 0] > 0, lambda c: c - lax.pmean(c, "x"), x),
+            P("x"), P("x"), {}, r"(?s)the condition varies along 'x', and `psum`",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes(mesh: Mesh, body: Any, in_specs: Any, out_specs: Any, options: Any, text: str) -> None:
+    with pytest.raises(WeftError, match=text) as caught:
+        weft.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, **options)(A)
+    assert "test_shard_map.py" in str(caught.value)
+
+
+def test_nested_over_other_axes(mesh: Mesh) -> None:
+    def inner(x: Any) -> Any:
+        own = lambda part: lax.psum(part, "y") * (1 + lax.axis_index("x"))
+        return weft.shard_map(own, mesh=mesh, in_specs=P("y"), out_specs=P(), axis_names={"y"})(x)
+
+    f = weft.shard_map(inner, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
+    x = onp.arange(8, dtype=onp.float32)
+    expected = x.reshape(4, 2).sum(1) * onp.arange(1, 5)
+    onp.testing.assert_allclose(f(x), expected)
+    onp.testing.assert_allclose(weft.grad(lambda x: f(x).sum())(x), onp.repeat(onp.arange(1, 5), 2))
+    again = weft.shard_map(lambda x: f(x), mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
+    with pytest.raises(ArgumentError, match="around this one splits along x already"):
+        again(x)
+
+
+def test_keys_integers_and_options_of_arguments(mesh: Mesh) -> None:
+    draw = lambda k: weft.random.uniform(weft.random.fold_in(k, lax.axis_index("x")), (2,))
+    key = weft.random.key(1)
+    one = weft.shard_map(draw, mesh=mesh, in_specs=P(), out_specs=P("x"))(key)
+    keys = weft.vmap(lambda i: weft.random.fold_in(key, i))(np.arange(4))
+    two = weft.shard_map(lambda k: weft.random.uniform(k[0], (2,)), mesh=mesh, in_specs=P("x"), out_specs=P("x"))(keys)
+    onp.testing.assert_array_equal(one, two)
+    n = onp.arange(8)
+    f = weft.shard_map(
+        lambda x, n, k=1: lax.psum((x * n * k).sum(), "x"), mesh=mesh, in_specs=(P("x"), P("x")), out_specs=P()
+    )
+    onp.testing.assert_allclose(weft.grad(f)(onp.ones(8, onp.float32), n, k=2.0), 2.0 * n)
+    assert weft.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P(), out_specs=P())(3.0).aval.weak_type
+    counted = weft.shard_map(lambda b: lax.psum(b, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())(n % 3 == 0)
+    onp.testing.assert_array_equal(counted, [2, 1])
+
+
+def test_spmd_axis_name_splits_the_batch(mesh: Mesh) -> None:
+    f = weft.shard_map(lambda x, w: lax.psum(x * w, "x"), mesh=mesh, in_specs=(P("x"), P()), out_specs=P())
+    batch = onp.arange(32, dtype=onp.float32).reshape(4, 8)
+    mapped = weft.vmap(f, in_axes=(0, None), spmd_axis_name="y")
+    assert "in_specs=(P('y', 'x'), P())" in str(weft.make_jaxpr(mapped)(batch, 2.0))
+    onp.testing.assert_allclose(mapped(batch, 2.0), 2 * batch.reshape(4, 4, 2).sum(1))
+    onp.testing.assert_allclose(weft.grad(lambda w: mapped(batch, w).sum())(2.0), batch.sum())
+    with pytest.raises(ArgumentError, match="which the shard_map uses itself"):
+        weft.vmap(f, in_axes=(0, None), spmd_axis_name="x")(batch, 2.0)

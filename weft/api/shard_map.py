@@ -12,13 +12,14 @@ from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
+from weft.ir.context import context
 from weft.ir.context import manual_axes as manual_axes_in_scope
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.ir.types import ArrayType, type_of
+from weft.ir.types import ArrayType
 from weft.primitives.control.shard_map import check_divides, local_type
 from weft.primitives.control.shard_map import shard_map as shard_map_primitive
 from weft.sharding.current import current_mesh
-from weft.sharding.mesh import AbstractMesh, AxisType, Mesh
+from weft.sharding.mesh import AbstractMesh, Mesh
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, split_axes
 from weft.trace.stage import stage
 
@@ -89,8 +90,9 @@ def shard_map(
             )
         out_leaves = result_specs(function, out_specs, out.treedef)
         check_specs("out_specs", out_leaves, where, manual)
+        check_results_fit(function, jaxpr, out_leaves, out.treedef)
         if check_vma:
-            check_varying(function, jaxpr, out_leaves, manual)
+            check_varying(function, jaxpr, out_leaves, manual, out.treedef, list(zip(paths, specs, strict=True)))
         results = shard_map_primitive(
             *constants,
             *leaves,
@@ -116,7 +118,15 @@ def manual_of(mesh: AnyMesh, axis_names: Any) -> frozenset[Any]:
             received=f"{mesh}",
             fix=f"some of {mesh.axis_names}",
         )
-    return frozenset(names or (a for a in mesh.axis_names if a not in mesh.manual_axes))
+    taken = frozenset(mesh.manual_axes) | context.device_axes
+    again = sorted(map(str, names & taken))
+    if again:
+        raise ArgumentError(
+            f"shard_map: a shard_map around this one splits along {', '.join(again)} already.",
+            received=f"axis_names={set(map(str, names))}",
+            fix="axis_names of the others",
+        )
+    return frozenset(names or (a for a in mesh.axis_names if a not in taken))
 
 
 def spec_leaf(value: Any) -> bool:
@@ -173,9 +183,16 @@ def check_specs(what: str, specs: Sequence[PartitionSpec], mesh: AnyMesh, manual
     """Specs name manual axes of the mesh, each once."""
     for spec in specs:
         named = split_axes(spec.partitions)
-        for axis in (*named, *spec.unreduced, *spec.reduced):
+        if spec.unreduced or spec.reduced:
+            raise ArgumentError(
+                f"shard_map: arguments and results are neither unreduced nor reduced, but {what} says so.",
+                received=f"{spec}",
+                fix=("lax.psum of what is unreduced, inside", "lax.pcast(x, axis, to='reduced') inside"),
+            )
+        for axis in named:
             if axis not in manual:
                 why = "is not one of axis_names" if axis in mesh.axis_names else "is not an axis of the mesh"
+                why = "a shard_map around this one splits along already" if axis in context.device_axes else why
                 raise ArgumentError(
                     f"shard_map: {what} names {axis!r}, which {why}.",
                     received=f"{spec} on {mesh}",
@@ -187,23 +204,49 @@ def check_specs(what: str, specs: Sequence[PartitionSpec], mesh: AnyMesh, manual
             raise ArgumentError(f"shard_map: {what} says of every dimension how it is split.", received=f"{spec}")
 
 
-def check_varying(
-    function: Callable[..., Any], jaxpr: Jaxpr, specs: Sequence[PartitionSpec], manual: frozenset[Any]
+def check_results_fit(
+    function: Callable[..., Any], jaxpr: Jaxpr, specs: Sequence[PartitionSpec], out_tree: Any
 ) -> None:
-    """A result that an `out_spec` says is the same on all devices must be so by its type."""
+    """A spec has at most an entry for each dimension of a result."""
     for i, (v, spec) in enumerate(zip(jaxpr.outvars, specs, strict=True)):
-        aval: Any = type_of(v) if not hasattr(v, "aval") else v.aval
+        aval: Any = v.aval
         if len(spec) > aval.ndim:
-            raise ArgumentError(
-                f"shard_map of {name_of(function)}: a spec has {len(spec)} entries for a result of rank {aval.ndim}.",
+            raise ShardingTypeError(
+                f"shard_map of {name_of(function)}: out_specs has {len(spec)} entries for {result_name(out_tree, i)},"
+                f" of rank {aval.ndim}.",
                 received=f"{spec} for {aval.short()}",
+                fix=(
+                    "at most one entry for each dimension",
+                    "x[None] inside, to put what the devices have together along a new dimension",
+                ),
             )
-        extra = sorted((aval.vma & manual) - set(split_axes(spec.partitions)), key=str)
+
+
+def result_name(out_tree: Any, i: int) -> str:
+    """What a user calls a leaf of the result."""
+    paths = [p for p, _ in tree.leaves_with_path(tree.unflatten(out_tree, range(out_tree.num_leaves)))]
+    return f"result{tree.keystr(paths[i])}" if paths[i] else "the result"
+
+
+def check_varying(
+    function: Callable[..., Any],
+    jaxpr: Jaxpr,
+    specs: Sequence[PartitionSpec],
+    manual: frozenset[Any],
+    out_tree: Any,
+    arguments: Sequence[tuple[str, PartitionSpec]],
+) -> None:
+    """A result that an `out_spec` says is the same on all devices must be so by its type. `arguments` are the names and
+    specs of the arguments."""
+    for i, (v, spec) in enumerate(zip(jaxpr.outvars, specs, strict=True)):
+        aval: Any = v.aval
+        extra = sorted(((aval.vma | aval.manual.unreduced) & manual) - set(split_axes(spec.partitions)), key=str)
         if extra:
             axes = extra[0] if len(extra) == 1 else tuple(extra)
             raise ShardingTypeError(
-                f"shard_map of {name_of(function)}: result {i} is to be the same on all devices along {axes!r}, "
-                f"but it varies along {'it' if len(extra) == 1 else 'them'}.{where_from(jaxpr, v, extra)}",
+                f"shard_map of {name_of(function)}: {result_name(out_tree, i)} is to be the same on all devices along "
+                f"{axes!r}, but it varies along {'it' if len(extra) == 1 else 'them'}."
+                f"{where_from(jaxpr, v, extra, arguments)}",
                 received=f"{aval.short()} for out_specs {spec}",
                 fix=(
                     f"lax.psum(x, {axes!r}) or lax.pmean(x, {axes!r})   to combine what the devices have",
@@ -213,27 +256,29 @@ def check_varying(
             )
 
 
-def where_from(jaxpr: Jaxpr, result: Any, axes: Sequence[Any]) -> str:
-    """Where a result begins to vary: the line of the first operation, of those that it depends on, whose operands do
-    not."""
+def where_from(jaxpr: Jaxpr, result: Any, axes: Sequence[Any], arguments: Sequence[tuple[str, PartitionSpec]]) -> str:
+    """From where a result varies: the line of the first operation, of those that it depends on, whose operands do not;
+    or the arguments that are split, and the first line that reads one."""
     defining = {v: e for e in jaxpr.eqns for v in e.outvars}
+    split = dict(zip(jaxpr.invars, arguments, strict=True))
     seen: set[Any] = set()
     waiting = [result]
     while waiting:
         v = waiting.pop()
-        if v in seen:
+        equation = defining.get(v)
+        if v in seen or (equation is not None and equation.primitive.casts):
             continue
         seen.add(v)
-        equation = defining.get(v)
         if equation is None:
             continue
         varying = [a for a in equation.invars if set(axes) & getattr(a.aval, "vma", frozenset())]
         if not varying and equation.source is not None:
             return f" It varies from {equation.source.describe()} on ({equation.primitive.name})."
         waiting.extend(varying)
-    return " It depends on an argument that is split." if any(v in seen for v in jaxpr.invars) else ""
-
-
-def manual_mesh(mesh: AnyMesh, manual: frozenset[Any]) -> AbstractMesh:
-    """The mesh as a body of `shard_map` sees it."""
-    return mesh.abstract_mesh.update_axis_types(dict.fromkeys(manual, AxisType.Manual))
+    found = {v: split[v] for v in jaxpr.invars if v in seen}
+    if not found:
+        return ""
+    texts = ", ".join(f"`{path}` ({spec})" for path, spec in found.values())
+    first = next((e for e in jaxpr.eqns if any(a in found for a in e.invars) and seen.intersection(e.outvars)), None)
+    line = f", from {first.source.describe()} on ({first.primitive.name})" if first is not None and first.source else ""
+    return f" It depends on {texts}, which {'are' if len(found) > 1 else 'is'} split{line}."

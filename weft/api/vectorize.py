@@ -30,20 +30,7 @@ def vmap(
     `shard_map` inside, and constraints, split it over the axes `spmd_axis_name` of their mesh."""
     check_callable(fun, "vmap")
     spmd = () if spmd_axis_name is None else entry_axes(spmd_axis_name)
-    if isinstance(in_axes, list):
-        in_axes = tuple(in_axes)
-    if not (in_axes is None or isinstance(in_axes, (int, tuple, dict)) or tree.leaves(in_axes)):
-        raise AxisSpecError(
-            f"vmap of {name_of(fun)}: in_axes must be an int, None or a tree of them, got {in_axes!r}.", at=user_line()
-        )
-    for spec, word in ((in_axes, "in_axes"), (out_axes, "out_axes")):
-        for leaf in tree.leaves(spec):
-            if not isinstance(leaf, int) or isinstance(leaf, bool):
-                raise AxisSpecError(
-                    f"vmap of {name_of(fun)}: {word} must consist of ints and None.",
-                    received=f"{leaf!r} of type {type(leaf).__name__}",
-                    at=user_line(),
-                )
+    in_axes = checked_axes(fun, in_axes, out_axes)
 
     @boundary
     @wraps(fun)
@@ -87,13 +74,33 @@ def without_objects(
     )
 
 
+def checked_axes(fun: Callable[..., Any], in_axes: Any, out_axes: Any, caller: str = "vmap") -> Any:
+    """`in_axes`, a list as a tuple; an error if it or `out_axes` does not consist of ints and None."""
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if not (in_axes is None or isinstance(in_axes, (int, tuple, dict)) or tree.leaves(in_axes)):
+        raise AxisSpecError(
+            f"{caller} of {name_of(fun)}: in_axes must be an int, None or a tree of them, got {in_axes!r}.",
+            at=user_line(),
+        )
+    for spec, word in ((in_axes, "in_axes"), (out_axes, "out_axes")):
+        for leaf in tree.leaves(spec):
+            if not isinstance(leaf, int) or isinstance(leaf, bool):
+                raise AxisSpecError(
+                    f"{caller} of {name_of(fun)}: {word} must consist of ints and None.",
+                    received=f"{leaf!r} of type {type(leaf).__name__}",
+                    at=user_line(),
+                )
+    return in_axes
+
+
 def argument_axes(
-    fun: Callable[..., Any], in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    fun: Callable[..., Any], in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: str = "vmap"
 ) -> list[int | None]:
     """The axis of each leaf of `(args, kwargs)`; keyword arguments are mapped over their first axis."""
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise AxisSpecError(
-            f"vmap of {name_of(fun)}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments.",
+            f"{caller} of {name_of(fun)}: in_axes has {len(in_axes)} entries for {len(args)} positional arguments.",
             received=f"in_axes={in_axes}",
             fix="give one entry per positional argument, or one int for all",
             at=user_line(),
@@ -102,32 +109,36 @@ def argument_axes(
         axes = tree.flatten_axes("in_axes", tree.structure(args), in_axes)
     except ValueError as error:
         raise AxisSpecError(
-            f"vmap of {name_of(fun)}: in_axes must be a prefix of the arguments' structure.",
+            f"{caller} of {name_of(fun)}: in_axes must be a prefix of the arguments' structure.",
             received=str(error),
             at=user_line(),
         ) from None
     return axes + [0] * len(tree.leaves(kwargs))
 
 
-def result_axes(fun: Callable[..., Any], out_axes: Any, out_tree: tree.PyTreeDef) -> list[int | None]:
+def result_axes(
+    fun: Callable[..., Any], out_axes: Any, out_tree: tree.PyTreeDef, caller: str = "vmap"
+) -> list[int | None]:
     try:
         return tree.flatten_axes("out_axes", out_tree, out_axes)
     except ValueError as error:
         raise AxisSpecError(
-            f"vmap of {name_of(fun)}: out_axes must be a prefix of the result's structure.",
+            f"{caller} of {name_of(fun)}: out_axes must be a prefix of the result's structure.",
             received=str(error),
             at=user_line(),
         ) from None
 
 
-def normalized(fun: Callable[..., Any], axis: int | None, leaf: Any, i: int, path: Callable[[int], str]) -> int | None:
+def normalized(
+    fun: Callable[..., Any], axis: int | None, leaf: Any, i: int, path: Callable[[int], str], caller: str = "vmap"
+) -> int | None:
     if axis is None:
         return None
     aval = type_of(leaf)
     assert isinstance(aval, ArrayType)
     if not -aval.ndim <= axis < aval.ndim:
         raise AxisSpecError(
-            f"vmap of {name_of(fun)}: `{path(i)}` has no axis {axis} to map over.",
+            f"{caller} of {name_of(fun)}: `{path(i)}` has no axis {axis} to map over.",
             received=f"{aval.short()} with in_axes {axis}",
             fix="give None in in_axes for arguments that are the same for all elements",
             at=user_line(),
@@ -142,6 +153,7 @@ def mapped_size(
     leaves: Sequence[Any],
     path: Callable[[int], str],
     axis_size: int | None,
+    caller: str = "vmap",
 ) -> Any:
     """The one size of all mapped axes."""
     sizes: dict[Any, list[int]] = {}
@@ -152,7 +164,7 @@ def mapped_size(
         sizes.setdefault(axis_size, [])
     if not sizes:
         raise AxisSpecError(
-            f"vmap of {name_of(fun)} maps over nothing: every entry of in_axes is None.",
+            f"{caller} of {name_of(fun)} maps over nothing: every entry of in_axes is None.",
             fix="map at least one argument, or give axis_size",
             at=user_line(),
         )
@@ -164,12 +176,14 @@ def mapped_size(
         ]
         lines += [f"size {axis_size}: axis_size"] if axis_size is not None else []
         fix = "map over axes of one size, or give None in in_axes for arguments that are the same for all elements"
-        what = f"vmap of {name_of(fun)} got mapped axes of different sizes."
+        what = f"{caller} of {name_of(fun)} got mapped axes of different sizes."
         raise AxisSpecError(what, received="\n".join(lines), fix=fix, at=user_line())
     return next(iter(sizes))
 
 
-def move_batch_axis(fun: Callable[..., Any], value: Any, dim: int | None, wanted: int | None, axis: Axis) -> Any:
+def move_batch_axis(
+    fun: Callable[..., Any], value: Any, dim: int | None, wanted: int | None, axis: Axis, caller: str = "vmap"
+) -> Any:
     """A result with its batch dimension where `out_axes` wants it."""
     if wanted is None:
         if dim is not None:
@@ -185,7 +199,7 @@ def move_batch_axis(fun: Callable[..., Any], value: Any, dim: int | None, wanted
     rank = len(value.shape)
     if not -rank <= wanted < rank:
         raise AxisSpecError(
-            f"vmap of {name_of(fun)}: out_axes {wanted} does not exist in a result of rank {rank}.",
+            f"{caller} of {name_of(fun)}: out_axes {wanted} does not exist in a result of rank {rank}.",
             fix=f"out_axes from {-rank} to {rank - 1}; the mapped axis counts",
         )
     return move_axis(value, dim, wanted % rank)

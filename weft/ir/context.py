@@ -48,7 +48,8 @@ EVALUATION = EvaluationTrace()
 
 class Context(threading.local):
     """Per thread: the active trace, the line and the name stack given to new equations, the named axes in scope, and
-    those of them along which types say whether a value varies: the manual axes of a `shard_map`."""
+    those of them that are axes of a mesh, of a `shard_map` or a `pmap`, and along which types say whether a value
+    varies."""
 
     def __init__(self) -> None:
         self.trace: Trace = EVALUATION
@@ -56,10 +57,11 @@ class Context(threading.local):
         self.stack: tuple[str, ...] = ()
         self.axes: dict[Any, Any] = {}
         self.manual: frozenset[Any] = frozenset()
+        self.device_axes: frozenset[Any] = frozenset()
 
     def axes_key(self) -> Any:
         """The named axes in scope, for keys of what is traced under them."""
-        return (tuple(self.axes.items()), self.manual) if self.axes else ()
+        return (tuple(self.axes.items()), self.manual, self.device_axes) if self.axes else ()
 
 
 context = Context()
@@ -112,22 +114,24 @@ def named(*names: str) -> Iterator[None]:
 @contextmanager
 def manual_axes(sizes: dict[Any, int], checked: bool) -> Iterator[None]:
     """Bring the manual axes of a `shard_map` into scope, along which types say what varies if they are `checked`."""
-    before = context.axes, context.manual
+    before = context.axes, context.manual, context.device_axes
     context.axes = {**context.axes, **sizes}
     context.manual = context.manual | frozenset(sizes) if checked else context.manual - frozenset(sizes)
+    context.device_axes = context.device_axes | frozenset(sizes)
     try:
         yield
     finally:
-        context.axes, context.manual = before
+        context.axes, context.manual, context.device_axes = before
 
 
 @contextmanager
 def named_axis(name: Any, size: Any) -> Iterator[None]:
     """Bring a named axis into scope; collectives check their axis names against what is in scope."""
-    before = context.axes, context.manual
+    before = context.axes, context.manual, context.device_axes
     context.axes = {**context.axes, name: size}
-    context.manual = context.manual - {name} if name in context.manual else context.manual
+    if name in context.device_axes:  # it hides an axis of a mesh
+        context.manual, context.device_axes = context.manual - {name}, context.device_axes - {name}
     try:
         yield
     finally:
-        context.axes, context.manual = before
+        context.axes, context.manual, context.device_axes = before

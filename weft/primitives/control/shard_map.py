@@ -356,7 +356,7 @@ def global_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, ch
     """The type of what parts of a type are put together to."""
     assert isinstance(aval, ArrayType)
     if check_vma:
-        extra = aval.manual.varying & manual_axes - set(split_axes(spec.partitions))
+        extra = ((aval.manual.varying | aval.manual.unreduced) & manual_axes) - set(split_axes(spec.partitions))
         if extra:
             raise JaxprTypeError(
                 f"shard_map: a result varies along {sorted(map(str, extra))}, which its out_spec does not name.",
