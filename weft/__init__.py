@@ -74,6 +74,7 @@ from weft.api.scopes import checking_leaks, disable_jit, ensure_compile_time_eva
 from weft.api.pmap import pmap
 from weft.api.shard_map import shard_map
 from weft.api.shardings import reshard
+from weft.api.axis_types import auto_axes as _auto_axes, explicit_axes as _explicit_axes
 from weft.api.vectorize import vmap
 from weft.base.dtypes import float0
 from weft.base.settings import (
@@ -102,7 +103,7 @@ from weft.sharding.device import Device
 from weft.trace.array import Array
 
 # What needs arrays is above the folder of shardings, and public there.
-for _function in (reshard,):
+for _function in (reshard, _auto_axes, _explicit_axes):
     setattr(sharding, _function.__name__, _function)
 _publish("weft.sharding")
 

@@ -3,15 +3,13 @@ CPU devices, JAX in a process of its own."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import warnings
 from typing import Any
 
 import numpy as onp
 import pytest
+
+import weft
+from tests.peer.mesh_lines import answers, from_jax, print_answers
 
 # Names: lib, np (its numpy), s (its shardings), N (a sharding on the mesh m of 4 x 2 by its entries), a (NumPy), u (not
 # committed), d (devices), put, wsc, under (calls with the mesh set).
@@ -80,16 +78,7 @@ LINES = [
 ]
 
 
-def shown(value: Any, lib: Any) -> Any:
-    """Shardings of arrays, and everything else as text."""
-    if isinstance(value, (tuple, list)):
-        return [shown(v, lib) for v in value]
-    if isinstance(value, dict):
-        return {k: shown(v, lib) for k, v in value.items()}
-    return [repr(value.sharding), float(value.sum())] if isinstance(value, lib.Array) else repr(value)
-
-
-def answers(lib: Any) -> list[Any]:
+def found_by(lib: Any) -> list[Any]:
     s, P = lib.sharding, lib.sharding.PartitionSpec
     auto = (s.AxisType.Auto,) * 2
     mesh, other = lib.make_mesh((4, 2), ("x", "y"), auto), lib.make_mesh((4, 2), ("p", "q"), auto)
@@ -104,28 +93,17 @@ def answers(lib: Any) -> list[Any]:
         **{"N": lambda *e: s.NamedSharding(mesh, P(*e)), "a": a, "u": lib.numpy.asarray(a), "under": under},
         **{"wsc": lib.lax.with_sharding_constraint, "other": other},
     }
-    found = []
-    for line in LINES:
-        try:
-            found.append(shown(eval(line, names), lib))
-        except Exception:  # JAX has classes of its own
-            found.append("an error")
-    return found
+    return answers(lib, LINES, names)
 
 
 @pytest.fixture(scope="module")
 def expected() -> list[Any]:
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return from_jax(__file__)
 
 
 @pytest.fixture(scope="module")
 def found() -> list[Any]:
-    import weft
-
-    return json.loads(json.dumps(answers(weft)))
+    return found_by(weft)
 
 
 @pytest.mark.parametrize("line", range(len(LINES)), ids=LINES)
@@ -134,7 +112,4 @@ def test_as_jax_says(line: int, expected: list[Any], found: list[Any]) -> None:
 
 
 if __name__ == "__main__":
-    import jax
-
-    warnings.simplefilter("ignore")
-    print(json.dumps(answers(jax)))
+    print_answers(found_by)

@@ -344,12 +344,17 @@ def test_types_of_traced_jaxprs_are_sharded(function: Any, operands: Any, result
 @pytest.mark.parametrize(
     ("function", "operands", "text", "fix"),
     [
-        (lambda a, b: a + b, [BATCH, struct((8, 4), "y")], "split over 'x' and 'y'", "P('x', None) for operand 1"),
+        (lambda a, b: a + b, [BATCH, struct((8, 4), "y")], "split over 'x' and 'y'", "P('x', None)) for operand 1"),
         (lambda a, b: a + b, [BATCH, struct((8, 4), None, "x")], "split twice over 'x'", "whole"),
-        (lambda a, b: a.T @ b, [BATCH, BATCH], "sums over dimension 1 of operand 0", "P(None, None) for operand 1"),
+        (lambda a, b: a.T @ b, [BATCH, BATCH], "sums over dimension 1 of operand 0", "P(None, None)) for operand 1"),
         (lambda a: weft.numpy.sort(a, 0), [BATCH], "needs dimension 0 of operand 0 whole", "P(None, None)"),
         (weft.numpy.linalg.det, [struct((2, 4, 4), None, "x")], "whole", "P(None, None, None)"),
-        (weft.vmap(lambda c, x: scanned(c, x)[0], (0, 1)), [ROW, ROWS], "operand 0 is not where", "split operands"),
+        (
+            weft.vmap(lambda a, b: a + b),
+            [BATCH, struct((8, 4), "y")],
+            "mapped dimensions .* split differently",
+            "reshard",
+        ),
     ],
 )
 def test_operations_that_would_communicate_are_errors(function: Any, operands: Any, text: str, fix: str) -> None:

@@ -16,6 +16,8 @@ from weft.base.source import user_line
 from weft.ir.context import EVALUATION, context, lifted
 from weft.ir.types import ShapeDtypeStruct, type_of
 from weft.primitives.movement.device_put import device_put as device_put_primitive
+from weft.primitives.movement.sharding_constraint import left_to_compiler
+from weft.primitives.movement.sharding_constraint import reshard as reshard_primitive
 from weft.runtime.array import PlacedArray
 from weft.runtime.sharded import ShardedArray, resharded
 from weft.sharding.current import current_mesh
@@ -24,6 +26,7 @@ from weft.sharding.layout import Format
 from weft.sharding.mesh import AxisType
 from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, in_types
 from weft.sharding.spec import PartitionSpec, split_axes
+from weft.trace.array import Array
 from weft.trace.tracer import Tracer
 
 
@@ -68,6 +71,12 @@ def checked(sharding: Sharding, shape: Sequence[Any], what: str) -> None:
     except ArgumentError as error:
         what = f"{what} cannot be split so: {str(error).splitlines()[0]}"
         raise ArgumentError(what, received=repr(sharding), fix=str(error).partition("  fix  ")[2].strip()) from None
+
+
+def with_all_entries(sharding: NamedSharding, ndim: int) -> NamedSharding:
+    """The same sharding with an entry for each dimension, as types have it."""
+    spec = sharding.spec
+    return sharding.update(spec=spec.update(partitions=(*spec.partitions, *[None] * (ndim - len(spec)))))
 
 
 # -- arguments and results of jit ------------------------------------------------------------------------------------
@@ -237,6 +246,26 @@ def explicit_sharding(value: Any, caller: str, word: str = "out_sharding") -> Na
     return sharding
 
 
+def split_result(function: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any) -> Any:
+    """The result of an operation split over Explicit axes as `out_sharding` says, whatever types say of its operands:
+    how it is computed is left to the compiler."""
+    sharding = explicit_sharding(out_sharding, function.__name__)
+    values, structure = tree.flatten((args, kwargs))
+    values = [left_to_compiler(v) if isinstance(v, Array) else v for v in values]
+    args, kwargs = tree.unflatten(structure, values)
+    return tree.map(lambda x: typed_result(x, sharding, function.__name__), function(*args, **kwargs))
+
+
+def typed_result(x: Any, sharding: NamedSharding, caller: str) -> Any:
+    """A value that the compiler has split, with the type that a sharding says."""
+    aval: Any = type_of(x)
+    checked(sharding, aval.shape, f"{caller}: the result, {aval.short()},")
+    sharding = with_all_entries(sharding, aval.ndim)
+    if not isinstance(x, Tracer) and context.trace is EVALUATION:
+        return resharded(held(x), sharding)
+    return reshard_primitive(x, sharding=sharding, source=aval.sharding)
+
+
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """`xs`, whose leaves are split over Explicit axes as `out_shardings` say (a prefix of `xs`), with the communication
     that this takes: their types say so from here on."""
@@ -250,5 +279,5 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
         sharding = explicit_sharding(one, "reshard", "out_shardings")
         aval: Any = type_of(leaf)
         checked(sharding, aval.shape, f"reshard: {aval.short()}")
-        results.append(constrained(leaf, sharding))
+        results.append(constrained(leaf, with_all_entries(sharding, aval.ndim)))
     return tree.unflatten(structure, results)

@@ -7,13 +7,14 @@ from typing import Any
 
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
 from weft.base import tree
-from weft.base.errors import AxisSpecError
+from weft.base.errors import AxisSpecError, ShardingTypeError
 from weft.base.source import user_line, user_location
 from weft.base.tracebacks import boundary
 from weft.ir.primitive import Axis
 from weft.ir.types import ArrayType, is_value, type_of
 from weft.primitives.movement.shape import batched_at_front, move_axis
-from weft.sharding.spec import entry_axes
+from weft.sharding.shardings import NamedSharding
+from weft.sharding.spec import PartitionSpec, entry_axes
 from weft.transforms.batch import batch_flat
 
 
@@ -44,7 +45,7 @@ def vmap(
         dims = [normalized(fun, a, leaf, n, path) for n, (a, leaf) in enumerate(zip(axes, leaves, strict=True))]
         size = mapped_size(fun, axes, dims, leaves, path, axis_size)
         out = OutTree()
-        axis = Axis(size, axis_name, spmd)
+        axis = Axis(size, axis_name, spmd, mapped_sharding(fun, leaves, dims, path))
         function, arrays, array_dims = without_objects(flat_function(fun, in_tree, out), leaves, dims)
         values, out_dims = batch_flat(function, axis, arrays, array_dims, f"vmap({name_of(fun)})", user_location())
         wanted = result_axes(fun, out_axes, out.treedef)
@@ -53,6 +54,29 @@ def vmap(
         )
 
     return mapped
+
+
+def mapped_sharding(
+    fun: Callable[..., Any], leaves: Sequence[Any], dims: Sequence[int | None], path: Callable[[int], str]
+) -> NamedSharding | None:
+    """How types say that the mapped dimensions are split over Explicit axes: all that are split, alike."""
+    found: dict[NamedSharding, int] = {}
+    for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
+        if dim is None or not is_value(leaf):
+            continue
+        aval: Any = type_of(leaf)
+        sharding = getattr(aval, "sharding", None)
+        if sharding is not None and sharding.spec[dim] is not None:
+            found[NamedSharding(sharding.mesh, PartitionSpec(sharding.spec[dim]))] = i
+    if len(found) > 1:
+        (one, i), (other, j) = list(found.items())[:2]
+        raise ShardingTypeError(
+            f"vmap of {name_of(fun)}: the mapped dimensions of arguments are split differently.",
+            received=f"{path(i)} over {one.spec[0]!r}, {path(j)} over {other.spec[0]!r}",
+            fix=f"weft.sharding.reshard({path(j)}, spec)   with {one.spec[0]!r} for its mapped dimension",
+            at=user_line(),
+        )
+    return next(iter(found), None)
 
 
 def without_objects(

@@ -28,7 +28,7 @@ from weft.ir.zeros import Zero
 from weft.sharding.device import Device
 from weft.sharding.factors import AxisFactors
 from weft.sharding.manual import ManualAxisType
-from weft.sharding.shardings import Sharding
+from weft.sharding.shardings import NamedSharding, Sharding
 from weft.sharding.spec import PartitionSpec
 
 if TYPE_CHECKING:
@@ -79,6 +79,17 @@ class Axis:
     size: Any
     name: Any = None
     spmd: tuple[Any, ...] = ()
+    # How types say that it is split over Explicit axes of a mesh: a sharding of one dimension.
+    sharding: NamedSharding | None = None
+
+    def batched(self, aval: Any, dim: int = 0) -> Any:
+        """The type of arrays that have the axis at `dim`, besides the dimensions of a type."""
+        found = aval.with_dimension(dim, self.size)
+        if self.sharding is None:
+            return found
+        entries = (*found.spec.partitions[:dim], self.sharding.spec[0], *found.spec.partitions[dim + 1 :])
+        spec = found.spec.update(partitions=entries)
+        return found.placed(sharding=(found.sharding or self.sharding).update(spec=spec))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.arguments import index, parts
 from weft.ir.types import ArrayType, type_of
@@ -59,8 +60,11 @@ def dot_general(
 
     `dimension_numbers` is `((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))`. The result has the batch
     dimensions, then what is left of `lhs`, then what is left of `rhs`. `preferred_element_type` is the dtype of the
-    result, in which the sum is then accumulated as well. Where the result is placed follows from the operands.
+    result, in which the sum is then accumulated as well. `out_sharding` says
+    how the result is split over Explicit axes of a mesh, where the operands do not say it.
     """
+    if out_sharding is not None:
+        return split_result(dot_general, out_sharding, lhs, rhs, dimension_numbers, precision, preferred_element_type)
     return dot_general_primitive(
         lhs,
         rhs,
@@ -171,6 +175,17 @@ def ragged_dot_general(
     A free dimension: each group has its own slice of `rhs` along the group dimension. A contracting dimension: each
     group is summed apart, and the result has the groups first. A batch dimension: the values do not depend on groups.
     """
+    if out_sharding is not None:
+        operands = (
+            lhs,
+            rhs,
+            group_sizes,
+            ragged_dot_dimension_numbers,
+            precision,
+            preferred_element_type,
+            group_offset,
+        )
+        return split_result(ragged_dot_general, out_sharding, *operands)
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = canonical_dimension_numbers(
         ragged_dot_dimension_numbers.dot_dimension_numbers
     )
@@ -182,7 +197,7 @@ def ragged_dot_general(
     (ragged,) = ragged_axes
 
     def product(left: Any, dimension_numbers: DotDimensionNumbers) -> Any:
-        return dot_general(left, rhs, dimension_numbers, precision, preferred_element_type, out_sharding=out_sharding)
+        return dot_general(left, rhs, dimension_numbers, precision, preferred_element_type)
 
     if ragged in lhs_batch:
         return product(lhs, ((lhs_contract, rhs_contract), (lhs_batch, rhs_batch)))

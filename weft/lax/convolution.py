@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.arguments import index, indices
 from weft.base.errors import ArgumentError, DtypeMismatchError
@@ -70,6 +71,13 @@ def conv_general_dilated(
     divide the features, or the batch, into parts that meet only their own part of the kernel's output features.
     `dimension_numbers` are three strings such as `('NHWC', 'HWIO', 'NHWC')`; None means `('NCHW', 'OIHW', 'NCHW')`.
     """
+    if out_sharding is not None:
+        return split_result(
+            conv_general_dilated,
+            out_sharding,
+            *(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, feature_group_count),
+            *(batch_group_count, precision, preferred_element_type),
+        )
     x, kernel = type_of(lhs), type_of(rhs)
     assert isinstance(x, ArrayType) and isinstance(kernel, ArrayType)
     dims = conv_dimension_numbers(x.shape, kernel.shape, dimension_numbers)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.api.shardings import split_result
 from weft.base import dtypes, tree
 from weft.base.arguments import function_of, index, indices
 from weft.base.errors import ArgumentError, ArgumentTypeError, UnexpectedTracerError
@@ -154,9 +155,11 @@ def reduce(
 ) -> Any:
     """Fold `dimensions` of the operands by an associative `computation(accumulated, element)` on scalars.
 
-    Sums, products, extremes and logical operations become the reductions of those names. `out_sharding` says where the
-    result is wanted, not what it is.
+    Sums, products, extremes and logical operations become the reductions of those names. `out_sharding` says how
+    the result is split over Explicit axes of a mesh.
     """
+    if out_sharding is not None:
+        return split_result(reduce, out_sharding, operands, init_values, computation, dimensions)
     reduction = FlatReduction("reduce", operands, init_values, computation)
     axes = _axes(dimensions)
     if reduction.monoid is not None:
@@ -174,7 +177,9 @@ def _axes(axes: Sequence[int]) -> tuple[int, ...]:
 
 
 def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """Sum over `axes`. `out_sharding` says where the result is wanted, not what it is."""
+    """Sum over `axes`. `out_sharding` says how the result is split over Explicit axes of a mesh."""
+    if out_sharding is not None:
+        return split_result(reduce_sum, out_sharding, operand, axes)
     return _sum.reduce_sum(operand, axes=_axes(axes))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.arguments import index, indices, parts, sequence
 from weft.base.errors import (
@@ -140,6 +141,8 @@ def zeros_like_array(x: Any) -> Array:
 
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
     """An array of `shape` whose elements mean nothing; they are zeros."""
+    if out_sharding is not None:
+        return split_result(empty, out_sharding, shape, dtype)
     return full(shape, 0, dtype)
 
 
@@ -150,6 +153,8 @@ def iota(dtype: Any, size: Any) -> Array:
 
 def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Array:
     """0, 1, 2, ... along `dimension`, the same along all others."""
+    if out_sharding is not None:
+        return split_result(broadcasted_iota, out_sharding, dtype, shape, dimension)
     sizes = canonical_shape(shape)
     found = dtypes.canonicalize_dtype(dtype)
     return _iota.iota(dtype=found, shape=sizes, dimension=canonical_axis(dimension, len(sizes)))
@@ -178,6 +183,8 @@ def broadcast_shapes(*shapes: Any) -> Shape:
 
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """The operand repeated along new leading dimensions of `sizes`."""
+    if out_sharding is not None:
+        return split_result(broadcast, out_sharding, operand, sizes)
     shape = _type(operand).shape
     new = canonical_shape(sizes)
     if not new and isinstance(operand, Array):
@@ -191,6 +198,8 @@ def broadcast_in_dim(
     operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
     """Operand axis i becomes axis `broadcast_dimensions[i]` of an array of `shape`; all else is repetition."""
+    if out_sharding is not None:
+        return split_result(broadcast_in_dim, out_sharding, operand, shape, broadcast_dimensions)
     sizes, dims = canonical_shape(shape), indices(broadcast_dimensions, "broadcast_dimensions")
     if isinstance(operand, Array) and operand.shape == sizes and dims == tuple(range(len(sizes))):
         return operand
@@ -234,6 +243,8 @@ def reshape(
     operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
 ) -> Array:
     """The elements in row-major order (after a transpose by `dimensions`, if given) under another shape."""
+    if out_sharding is not None:
+        return split_result(reshape, out_sharding, operand, new_sizes, dimensions)
     sizes = canonical_shape(new_sizes)
     aval = _type(operand)
     if dimensions is not None:

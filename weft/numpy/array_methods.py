@@ -166,7 +166,7 @@ def _astype(self: Array, dtype: Any, copy: bool = False, device: Any = None) -> 
 def _reshape(self: Array, *args: Any, order: str = "C", out_sharding: Any = None) -> Array:
     """The same elements under another shape, given as one tuple or as several sizes."""
     shape = args[0] if len(args) == 1 else args
-    return manipulation.reshape(self, shape, order)
+    return manipulation.reshape(self, shape, order, out_sharding=out_sharding)
 
 
 def _transpose(self: Array, *args: Any) -> Array:
@@ -179,7 +179,7 @@ def _transpose(self: Array, *args: Any) -> Array:
 
 def _flatten(self: Array, order: str = "C", *, out_sharding: Any = None) -> Array:
     """The elements as a vector."""
-    return manipulation.ravel(self, order)
+    return manipulation.ravel(self, order, out_sharding=out_sharding)
 
 
 def _copy(self: Array) -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError, ShapeMismatchError
 from weft.base.source import user_line
@@ -85,6 +86,8 @@ class AtIndex:
     ) -> Array:
         """x[index] = values."""
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        if out_sharding is not None:
+            return split_result(_update, out_sharding, "set", self.array, self.index, values, *hints)
         return updated(self.array, self.index, values, lax_slicing.scatter, lambda x, y: y, *hints)
 
     def add(
@@ -99,6 +102,8 @@ class AtIndex:
     ) -> Array:
         """x[index] += values."""
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        if out_sharding is not None:
+            return split_result(_update, out_sharding, "add", self.array, self.index, values, *hints)
         return updated(self.array, self.index, values, lax_slicing.scatter_add, add, *hints)
 
     def subtract(
@@ -113,6 +118,8 @@ class AtIndex:
     ) -> Array:
         """x[index] -= values."""
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        if out_sharding is not None:
+            return split_result(_update, out_sharding, "subtract", self.array, self.index, values, *hints)
         return updated(self.array, self.index, values, lax_slicing.scatter_sub, sub, *hints)
 
     def multiply(
@@ -127,6 +134,8 @@ class AtIndex:
     ) -> Array:
         """x[index] *= values."""
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        if out_sharding is not None:
+            return split_result(_update, out_sharding, "multiply", self.array, self.index, values, *hints)
         return updated(self.array, self.index, values, lax_slicing.scatter_mul, times, *hints)
 
     mul = multiply
@@ -143,6 +152,8 @@ class AtIndex:
     ) -> Array:
         """x[index] /= values; integers become floats."""
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        if out_sharding is not None:
+            return split_result(_update, out_sharding, "divide", self.array, self.index, values, *hints)
         return true_divide(self.array, self._product(values, *hints))
 
     def power(
@@ -157,6 +168,8 @@ class AtIndex:
     ) -> Array:
         """x[index] **= values."""
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        if out_sharding is not None:
+            return split_result(_update, out_sharding, "power", self.array, self.index, values, *hints)
         return power(self.array, self._product(values, *hints))
 
     def min(
@@ -171,6 +184,8 @@ class AtIndex:
     ) -> Array:
         """x[index] = minimum(x[index], values)."""
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        if out_sharding is not None:
+            return split_result(_update, out_sharding, "min", self.array, self.index, values, *hints)
         return updated(self.array, self.index, values, lax_slicing.scatter_min, min_, *hints)
 
     def max(
@@ -185,6 +200,8 @@ class AtIndex:
     ) -> Array:
         """x[index] = maximum(x[index], values)."""
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
+        if out_sharding is not None:
+            return split_result(_update, out_sharding, "max", self.array, self.index, values, *hints)
         return updated(self.array, self.index, values, lax_slicing.scatter_max, max_, *hints)
 
     def _product(self, values: Any, *hints: Any) -> Array:
@@ -231,12 +248,20 @@ class AtIndex:
         wrap_negative_indices: bool = True,
     ) -> Array:
         """x[index], with a choice of what an index out of bounds means."""
-        return getitem(
-            self.array, self.index, mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices
-        )
+        options = mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices
+        if out_sharding is not None:
+            return split_result(getitem, out_sharding, self.array, self.index, *options)
+        return getitem(self.array, self.index, *options)
 
 
 # ------------------------------------------------------------------------------------------------------- how it is done
+
+
+def _update(name: str, array: Any, index: Any, values: Any, *hints: Any) -> Array:
+    """The method of that name of `array.at[index]`."""
+    words = ("indices_are_sorted", "unique_indices", "mode", "wrap_negative_indices")
+    result: Array = getattr(AtIndex(array, index), name)(values, **dict(zip(words, hints, strict=True)))
+    return result
 
 
 def updated(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
@@ -70,10 +71,8 @@ def _operands(name: str, preferred_element_type: Any, *args: Any) -> tuple[list[
     return arrays, Result(promoted, weak) if chosen is None else Result(chosen, False)
 
 
-def _contracted(
-    a: Any, b: Any, dimension_numbers: Any, precision: PrecisionLike, result: Result, out_sharding: Any = None
-) -> Any:
-    out = dot_general(a, b, dimension_numbers, precision, result.dtype, out_sharding=out_sharding)
+def _contracted(a: Any, b: Any, dimension_numbers: Any, precision: PrecisionLike, result: Result) -> Any:
+    out = dot_general(a, b, dimension_numbers, precision, result.dtype)
     return cast(out, result.dtype, True) if result.weak and not out.aval.weak_type else out
 
 
@@ -89,13 +88,16 @@ def dot(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Any:
     """The product of vectors or matrices; else the sum over the last axis of `a` and the second-last of `b`."""
+    if out_sharding is not None:
+        options = {"precision": precision, "preferred_element_type": preferred_element_type}
+        return split_result(dot, out_sharding, a, b, **options)
     (a, b), result = _operands("dot", preferred_element_type, a, b)
     if not a.ndim or not b.ndim:
         contract: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     else:
         contract = ((a.ndim - 1,), (max(b.ndim - 2, 0),))
         _check_inner("dot", a, b, *contract)
-    return _contracted(a, b, (contract, ((), ())), precision, result, out_sharding)
+    return _contracted(a, b, (contract, ((), ())), precision, result)
 
 
 def _check_inner(name: str, a: Any, b: Any, left: Sequence[int], right: Sequence[int]) -> None:
@@ -114,6 +116,9 @@ def matmul(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Any:
     """The matrix product over the last two axes, leading axes broadcast; a vector is a row left, a column right."""
+    if out_sharding is not None:
+        options = {"precision": precision, "preferred_element_type": preferred_element_type}
+        return split_result(matmul, out_sharding, a, b, **options)
     (a, b), result = _operands("matmul", preferred_element_type, a, b)
     for i, x in enumerate((a, b)):
         if not x.ndim:
@@ -122,7 +127,7 @@ def matmul(
                 received=x.aval.short(),
                 fix="x * y, or weft.numpy.multiply(x, y), which takes numbers",
             )
-    return _product("matmul", a, min(a.ndim, 2), b, min(b.ndim, 2), precision, result, out_sharding)
+    return _product("matmul", a, min(a.ndim, 2), b, min(b.ndim, 2), precision, result)
 
 
 def matvec(x1: Any, x2: Any, /) -> Any:
@@ -181,7 +186,6 @@ def _product(
     b_core: int,
     precision: PrecisionLike,
     result: Result,
-    out_sharding: Any = None,
 ) -> Any:
     """Contract the last axis of `a` with the first core axis of `b`; axes before the core ones broadcast."""
     _check_inner(name, a, b, (a.ndim - 1,), (b.ndim - b_core,))
@@ -190,7 +194,7 @@ def _product(
         a = squeeze(a, dimensions=plan.a_dropped)
     if plan.b_dropped:
         b = squeeze(b, dimensions=plan.b_dropped)
-    out = _contracted(a, b, plan.dimension_numbers, precision, result, out_sharding)
+    out = _contracted(a, b, plan.dimension_numbers, precision, result)
     if plan.permutation is not None:
         out = transpose(out, permutation=plan.permutation)
     if plan.broadcast_dimensions is not None:
@@ -283,6 +287,9 @@ def tensordot(
     out_sharding: Any = None,
 ) -> Any:
     """Sum over the last `axes` of `a` and the first of `b`, or over pairs of axes given as two lists."""
+    if out_sharding is not None:
+        options = {"precision": precision, "preferred_element_type": preferred_element_type}
+        return split_result(tensordot, out_sharding, a, b, axes, **options)
     (a, b), result = _operands("tensordot", preferred_element_type, a, b)
     if not isinstance(axes, (tuple, list)) and not (isinstance(axes, np.ndarray) and axes.ndim):
         count = index(axes)
@@ -298,7 +305,7 @@ def tensordot(
         if len(left) != len(right):
             raise fail(f"tensordot requires axes lists to have equal length, got {axes[0]} and {axes[1]}.")
     _check_inner("tensordot", a, b, left, right)
-    return _contracted(a, b, ((left, right), ((), ())), precision, result, out_sharding)
+    return _contracted(a, b, ((left, right), ((), ())), precision, result)
 
 
 def _axes_of(x: Any, axes: Any) -> tuple[int, ...]:
@@ -340,6 +347,9 @@ def einsum(
     a path of your own.
     """
     check_no_out("einsum", out)
+    if out_sharding is not None:
+        options = {"optimize": optimize, "precision": precision, "preferred_element_type": preferred_element_type}
+        return split_result(einsum, out_sharding, subscripts, *operands, **options, _dot_general=_dot_general)
     text, args = (subscripts, operands) if isinstance(subscripts, str) else einsum_plan.as_text((subscripts, *operands))
     arrays, result = _operands("einsum", preferred_element_type, *args)
     if not arrays:

@@ -14,6 +14,7 @@ import numpy as np
 
 from weft import lax
 from weft.api.devices import device_put
+from weft.api.shardings import explicit_sharding, typed_result
 from weft.base import dtypes
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, NotSupportedError
@@ -44,8 +45,11 @@ from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, full_of, put
 from weft.runtime.device import devices, placement_of
-from weft.sharding import PartitionSpec, Sharding
+from weft.runtime.sharded import ShardedArray
+from weft.sharding import NamedSharding, PartitionSpec, Sharding
+from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
+from weft.sharding.shardings import in_types
 from weft.trace.array import Array
 
 # ----------------------------------------------------------------------------------------------- from values
@@ -130,13 +134,12 @@ def placed(x: Array, device: Any, out_sharding: Any = None) -> Array:
         return x
     if device is not None and out_sharding is not None:
         raise ArgumentError("Pass device or out_sharding, not both.", received=f"{device!r} and {out_sharding!r}")
+    left_open = isinstance(out_sharding, NamedSharding) and in_types(out_sharding, x.ndim) is None
+    if out_sharding is not None and not left_open:
+        return typed_result(x, explicit_sharding(out_sharding, "An array"), "An array")
     where = out_sharding if device is None else device
     if isinstance(where, PartitionSpec):
-        raise ArgumentError(
-            "A PartitionSpec names axes of a mesh, but no mesh is given.",
-            received=repr(where),
-            fix="weft.NamedSharding(mesh, spec)",
-        )
+        where = NamedSharding(current_mesh("An array that is put by a PartitionSpec"), where)
     if not isinstance(where, (Device, Sharding)):
         raise ArgumentError("An array is put on a Device, or by a Sharding.", received=described(where))
     return device_put(x, where)
@@ -328,11 +331,21 @@ def full_like(
 
 
 def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array like `a` with a value everywhere: on the device that is named, or else the one `a` is committed to."""
+    """An array like `a` with a value everywhere: on the device that is named, or else where `a` is."""
     out = _filled_like(name, a, value, dtype, shape, device)
     if device is None and out_sharding is None:
+        if isinstance(a, Array) and out.shape == a.shape:
+            return split_like(out, a)
         return on_device_of(out, a)
     return placed(out, device, out_sharding)
+
+
+def split_like(x: Array, a: Array) -> Array:
+    """An array of the shape of `a` where that is: split alike, or on the device that it is committed to."""
+    if type(a) is ShardedArray and is_eager() and isinstance(a.sharding, NamedSharding):
+        return device_put(x, a.sharding)
+    sharding = a.aval.sharding
+    return on_device_of(x, a) if sharding is None or is_eager() else typed_result(x, sharding, "An array")
 
 
 def _filled_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Array:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax
+from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidIndexError
@@ -68,6 +69,8 @@ def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
 
 def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
     """The same elements under another shape; one size may be -1, which then follows from the others."""
+    if out_sharding is not None:
+        return split_result(reshape, out_sharding, a, shape, order, copy=copy)
     check_arraylike("reshape", a)
     if copy is False:
         raise ArgumentError("reshape with copy=False is not supported: results are new arrays.")
@@ -114,7 +117,7 @@ def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
     a = ensure_array(a)
     if order == "K":
         raise ArgumentError("ravel takes order 'C' or 'F', got 'K'.")
-    return reshape(a, (a.size,), "C" if order == "A" else order)
+    return reshape(a, (a.size,), "C" if order == "A" else order, out_sharding=out_sharding)
 
 
 def transpose(a: Any, axes: Any = None) -> Array:
@@ -241,6 +244,8 @@ def _at_least(name: str, arrays: Sequence[Any], function: Any) -> Any:
 
 def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     """An array repeated to a shape, by the rules of broadcasting."""
+    if out_sharding is not None:
+        return split_result(broadcast_to, out_sharding, array, shape)
     check_arraylike("broadcast_to", array)
     x, sizes = ensure_array(array), as_shape(shape, "broadcast_to")
     if broadcast_shape("broadcast_to", x.shape, sizes) != sizes:
@@ -478,6 +483,8 @@ def repeat(
     a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
 ) -> Array:
     """Each element (or slice along an axis) repeated; traced counts need `total_repeat_length`."""
+    if out_sharding is not None:
+        return split_result(repeat, out_sharding, a, repeats, axis, total_repeat_length=total_repeat_length)
     check_arraylike("repeat", a)
     a = ensure_array(a)
     if axis is None:

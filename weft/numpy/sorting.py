@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax
+from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
@@ -207,6 +208,8 @@ def bincount(
 
     Under `jit`, `length` says up to which number to count; larger ones are dropped.
     """
+    if out_sharding is not None:
+        return split_result(bincount, out_sharding, x, weights, minlength, length=length)
     check_arraylike("bincount", x, *(() if weights is None else (weights,)))
     x = ensure_array(x)
     if kind_of(x) not in "biu":

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax
+from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.contraction import dot
@@ -79,7 +80,10 @@ def percentile(
     out_sharding: Any = None,
 ) -> Array:
     """The values below which `q` percent of the elements over axes lie."""
-    return _quantile("percentile", a, q, 100.0, axis, out, overwrite_input, method, keepdims, weights, False)
+    options = axis, out, overwrite_input, method, keepdims
+    if out_sharding is not None:
+        return split_result(percentile, out_sharding, a, q, *options, weights=weights)
+    return _quantile("percentile", a, q, 100.0, *options, weights, False)
 
 
 def nanpercentile(

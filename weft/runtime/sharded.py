@@ -237,7 +237,8 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
 
 def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
     """An array as a sharding splits it, which may be one over a mesh without devices: those are the array's, or of the
-    mesh that is set. None leaves it where it is and takes that out of its type."""
+    mesh that is set, and if there are none it is as it was: whole. None leaves it where it is and takes that out of its
+    type."""
     if sharding is None:
         if isinstance(array, ShardedArray) and isinstance(array.sharding, NamedSharding):
             return ShardedArray(array.aval.plain, compiled_sharding(array.sharding), array._held)
@@ -251,11 +252,7 @@ def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
         own = getattr(array.sharding, "mesh", None)
         mesh = next((m for m in (own, config.mesh) if isinstance(m, Mesh) and m.shape_tuple == mesh.shape_tuple), None)
         if mesh is None:
-            raise ArgumentError(
-                "An array is put on devices, and neither its sharding nor a mesh that is set names any.",
-                received=repr(sharding),
-                fix="with weft.set_mesh(mesh): around the call",
-            )
+            return array
         mesh = mesh.update(axis_types=sharding.mesh.axis_types)
     return split(array, NamedSharding(mesh, spec, sharding._kind))
 

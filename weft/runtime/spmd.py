@@ -28,7 +28,7 @@ from weft.runtime.sharded import ShardedArray, placed_type, split
 from weft.sharding.device import is_addressable
 from weft.sharding.mesh import Mesh
 from weft.sharding.shardings import NamedSharding, Sharding
-from weft.sharding.spec import PartitionSpec, entry_axes
+from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes
 
 Dims = tuple[tuple[Any, ...], ...]
 
@@ -125,8 +125,10 @@ def _compiled(
         for flag, t in zip(donated or (False,) * len(local), local, strict=True)
     )
 
+    explicit = mesh.are_all_axes_explicit
+
     def named(dims: Dims) -> NamedSharding:
-        while dims and not dims[-1]:
+        while dims and not dims[-1] and not explicit:  # types have an entry for each dimension
             dims = dims[:-1]
         return NamedSharding(mesh, PartitionSpec(*dims))
 
@@ -214,9 +216,21 @@ def compiled_for(
 
 
 def result_shardings(jaxpr: Jaxpr, mesh: Mesh) -> list[Sharding | None]:
-    """How types say that results are split. Over a mesh whose axes are all Explicit they say all of it."""
-    whole = NamedSharding(mesh, PartitionSpec()) if set(mesh.axis_names) == set(mesh.explicit_axes) else None
-    return [getattr(v.aval, "sharding", None) or whole for v in jaxpr.outvars]
+    """How types, or constraints on results, say that results are split. Over a mesh whose axes are all Explicit types
+    say all of it."""
+    whole = NamedSharding(mesh, PartitionSpec()) if mesh.are_all_axes_explicit else None
+    said = jaxpr.cached("constraints", lambda: constraints(jaxpr))
+    return [getattr(v.aval, "sharding", None) or said.get(v, whole) for v in jaxpr.outvars]
+
+
+def constraints(jaxpr: Jaxpr) -> dict[Any, NamedSharding]:
+    """The values of which a constraint says how all their dimensions are split."""
+    found = {}
+    for equation in jaxpr.eqns:
+        sharding = equation.primitive.destination(equation.params) if equation.primitive.splits else None
+        if isinstance(sharding, NamedSharding) and UNCONSTRAINED not in sharding.spec.partitions:
+            found[equation.outvars[0]] = sharding
+    return found
 
 
 def call(

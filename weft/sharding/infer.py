@@ -52,7 +52,8 @@ def result_specs(
             if split_axes(spec.partitions):
                 operation.fail(
                     f"`{operation.name}` needs whole operands: {reason}.",
-                    f"{unsplit(spec)} for operand {i}",
+                    resharded(unsplit(spec), i),
+                    *COMPILER,
                 )
         factors = AxisFactors(tuple((None,) * len(s) for s in specs), tuple((None,) * rank for rank in ranks))
     chosen = split_factors(operation, factors)
@@ -66,7 +67,8 @@ def result_specs(
             if used.count(axis) > 1:
                 operation.fail(
                     f"The result of `{operation.name}` would be split twice over {axis!r}: {PartitionSpec(*entries)}.",
-                    f"leave one of the two dimensions that are split over {axis!r} whole, with None in its spec",
+                    f"leave one of the two dimensions that are split over {axis!r} whole, with None in its spec:"
+                    " weft.sharding.reshard(x, spec)",
                 )
         for axis in unreduced & {a for s in specs for a in split_axes(s.partitions)}:
             operation.fail(
@@ -88,7 +90,8 @@ def split_factors(operation: Operation, factors: AxisFactors) -> dict[str, Any]:
             if name is None:
                 operation.fail(
                     f"`{operation.name}` needs dimension {dim} of operand {i} whole; it is split over {entry!r}.",
-                    f"{unsplit(operand.spec, dim)} for operand {i}",
+                    resharded(unsplit(operand.spec, dim), i),
+                    *COMPILER,
                 )
             holders.setdefault(name, []).append(i)
             first, where = chosen.setdefault(name, (entry, i))
@@ -97,8 +100,8 @@ def split_factors(operation: Operation, factors: AxisFactors) -> dict[str, Any]:
                 operation.fail(
                     f"`{operation.name}` has operands {where} and {i} whose dimensions belong together and are split"
                     f" over {first!r} and {entry!r}.",
-                    f"{respelled(operand.spec, dim, first)} for operand {i}",
-                    f"{respelled(other, factors.operands[where].index(name), entry)} for operand {where}",
+                    resharded(respelled(operand.spec, dim, first), i),
+                    resharded(respelled(other, factors.operands[where].index(name), entry), where),
                 )
     for name, where_all in holders.items():
         if name in factors.combine and len(where_all) > 1:
@@ -107,10 +110,8 @@ def split_factors(operation: Operation, factors: AxisFactors) -> dict[str, Any]:
             operation.fail(
                 f"`{operation.name}` sums over {pairs}, which are split over {chosen[name][0]!r}: whether the result"
                 " is unreduced, split or summed on every device is not said.",
-                *(
-                    f"{unsplit(operation.operands[i].spec, d)} for operand {i}"
-                    for d, i in zip(dims, where_all, strict=True)
-                ),
+                *COMPILER,
+                *(resharded(unsplit(operation.operands[i].spec, d), i) for d, i in zip(dims, where_all, strict=True)),
             )
     return {name: entry for name, (entry, _) in chosen.items() if name not in factors.combine}
 
@@ -193,6 +194,18 @@ def merged_state(operation: Operation) -> ManualAxisType:
         )
     reduced = frozenset[Any]().union(*(s.reduced for s in states)) - varying - unreduced
     return ManualAxisType(varying=varying, unreduced=unreduced, reduced=reduced)
+
+
+# What says how a result is split where operands do not.
+COMPILER = (
+    "out_sharding=spec in the call, where the function takes it",
+    "weft.sharding.auto_axes(function, out_sharding=spec)   around what the compiler is to split",
+)
+
+
+def resharded(spec: PartitionSpec, operand: int) -> str:
+    """What to write for an operand to be split so."""
+    return f"weft.sharding.reshard(x, {spec}) for operand {operand}"
 
 
 def split_along(spec: PartitionSpec, names: Names, axis: Any) -> list[str | None]:

@@ -107,11 +107,12 @@ def unbatched_type(aval: Type, dim: int) -> Type:
     return aval.without_dimension(dim)
 
 
-def batched_type(aval: Type, size: Any) -> Type:
+def batched_type(aval: Type, axis: Axis) -> Type:
     if isinstance(aval, TapeType):
-        return TapeType(batched_type(aval.element, size))
+        return TapeType(batched_type(aval.element, axis))
     assert isinstance(aval, ArrayType)
-    return aval.with_dimension(0, size)
+    batched: Type = axis.batched(aval)
+    return batched
 
 
 def batch_flat(
@@ -153,7 +154,7 @@ def batch_jaxpr(
 def _batch_jaxpr(
     jaxpr: Jaxpr, axis: Axis, batched: tuple[bool, ...], force: tuple[bool, ...]
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
-    types = [batched_type(v.aval, axis.size) if b else v.aval for v, b in zip(jaxpr.invars, batched, strict=True)]
+    types = [batched_type(v.aval, axis) if b else v.aval for v, b in zip(jaxpr.invars, batched, strict=True)]
     batched_out: list[bool] = []
 
     def function(*flat: Any) -> list[Any]:

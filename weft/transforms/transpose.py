@@ -12,6 +12,9 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 from weft.ir.primitive import HigherOrder, accumulate, in_state, instantiate
 from weft.ir.types import Type
 from weft.ir.zeros import Linear, Zero
+from weft.primitives.movement.sharding_constraint import left_to_compiler, reshard
+from weft.sharding.shardings import NamedSharding
+from weft.sharding.spec import PartitionSpec
 from weft.trace.closed import stage_closed
 
 
@@ -97,15 +100,56 @@ class _Backward:
 def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
     """The cotangents of an equation's operands, one for each, from those of its results, by the rule of its card."""
     card = equation.primitive
+    typed = any(_sharding(v.aval) is not None for v in (*equation.invars, *equation.outvars))
     if isinstance(card, HigherOrder):
         found = card.transpose_through(transpose_jaxpr, cotangents, operands, **equation.params)
+    elif typed and not (card.pointwise or card.splits or card.copies == "all" or _has_unreduced(equation)):
+        # How a contraction of what is split is summed is said by the type of the operand whose cotangent it is.
+        cts = [ct if type(ct) is Zero else left_to_compiler(ct) for ct in cotangents]
+        args = [Linear(o.aval.plain) if type(o) is Linear else left_to_compiler(o) for o in operands]
+        found = card.transpose(cts if card.multiple_results else cts[0], *args, **equation.params)
+        mesh = next(m for m in map(_mesh, (*equation.invars, *equation.outvars)) if m is not None)
+        found = [_whole(ct, v.aval, mesh) for ct, v in zip(found, equation.invars, strict=True)]
     else:
         found = card.transpose(cotangents if card.multiple_results else cotangents[0], *operands, **equation.params)
+    if typed:
+        found = [_as_typed(ct, v.aval.cotangent()) for ct, v in zip(found, equation.invars, strict=True)]
     if len(found) != len(operands):
         raise InternalError(
             f"The transpose rule of {card.name} returned {len(found)} cotangents for {len(operands)} operands."
         )
     return found
+
+
+def _sharding(aval: Any) -> Any:
+    """What a type says of how a value is split over Explicit axes."""
+    return getattr(aval, "sharding", None)
+
+
+def _mesh(v: Atom) -> Any:
+    """The mesh that a type names."""
+    return getattr(_sharding(v.aval), "mesh", None)
+
+
+def _whole(cotangent: Any, aval: Any, mesh: Any) -> Any:
+    """A cotangent whole on all devices where the value is: its type says nothing, over axes that are all Explicit."""
+    if cotangent is None or type(cotangent) is Zero or aval.sharding is not None or not mesh.are_all_axes_explicit:
+        return cotangent
+    return reshard(cotangent, sharding=NamedSharding(mesh, PartitionSpec(*[None] * len(aval.shape))), source=None)
+
+
+def _has_unreduced(equation: Equation) -> bool:
+    """Whether sums over axes of a mesh are still to be done, of operands, results or their cotangents."""
+    shardings = [_sharding(v.aval) for v in (*equation.invars, *equation.outvars)]
+    return any(s is not None and (s.spec.unreduced or s.spec.reduced) for s in shardings)
+
+
+def _as_typed(cotangent: Any, aval: Any) -> Any:
+    """A cotangent of a type: what is split otherwise is resharded."""
+    if cotangent is None or type(cotangent) is Zero or _sharding(aval) is None:
+        return cotangent
+    now = _sharding(cotangent.aval)
+    return cotangent if now == aval.sharding else reshard(cotangent, sharding=aval.sharding, source=now)
 
 
 def transpose_jaxpr(

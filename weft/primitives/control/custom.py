@@ -327,7 +327,7 @@ class custom_lin(Primitive):
             pull=Pullback(pull.name, pull_batch),
             nonzero=nonzero,
             num_residuals=num_residuals,
-            out_types=tuple(t.with_dimension(0, axis.size) for t in out_types),
+            out_types=tuple(axis.batched(t) for t in out_types),
         )
         return results, [0] * len(results)
 
