@@ -23,7 +23,7 @@ help:
 	@echo "make test-all   the same with the slow tests and coverage; then make test-timing"
 	@echo "make test-timing  the tests that compare times, in one process; needs an idle machine"
 	@echo "make test-peer  compare with JAX, in a separate environment"
-	@echo "make test-faults  apply 100 mutations to the compiler and show which test detects each (FAULTS='--only NAME')"
+	@echo "make test-faults  apply over 100 mutations to the compiler and show which test detects each (FAULTS='--only NAME')"
 	@echo "make fuzz       check N=100000 random programs, continuing the last run; state in build/fuzz.json"
 	@echo "make lint       ruff check, ruff format --check, mypy"
 	@echo "make format     fix what ruff can fix"

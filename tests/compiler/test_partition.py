@@ -159,6 +159,15 @@ def test_what_must_be_whole_says_why() -> None:
     assert gathered.reason.endswith(": rows are sorted on one device")
 
 
+def test_numbers_are_added_to_sums_once() -> None:
+    assert kinds(check(lambda a: (a.sum() * 2 + 1, -a.max(0).sum()), (A,), [("x", "y")])) == [
+        "psum",
+        "psum",
+        "pmax",
+        "psum",
+    ]
+
+
 def test_random_bits_do_not_depend_on_how_they_are_split() -> None:
     result = check(lambda a: a + weft.random.normal(weft.random.key(0), (8, 16)), (A,), [("x", "y")])
     assert not result.communication

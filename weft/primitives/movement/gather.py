@@ -423,9 +423,8 @@ class gather(Primitive):
         )
         outside = lookup("reduce_or")(outside, axes=(len(indices.shape) - 1,))
         first = parts.is_first([a for name in owned.values() for a in parts.split(name)])
-        outside = lookup("and")(
-            outside, lookup("broadcast_in_dim")(first, shape=outside.shape, broadcast_dimensions=())
-        )
+        first = lookup("broadcast_in_dim")(first, shape=outside.shape, broadcast_dimensions=())
+        outside = lookup("and")(outside, first)
         dims = remaining_axes(len(out.shape), dnums.offset_dims)
         outside = lookup("broadcast_in_dim")(outside, shape=out.shape, broadcast_dimensions=dims)
         fills = lookup("broadcast_in_dim")(fill, shape=out.shape, broadcast_dimensions=())
