@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.base.errors import JaxRuntimeError
 from weft.compiler.program.assign import address_of
-from weft.compiler.program.frame import FIRST_ARGUMENT
+from weft.compiler.program.frame import FIRST_ARGUMENT, TEMPORARIES
 from weft.compiler.program.ir import ALIGNMENT, Call, Communicate, bytes_of
 from weft.compiler.target.cpu import bytecode, pool
 from weft.compiler.target.cpu.spmd import CALL, COMMUNICATES, ENTRY, MISMATCH, READY
@@ -76,6 +76,7 @@ class DevicesExecutable:
         self.parallel = self.count > 1 and stretches > WORTH_THREADS and not python
         self._free: list[_State] = []
         self._calls = 0
+        self._large = program.temporary_bytes > MOST_TOGETHER  # temporaries come from the devices' memory
         self.plans: dict[Any, Any] = {}  # what this process does in collectives with others
 
     def _groups(self, equation: Equation) -> list[tuple[int, ...]]:
@@ -139,15 +140,20 @@ class DevicesExecutable:
             else:
                 found = [p.memory.allocate(result.bytes) for p in placements]
                 results.append((np.array([a for a, _ in found], np.int64).tobytes(), [m for _, m in found]))
+        outputs = b"".join([a for a, _ in results])
+        pools = [self.executable.free_temporaries(p.memory) for p in placements] if self._large else []
+        temporaries = [self.executable.take_temporaries(pool) for pool in pools]
         try:
             if self.agreement is None:
-                state.run(addresses, b"".join([a for a, _ in results]))
+                state.run(addresses, outputs, temporaries)
             else:
                 with self.agreement.section():
-                    state.run(addresses, b"".join([a for a, _ in results]))
+                    state.run(addresses, outputs, temporaries)
         finally:
             if state.is_reusable:
                 self._free.append(state)
+                for free, chunk in zip(pools, temporaries, strict=True):
+                    free.append(chunk)
         return results
 
 
@@ -175,7 +181,9 @@ class _State:
         self._exchange = Exchange(program, self) if program.across else None
         self.files = self.registers.ctypes.data + 8 + np.arange(count, dtype=np.int64) * self.registers.strides[0]
         size = executable.program.temporary_bytes
-        self._temporaries = [memory.Chunk(memory.size_of_class(memory.class_of(size))) for _ in range(count)]
+        # Small ones stay; others are taken from the devices' memory for each run.
+        own = size if size <= MOST_TOGETHER else 0
+        self._temporaries = [memory.Chunk(memory.size_of_class(memory.class_of(own))) for _ in range(count)]
         self._indices = [np.ascontiguousarray(row) for row in program._indices]
         self._collectives = [_GroupCall(program, k) for k in range(len(program.steps))]
         self.entries = np.array([c.entry for c in self._collectives] or [[0] * len(ENTRY)], np.int64)
@@ -210,7 +218,8 @@ class _State:
         self.together = None if axes else self.registers[:, first:last]
         self._codes: list[int] = []
 
-    def run(self, addresses: bytes, results: bytes) -> None:
+    def run(self, addresses: bytes, results: bytes, temporaries: Sequence[memory.Chunk] = ()) -> None:
+        """Run all devices; `temporaries` has memory for each, where a state has none of its own."""
         registers, count = self.registers, self.program.count
         codes = [self.executable.code_address, *[0 if p is None else p.code_address for p in self.program.programs]]
         if codes != self._codes:  # better code is there
@@ -220,6 +229,8 @@ class _State:
             if len(codes) > 1:
                 self.entries[:, 0] = codes[1:]
         registers[:] = self.template
+        if temporaries:
+            registers[:, 1 + TEMPORARIES] = [t.address for t in temporaries]
         if self.together is not None:
             self.together[:] = np.frombuffer(addresses + results, np.int64).reshape(-1, count or 1).T
         else:
