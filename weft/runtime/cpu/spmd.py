@@ -182,8 +182,8 @@ class _State:
         self.files = self.registers.ctypes.data + 8 + np.arange(count, dtype=np.int64) * self.registers.strides[0]
         size = executable.program.temporary_bytes
         # Small ones stay; others are taken from the devices' memory for each run.
-        own = size if size <= MOST_TOGETHER else 0
-        self._temporaries = [memory.Chunk(memory.size_of_class(memory.class_of(own))) for _ in range(count)]
+        small = size if size <= MOST_TOGETHER else 0
+        self._temporaries = [memory.Chunk(memory.size_of_class(memory.class_of(small))) for _ in range(count)]
         self._indices = [np.ascontiguousarray(row) for row in program._indices]
         self._collectives = [_GroupCall(program, k) for k in range(len(program.steps))]
         self.entries = np.array([c.entry for c in self._collectives] or [[0] * len(ENTRY)], np.int64)
