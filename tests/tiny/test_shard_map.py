@@ -11,6 +11,7 @@ import weft
 import weft.lax as lax
 import weft.numpy as np
 from weft.errors import ArgumentError, ShardingTypeError, WeftError
+from weft.ir.jaxpr import subjaxprs
 from weft.sharding import AxisType, Mesh
 from weft.sharding import PartitionSpec as P
 
@@ -165,3 +166,38 @@ def test_spmd_axis_name_splits_the_batch(mesh: Mesh) -> None:
     onp.testing.assert_allclose(weft.grad(lambda w: mapped(batch, w).sum())(2.0), batch.sum())
     with pytest.raises(ArgumentError, match="which the shard_map uses itself"):
         weft.vmap(f, in_axes=(0, None), spmd_axis_name="x")(batch, 2.0)
+
+
+def test_types_over_explicit_axes() -> None:
+    mesh = weft.make_mesh((4, 2), ("x", "y"))
+    x = weft.device_put(onp.arange(32, dtype=onp.float32).reshape(8, 4), weft.NamedSharding(mesh, P("x", "y")))
+    double = lambda part: part * 2
+    f = weft.shard_map(double, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
+    text = str(weft.make_jaxpr(f)(x))
+    assert "f32[2,4@y]{V:x}" in text and "b:f32[8@x,4@y]" in text
+    both = weft.shard_map(double, mesh=mesh, out_specs=P("x", "y"))  # in_specs are those of the argument
+    for g in (f, both):
+        result = weft.jit(lambda x, g=g: np.sin(g(x)))(x)
+        assert result.sharding.spec == P("x", "y")
+        gradient = weft.jit(weft.grad(lambda x, g=g: np.sin(g(x)).sum()))(x)
+        onp.testing.assert_allclose(gradient, 2 * onp.cos(2 * onp.asarray(x)), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ShardingTypeError, match="`part` is split otherwise than in_specs say"):
+        weft.shard_map(double, mesh=mesh, in_specs=P("y"), out_specs=P("y"))(x)
+
+
+def test_what_a_loop_only_reads_is_summed_after_it(mesh: Mesh) -> None:
+    def f(x: Any, w: Any) -> Any:
+        return lax.psum(lax.scan(lambda c, y: (np.sin(c * w + y), None), 1.0, x)[0], "x")
+
+    mapped = weft.shard_map(f, mesh=mesh, in_specs=(P("x"), P()), out_specs=P())
+    x = onp.linspace(0, 1, 8, dtype=onp.float32)
+    loops = [e for e in every_equation(weft.make_jaxpr(weft.grad(mapped, 1))(x, 2.0)) if e.primitive.name == "scan"]
+    assert len(loops) == 2
+    assert not [e for loop in loops for e in loop.params["jaxpr"].eqns if e.primitive.name in ("psum", "pvary")]
+
+
+def every_equation(jaxpr: Any) -> Any:
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in subjaxprs(equation.params):
+            yield from every_equation(inner)

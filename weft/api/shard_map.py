@@ -20,7 +20,7 @@ from weft.primitives.control.shard_map import check_divides, local_type
 from weft.primitives.control.shard_map import shard_map as shard_map_primitive
 from weft.sharding.current import current_mesh
 from weft.sharding.mesh import AbstractMesh, Mesh
-from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, split_axes
+from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
 from weft.trace.stage import stage
 
 AnyMesh = Mesh | AbstractMesh
@@ -77,7 +77,8 @@ def shard_map(
             if not isinstance(aval, ArrayType):
                 raise ArgumentTypeError(f"shard_map of {name_of(function)} takes arrays.", received=f"{path}: {aval}")
             check_divides(aval, spec, where)
-            local.append(local_type(aval, spec, where, check_vma))
+            check_own_split(function, path, aval, spec, manual)
+            local.append(local_type(aval, spec, where, manual, check_vma))
         out = OutTree()
         sizes = {a: where.shape[a] for a in where.axis_names if a in manual}
         with manual_axes_in_scope(sizes, check_vma):
@@ -202,6 +203,26 @@ def check_specs(what: str, specs: Sequence[PartitionSpec], mesh: AnyMesh, manual
                 raise ArgumentError(f"shard_map: {what} names {axis!r} twice.", received=f"{spec}", fix="name it once")
         if any(entry is UNCONSTRAINED for entry in spec.partitions):
             raise ArgumentError(f"shard_map: {what} says of every dimension how it is split.", received=f"{spec}")
+
+
+def check_own_split(
+    function: Callable[..., Any], path: str, aval: ArrayType, spec: PartitionSpec, manual: frozenset[Any]
+) -> None:
+    """An argument whose type says how it is split over manual axes is split as `in_specs` say: nothing is sent to split
+    it in another way."""
+    if aval.sharding is None:
+        return
+    own = [tuple(a for a in entry_axes(e) if a in manual) for e in aval.spec.partitions]
+    wanted = [entry_axes(spec[i]) if i < len(spec) else () for i in range(aval.ndim)]
+    if any(own) and own != wanted:
+        raise ShardingTypeError(
+            f"shard_map of {name_of(function)}: `{path}` is split otherwise than in_specs say.",
+            received=f"{aval.short()} for {spec}",
+            fix=(
+                f"weft.reshard({path}, {spec})",
+                "shard_map without in_specs, which takes arguments as they are split",
+            ),
+        )
 
 
 def check_results_fit(

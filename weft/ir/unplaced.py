@@ -73,3 +73,25 @@ def retyped(
     if same and len(equations) == len(jaxpr.eqns) and all(a is b for a, b in zip(equations, jaxpr.eqns, strict=True)):
         return jaxpr
     return jaxpr.replace(constvars=constvars, invars=invars, eqns=equations, outvars=outvars)
+
+
+def with_casts_outside(jaxpr: Jaxpr, count: int) -> Jaxpr:
+    """A loop's body whose first `count` arguments, the same in every iteration, are cast along manual axes before the
+    loop where all that reads them is one kind of cast. So their cotangents are summed once, and not in every
+    iteration."""
+    uses: dict[Atom, list[Equation]] = {v: [] for v in jaxpr.invars[:count]}
+    for e in jaxpr.eqns:
+        for v in e.invars:
+            if v in uses:
+                uses[v].append(e)
+    known: dict[Atom, Var] = {}
+    for v, readers in uses.items():
+        kinds = {(e.primitive.name, e.params["axes"]) if e.primitive.casts else None for e in readers}
+        if len(kinds) == 1 and None not in kinds and v not in jaxpr.outvars:
+            known[v] = Var(readers[0].outvars[0].aval)
+            known.update((e.outvars[0], known[v]) for e in readers)
+    if not known:
+        return jaxpr
+    renamed = lambda atoms: tuple(known.get(v, v) for v in atoms)
+    equations = [e.replace(invars=renamed(e.invars)) for e in jaxpr.eqns if not e.outvars or e.outvars[0] not in known]
+    return jaxpr.replace(invars=renamed(jaxpr.invars), eqns=equations, outvars=renamed(jaxpr.outvars))

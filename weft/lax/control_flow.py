@@ -27,7 +27,7 @@ from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, Var, subjaxprs
 from weft.ir.primitive import in_state
 from weft.ir.types import ArrayType, is_value, type_of
-from weft.ir.unplaced import varying_along
+from weft.ir.unplaced import varying_along, with_casts_outside
 from weft.ir.varying import state_of
 from weft.lax.bodies import adapted, arrays_of, staged
 from weft.primitives.control.cond import cond as cond_primitive
@@ -382,6 +382,7 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
     decides = state_of(result).varying
     check_meets(loop.caller, "condition", decides, [condition, body])
     condition, body = varying_along(condition, decides), varying_along(body, decides)
+    body = with_casts_outside(body, len(body_consts))
     results = while_primitive(
         *cond_consts, *body_consts, *init,
         cond_jaxpr=condition, cond_nconsts=len(cond_consts), body_jaxpr=body, body_nconsts=len(body_consts),
@@ -498,6 +499,7 @@ def run_scan(
     (body, consts, parts), carry = fix_carry_types(
         stage_body, carry, carry_tree.num_leaves, carry_report(loop, carry_tree)
     )
+    body = with_casts_outside(body, len(consts))
     results = scan_primitive(
         *consts, *carry, *xs_leaves,
         jaxpr=body, length=count, reverse=bool(reverse), unroll=unroll_count(unroll, count),

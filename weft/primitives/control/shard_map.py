@@ -36,6 +36,8 @@ from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import reshape, transpose
 from weft.primitives.movement.slicing import slice as slice_primitive
 from weft.sharding.manual import NONE, ManualAxisType
+from weft.sharding.mesh import AxisType
+from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec, entry_axes, split_axes
 from weft.trace.closed import stage_closed
 
@@ -63,7 +65,7 @@ class shard_map(HigherOrder):
     ) -> list[Type]:
         for aval, spec in zip(types, in_specs, strict=True):
             check_divides(aval, spec, mesh)
-        local = [local_type(t, s, mesh, check_vma) for t, s in zip(types, in_specs, strict=True)]
+        local = [local_type(t, s, mesh, manual_axes, check_vma) for t, s in zip(types, in_specs, strict=True)]
         check_operands(self.name, local, jaxpr.in_avals)
         return [
             global_type(t, s, mesh, manual_axes, check_vma) for t, s in zip(jaxpr.out_avals, out_specs, strict=True)
@@ -338,9 +340,14 @@ def check_divides(aval: Type, spec: PartitionSpec, mesh: Any) -> None:
             )
 
 
-def local_type(aval: Type, spec: PartitionSpec, mesh: Any, check_vma: bool) -> ArrayType:
-    """The type of a part."""
+def local_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, check_vma: bool) -> ArrayType:
+    """The type of a part. Over Explicit axes that are not manual it is split as the whole is."""
     assert isinstance(aval, ArrayType)
+    sharding = None
+    if aval.sharding is not None:
+        inside = aval.sharding.mesh.abstract_mesh.update_axis_types(dict.fromkeys(manual_axes, AxisType.Manual))
+        rest = [tuple(a for a in entry_axes(e) if a not in manual_axes) for e in aval.spec.partitions]
+        sharding = NamedSharding(inside, PartitionSpec(*rest))
     shape = tuple(d // n for d, n in zip(aval.shape, shards_along(spec, mesh, aval.ndim), strict=True))
     manual = aval.manual
     if check_vma:
@@ -349,7 +356,7 @@ def local_type(aval: Type, spec: PartitionSpec, mesh: Any, check_vma: bool) -> A
             unreduced=manual.unreduced | spec.unreduced,
             reduced=manual.reduced | spec.reduced,
         )
-    return array_type(shape, aval.dtype, aval.weak_type, manual=manual, memory_space=aval.memory_space)
+    return array_type(shape, aval.dtype, aval.weak_type, sharding, manual, aval.memory_space)
 
 
 def global_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, check_vma: bool) -> ArrayType:
@@ -364,7 +371,12 @@ def global_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, ch
             )
     shape = tuple(d * n for d, n in zip(aval.shape, shards_along(spec, mesh, aval.ndim), strict=True))
     rest = {k: getattr(aval.manual, k) - manual_axes for k in ("varying", "unreduced", "reduced")}
-    return array_type(shape, aval.dtype, aval.weak_type, manual=ManualAxisType(**rest), memory_space=aval.memory_space)
+    entries = [entry_axes(spec[i]) if i < len(spec) else () for i in range(aval.ndim)]
+    inside = [tuple(a for a in entry_axes(e) if a not in manual_axes) for e in aval.spec.partitions]
+    sharding = NamedSharding(
+        mesh.abstract_mesh, PartitionSpec(*((*own, *more) for own, more in zip(entries, inside, strict=True)))
+    )
+    return array_type(shape, aval.dtype, aval.weak_type, sharding, ManualAxisType(**rest), aval.memory_space)
 
 
 def residual_spec(aval: ArrayType, mesh: Any, manual_axes: Any, check_vma: bool) -> PartitionSpec:
