@@ -105,7 +105,17 @@ from weft.trace.array import Array
 # What needs arrays is above the folder of shardings, and public there.
 for _function in (reshard, _auto_axes, _explicit_axes):
     setattr(sharding, _function.__name__, _function)
-_publish("weft.sharding")
+
+
+def _sharding_later(name: str) -> _Any:
+    """What `weft.sharding` has when asked for: `search`, with which comes the compiler."""
+    if name != "search":
+        raise _MissingNameError("weft.sharding", name)
+    return _importlib.import_module("weft.plan.search").search
+
+
+setattr(sharding, "__getattr__", _sharding_later)  # noqa: B010
+_publish("weft.sharding", later=["search"])
 
 if _TYPE_CHECKING:
     from weft import checkpointing, distributed, experimental, explain, parallel, plan, profiler

@@ -1,0 +1,92 @@
+"""The search for shardings finds what people have found: data parallel, ZeRO, and Megatron's pairing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as onp
+import pytest
+
+import weft
+import weft.numpy as np
+from weft.errors import ArgumentError
+from weft.sharding import AbstractMesh, AxisType, search
+from weft.sharding import PartitionSpec as P
+
+Struct = weft.ShapeDtypeStruct
+MESH = AbstractMesh((8,), ("x",))
+
+
+def step(params: Any, momentum: Any, x: Any, y: Any) -> Any:
+    def loss(params: Any) -> Any:
+        h = x
+        for w in params:
+            h = np.tanh(h @ w)
+        return ((h - y) ** 2).mean()
+
+    value, gradients = weft.value_and_grad(loss)(params)
+    momentum = weft.tree.map(lambda m, g: 0.9 * m + g, momentum, gradients)
+    return weft.tree.map(lambda p, m: p - 0.1 * m, params, momentum), momentum, value
+
+
+def arguments(width: int, hidden: int, batch: int) -> Any:
+    shapes = [(width, hidden), (hidden, width)] * 2
+    state = [Struct(shape, onp.float32) for shape in shapes]
+    return state, state, *[Struct((batch, width), onp.float32)] * 2
+
+
+def found(*args: Any, **options: Any) -> Any:
+    return search(step, *args, mesh=MESH, donate_argnums=(0, 1), time=5, **options)
+
+
+def test_with_a_large_batch_state_is_stored_split() -> None:
+    """ZeRO: the batch is split, and so is what is stored, since then each device updates a part of it."""
+    result = found(*arguments(512, 2048, 8192))
+    params, momentum, x, y = result.specs
+    assert x == y == P("x")
+    assert params == momentum and all("x" in spec for spec in momentum)
+    assert set(result.plan.communication.counts()) == {"all_gather", "reduce_scatter", "psum"}
+    assert result.cost < result.starts["data parallel over x"]
+    assert "in_shardings = (" in repr(result) and "data parallel over x" in repr(result)
+
+
+def test_without_state_the_batch_is_split_and_nothing_is_sent() -> None:
+    def f(layers: Any, x: Any) -> Any:
+        for w in layers:
+            x = np.tanh(x @ w)
+        return x.sum(-1)
+
+    state, _, x, _ = arguments(512, 2048, 8192)
+    result = search(f, state, x, mesh=MESH, time=5)
+    assert result.constraints() == {"layers[*]": P(), "x": P("x")}
+    assert not result.plan.communication
+
+
+def test_with_a_small_batch_and_little_memory_matmuls_are_paired() -> None:
+    """Megatron: columns, then rows, and one sum for each pair."""
+    result = found(*arguments(2048, 8192, 64), memory="400MB")
+    pairing = [P(None, "x"), P("x")] * 2
+    assert result.specs == (pairing, pairing, P(), P())
+    assert set(result.plan.communication.counts()) == {"psum"}
+    assert result.cost < min(result.starts.values()) and result.fits
+    assert result.starts["copies over x"][0] > 0
+    assert result.plan.memory.peak_memory_in_bytes < 400e6
+
+
+def test_what_is_found_runs_as_it_is_printed() -> None:
+    mesh = weft.make_mesh((4, 2), ("d", "t"), (AxisType.Auto,) * 2)
+
+    def f(layers: Any, x: Any) -> Any:
+        for w in layers:
+            x = np.tanh(x @ w)
+        return x
+
+    random = onp.random.RandomState(0)
+    layers, x = [random.randn(16, 16).astype(onp.float32) for _ in range(2)], onp.ones((8, 16), onp.float32)
+    result = search(f, layers, x, mesh=mesh, time=2)
+    pasted: dict[str, Any] = {}
+    exec(repr(result), {"P": P}, pasted)
+    assert pasted["in_shardings"] == result.specs
+    onp.testing.assert_allclose(weft.jit(f, in_shardings=result.in_shardings)(layers, x), f(layers, x), rtol=1e-5)
+    with pytest.raises(ArgumentError, match="number of bytes"):
+        search(f, layers, x, mesh=mesh, memory="plenty")

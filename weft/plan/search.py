@@ -1,0 +1,295 @@
+"""Search for shardings: coordinate descent over those of the arguments, by the cost of plans.
+
+A candidate says for each argument which of its dimensions each axis of the mesh splits. It is partitioned whole, and
+its cost is the time of one run on the machine, after the memory that a device lacks. The descent starts from the
+patterns that people use (data parallel, FSDP, tensor parallel in columns or rows, and their products over the axes), so
+what it returns is never worse than those. Arguments that differ in an index only, as those of layers do, are decided
+together first, then each on its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time as clock
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.api.communication import bytes_text
+from weft.api.contract import number_of_bytes
+from weft.base import tree
+from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.types import ArrayType
+from weft.plan import Plan, Staged, communication_seconds, estimate, local_bytes
+from weft.plan.machine import Machine, machine_of
+from weft.runtime.spmd import state_of
+from weft.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+# For each argument: the dimension that each axis of the mesh splits, or None.
+Choice = tuple[int | None, ...]
+Candidate = tuple[Choice, ...]
+Cost = tuple[float, float]
+
+MOST_STARTS, MOST_SHOWN = 4, 6
+# What must be gained for a change, as a share of the cost: fewer splits are better than as good ones.
+GAIN = 1e-4
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best shardings that a search has found: `specs` in the tree of the arguments, the plan for them, how many
+    candidates were tried in how many seconds, and the costs of what was found and of each pattern that the search
+    started from: the bytes of memory that a device lacks, and the seconds of a run, both before fusion."""
+
+    specs: Any
+    plan: Plan
+    tried: int
+    seconds: float
+    cost: Cost
+    starts: dict[str, Cost]
+
+    @property
+    def fits(self) -> bool:
+        """Whether the memory of a device is enough, by the estimate of the search."""
+        return not self.cost[0]
+
+    @property
+    def in_shardings(self) -> Any:
+        """For `jit`: shardings in the tree of the arguments."""
+        mesh = self.plan.mesh
+        return tree.map(lambda s: NamedSharding(mesh, s), self.specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
+
+    def constraints(self) -> dict[str, PartitionSpec]:
+        """The specs by the names of arguments; `[*]` is for all indices that have the same."""
+        leaves = tree.leaves(self.specs, is_leaf=lambda s: isinstance(s, PartitionSpec))
+        groups: dict[str, dict[str, PartitionSpec]] = {}
+        for name, spec in zip(self.plan.names, leaves, strict=True):
+            groups.setdefault(without_indices(name), {})[name] = spec
+        found: dict[str, PartitionSpec] = {}
+        for pattern, members in groups.items():
+            same = len(set(members.values())) == 1 and len(members) > 1
+            found.update({pattern: next(iter(members.values()))} if same else members)
+        return found
+
+    def __repr__(self) -> str:
+        lines = [f"# {self.tried} plans in {self.seconds:.1f} s; found: {cost_text(self.cost)}"]
+        best = sorted(self.starts.items(), key=lambda pair: pair[1])[:MOST_SHOWN]
+        lines += [f"# {name}: {cost_text(cost)}" for name, cost in best]
+        lines += [f"#   {name}: {spec}" for name, spec in self.constraints().items()]
+        lines.append(f"in_shardings = {self.specs!r}")
+        return "\n".join(lines)
+
+
+def search(
+    fun: Callable[..., Any],
+    /,
+    *shapes: Any,
+    mesh: Mesh | AbstractMesh,
+    memory: Any = None,
+    time: float = 10.0,
+    machine: Any = "h100",
+    donate_argnums: int | Sequence[int] | None = None,
+) -> Found:
+    """The shardings of arguments of these shapes with which `fun` is fastest on a mesh, by the cost of `weft.plan`.
+
+    `memory` is what a device has, in bytes or as a text (`"16GB"`), by default that of the machine; `time` is how many
+    seconds to search. The result prints as constraints to paste; its `in_shardings` are for `jit`. Arguments that are
+    donated, or that the function returns as new ones of the same types, are state: they are stored split, and their
+    shardings are also those of the new state.
+    """
+    started = clock.perf_counter()
+    described = machine_of(machine)
+    limit = described.memory if memory is None else number_of_bytes("memory", memory)
+    staged = Staged(fun, shapes, mesh, donate_argnums)
+    space = Space(staged, described, limit, started + time)
+    best, starts = space.run()
+    dims = space.dims(best)
+    split = staged.partitioned(dims, [None] * len(staged.jaxpr.outvars))
+    specs = [spec_of(d) for d in dims[staged.constants :]]
+    result = staged.plan(split, described, started)
+    in_tree = tree.structure(tuple(shapes))
+    found = tree.unflatten(in_tree, specs)
+    return Found(found, result, space.tried, clock.perf_counter() - started, space.cost(best), starts)
+
+
+class Space:
+    """The candidates for a staged function, and what they cost."""
+
+    def __init__(self, staged: Staged, machine: Machine, limit: float, end: float) -> None:
+        self.staged, self.machine, self.limit, self.end = staged, machine, limit, end
+        self.types = staged.in_types
+        # The largest axis first: what it splits matters most.
+        self.axes = sorted(staged.sizes, key=lambda a: -staged.sizes[a])
+        state = set(state_of(staged.whole).values())
+        self.is_state = [i in state or bool(staged.donated and staged.donated[i]) for i in range(len(self.types))]
+        self.known: dict[Candidate, Cost] = {}
+
+    @property
+    def tried(self) -> int:
+        return len(self.known)
+
+    def out_of_time(self) -> bool:
+        return clock.perf_counter() > self.end
+
+    # -- candidates ------------------------------------------------------------------------------------------------
+
+    def dims(self, candidate: Candidate) -> list[Any]:
+        """The axes of each dimension of each argument."""
+        found = []
+        for aval, choice in zip(self.types, candidate, strict=True):
+            own = tuple(
+                tuple(a for a, d in zip(self.axes, choice, strict=True) if d == dim) for dim in range(rank(aval))
+            )
+            found.append(own)
+        return found
+
+    def is_even(self, i: int, choice: Choice) -> bool:
+        """Whether the axes split the dimensions of an argument evenly."""
+        parts: dict[int, int] = {}
+        for axis, dim in zip(self.axes, choice, strict=True):
+            if dim is not None:
+                parts[dim] = parts.get(dim, 1) * self.staged.sizes[axis]
+        shape = getattr(self.types[i], "shape", ())
+        return all(shape[d] % n == 0 and shape[d] >= n for d, n in parts.items())
+
+    def options(self, i: int, choice: Choice) -> Iterator[Choice]:
+        """Other choices for an argument, of which one axis splits another dimension or none."""
+        if i < self.staged.constants:
+            return
+        for k, now in enumerate(choice):
+            for dim in (None, *range(rank(self.types[i]))):
+                other = (*choice[:k], dim, *choice[k + 1 :])
+                if dim != now and self.is_even(i, other):
+                    yield other
+
+    def starts(self) -> Iterator[tuple[str, Candidate]]:
+        """Patterns: for each axis a role."""
+        for roles in itertools.product(ROLES, repeat=len(self.axes)):
+            candidate = []
+            for i in range(len(self.types)):
+                choice: Choice = (None,) * len(self.axes)
+                for k, role in enumerate(roles):
+                    for dim in self.wanted(i, role):
+                        other = (*choice[:k], dim, *choice[k + 1 :])
+                        if self.is_even(i, other):
+                            choice = other
+                            break
+                candidate.append(choice)
+            name = ", ".join(f"{role} over {axis}" for role, axis in zip(roles, self.axes, strict=True))
+            yield name, tuple(candidate)
+
+    def wanted(self, i: int, role: str) -> list[int]:
+        """The dimensions that an argument may be split in by a role, the best first."""
+        if i < self.staged.constants or role == "copies":
+            return []
+        count = rank(self.types[i])
+        if not self.is_state[i]:
+            return [0] if count and role in ("data parallel", "FSDP") else []
+        if role == "data parallel" or not count:
+            return []
+        shape = self.types[i].shape
+        if role == "FSDP":
+            return sorted(range(count), key=lambda d: (-shape[d], d))
+        return [count - 1] if role == "columns" else [0]
+
+    # -- cost ------------------------------------------------------------------------------------------------------
+
+    def cost(self, candidate: Candidate) -> Cost:
+        """The bytes of memory that a device lacks, and the seconds of a run."""
+        found = self.known.get(candidate)
+        if found is None:
+            split = self.staged.partitioned(self.dims(candidate), [None] * len(self.staged.jaxpr.outvars))
+            seconds = estimate(split.jaxpr, self.machine)[0] + communication_seconds(split.communication, self.machine)
+            lacking = max(0.0, live_bytes(split.jaxpr, self.staged.donated) - self.limit)
+            found = self.known[candidate] = (lacking, seconds)
+        return found
+
+    # -- descent ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> tuple[Candidate, dict[str, Cost]]:
+        """The best candidate, and the costs of the patterns."""
+        costs: dict[str, tuple[Cost, Candidate]] = {}
+        for name, candidate in self.starts():
+            costs[name] = (self.cost(candidate), candidate)
+            if self.out_of_time():
+                break
+        ordered: list[Candidate] = []
+        for _, candidate in sorted(costs.values(), key=lambda pair: pair[0]):
+            if candidate not in ordered:
+                ordered.append(candidate)
+        best = ordered[0]
+        for grouped in (True, False):
+            groups = self.groups(grouped)
+            for start in [best, *ordered[:MOST_STARTS]]:
+                best = min(best, self.descended(start, groups), key=self.cost)
+        return best, {name: cost for name, (cost, _) in costs.items()}
+
+    def groups(self, grouped: bool) -> list[list[int]]:
+        """Arguments that are decided together; those with the most bytes first."""
+        found: dict[Any, list[int]] = {}
+        for i, aval in enumerate(self.types):
+            name = self.staged.names[i] if i < len(self.staged.names) else str(i)
+            key = (without_indices(name), aval) if grouped else i
+            found.setdefault(key, []).append(i)
+        return sorted(found.values(), key=lambda group: -sum(local_bytes(self.types[i]) for i in group))
+
+    def descended(self, candidate: Candidate, groups: list[list[int]]) -> Candidate:
+        """The candidate after changes of one group at a time, until none helps or the time is over."""
+        cost, changed = self.cost(candidate), True
+        while changed:
+            changed = False
+            for group in groups:
+                for option in self.options(group[0], candidate[group[0]]):
+                    if self.out_of_time():
+                        return candidate
+                    other = tuple(option if i in group else choice for i, choice in enumerate(candidate))
+                    new = self.cost(other)
+                    if new[0] < cost[0] or (new[0] == cost[0] and new[1] < cost[1] * (1 - GAIN)):
+                        candidate, cost, changed = other, new, True
+        return candidate
+
+
+ROLES = ("copies", "data parallel", "FSDP", "columns", "rows")
+
+
+def rank(aval: Any) -> int:
+    return len(aval.shape) if isinstance(aval, ArrayType) else 0
+
+
+def live_bytes(jaxpr: Jaxpr, donated: Sequence[bool]) -> float:
+    """The most bytes of values that are needed at once, where arguments that are `donated` end with their last use."""
+    last: dict[Any, int] = {}
+    for i, equation in enumerate(jaxpr.eqns):
+        last.update(dict.fromkeys((a for a in equation.invars if type(a) is Var), i))
+        last.update({v: i for v in equation.outvars if v not in last})
+    last.update(dict.fromkeys((a for a in jaxpr.outvars if type(a) is Var), len(jaxpr.eqns)))
+    ending: dict[int, list[Any]] = {}
+    for v, i in last.items():
+        ending.setdefault(i, []).append(v)
+    held = {v for v, flag in itertools.zip_longest(jaxpr.invars, donated, fillvalue=False) if not flag}
+    live = float(sum(local_bytes(v.aval) for v in jaxpr.invars))
+    peak = live
+    for i, equation in enumerate(jaxpr.eqns):
+        live += sum(local_bytes(v.aval) for v in equation.outvars)
+        peak = max(peak, live)
+        live -= sum(local_bytes(v.aval) for v in ending.get(i, ()) if v not in held)
+    return peak
+
+
+def cost_text(cost: Cost) -> str:
+    lacking, seconds = cost
+    return f"{seconds * 1e3:.3g} ms" + (f", {bytes_text(lacking)} of memory are missing" if lacking else "")
+
+
+def without_indices(name: str) -> str:
+    """`params['layers'][3]['up']` for all layers: `params['layers'][*]['up']`."""
+    return re.sub(r"\[\d+\]", "[*]", name)
+
+
+def spec_of(dims: Sequence[tuple[Any, ...]]) -> PartitionSpec:
+    """A spec without entries for what is whole at its end."""
+    entries: list[Any] = [axes[0] if len(axes) == 1 else axes or None for axes in dims]
+    while entries and entries[-1] is None:
+        entries.pop()
+    return PartitionSpec(*entries)
