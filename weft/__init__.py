@@ -97,6 +97,7 @@ from weft.base.settings import (
 from weft.ir.interpreter import evaluate
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapeDtypeStruct
+from weft.api.process_data import local_to_global_shape, make_array_from_process_local_data, process_slices
 from weft.runtime.sharded import make_array_from_callback, make_array_from_single_device_arrays
 from weft.sharding import NamedSharding, PartitionSpec as P, set_mesh
 from weft.sharding.device import Device
@@ -208,9 +209,11 @@ __all__ = [
     "linearize",
     "local_device_count",
     "local_devices",
+    "local_to_global_shape",
     "make_mesh",
     "log_compiles",
     "make_array_from_callback",
+    "make_array_from_process_local_data",
     "make_array_from_single_device_arrays",
     "make_jaxpr",
     "named_call",
@@ -224,6 +227,7 @@ __all__ = [
     "plan",
     "process_count",
     "process_index",
+    "process_slices",
     "profile",
     "profiler",
     "pure_callback",

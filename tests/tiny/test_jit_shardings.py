@@ -149,3 +149,48 @@ def test_device_put_between_shardings(mesh: Mesh) -> None:
     y = weft.device_put(x, NamedSharding(mesh, P("x", None)))  # the same parts
     assert y.addressable_data(1).unsafe_buffer_pointer() == x.addressable_data(1).unsafe_buffer_pointer()
     assert weft.jit(lambda x: weft.device_put(x * 2, where[0]))(A).sharding == where[0]
+
+
+def test_arrays_of_what_a_process_has_loaded(mesh: Mesh) -> None:
+    where = NamedSharding(mesh, P("x"))
+    assert weft.process_slices(where, (8, 16)) == (slice(0, 8), slice(0, 16))
+    assert weft.local_to_global_shape(where, (8, 16)) == (8, 16)
+    made = weft.make_array_from_process_local_data({"a": where, "b": NamedSharding(mesh, P())}, {"a": A, "b": A[0]})
+    assert made["a"].sharding == where and made["b"].is_fully_replicated
+    onp.testing.assert_array_equal(made["a"], A)
+    with pytest.raises(ArgumentError, match="Dimension 0 of the local data is neither"):
+        weft.make_array_from_process_local_data(where, A, (16, 16))
+
+
+def test_what_processes_load_of_an_array() -> None:
+    """Eight devices of two processes: this one, and one whose devices cannot be reached."""
+    devices = [weft.Device(i, "cpu", i // 4) for i in range(8)]
+    grid = onp.array(devices, object)
+    rows = Mesh(grid.reshape(4, 2), ("x", "y"), (AxisType.Auto,) * 2)
+    assert weft.process_slices(NamedSharding(rows, P("x")), (8, 16)) == (slice(0, 4), slice(0, 16))
+    assert weft.process_slices(NamedSharding(rows, P("y")), (8, 16)) == (slice(0, 8), slice(0, 16))
+    assert weft.local_to_global_shape(NamedSharding(rows, P("x", "y")), (4, 16)) == (8, 16)
+    mixed = Mesh(grid[[0, 4, 1, 5, 2, 6, 3, 7]], ("x",), (AxisType.Auto,))
+    with pytest.raises(ArgumentError, match="no range of dimension 0"):
+        weft.process_slices(NamedSharding(mixed, P("x")), (8,))
+    uneven = Mesh(onp.array(devices[1:5], object), ("x",), (AxisType.Auto,))
+    assert weft.local_to_global_shape(NamedSharding(uneven, P("x")), (6,)) == (None,)
+
+
+def test_layouts_and_grids_of_devices() -> None:
+    layout, mesh_utils = weft.experimental.layout, weft.experimental.mesh_utils
+    assert mesh_utils.create_device_mesh((4, 2)).shape == (4, 2)
+    assert mesh_utils.create_hybrid_device_mesh((4, 2), (1, 1), process_is_granule=True).tolist() == [
+        weft.devices()[i : i + 2] for i in range(0, 8, 2)
+    ]
+    two = [weft.Device(i, "cpu", i // 4) for i in range(8)]
+    grid = mesh_utils.create_hybrid_device_mesh((2, 2), (1, 2), two, process_is_granule=True)
+    assert [[d.id for d in row] for row in grid] == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    with pytest.raises(ArgumentError, match="16 devices"):
+        mesh_utils.create_device_mesh((4, 4))
+    x = np.ones((2, 3))
+    assert layout.with_layout_constraint(x, layout.Layout((0, 1))) is x
+    with pytest.raises(ArgumentError, match="row-major"):
+        layout.with_layout_constraint(x, layout.Layout((1, 0)))
+    where = layout.Format(layout.Layout((0, 1)), SingleDeviceSharding(weft.devices()[2]))
+    assert weft.device_put(x, where).device == weft.devices()[2]

@@ -1,0 +1,33 @@
+"""How arrays lie in memory: in row-major order, always."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.base import tree
+from weft.base.errors import ArgumentError
+from weft.base.publish import publish as _publish
+from weft.ir.types import type_of as _type_of
+from weft.sharding.layout import Format, Layout
+
+__all__ = ["Format", "Layout", "with_layout_constraint"]
+
+
+def with_layout_constraint(x: Any, layouts: Any) -> Any:
+    """`x`, whose leaves lie in memory as `layouts` say: a Layout, or a tree of them that is a prefix of `x`. Arrays lie
+    in row-major order; another one is an error."""
+    is_layout = lambda value: isinstance(value, Layout)
+    found = [layouts] * len(tree.leaves(x)) if is_layout(layouts) else tree.broadcast_prefix(layouts, x, is_layout)
+    for leaf, layout in zip(tree.leaves(x), found, strict=True):
+        aval: Any = _type_of(leaf)
+        layout.check_compatible_aval(aval.shape)
+        if layout.major_to_minor != tuple(range(aval.ndim)) or layout.tiling:
+            raise ArgumentError(
+                "Arrays lie in memory in row-major order, without tiles.",
+                received=f"{layout!r} for {aval.short()}",
+                fix=f"Layout({tuple(range(aval.ndim))})",
+            )
+    return x
+
+
+_publish(__name__)
