@@ -122,6 +122,8 @@ LINES = [
     "ax * np.ones((8,16))",
     "lib.device_put(ax, N('y'))",
     "lib.jit(lambda x: lib.device_put(x, N('y')))(ax)",
+    "lib.random.normal(lib.random.key(0), (8, 4), out_sharding=P('x'))",
+    "lib.jit(lambda k: lib.random.uniform(k, (8, 4), out_sharding=P('x', 'y')))(lib.random.key(0))",
     "lib.numpy.linalg.norm(ax)",
     "ax.mean(0)",
     "np.expand_dims(ax,0)",

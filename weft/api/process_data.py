@@ -86,15 +86,15 @@ def _array(local: Any, sharding: Any, global_shape: Any) -> Any:
         raise ArgumentError("make_array_from_process_local_data takes a sharding for each array.", received="None")
     value = np.asarray(local)
     found = local_to_global_shape(sharding, value.shape)
-    given = found if global_shape is None else tuple(global_shape)
-    if len(given) != value.ndim:
+    wanted = found if global_shape is None else tuple(global_shape)
+    if len(wanted) != value.ndim:
         raise ArgumentError(
             "global_shape of make_array_from_process_local_data has an entry for each dimension.",
-            received=f"{given} for local data of shape {value.shape}",
+            received=f"{wanted} for local data of shape {value.shape}",
             fix="global_shape=None, for it to follow from the local shape",
             at=user_line(),
         )
-    shape = tuple(f if g is None else g for g, f in zip(given, found, strict=True))
+    shape = tuple(f if g is None else g for g, f in zip(wanted, found, strict=True))
     if None in shape:
         raise ArgumentError(
             "The shape of the array does not follow from the local data: processes have different numbers of parts.",

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
 
 from weft.api.devices import held, is_destination, put_traced
 from weft.base import tree
@@ -28,6 +30,8 @@ from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceShardin
 from weft.sharding.spec import PartitionSpec, split_axes
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def is_sharding(value: Any) -> bool:
@@ -254,6 +258,22 @@ def split_result(function: Callable[..., Any], out_sharding: Any, *args: Any, **
     values = [left_to_compiler(v) if isinstance(v, Array) else v for v in values]
     args, kwargs = tree.unflatten(structure, values)
     return tree.map(lambda x: typed_result(x, sharding, function.__name__), function(*args, **kwargs))
+
+
+def takes_out_sharding(function: Function) -> Function:
+    """A function with one more argument, `out_sharding`: how its result is split over Explicit axes."""
+    signature = inspect.signature(function)
+    more = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any)
+
+    @functools.wraps(function)
+    def with_out_sharding(*args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
+        if out_sharding is None:
+            return function(*args, **kwargs)
+        return split_result(function, out_sharding, *args, **kwargs)
+
+    parameters = [*signature.parameters.values(), more]
+    with_out_sharding.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return cast(Function, with_out_sharding)
 
 
 def typed_result(x: Any, sharding: NamedSharding, caller: str) -> Any:

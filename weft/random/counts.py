@@ -10,6 +10,7 @@ import numpy as np
 
 from weft import lax
 from weft import numpy as wnp
+from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.ir.nans import nans_allowed
@@ -22,6 +23,7 @@ from weft.trace.array import Array
 # ------------------------------------------------------------------------------------------------------------- poisson
 
 
+@takes_out_sharding
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Poisson numbers of mean lam."""
     typed, _ = one_key("poisson", key)

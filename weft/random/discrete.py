@@ -11,6 +11,7 @@ import numpy as np
 from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
+from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.util import (
@@ -37,6 +38,7 @@ from weft.random.uniform import (
 from weft.trace.array import Array
 
 
+@takes_out_sharding
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
     """Integers uniformly distributed over minval <= x < maxval."""
     typed, _ = one_key("randint", key)
@@ -120,6 +122,7 @@ def _remainder(x: Any, divisor: Any) -> Any:
     )
 
 
+@takes_out_sharding
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
     """True with probability p. Mode 'high' resolves small probabilities with twice the bits."""
     typed, _ = one_key("bernoulli", key)
@@ -141,6 +144,7 @@ def _bernoulli(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[An
     return pair[1] * np.array(dtypes.finfo(dtype).eps, dtype) < p - pair[0]
 
 
+@takes_out_sharding
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """-1 or 1 with equal probability."""
     typed, _ = one_key("rademacher", key)
@@ -160,6 +164,7 @@ def draw_rademacher(key: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) ->
     return np.array(2, dtype) * lax.convert_element_type(positive, dtype) - np.array(1, dtype)
 
 
+@takes_out_sharding
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The number of trials of success probability p up to the first success."""
     typed, _ = one_key("geometric", key)
@@ -178,6 +183,7 @@ def _geometric(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[An
 # --------------------------------------------------------------------------------------------- choosing and reordering
 
 
+@takes_out_sharding
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
     """`x` (or the integers below it) in random order along an axis; `independent` reorders each line on its own."""
     typed, _ = one_key("permutation", key)
@@ -261,6 +267,7 @@ def _choose_indices(
     return wnp.searchsorted(sums, draws)
 
 
+@takes_out_sharding
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str | None = None
 ) -> Array:

@@ -11,6 +11,7 @@ from weft import lax
 from weft import numpy as wnp
 from weft.api.custom import custom_jvp
 from weft.api.jit import jit
+from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
@@ -23,11 +24,13 @@ from weft.random.uniform import draw_shape, draw_uniform, exponential, parameter
 from weft.trace.array import Array
 
 
+@takes_out_sharding
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Gamma numbers, of density x^(a - 1) exp(-x) / Γ(a). For small `a` many underflow to 0: see `loggamma`."""
     return _draw("gamma", key, a, shape, dtype, log_space=False)
 
 
+@takes_out_sharding
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Logarithms of gamma numbers, which do not underflow where the parameter is small."""
     return _draw("loggamma", key, a, shape, dtype, log_space=True)
@@ -101,6 +104,7 @@ def _random_gamma_jvp(log_space: bool, primals: Any, tangents: Any) -> tuple[Arr
 # ------------------------------------------------------------------------------------------------------- made of gamma
 
 
+@takes_out_sharding
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Beta numbers in [0, 1], of density proportional to x^(a - 1) (1 - x)^(b - 1)."""
     typed, _ = one_key("beta", key)
@@ -119,6 +123,7 @@ def _beta(key: Array, a: Any, b: Any, *, shape: tuple[Any, ...]) -> Array:
     return first / (first + second)
 
 
+@takes_out_sharding
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Dirichlet vectors, nonnegative with sum 1, with concentrations along the last axis of alpha."""
     typed, _ = one_key("dirichlet", key)
@@ -136,6 +141,7 @@ def _dirichlet(key: Array, alpha: Any, *, shape: tuple[Any, ...]) -> Array:
     return parts / wnp.sum(parts, axis=-1, keepdims=True)
 
 
+@takes_out_sharding
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Chi-square numbers with df degrees of freedom."""
     typed, _ = one_key("chisquare", key)
@@ -150,6 +156,7 @@ def _chisquare(key: Array, df: Any, *, shape: tuple[Any, ...], dtype: np.dtype[A
     return wnp.exp(_gamma(key, wnp.divide(df, two), shape=shape, log_space=True)) * two
 
 
+@takes_out_sharding
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
     """F numbers: the ratio of two chi-square numbers, each over its degrees of freedom."""
     typed, _ = one_key("f", key)
@@ -166,6 +173,7 @@ def _f(key: Array, dfnum: Any, dfden: Any, *, shape: tuple[Any, ...], dtype: np.
     return (numerator / dfnum) / (denominator / dfden)
 
 
+@takes_out_sharding
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Student's t numbers with df degrees of freedom."""
     typed, _ = one_key("t", key)
@@ -182,6 +190,7 @@ def _t(key: Array, df: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> 
     return draws * wnp.sqrt(half / _gamma(gamma_key, half, shape=shape, log_space=False))
 
 
+@takes_out_sharding
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Numbers of density proportional to exp(-|x|^p)."""
     typed, _ = one_key("generalized_normal", key)
@@ -198,6 +207,7 @@ def _generalized_normal(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np
     return draw_rademacher(sign_key, shape, dtype) * wnp.power(lengths, power)
 
 
+@takes_out_sharding
 def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
     """Vectors of d numbers, uniform in the unit ball of the p-norm."""
     typed, _ = one_key("ball", key)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax
+from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
@@ -193,6 +194,7 @@ def clone(key: Any) -> Array:
     return random_unwrap(copy) if raw else copy
 
 
+@takes_out_sharding
 def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Uniform random unsigned integers over the whole range of `dtype` (the default unsigned type if none is given)."""
     typed, _ = one_key("bits", key)

@@ -11,6 +11,7 @@ import numpy as np
 from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
+from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
@@ -30,6 +31,7 @@ def inexact_dtype(name: str, dtype: Any) -> np.dtype[Any]:
     return found
 
 
+@takes_out_sharding
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Standard normal numbers; complex ones have independent parts and mean square 1."""
     typed, _ = one_key("normal", key)
@@ -51,6 +53,7 @@ def draw_normal(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Ar
     return np.array(math.sqrt(2), dtype) * lax.erf_inv(u)
 
 
+@takes_out_sharding
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Standard normal numbers conditioned on lower < x < upper."""
     typed, _ = one_key("truncated_normal", key)
@@ -71,6 +74,7 @@ def _truncated_normal(key: Array, lower: Any, upper: Any, *, shape: tuple[Any, .
     return wnp.minimum(below, wnp.maximum(inside, x))
 
 
+@takes_out_sharding
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
     """Numbers whose logarithm is normal with standard deviation sigma."""
     typed, _ = one_key("lognormal", key)
@@ -80,6 +84,7 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     return wnp.exp(_normal(typed, shape=shape, dtype=found) * wnp.broadcast_to(sigma, shape))
 
 
+@takes_out_sharding
 def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Lengths of vectors of three standard normal numbers."""
     typed, _ = one_key("maxwell", key)
@@ -108,6 +113,7 @@ def _double_sided_maxwell(key: Array, loc: Any, scale: Any, *, shape: tuple[Any,
     return draw_rademacher(sign_key, shape, dtype) * lengths * scale + loc
 
 
+@takes_out_sharding
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Wald (inverse Gaussian) numbers with the given mean and shape parameter 1."""
     typed, _ = one_key("wald", key)
@@ -132,6 +138,7 @@ def _wald(key: Array, mean: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]
 # ------------------------------------------------------------------------------------------------ vectors and matrices
 
 
+@takes_out_sharding
 def multivariate_normal(
     key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
 ) -> Array:
@@ -169,6 +176,7 @@ def _multivariate_normal(
     return mean + wnp.einsum("...ij,...j->...i", factor, draws)
 
 
+@takes_out_sharding
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Array:
     """Matrices of n rows and m (by default n) columns, uniform among those with orthonormal rows or columns."""
     typed, _ = one_key("orthogonal", key)

@@ -15,6 +15,7 @@ import numpy as np
 from weft import lax
 from weft import numpy as wnp
 from weft.api.jit import jit
+from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.base.settings import numpy_rank_promotion
@@ -78,6 +79,7 @@ def draw_shape(name: str, shape: Any, *parameter_shapes: Sequence[Any]) -> tuple
 # ------------------------------------------------------------------------------------------------------------- uniform
 
 
+@takes_out_sharding
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
     """Numbers uniformly distributed over minval <= x < maxval."""
     typed, _ = one_key("uniform", key)
@@ -148,6 +150,7 @@ def _halves(x: Any) -> tuple[Any, Any]:
 # -------------------------------------------------------------------------------------------- one formula from uniform
 
 
+@takes_out_sharding
 def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Standard exponential numbers, of density exp(-x)."""
     typed, _ = one_key("exponential", key)
@@ -160,6 +163,7 @@ def _exponential(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) ->
     return -lax.log1p(-draw_uniform(key, shape, dtype))
 
 
+@takes_out_sharding
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
     """Standard Gumbel numbers, -log(-log u). Mode 'high' resolves the right tail with twice the bits of 'low', and
     'highest' both tails; in other dtypes than float32 that is the same as 'high'."""
@@ -210,6 +214,7 @@ def _fraction(high: Array, low: Array) -> Array:
     return lax.bitcast_convert_type(bits, dtypes.float32)
 
 
+@takes_out_sharding
 def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Standard Laplace numbers, of density exp(-|x|) / 2."""
     typed, _ = one_key("laplace", key)
@@ -222,6 +227,7 @@ def _laplace(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arr
     return lax.sign(u) * lax.log1p(-lax.abs(u))
 
 
+@takes_out_sharding
 def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Standard logistic numbers, the logit of a uniform one."""
     typed, _ = one_key("logistic", key)
@@ -234,6 +240,7 @@ def _logistic(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Ar
     return lax.log(u) - lax.log1p(-u)
 
 
+@takes_out_sharding
 def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Standard Cauchy numbers, of density 1 / (pi (1 + x²))."""
     typed, _ = one_key("cauchy", key)
@@ -246,6 +253,7 @@ def _cauchy(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arra
     return lax.tan(np.array(math.pi, dtype) * (u - np.array(0.5, dtype)))
 
 
+@takes_out_sharding
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Pareto numbers, of density b / x^(b + 1) for x >= 1."""
     typed, _ = one_key("pareto", key)
@@ -259,6 +267,7 @@ def _pareto(key: Array, b: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any])
     return wnp.exp(_exponential(key, shape=shape, dtype=dtype) / b)
 
 
+@takes_out_sharding
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Rayleigh numbers, of density x / s² exp(-x² / 2s²) for x >= 0 with scale s."""
     typed, _ = one_key("rayleigh", key)
@@ -286,6 +295,7 @@ def _weibull_min(key: Array, scale: Any, concentration: Any, *, shape: tuple[Any
     return wnp.power(-lax.log1p(-draw_uniform(key, shape, dtype)), power) * scale
 
 
+@takes_out_sharding
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Numbers between left and right whose density is a triangle with its peak at mode."""
     typed, _ = one_key("triangular", key)
