@@ -155,9 +155,9 @@ def test_arrays_of_what_a_process_has_loaded(mesh: Mesh) -> None:
     where = NamedSharding(mesh, P("x"))
     assert weft.process_slices(where, (8, 16)) == (slice(0, 8), slice(0, 16))
     assert weft.local_to_global_shape(where, (8, 16)) == (8, 16)
-    made = weft.make_array_from_process_local_data({"a": where, "b": NamedSharding(mesh, P())}, {"a": A, "b": A[0]})
-    assert made["a"].sharding == where and made["b"].is_fully_replicated
-    onp.testing.assert_array_equal(made["a"], A)
+    arrays = weft.make_array_from_process_local_data({"a": where, "b": NamedSharding(mesh, P())}, {"a": A, "b": A[0]})
+    assert arrays["a"].sharding == where and arrays["b"].is_fully_replicated
+    onp.testing.assert_array_equal(arrays["a"], A)
     with pytest.raises(ArgumentError, match="Dimension 0 of the local data is neither"):
         weft.make_array_from_process_local_data(where, A, (16, 16))
 
