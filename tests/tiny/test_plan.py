@@ -10,6 +10,7 @@ import pytest
 import weft
 import weft.lax as lax
 import weft.numpy as np
+from weft.compiler.partition.reasons import wire_bytes
 from weft.errors import ArgumentError
 from weft.sharding import AbstractMesh, AxisType, NamedSharding
 from weft.sharding import PartitionSpec as P
@@ -47,6 +48,13 @@ def test_a_plan_is_what_the_program_takes() -> None:
     assert planned.peak_memory_in_bytes == ran.peak_memory_in_bytes
     rows = lambda c: [(r.kind, r.axis, r.bytes, r.times, r.value) for r in c]
     assert rows(found.communication) == rows(compiled.communication)
+    # ... and what is planned to be sent is what the steps of the program send.
+    devices = compiled._partitioned.executable
+    sent = [
+        wire_bytes(step.equation.primitive.name, sum(o.size for o in step.operands), len(groups[0]))
+        for step, groups in zip(devices.steps, devices.groups, strict=True)
+    ]
+    assert sum(sent) == pytest.approx(found.communication.total_bytes) and len(sent) == len(found.communication)
     assert found.names[:2] == ("params[0][0]", "params[0][1]")
     assert found.fits and found.seconds == found.compute_seconds + found.communication_seconds > 0
     assert "plan for 8 devices (d 4 x t 2) of h100" in repr(found)

@@ -209,11 +209,15 @@ class Block:
             self.reduce(atom)
         if self.at[atom] == dims:
             return self.values[atom]
-        key = (atom, dims)
-        if key not in self.copies:
-            transfers = reshard(bytes_of(atom.aval), self.at[atom], dims, self.sizes)
-            self.copies[key] = self.resharded(self.values[atom], transfers, atom, dims, equation, reason, note)
-        return self.copies[key]
+        if (atom, dims) in self.copies:
+            return self.copies[atom, dims]
+        x, at = self.values[atom], self.at[atom]
+        for transfer in reshard(bytes_of(atom.aval), at, dims, self.sizes):
+            at = transfer.after(at)  # others may have wanted it as it is on the way
+            if (atom, at) not in self.copies:
+                self.copies[atom, at] = self.resharded(x, [transfer], atom, dims, equation, reason, note)
+            x = self.copies[atom, at]
+        return x
 
     def resharded(
         self,

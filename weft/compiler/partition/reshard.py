@@ -35,6 +35,17 @@ class Transfer:
     bytes: float = 0.0  # that one device sends
     reduction: str = ""
 
+    def after(self, dims: Dims) -> Dims:
+        """How a value is split after a gather, an exchange or a slice."""
+        axes = [list(own) for own in dims]
+        if self.kind == "all_gather":
+            axes[self.dim].remove(self.axis)
+        else:
+            if self.kind == "all_to_all":
+                axes[self.source].remove(self.axis)
+            axes[self.dim].append(self.axis)
+        return tuple(tuple(own) for own in axes)
+
 
 def reshard(
     size: float, src: Dims, dst: Dims, sizes: Mapping[Any, int], unreduced: Sequence[Any] = (), how: str = "sum"
