@@ -254,3 +254,8 @@ def test_unreduced_values_are_summed(goal: Dims) -> None:
     transfers = reshard(16 * 8 * 4, ((), ()), goal, MESH, ("x", "y"))
     found = on_all_devices(lambda a: apply(a, transfers, MESH), MESH)(x)
     onp.testing.assert_allclose(found, stacked(x.sum((0, 1)), goal, MESH), rtol=1e-5, atol=1e-5)
+
+
+def test_sums_do_not_wait_for_what_rounds() -> None:
+    f = lambda a: lax.reduce_precision(a.sum(0), exponent_bits=8, mantissa_bits=3)
+    assert "psum" in kinds(check(f, (A,), [("x",)]))

@@ -9,6 +9,7 @@ import argparse
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from tests.fuzz.generator import NO_RULE, DrawError, generate
 from tests.fuzz.reference import Case, Expected, TooLong, expected_of
 from weft.base import dtypes
 from weft.ir import interpreter
-from weft.ir.jaxpr import Jaxpr, subjaxprs
+from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ir.types import ArrayType
 from weft.runtime import spmd
 from weft.runtime.array import ConcreteArray
@@ -51,23 +52,30 @@ def check_partitioned(case: Case, expected: Expected, seed: int) -> str:
     with weft.enable_x64(case.wide):
         compiled = spmd.compiled_for(case.jaxpr, args, mesh, (), shardings)
         results = [np.array(interpreter.storage_of(r)) for r in spmd.run(compiled, args)]
-    if has_short_sums(compiled.jaxpr):
+    if any_equation(compiled.jaxpr, is_short_sum):
         return "short sums"
+    if any_equation(compiled.jaxpr, is_factorization):
+        return "factorizations"
     compare(results, case, expected, f"partitioned by {[s.spec for s in shardings]}")
     return f"{min(len(compiled.communication), 3)}{'+' if len(compiled.communication) > 3 else ''} collectives"
 
 
-def has_short_sums(jaxpr: Jaxpr) -> bool:
+def is_short_sum(equation: Equation) -> bool:
     """Whether devices add floats of fewer than 32 bits: each rounds its part of a sum, which is not what one device
     computes."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name in ("psum", "reduce_scatter"):
-            dtype = equation.invars[0].aval.dtype  # type: ignore[attr-defined]
-            if dtypes.kind(dtype) == "f" and dtype.itemsize < 4:
-                return True
-        if any(map(has_short_sums, subjaxprs(equation.params))):
-            return True
-    return False
+    if equation.primitive.name not in ("psum", "reduce_scatter"):
+        return False
+    dtype = equation.invars[0].aval.dtype  # type: ignore[attr-defined]
+    return dtypes.kind(dtype) == "f" and dtype.itemsize < 4
+
+
+def is_factorization(equation: Equation) -> bool:
+    """Whether a library may compute it, which one depends on how many matrices there are, and so do the last bits."""
+    return type(equation.primitive).__module__.startswith("weft.primitives.linalg")
+
+
+def any_equation(jaxpr: Jaxpr, holds: Callable[[Equation], bool]) -> bool:
+    return any(holds(e) or any(any_equation(j, holds) for j in subjaxprs(e.params)) for e in jaxpr.eqns)
 
 
 def check_seed(seed: int) -> str:

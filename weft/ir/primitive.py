@@ -159,6 +159,8 @@ class Primitive:
     partitions: ClassVar[bool] = False
     # It says how its operand is split and nothing else, at its `destination`.
     splits: ClassVar[bool] = False
+    # It is linear but for a rounding, so that it is not the same before and after a sum.
+    rounds: ClassVar[bool] = False
     # On a mesh it happens once, not on every device: `bind_local` says how, also where nothing is split.
     once_on_mesh: ClassVar[bool] = False
     # No pass looks through it: what it returns is not known to be its operand.

@@ -535,7 +535,9 @@ def can_wait(equation: Equation) -> bool:
     product is linear in one operand where the others are literals."""
     card = equation.primitive
     types = [a.aval for a in (*equation.invars, *equation.outvars)]
-    if card.higher_order or not all(isinstance(t, ArrayType) and t.dtype == types[0].dtype for t in types):  # type: ignore[attr-defined]
+    if card.higher_order or card.rounds:
+        return False
+    if not all(isinstance(t, ArrayType) and t.dtype == types[0].dtype for t in types):  # type: ignore[attr-defined]
         return False
     if card.copies == "all" and len(equation.invars) == 1:
         return bytes_of(types[-1]) <= bytes_of(types[0])  # more would be sent after a broadcast
