@@ -183,3 +183,12 @@ def test_python_is_called_once(mesh: Mesh) -> None:
     weft.jit(body)(A)
     weft.effects_barrier()
     assert seen == [(2, 8)] * 8  # inside of shard_map each device calls it
+
+
+def test_arguments_may_be_on_another_mesh_of_the_same_devices(mesh: Mesh) -> None:
+    other = weft.make_mesh((8,), ("d",), (AxisType.Auto,))
+    f = weft.shard_map(lambda x: lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+    onp.testing.assert_allclose(weft.jit(f)(put(A, other, "d")), A.reshape(4, 2, 16).sum(0), rtol=1e-5)
+    fewer = weft.make_mesh((4,), ("d",), (AxisType.Auto,), devices=weft.devices()[:4])
+    with pytest.raises(ValueError, match="different meshes"):
+        weft.jit(f)(put(A, fewer, "d"))

@@ -51,20 +51,22 @@ def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
 
 
 def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) -> Mesh | None:
-    """The mesh that a call runs on; None if it runs on one device."""
-    found: dict[Mesh, None] = {}
+    """The mesh that a call runs on: the one that the jaxpr names, or else shardings, or else arguments. None if it runs
+    on one device. Arguments may be on another mesh of the same devices."""
+    named = dict.fromkeys(named_meshes(jaxpr))
+    for s in shardings:
+        if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh):
+            named[s.mesh] = None
+    found = dict(named)
     for a in args:
         if type(a) is ShardedArray and isinstance(a.sharding, NamedSharding) and isinstance(a.sharding.mesh, Mesh):
             found[a.sharding.mesh] = None
-    for s in shardings:
-        if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh):
-            found[s.mesh] = None
-    found.update(dict.fromkeys(named_meshes(jaxpr)))
     meshes = list(found)
     if not meshes:
         return None
     for other in meshes[1:]:
-        if other.device_tuple != meshes[0].device_tuple or other.shape_tuple != meshes[0].shape_tuple:
+        alike = other.device_tuple == meshes[0].device_tuple
+        if not alike or (other in named and other.shape_tuple != meshes[0].shape_tuple):
             raise ArgumentError(
                 "A call has arguments or constraints on different meshes.",
                 received=f"{meshes[0]} and {other}",
@@ -76,7 +78,7 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
 
 def dims_of(sharding: Any, aval: Any, mesh: Mesh) -> Dims | None:
     """How an array is split by a sharding over the axes of a mesh; None where that is left open."""
-    if not isinstance(sharding, NamedSharding):
+    if not isinstance(sharding, NamedSharding) or sharding.mesh.shape_tuple != mesh.shape_tuple:
         return None
     entries = (*sharding.spec.partitions, *[None] * (aval.ndim - len(sharding.spec)))
     return tuple(entry_axes(e) for e in entries)
