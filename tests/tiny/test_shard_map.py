@@ -147,6 +147,10 @@ def test_keys_integers_and_options_of_arguments(mesh: Mesh) -> None:
     keys = weft.vmap(lambda i: weft.random.fold_in(key, i))(np.arange(4))
     two = weft.shard_map(lambda k: weft.random.uniform(k[0], (2,)), mesh=mesh, in_specs=P("x"), out_specs=P("x"))(keys)
     onp.testing.assert_array_equal(one, two)
+    shifted = lambda k: lax.ppermute(k, ("x", "y"), [(i, (i + 1) % 8) for i in range(8)])
+    eight = weft.random.split(key, 8)
+    moved = weft.shard_map(shifted, mesh=mesh, in_specs=P(("x", "y")), out_specs=P(("x", "y")))(eight)
+    onp.testing.assert_array_equal(weft.random.key_data(moved), onp.roll(weft.random.key_data(eight), 1, 0))
     n = onp.arange(8)
     f = weft.shard_map(
         lambda x, n, k=1: lax.psum((x * n * k).sum(), "x"), mesh=mesh, in_specs=(P("x"), P("x")), out_specs=P()

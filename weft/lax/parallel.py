@@ -358,7 +358,7 @@ def permuted(x: Any, names: tuple[Any, ...], pairs: Sequence[tuple[int, int]]) -
             if going:
                 ways.setdefault((shift, tuple((s // size, d // size) for s, d in going)), []).append(goal)
     result = None
-    zeros = broadcast_in_dim(np.zeros((), x.dtype), shape=x.shape, broadcast_dimensions=())
+    zeros = collectives.ppermute(x, axis_name=names[-1], perm=())  # of any type, keys too
     for (shift, moves), goals in ways.items():
         sent = x
         if shift:

@@ -725,5 +725,7 @@ def without_unit(x: Any, dim: int) -> Any:
 
 
 def zeros_like(x: Any) -> Any:
-    """Zeros of an array's type."""
+    """Zeros of an array's type, which may be that of keys."""
+    if isinstance(x.dtype, dtypes.ExtendedDtype):
+        return without_unit(rows_of(with_unit(x, 0), [1]), 0)  # out of bounds
     return broadcast_in_dim(np.zeros((), dtypes.storage(x.dtype)), shape=x.shape, broadcast_dimensions=())
