@@ -150,7 +150,13 @@ def test_keys_integers_and_options_of_arguments(mesh: Mesh) -> None:
     shifted = lambda k: lax.ppermute(k, ("x", "y"), [(i, (i + 1) % 8) for i in range(8)])
     eight = weft.random.split(key, 8)
     moved = weft.shard_map(shifted, mesh=mesh, in_specs=P(("x", "y")), out_specs=P(("x", "y")))(eight)
-    onp.testing.assert_array_equal(weft.random.key_data(moved), onp.roll(weft.random.key_data(eight), 1, 0))
+    words = onp.asarray(weft.random.key_data(eight))
+    onp.testing.assert_array_equal(weft.random.key_data(moved), onp.roll(words, 1, 0))
+    some = weft.vmap(lambda k: lax.ppermute(k, "i", [(0, 1)]), axis_name="i")(eight)
+    onp.testing.assert_array_equal(weft.random.key_data(some)[:3], [words[0] * 0, words[0], words[0] * 0])
+    groups = [[0, 2], [1, 3], [4, 5], [6, 7]]
+    gathered = weft.vmap(lambda k: lax.all_gather(k, "i", axis_index_groups=groups), axis_name="i")(eight)
+    onp.testing.assert_array_equal(weft.random.key_data(gathered)[2], words[[0, 2]])
     n = onp.arange(8)
     f = weft.shard_map(
         lambda x, n, k=1: lax.psum((x * n * k).sum(), "x"), mesh=mesh, in_specs=(P("x"), P("x")), out_specs=P()

@@ -25,6 +25,7 @@ from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape
+from weft.primitives.random.bits import KeyDtype, random_unwrap, random_wrap
 
 __all__ = [
     "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "pmax", "pmean", "pmin", "ppermute",
@@ -343,7 +344,14 @@ def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
         if len(set(found)) != len(found) or any(not 0 <= f < size for f in found):
             what = f"lax.ppermute: every {word} must appear once and lie in range({size})."
             raise ArgumentError(what, received=f"perm={pairs}")
-    return tree.map(lambda leaf: permuted(varying(leaf, names), names, pairs), x)
+
+    def one(leaf: Any) -> Any:
+        impl = type_of(leaf).dtype  # type: ignore[attr-defined]
+        if isinstance(impl, KeyDtype):  # who receives nothing gets the key of zeros
+            return random_wrap(permuted(varying(random_unwrap(leaf), names), names, pairs), impl=impl)
+        return permuted(varying(leaf, names), names, pairs)
+
+    return tree.map(one, x)
 
 
 def permuted(x: Any, names: tuple[Any, ...], pairs: Sequence[tuple[int, int]]) -> Any:
@@ -358,7 +366,7 @@ def permuted(x: Any, names: tuple[Any, ...], pairs: Sequence[tuple[int, int]]) -
             if going:
                 ways.setdefault((shift, tuple((s // size, d // size) for s, d in going)), []).append(goal)
     result = None
-    zeros = collectives.ppermute(x, axis_name=names[-1], perm=())  # of any type, keys too
+    zeros = broadcast_in_dim(np.zeros((), x.dtype), shape=x.shape, broadcast_dimensions=())
     for (shift, moves), goals in ways.items():
         sent = x
         if shift:

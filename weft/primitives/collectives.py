@@ -598,7 +598,10 @@ class ppermute(Collective):
 
 
 def rows_of(x: Any, positions: Any) -> Any:
-    """The rows of an array at some positions, numbers or an integer array, zeros for those out of bounds."""
+    """The rows of an array at some positions, numbers or an integer array, zeros for those out of bounds; for keys all
+    are within bounds."""
+    keys = isinstance(x.dtype, dtypes.ExtendedDtype)
+    mode = {"mode": GatherScatterMode.CLIP, "fill_value": None} if keys else FILLED
     dnums = GatherDimensionNumbers(
         offset_dims=tuple(range(1, len(x.shape))), collapsed_slice_dims=(0,), start_index_map=(0,)
     )
@@ -608,7 +611,7 @@ def rows_of(x: Any, positions: Any) -> Any:
     return gather(
         x, indices,
         dimension_numbers=dnums, slice_sizes=(1, *x.shape[1:]), indices_are_sorted=False, unique_indices=False,
-        mode=GatherScatterMode.FILL_OR_DROP, fill_value=0,
+        **mode,
     )  # fmt: skip
 
 
@@ -623,6 +626,7 @@ def alike(x: Any, count: int) -> Any:
     return broadcast_in_dim(x, shape=(count, *x.shape), broadcast_dimensions=tuple(range(1, len(x.shape) + 1)))
 
 
+FILLED: Params = {"mode": GatherScatterMode.FILL_OR_DROP, "fill_value": 0}
 GROUPS = ((0, 2), (3, 1))
 
 
@@ -725,7 +729,5 @@ def without_unit(x: Any, dim: int) -> Any:
 
 
 def zeros_like(x: Any) -> Any:
-    """Zeros of an array's type, which may be that of keys."""
-    if isinstance(x.dtype, dtypes.ExtendedDtype):
-        return without_unit(rows_of(with_unit(x, 0), [1]), 0)  # out of bounds
+    """Zeros of an array's type."""
     return broadcast_in_dim(np.zeros((), dtypes.storage(x.dtype)), shape=x.shape, broadcast_dimensions=())
