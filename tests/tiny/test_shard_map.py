@@ -211,3 +211,23 @@ def every_equation(jaxpr: Any) -> Any:
         yield equation
         for inner in subjaxprs(equation.params):
             yield from every_equation(inner)
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_ragged_all_to_all(mesh: Mesh, check_vma: bool) -> None:
+    """Against a loop over senders and receivers; device i sends `sizes[i, j]` rows to device j."""
+    sizes = onp.array([[1, 2, 0, 1], [0, 1, 2, 1], [3, 0, 1, 0], [1, 1, 1, 1]], onp.int32)
+    starts = onp.cumsum(sizes, 1, dtype=onp.int32) - sizes  # where the rows for each receiver begin
+    goals = onp.cumsum(sizes, 0, dtype=onp.int32) - sizes  # behind those of the senders before
+    operand = onp.arange(32, dtype=onp.float32).reshape(4, 4, 2)
+    output = -onp.ones((4, 6, 2), onp.float32)
+    expected = output.copy()
+    for i, j in onp.ndindex(4, 4):
+        expected[j, goals[i, j] : goals[i, j] + sizes[i, j]] = operand[i, starts[i, j] : starts[i, j] + sizes[i, j]]
+
+    def body(x: Any, out: Any, start: Any, size: Any, goal: Any, received: Any) -> Any:
+        parts = (x[0], out[0], start[0], size[0], goal[0], received[0])
+        return lax.ragged_all_to_all(*parts, axis_name="x")[None]
+
+    f = weft.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=check_vma)
+    onp.testing.assert_array_equal(f(operand, output, starts, sizes, goals, sizes.T.copy()), expected)
