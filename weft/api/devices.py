@@ -137,11 +137,8 @@ def put_traced(x: Any, sharding: NamedSharding) -> Any:
     """A traced value split over a mesh: its type says so over Explicit axes, the compiler is asked for it over
     others."""
     aval: Any = x.aval
-    typed = in_types(sharding, aval.ndim)
-    if typed is None and aval.sharding is None:
-        return sharding_constraint(x, sharding=sharding)
-    if typed == aval.sharding:
-        return x
+    if in_types(sharding, aval.ndim) == aval.sharding:
+        return x if sharding.mesh.are_all_axes_explicit else sharding_constraint(x, sharding=sharding)
     source = aval.sharding or NamedSharding(sharding.mesh.abstract_mesh, PartitionSpec(*[None] * aval.ndim))
     return reshard(x, sharding=sharding.update(mesh=sharding.mesh.abstract_mesh), source=source)
 

@@ -27,7 +27,7 @@ from weft.runtime.processes.agreement import Agreement
 from weft.runtime.sharded import ShardedArray, placed_type, split
 from weft.sharding.device import is_addressable
 from weft.sharding.mesh import Mesh
-from weft.sharding.shardings import NamedSharding, Sharding
+from weft.sharding.shardings import NamedSharding, Sharding, in_types
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes
 
 Dims = tuple[tuple[Any, ...], ...]
@@ -73,7 +73,15 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
                 fix="weft.device_put(x, weft.NamedSharding(mesh, spec))   to bring all arguments to one mesh",
                 at=user_line(),
             )
-    return meshes[0] if meshes[0].size > 1 else None
+    # A jaxpr may name it with axes of other kinds: what is inside of `auto_axes`.
+    outside = (config.mesh, *(m for m in meshes if m not in named))
+    chosen = next((m for m in outside if isinstance(m, Mesh) and same_devices(m, meshes[0])), meshes[0])
+    return chosen if chosen.size > 1 else None
+
+
+def same_devices(mesh: Mesh, other: Mesh) -> bool:
+    """Whether two meshes differ in the kinds of their axes at most."""
+    return mesh.device_tuple == other.device_tuple and mesh.shape_tuple == other.shape_tuple
 
 
 def dims_of(sharding: Any, aval: Any, mesh: Mesh) -> Dims | None:
@@ -214,15 +222,27 @@ def compiled_for(
         in_dims.append(dims_of(sharding, v.aval, mesh))
     outs = result_shardings(jaxpr, mesh) if out_shardings is None else out_shardings
     out_dims = [dims_of(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
-    return spmd_program(jaxpr, mesh, in_dims, out_dims, donated)
+    program = spmd_program(jaxpr, mesh, in_dims, out_dims, donated)
+    if out_shardings is None and mesh.explicit_axes and not mesh.are_all_axes_explicit:
+        # Over Auto axes the compiler chooses; if it chooses what types exclude, they say all of it.
+        types: list[Any] = [v.aval for v in jaxpr.outvars]
+        differs = [in_types(s, t.ndim) != t.sharding for s, t in zip(program.out_shardings, types, strict=True)]
+        if any(differs):
+            whole = NamedSharding(mesh, PartitionSpec())
+            said = zip(types, out_dims, differs, strict=True)
+            forced = [dims_of(t.sharding or whole, t, mesh) if d else dims for t, dims, d in said]
+            return spmd_program(jaxpr, mesh, in_dims, forced, donated)
+    return program
 
 
 def result_shardings(jaxpr: Jaxpr, mesh: Mesh) -> list[Sharding | None]:
     """How types, or constraints on results, say that results are split. Over a mesh whose axes are all Explicit types
     say all of it."""
-    whole = NamedSharding(mesh, PartitionSpec()) if mesh.are_all_axes_explicit else None
     said = jaxpr.cached("constraints", lambda: constraints(jaxpr))
-    return [getattr(v.aval, "sharding", None) or said.get(v, whole) for v in jaxpr.outvars]
+    if mesh.are_all_axes_explicit:
+        whole = NamedSharding(mesh, PartitionSpec())
+        return [getattr(v.aval, "sharding", None) or said.get(v, whole) for v in jaxpr.outvars]
+    return [said.get(v) for v in jaxpr.outvars]
 
 
 def constraints(jaxpr: Jaxpr) -> dict[Any, NamedSharding]:

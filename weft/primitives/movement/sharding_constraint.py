@@ -105,7 +105,8 @@ class reshard(Primitive):
     def batch(self, axis: Axis, args: Any, dims: Any, *, sharding: Any, source: Any) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
         aval: Any = type_of(x)
-        entry = axis.spmd or aval.spec.partitions[dim]
+        split = aval.spec.partitions[dim] if axis.sharding is None else axis.sharding.spec[0]
+        entry = axis.spmd or split
         return reshard(x, sharding=with_entry(sharding, dim, entry), source=with_entry(source, dim, entry)), dim
 
     def transpose(self, cotangent: Any, x: Any, *, sharding: Any, source: Any) -> Sequence[Any]:
