@@ -63,6 +63,7 @@ def check(
     out_specs: Sequence[Any] | None = None,
     sizes: Sizes = MESH,
     stored: Sequence[bool] = (),
+    reference: Callable[..., Any] | None = None,
 ) -> Partitioned:
     jaxpr = prepared(weft.make_jaxpr(f)(*args))
     leaves = weft.tree_util.tree_leaves(args)
@@ -75,7 +76,8 @@ def check(
     found = on_all_devices(lambda *a: replay(result.jaxpr, *a), sizes)(
         *[stacked(x, d, sizes) for x, d in zip(leaves, result.in_dims, strict=True)]
     )
-    for y, whole, dims in zip(found, replay(jaxpr, *leaves), result.out_dims, strict=True):
+    wholes = replay(jaxpr, *leaves) if reference is None else weft.tree_util.tree_leaves(reference(*args))
+    for y, whole, dims in zip(found, wholes, result.out_dims, strict=True):
         onp.testing.assert_allclose(y, stacked(whole, dims, sizes), rtol=2e-5, atol=2e-5)
     return result
 
@@ -168,6 +170,30 @@ def test_numbers_are_added_to_sums_once() -> None:
     ]
 
 
+def test_dimensions_need_not_split_evenly() -> None:
+    """Seven rows over four devices: the last one has a single row, and what is beyond it is in no sum."""
+    x = RANDOM.randn(7, 16).astype(onp.float32)
+    mesh = weft.make_mesh((4, 2), ("x", "y"), (weft.sharding.AxisType.Auto,) * 2)
+
+    def f(x: Any, w: Any, constrained: bool = True) -> Any:
+        def split(value: Any, *spec: Any) -> Any:
+            sharding = weft.sharding.NamedSharding(mesh, weft.P(*spec))
+            return lax.with_sharding_constraint(value, sharding) if constrained else value
+
+        h = split(np.exp(x @ w), "x", "y")
+        total = lax.while_loop(lambda c: c.sum() < 1e4, lambda c: c * 2, 1 / h)
+        sums = h.sum(0), h.max(0), np.log(h).min(), h.T @ h, np.prod(h, 0), (h > 1).any(0)
+        moved = split(h.T, "y"), split(h, None, "x"), np.sort(h, 0), h[::-1], h.reshape(14, 16), np.cumsum(h, 0)
+        return total, *sums, *moved, np.argmax(h, 0), h[np.array([6, 0, 3])], np.concatenate([h, h])
+
+    def gradient(x: Any, w: Any, constrained: bool = True) -> Any:
+        return weft.grad(lambda *args: sum(y.sum() for y in f(*args, constrained)[1:5]), (0, 1))(x, w)
+
+    result = check(f, (x, W / 8), [(), ()], reference=lambda x, w: f(x, w, False))
+    assert any("f32[2,16]" in str(e) for e in result.jaxpr.eqns)  # seven rows, two on each device
+    check(gradient, (x, W / 8), [(), ()], reference=lambda x, w: gradient(x, w, False))
+
+
 def test_random_bits_do_not_depend_on_how_they_are_split() -> None:
     result = check(lambda a: a + weft.random.normal(weft.random.key(0), (8, 16)), (A,), [("x", "y")])
     assert not result.communication
@@ -242,7 +268,7 @@ def test_resharding_returns_the_shards_and_costs_no_more_than_gathering(source: 
     size = bytes_of(array_type(x.shape, x.dtype))
     for goal in ALL_DIMS:
         transfers = reshard(size, source, goal, MESH)
-        found = on_all_devices(lambda a: apply(a, transfers, MESH), MESH)(stacked(x, source, MESH))  # noqa: B023
+        found = on_all_devices(lambda a: apply(a, transfers, MESH, x.shape), MESH)(stacked(x, source, MESH))  # noqa: B023
         onp.testing.assert_array_equal(found, stacked(x, goal, MESH))
         gathered = reshard(size, source, ((), ()), MESH)
         assert sum(m.bytes for m in transfers) <= sum(m.bytes for m in gathered)
@@ -252,7 +278,7 @@ def test_resharding_returns_the_shards_and_costs_no_more_than_gathering(source: 
 def test_unreduced_values_are_summed(goal: Dims) -> None:
     x = RANDOM.randn(4, 2, 16, 8).astype(onp.float32)
     transfers = reshard(16 * 8 * 4, ((), ()), goal, MESH, ("x", "y"))
-    found = on_all_devices(lambda a: apply(a, transfers, MESH), MESH)(x)
+    found = on_all_devices(lambda a: apply(a, transfers, MESH, (16, 8)), MESH)(x)
     onp.testing.assert_allclose(found, stacked(x.sum((0, 1)), goal, MESH), rtol=1e-5, atol=1e-5)
 
 

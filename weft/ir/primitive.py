@@ -161,8 +161,6 @@ class Primitive:
     splits: ClassVar[bool] = False
     # It is linear but for a rounding, so that it is not the same before and after a sum.
     rounds: ClassVar[bool] = False
-    # On a mesh it happens once, not on every device: `bind_local` says how, also where nothing is split.
-    once_on_mesh: ClassVar[bool] = False
     # No pass looks through it: what it returns is not known to be its operand.
     fence: ClassVar[bool] = False
     # Called outside of any program it is compiled as one, and not run operation by operation.

@@ -76,6 +76,20 @@ class Sharding:
         """Whether every device has the whole array."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it splits")
 
+    def splits_inside(self, shape: Sequence[Any]) -> bool:
+        """Whether a value of this shape can be split so inside of a program. There a dimension need not split evenly:
+        the last parts end early. Then it is split over one axis, and there is an element for each device."""
+        counts = self.partition_counts(len(shape))
+        axes = self.axes_of_dims(len(shape))
+        return all(
+            count == 1 or size % count == 0 or (len(own) == 1 and size >= count)
+            for size, count, own in zip(shape, counts, axes, strict=True)
+        )
+
+    def axes_of_dims(self, ndim: int) -> tuple[tuple[Any, ...], ...]:
+        """The axes that each of `ndim` dimensions is split over."""
+        return ((),) * ndim
+
     def shard_shape(self, global_shape: Sequence[Any]) -> tuple[Any, ...]:
         """The shape of each device's part of an array."""
         shape = tuple(global_shape)
@@ -205,6 +219,10 @@ class NamedSharding(Sharding):
     def is_fully_replicated(self) -> bool:
         sizes = self.mesh.shape
         return not self.spec.unreduced and all(sizes[n] == 1 for n in split_axes(self.spec.partitions))
+
+    def axes_of_dims(self, ndim: int) -> tuple[tuple[Any, ...], ...]:
+        entries = [entry_axes(entry) for entry in self.spec.partitions[:ndim]]
+        return (*entries, *[()] * (ndim - len(entries)))
 
     def partition_counts(self, ndim: int) -> tuple[int, ...]:
         sizes, counts = self.mesh.shape, []

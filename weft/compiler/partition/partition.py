@@ -24,12 +24,14 @@ from weft.compiler.partition.rules import (
     rank_of,
     whole,
 )
+from weft.compiler.partition.uneven import can_split, evened, splittable, with_neutral_ends
 from weft.compiler.partition.verify import check_operation, check_value, manual_axes, verify_local
 from weft.ir.carried import Carried
 from weft.ir.context import context, merged_stack
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.parts import Parts
+from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes
 from weft.trace.closed import stage_closed
@@ -72,7 +74,7 @@ def partition(
             shardings.fix(result, dims, stored=bool(stored), said="result")
     fix_constraints(shardings, jaxpr)
     shardings.run()
-    found = [shardings[v] for v in jaxpr.invars]
+    found = [evened(v.aval, shardings[v], sizes) for v in jaxpr.invars]
     log = Log(Reasons(shardings, names))
     split: list[Dims] = []
 
@@ -83,7 +85,7 @@ def partition(
         block.run(jaxpr)
         outs = []
         for v, dims in zip(jaxpr.outvars, out_dims, strict=True):
-            split.append(block.target(v) if dims is None else dims)
+            split.append(evened(v.aval, block.target(v), sizes) if dims is None else dims)
             outs.append(block.value(v, split[-1], None, "as a result it is to be"))
         return outs
 
@@ -100,7 +102,7 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
         spec = equation.primitive.fixed_spec(equation.params)
         if spec is not None:
             (v,) = equation.outvars
-            dims = dims_of(spec, rank_of(v.aval))
+            dims = splittable(v.aval, dims_of(spec, rank_of(v.aval)), shardings.sizes)
             if any(e is UNCONSTRAINED for e in spec.partitions):
                 shardings.begin(v, dims, said="constraint")
             else:
@@ -234,7 +236,7 @@ class Block:
             if transfer.kind != "slice":
                 why = self.log.reasons.because(transfer.kind, transfer.axis, v, dims, equation, reason) + note
                 self.report(transfer.kind, transfer.axis, transfer.bytes, self.log.reasons.name(v), equation, why)
-        return apply(x, transfers, self.sizes)
+        return apply(x, transfers, self.sizes, v.aval.shape)  # type: ignore[attr-defined]
 
     def report(self, kind: str, axis: Any, size: float, value: str, equation: Equation | None, reason: str) -> None:
         """Note a collective."""
@@ -316,7 +318,7 @@ class Block:
     def bind(self, equation: Equation, rule: Rule, chosen: dict[str, tuple[Any, ...]], args: Sequence[Any]) -> Any:
         """The operation on parts."""
         card: Any = equation.primitive
-        if not chosen and not card.once_on_mesh:
+        if not chosen and type(card).bind_local is Primitive.bind_local:
             out = card(*args, **equation.params)
             return out if card.multiple_results else [out]
         results = [
@@ -330,7 +332,7 @@ class Block:
 
         types = [a.aval.plain for a in equation.invars]
         parts = Parts(types, results, rule.operand_names, rule.result_names, chosen, self.shared, report)
-        return card.bind_local(parts, args, equation.params)
+        return card.bind_local(parts, with_neutral_ends(parts, rule, args), equation.params)
 
     def linear_in(self, equation: Equation, waiting: Sequence[Var]) -> tuple[Any, ...] | None:
         """The axes over which the results are unreduced if the operands' sums go on waiting; None if they cannot. They
@@ -396,7 +398,8 @@ class Block:
         return chosen
 
     def can_split(self, rule: Rule, factor: str, axes: tuple[Any, ...]) -> bool:
-        return rule.sizes[factor] % parts_of(axes, self.sizes) == 0
+        size = rule.sizes[factor]
+        return size % parts_of(axes, self.sizes) == 0 or (factor not in rule.even and can_split(size, axes, self.sizes))
 
     def cost(self, equation: Equation, rule: Rule, chosen: dict[str, tuple[Any, ...]]) -> float:
         """Seconds, roughly: resharding operands and results, and the work of one device."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.compiler.partition.rules import Dims, Rules, Tie, all_ties, parts_of, whole
+from weft.compiler.partition.uneven import can_split
 from weft.ir.jaxpr import Jaxpr, Var
 
 
@@ -113,8 +114,10 @@ class Propagation:
             if any(axis in axes for axes in dims):
                 continue
             axes = (*dims[d], axis)
-            count = parts_of(axes, self.sizes)
-            if tie.rule.sizes[name] % count or shape[d] % count:
+            size = tie.rule.sizes[name]
+            if size % parts_of(axes, self.sizes) and (
+                name in tie.rule.even or size != shape[d] or not can_split(size, axes, self.sizes)
+            ):
                 continue
             self.dims[v] = (*dims[:d], axes, *dims[d + 1 :])
             self.reasons.setdefault(v, []).append(Reason(d, axis, source))

@@ -14,7 +14,9 @@ from weft.compiler.partition.rules import Dims, parts_of
 from weft.primitives import collectives
 from weft.primitives.collectives import merge_dims, split_dim
 from weft.primitives.elementwise.arithmetic import mul
+from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.slicing import dynamic_slice
+from weft.primitives.movement.slicing import slice as slice_
 from weft.primitives.reduction.reduce_other import reduce_and, reduce_or, reduce_prod, reduce_xor
 
 # Collectives that combine the parts of all devices; for other reductions the parts are gathered and then reduced.
@@ -89,8 +91,9 @@ def reshard(
     return transfers
 
 
-def apply(x: Any, transfers: Sequence[Transfer], sizes: Mapping[Any, int]) -> Any:
-    """The value after the collectives, which are bound under the active trace."""
+def apply(x: Any, transfers: Sequence[Transfer], sizes: Mapping[Any, int], shape: Sequence[int]) -> Any:
+    """The value of a whole `shape` after the collectives, which are bound under the active trace. Dimensions are made
+    longer where they do not split evenly, and end where they should when they are whole again."""
     for transfer in transfers:
         axis, n, dim = transfer.axis, sizes[transfer.axis], transfer.dim
         if transfer.kind in ("psum", "pmax", "pmin"):
@@ -99,13 +102,16 @@ def apply(x: Any, transfers: Sequence[Transfer], sizes: Mapping[Any, int]) -> An
             x = collectives.all_gather(x, axis_name=axis, axis_size=n, all_gather_dimension=0, tiled=False)
             x = REDUCE[transfer.reduction](x, axes=(0,))
         elif transfer.kind == "reduce_scatter":
+            x = lengthened(x, dim, n)
             x = collectives.reduce_scatter(x, axis_name=axis, axis_size=n, scatter_dimension=dim, tiled=True)
         elif transfer.kind == "all_gather":
             x = collectives.all_gather(x, axis_name=axis, axis_size=n, all_gather_dimension=dim, tiled=True)
+            x = shortened(x, dim, shape[dim])
         elif transfer.kind == "all_to_all":
-            x = exchange(x, axis, n, split=dim, concat=transfer.source)
+            x = exchange(lengthened(x, dim, n), axis, n, split=dim, concat=transfer.source)
+            x = shortened(x, transfer.source, shape[transfer.source])
         else:
-            x = own_part(x, axis, n, dim)
+            x = own_part(lengthened(x, dim, n), axis, n, dim)
     return x
 
 
@@ -114,6 +120,21 @@ def exchange(x: Any, axis: Any, size: int, split: int, concat: int) -> Any:
     x = split_dim(x, split, size)
     x = collectives.all_to_all(x, axis_name=axis, axis_size=size, split_axis=split, concat_axis=concat)
     return merge_dims(x, concat)
+
+
+def lengthened(x: Any, dim: int, count: int) -> Any:
+    """A value whose dimension splits evenly into parts. What is beyond its end has no meaning: it is the beginning, so
+    that nothing is computed of other numbers than those that are there."""
+    missing = -x.shape[dim] % count
+    return concatenate(x, shortened(x, dim, missing), dimension=dim) if missing else x
+
+
+def shortened(x: Any, dim: int, size: int) -> Any:
+    """A value without what is beyond the end of a dimension."""
+    if x.shape[dim] <= size:
+        return x
+    limits = tuple(size if d == dim else n for d, n in enumerate(x.shape))
+    return slice_(x, start_indices=(0,) * len(x.shape), limit_indices=limits, strides=None)
 
 
 def own_part(x: Any, axis: Any, size: int, dim: int) -> Any:

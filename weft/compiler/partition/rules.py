@@ -39,8 +39,8 @@ def parts_of(axes: Sequence[Any], sizes: Mapping[Any, int]) -> int:
 
 
 def local_shape(shape: Sequence[Any], dims: Dims, sizes: Mapping[Any, int]) -> tuple[Any, ...]:
-    """The shape of one part."""
-    return tuple([d // parts_of(axes, sizes) if axes else d for d, axes in zip(shape, dims, strict=True)])
+    """The shape of one part; those of dimensions that do not split evenly are rounded up."""
+    return tuple([-(-d // parts_of(axes, sizes)) if axes else d for d, axes in zip(shape, dims, strict=True)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +55,7 @@ class Rule:
     inside: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
     passes: bool = False  # whether dimensions only pass through
+    even: frozenset[str] = frozenset()  # the factors that must be split evenly
 
     @functools.cached_property
     def operand_names(self) -> tuple[Names, ...]:
@@ -145,7 +146,8 @@ def rule_of(equation: Equation) -> Rule:
                 sizes[name] = math.gcd(sizes.get(name, 0), size)
     sizes.update({n: s for n, s in factors.sizes.items() if n in sizes})
     passes = card.pointwise or card.copies == "all"
-    return Rule(names, len(types), factors.combine, sizes, factors.inside, factors.reason, passes)
+    even = frozenset((*factors.inside, *factors.sizes))
+    return Rule(names, len(types), factors.combine, sizes, factors.inside, factors.reason, passes, even)
 
 
 class Tie(NamedTuple):

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.base.errors import InternalError
-from weft.compiler.partition.rules import Dims, Rule, local_shape, parts_of
+from weft.compiler.partition.rules import Dims, Rule, local_shape
+from weft.compiler.partition.uneven import can_split
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
 from weft.ir.printer import equation_text
 from weft.ir.types import ArrayType
@@ -44,8 +45,8 @@ def check_value(
         if used.count(axis) > 1:
             fail(f"{v.aval.short()} uses the axis {axis!r} twice: it is {dims}, unreduced over {unreduced}.", equation)
     for size, axes in zip(v.aval.shape, dims, strict=True):
-        if size % parts_of(axes, sizes):
-            fail(f"{v.aval.short()} is split unevenly: {dims}.", equation)
+        if not can_split(size, axes, sizes):
+            fail(f"{v.aval.short()} cannot be split evenly, nor over one axis into full parts: {dims}.", equation)
     expected = local_shape(v.aval.shape, dims, sizes)
     if local.shape != expected or local.dtype != v.aval.dtype:
         fail(f"A part of {v.aval.short()}, which is split as {dims}, is {local.short()}.", equation)

@@ -60,7 +60,6 @@ class Callback(Primitive):
     """A call of a Python function on NumPy arrays. `callback` takes and returns flat lists."""
 
     multiple_results = True
-    once_on_mesh = True
 
     def type(self, *types: Type, result_types: tuple[ArrayType, ...], **params: Any) -> list[Type]:
         return list(result_types)

@@ -1,0 +1,82 @@
+"""Dimensions that do not split evenly: parts have the size of the largest, and the last ones end early.
+
+What is beyond the end of a dimension is undefined. Operations run over all of it, since that costs nothing; where they
+reduce along the dimension, the neutral element takes its place first, and what leaves the device ends where it should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.settings import config
+from weft.compiler.partition.rules import Dims, Rule, parts_of
+from weft.ir.parts import Parts
+from weft.ir.types import ArrayType
+from weft.primitives.elementwise.compare import lt
+from weft.primitives.elementwise.select import select_n
+from weft.primitives.movement.iota import iota
+from weft.primitives.movement.shape import broadcast_in_dim
+from weft.primitives.reduction.reduce import reduce_sum
+from weft.primitives.reduction.reduce_extrema import reduce_max, reduce_min
+from weft.primitives.reduction.reduce_other import reduce_and, reduce_or, reduce_prod, reduce_xor
+
+REDUCTIONS: Mapping[str, Any] = {
+    "sum": reduce_sum,
+    "max": reduce_max,
+    "min": reduce_min,
+    "prod": reduce_prod,
+    "and": reduce_and,
+    "or": reduce_or,
+    "xor": reduce_xor,
+}
+
+
+def are_allowed() -> bool:
+    """Whether parts may have undefined elements: not where all elements are looked at."""
+    return config.checks != "all" and not config.debug_nans and not config.debug_infs
+
+
+def can_split(size: Any, axes: Sequence[Any], sizes: Mapping[Any, int]) -> bool:
+    """Whether a dimension of this size can be split over axes, unevenly too: then over one axis, and every device but
+    the last ones has a full part."""
+    count = parts_of(axes, sizes)
+    return size % count == 0 or (len(axes) == 1 and size >= count and are_allowed())
+
+
+def splittable(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Dims:
+    """How a value is split, without the dimensions that cannot be."""
+    if not isinstance(aval, ArrayType):
+        return dims
+    return tuple(axes if can_split(size, axes, sizes) else () for size, axes in zip(aval.shape, dims, strict=True))
+
+
+def evened(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Dims:
+    """How a value is split, without the dimensions that do not split evenly: those of arguments and results."""
+    if not isinstance(aval, ArrayType):
+        return dims
+    return tuple(axes if size % parts_of(axes, sizes) == 0 else () for size, axes in zip(aval.shape, dims, strict=True))
+
+
+def with_neutral_ends(parts: Parts, rule: Rule, args: Sequence[Any]) -> list[Any]:
+    """Operands in which elements beyond the end of a dimension that is reduced are neutral."""
+    out = list(args)
+    for name, axes in parts.axes.items():
+        size = rule.sizes[name]
+        if name in rule.results or not size % parts_of(axes, parts.sizes):
+            continue
+        for i, d in rule.dims[name]:
+            out[i] = with_end(parts, name, out[i], d, size, rule.combine[name])
+    return out
+
+
+def with_end(parts: Parts, name: str, x: Any, dim: int, size: int, how: str) -> Any:
+    """An operand whose dimension `dim` ends after `size` elements of all parts; what is beyond is neutral for `how`."""
+    shape = x.shape
+    index = iota(dtype=np.dtype(np.int32), shape=shape, dimension=dim)
+    end = np.int32(size) - parts.start(name, shape[dim])
+    inside = lt(index, broadcast_in_dim(end, shape=shape, broadcast_dimensions=()))
+    nothing = np.asarray(REDUCTIONS[how].neutral(x.dtype)).astype(x.dtype)
+    return select_n(inside, broadcast_in_dim(nothing, shape=shape, broadcast_dimensions=()), x)
