@@ -17,6 +17,7 @@ from weft.compiler.program.ir import ALIGNMENT, Call, Communicate, bytes_of
 from weft.compiler.target.cpu import bytecode, pool
 from weft.compiler.target.cpu.spmd import CALL, COMMUNICATES, ENTRY, MISMATCH, READY
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
+from weft.ir.parameters import params_key
 from weft.runtime.cpu import memory, tiers
 from weft.runtime.cpu.exchange import Exchange, group_jaxpr
 from weft.runtime.cpu.executable import CALLS_BEFORE_BETTER_CODE, Executable, compile_executable
@@ -60,10 +61,11 @@ class DevicesExecutable:
         self.steps = sorted(steps, key=lambda s: s.index)
         self.groups = [self._groups(s.equation) for s in self.steps]
         self.compile_group = compile_group
+        self._group_programs: dict[Any, Executable] = {}
         self.agreement = agreement
         # None where no group is all in this process.
         self.programs = [
-            compile_group(group_jaxpr(s.equation, len(g[0]))) if any(map(self.is_local, g)) else None
+            self._group_program(s.equation, len(g[0])) if any(map(self.is_local, g)) else None
             for s, g in zip(self.steps, self.groups, strict=True)
         ]
         self.across = not all(map(self.is_local, {group for g in self.groups for group in g}))
@@ -78,6 +80,14 @@ class DevicesExecutable:
         self._calls = 0
         self._large = program.temporary_bytes > MOST_TOGETHER  # temporaries come from the devices' memory
         self.plans: dict[Any, Any] = {}  # what this process does in collectives with others
+
+    def _group_program(self, equation: Equation, members: int) -> Executable:
+        """The program of a collective for groups of so many members; equal collectives share it."""
+        types = tuple(a.aval for a in equation.invars)
+        key = (equation.primitive, types, params_key(equation.params), members)
+        if key not in self._group_programs:
+            self._group_programs[key] = self.compile_group(group_jaxpr(equation, members))
+        return self._group_programs[key]
 
     def _groups(self, equation: Equation) -> list[tuple[int, ...]]:
         """For each device of this process the members of its group, by their positions in the mesh."""
