@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base.errors import JaxRuntimeError
+from weft.base.memo import Memo
+from weft.base.settings import config
 from weft.compiler.program.assign import address_of
 from weft.compiler.program.frame import FIRST_ARGUMENT, TEMPORARIES
 from weft.compiler.program.ir import ALIGNMENT, Call, Communicate, bytes_of
@@ -29,6 +31,7 @@ from weft.sharding.device import process_index
 WORTH_THREADS = 20_000.0
 # Results of a call that take no more than this many bytes in all are in one allocation.
 MOST_TOGETHER = 1 << 16
+_group_programs: Memo[Any, Executable] = Memo(512)
 
 
 class DevicesExecutable:
@@ -61,7 +64,6 @@ class DevicesExecutable:
         self.steps = sorted(steps, key=lambda s: s.index)
         self.groups = [self._groups(s.equation) for s in self.steps]
         self.compile_group = compile_group
-        self._group_programs: dict[Any, Executable] = {}
         self.agreement = agreement
         # None where no group is all in this process.
         self.programs = [
@@ -82,12 +84,12 @@ class DevicesExecutable:
         self.plans: dict[Any, Any] = {}  # what this process does in collectives with others
 
     def _group_program(self, equation: Equation, members: int) -> Executable:
-        """The program of a collective for groups of so many members; equal collectives share it."""
+        """The program of a collective for groups of so many members; equal collectives of all programs share it."""
         types = tuple(a.aval for a in equation.invars)
-        key = (equation.primitive, types, params_key(equation.params), members)
-        if key not in self._group_programs:
-            self._group_programs[key] = self.compile_group(group_jaxpr(equation, members))
-        return self._group_programs[key]
+        target, settings = self.executable.compilation.target, config.call_key()
+        key = (equation.primitive, types, params_key(equation.params), members, target, settings)
+        found = _group_programs.get(key)
+        return found or _group_programs.keep(key, self.compile_group(group_jaxpr(equation, members)))
 
     def _groups(self, equation: Equation) -> list[tuple[int, ...]]:
         """For each device of this process the members of its group, by their positions in the mesh."""
