@@ -31,7 +31,7 @@ def seconds(text: str, word: str) -> float:
 def test_a_dead_process_is_named_at_once(tmp_path: pathlib.Path) -> None:
     _, (first, dead) = failed("dies", tmp_path)
     assert "ProcessFailureError" in first
-    assert re.search(r"Process 1 \(host .*, pid \d+\) has died; .* summed at failures.py:\d+", first), first
+    assert re.search(r"Process 1 \(host .*, pid \d+\) has died; .* at failures.py:\d+", first), first
     assert seconds(first, "raised") - seconds(dead, "dies") < 2
 
 

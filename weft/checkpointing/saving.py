@@ -33,6 +33,7 @@ from weft.checkpointing import tensor_file
 from weft.checkpointing.encoding import stored_form, to_stored
 from weft.checkpointing.index import ArrayEntry, Box, Index, Piece
 from weft.runtime.held import HeldArray
+from weft.runtime.processes import world
 from weft.runtime.sharded import ShardedArray
 from weft.sharding.shardings import Index as Slices
 from weft.trace.tracer import Tracer
@@ -57,7 +58,9 @@ class Processes:
     @staticmethod
     def here(barrier: Callable[[str], None] | None) -> Processes:
         """Those that run this program."""
-        return Processes(devices.process_index(), devices.process_count(), barrier or no_barrier)
+        control = world.current().control
+        own = no_barrier if control is None else control.barrier
+        return Processes(devices.process_index(), devices.process_count(), barrier or own)
 
 
 # ------------------------------------------------------------------------------------------------------- the snapshot
@@ -218,7 +221,8 @@ def save(
     when the new one is whole: if the process is killed, the old one can be read. One save writes to a path at a time.
 
     A file has at most `max_file_bytes` of arrays, unless one part of an array is larger. Where several processes save
-    together, all call this, and `barrier(name)` returns when all processes have called it.
+    together, all call this, and `barrier(name)` returns when all processes have called it; after
+    `weft.distributed.initialize` that is known.
     """
     write(
         os.fspath(path),

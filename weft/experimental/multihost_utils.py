@@ -10,14 +10,20 @@ from typing import Any
 import numpy as np
 
 import weft.runtime.processes.world as _world
+from weft.api.process_data import make_array_from_process_local_data
 from weft.base import dtypes, tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, ProgramMismatchError
 from weft.base.publish import publish as _publish
 from weft.base.source import user_line
+from weft.runtime.held import HeldArray
 from weft.runtime.processes.agreement import compare
-from weft.runtime.sharded import ShardedArray, gathered_value, make_array_from_callback, split
-from weft.runtime.sharded import make_array_from_single_device_arrays as _from_parts
+from weft.runtime.sharded import (
+    ShardedArray,
+    gathered_value,
+    make_array_from_single_device_arrays,
+    split,
+)
 from weft.sharding import Mesh, NamedSharding, PartitionSpec
 
 __all__ = [
@@ -174,41 +180,15 @@ def _is_spec(value: Any) -> bool:
 def _to_global(leaf: Any, mesh: Mesh, spec: PartitionSpec | None) -> Any:
     if isinstance(leaf, ShardedArray) and not leaf.is_fully_addressable:
         return leaf
-    spec = PartitionSpec() if spec is None else spec
-    value = _host_array(leaf)
-    sharding, local = NamedSharding(mesh, spec), NamedSharding(mesh.local_mesh, spec)
-    shape = tuple(
-        size * everywhere // here
-        for size, everywhere, here in zip(
-            value.shape, sharding.partition_counts(value.ndim), local.partition_counts(value.ndim), strict=True
-        )
-    )
-    starts = _starts(sharding, shape)
-
-    def part(index: Any) -> np.ndarray:
-        return value[
-            tuple(s if s.start is None else slice(s.start - a, s.stop - a) for s, a in zip(index, starts, strict=True))
-        ]
-
-    return make_array_from_callback(shape, sharding, part, value.dtype)
-
-
-def _starts(sharding: NamedSharding, shape: Sequence[int]) -> list[int]:
-    """Where the parts of this process begin, in each dimension."""
-    indices = list(sharding.addressable_devices_indices_map(shape).values())
-    return [min((s.start or 0) for s in dim) for dim in zip(*indices, strict=True)]
+    return make_array_from_process_local_data(NamedSharding(mesh, spec or PartitionSpec()), _host_array(leaf))
 
 
 def _to_local(leaf: Any, mesh: Mesh, spec: PartitionSpec | None) -> Any:
-    spec = PartitionSpec() if spec is None else spec
+    spec = spec or PartitionSpec()
     sharding = NamedSharding(mesh, spec)
-    array = (
-        leaf
-        if isinstance(leaf, ShardedArray)
-        else make_array_from_callback(np.shape(leaf), sharding, _host_array(leaf).__getitem__)
-    )
-    if not array.sharding.is_equivalent_to(sharding, array.ndim):
-        array = split(array, sharding)
+    if not isinstance(leaf, HeldArray):
+        raise ArgumentTypeError("global_array_to_host_local_array takes arrays of a mesh.", received=described(leaf))
+    array = split(leaf, sharding)
     local = NamedSharding(mesh.local_mesh, spec)
     shape = tuple(
         size * here // everywhere
@@ -216,7 +196,7 @@ def _to_local(leaf: Any, mesh: Mesh, spec: PartitionSpec | None) -> Any:
             array.shape, local.partition_counts(array.ndim), sharding.partition_counts(array.ndim), strict=True
         )
     )
-    return _from_parts(shape, local, [shard.data for shard in array.addressable_shards])
+    return make_array_from_single_device_arrays(shape, local, [shard.data for shard in array.addressable_shards])
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:

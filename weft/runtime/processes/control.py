@@ -64,9 +64,14 @@ class Control:
         self._listener = listener
         self._peers: dict[int, _Peer] = {}
         self._reported: set[int] = set()
-        self._asked: dict[int, float] = {}
+        self._asked: dict[int, tuple[float, str]] = {}
         self._steps: dict[int, int] = {}
         self._writing = threading.Lock()
+        self._outbox: list[dict[str, Any]] = []  # what other threads have this one send
+        self._writing_barriers = threading.Lock()
+        self._barrier_counts: dict[str, int] = {}
+        self._barriers: dict[tuple[str, int], threading.Event] = {}
+        self._arrived: dict[tuple[str, int], dict[int, float]] = {}  # who is at a barrier since when
         self._stopped = False
 
     # -- start and end ---------------------------------------------------------------------------------------------
@@ -120,6 +125,27 @@ class Control:
         while self.verdict is None and time.monotonic() < until:
             time.sleep(0.02)
 
+    def barrier(self, name: str) -> None:
+        """Return when all processes have called it with this name as often as this one. It is apart from the order of
+        programs, so any thread may call it."""
+        with self._writing_barriers:
+            count = self._barrier_counts[name] = self._barrier_counts.get(name, 0) + 1
+            done = self._barriers.setdefault((name, count), threading.Event())
+        self._outbox.append({"barrier": [name, count]})
+        self._changed.set()
+        while not done.wait(0.1):
+            if self.verdict is not None:
+                self.verdict.raise_()
+        with self._writing_barriers:
+            self._barriers.pop((name, count), None)
+
+    def _pass_barrier(self, rank: int, name: str, count: int) -> None:
+        arrived = self._arrived.setdefault((name, count), {})
+        arrived[rank] = time.monotonic()
+        if len(arrived) == self.size:
+            del self._arrived[name, count]
+            self._broadcast({"passed": [name, count]})
+
     # -- preemption ------------------------------------------------------------------------------------------------
 
     def reached_sync_point(self, step: int) -> bool:
@@ -164,6 +190,8 @@ class Control:
                 if time.monotonic() - sent >= BEAT or self._changed.is_set():
                     self._changed.clear()
                     sent = time.monotonic()
+                    while self._outbox:
+                        self._tell_first(self._outbox.pop(0))
                     self._tell_first({"page": self.page.written()})
                     if self.rank == 0:
                         self._judge()
@@ -239,6 +267,11 @@ class Control:
                 case "sync_step":
                     self.sync_step = value
                     self._steps_known.set()
+                case "barrier":
+                    self._pass_barrier(rank, *value)
+                case "passed":
+                    with self._writing_barriers:
+                        self._barriers[value[0], value[1]].set()
                 case "abort":
                     os._exit(113)
 
@@ -264,7 +297,8 @@ class Control:
     def _last(self, rank: int) -> str:
         page = self._peers[rank].page
         wait = page.get("wait")
-        return f"it was waiting in {wait[1]}" if wait else f"its last work with others was {page.get('doing')}"
+        doing = f"waiting in {wait[1]}" if wait else f"done with, or in, {page.get('doing')}"
+        return f"when last heard of it was {doing}"
 
     def _judge(self) -> None:
         """Compare the pages of all processes."""
@@ -315,33 +349,29 @@ class Control:
                 if other is not None and other["wait"] is None and other["ended"] is None:
                     what, seconds, count = late.get(rank, (page["wait"][1], 0.0, 0))
                     late[rank] = what, max(seconds, page["wait"][2]), count + 1
+        for (name, _), arrived in self._arrived.items():
+            seconds = now - min(arrived.values())
+            for rank in pages if seconds >= patience else ():
+                if rank not in arrived:
+                    late.setdefault(rank, (f"the barrier {name!r}", seconds, len(arrived)))
         self._reported &= late.keys()
-        for rank, (_, seconds, _) in late.items():
+        for rank, (what, seconds, count) in late.items():
             if rank not in self._reported:
                 self._reported.add(rank)
-                self._asked[rank] = now
+                self._asked[rank] = now, f"is not in {what}, for {seconds:.0f} s; {count} others wait"
                 if rank == 0:
                     self._report_stuck(0, python_stack())
                 else:
                     self._write(rank, {"stack?": True})
-            elif rank in self._asked and now - self._asked[rank] > 2:
+            elif rank in self._asked and now - self._asked[rank][0] > 2:
                 self._report_stuck(rank, "  (it does not answer)\n")
             if config.abort_after and seconds > config.abort_after:
                 self._broadcast_abort(rank)
 
     def _report_stuck(self, rank: int, stack: str) -> None:
-        if self._asked.pop(rank, None) is None:
-            return
-        waits = [
-            p.page["wait"] for p in self._peers.values() if p.page and p.page["wait"] and rank in p.page["wait"][0]
-        ]
-        if waits:
-            longest = max(waits, key=lambda w: w[2])
-            text = (
-                f"weft: {self._name(rank)} is not in {longest[1]}, for {longest[2]:.0f} s; {len(waits)} others wait. "
-                f"It is in:\n{stack}"
-            )
-            self._broadcast({"report": text})
+        asked = self._asked.pop(rank, None)
+        if asked is not None:
+            self._broadcast({"report": f"weft: {self._name(rank)} {asked[1]}. It is in:\n{stack}"})
 
     def _broadcast_abort(self, rank: int) -> None:
         text = f"weft: aborting all processes, since {self._name(rank)} is stuck (abort_after)"
