@@ -194,6 +194,7 @@ class conv_general_dilated(Primitive):
             ),
             (placed_names((batch, out_feature, *spatial), dnums.out_spec),),
             {"i": "or" if dtypes.kind(result.dtype) == "b" else "sum"} if in_feature else {},
+            reason="windows reach over the borders of parts, and groups over those of features",
         )
 
     def fusion(self, equation: Any, target: Machine) -> Properties:

@@ -99,7 +99,7 @@ class fft(MatrixFunction):
     def factors(self, x: ArrayType, *, fft_type: FftType, fft_lengths: tuple[int, ...]) -> AxisFactors:
         whole = len(fft_lengths)
         names = (*(f"b{i}" for i in range(x.ndim - whole)), *(None,) * whole)
-        return AxisFactors((names,), (names,))
+        return AxisFactors((names,), (names,), reason="a transform is computed on one device")
 
     def samples(self) -> Any:
         signal, waves = ramp(3, 4), (ramp(3, 4) * (1 + 0.5j)).astype(np.complex64)

@@ -70,7 +70,8 @@ class MatrixFunction(Primitive):
         def names(t: ArrayType) -> tuple[str | None, ...]:
             return (*batch, *(None,) * (t.ndim - len(batch)))
 
-        return AxisFactors(tuple(names(t) for t in types), tuple(names(t) for t in results))
+        operands, outs = tuple(names(t) for t in types), tuple(names(t) for t in results)
+        return AxisFactors(operands, outs, reason="a matrix is factorized on one device")
 
 
 # -------------------------------------------------------------------------------------------------------------- checks

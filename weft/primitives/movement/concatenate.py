@@ -83,7 +83,7 @@ class concatenate(Indexing):
 
     def factors(self, *types: ArrayType, dimension: int) -> AxisFactors:
         names = tuple(None if i == dimension else f"d{i}" for i in range(types[0].ndim))
-        return AxisFactors((names,) * len(types), (names,))
+        return AxisFactors((names,) * len(types), (names,), reason="pieces of parts are not the parts of the result")
 
     def sources(self, *types: ArrayType, dimension: int) -> list[tuple[int, Any]]:
         shapes = [t.shape for t in types]
@@ -146,7 +146,7 @@ class split(Primitive):
 
     def factors(self, x: ArrayType, *, sizes: tuple[Any, ...], axis: int) -> AxisFactors:
         names = tuple(None if i == axis else f"d{i}" for i in range(x.ndim))
-        return AxisFactors((names,), (names,) * len(sizes))
+        return AxisFactors((names,), (names,) * len(sizes), reason="pieces of parts are not the parts of the results")
 
     def definition(self, x: Any, *, sizes: tuple[Any, ...], axis: int) -> list[Any]:
         """Slices one after the other."""

@@ -111,7 +111,7 @@ class pad(Indexing):
 
     def factors(self, x: ArrayType, value: ArrayType, *, padding_config: Padding) -> AxisFactors:
         names = tuple(f"d{i}" if config == (0, 0, 0) else None for i, config in enumerate(padding_config))
-        return AxisFactors((names, ()), (names,))
+        return AxisFactors((names, ()), (names,), reason="with padding elements belong to other parts")
 
     def sources(self, x: ArrayType, value: ArrayType, *, padding_config: Padding) -> list[tuple[int, Any]]:
         sizes: Shape = self.type(x, value, padding_config=padding_config).shape

@@ -121,6 +121,8 @@ def elements(x: np.ndarray, window: Window, axis: int) -> Any:
 
 
 WINDOWED = hero("window", materialized=None)
+# Why a dimension with windows must be whole.
+OVERLAP = "windows reach over the borders of parts"
 
 
 class WindowReduction(Primitive):
@@ -156,7 +158,7 @@ class WindowReduction(Primitive):
 
     def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
         names = untouched(geometry(x.shape, **params))
-        return AxisFactors((names,), (names,))
+        return AxisFactors((names,), (names,), reason=OVERLAP)
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return WINDOWED
@@ -303,7 +305,7 @@ class reduce_window(Primitive):
 
     def factors(self, *types: ArrayType, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any) -> AxisFactors:
         names, count = untouched(geometry(types[0].shape, **params)), len(types) // 2
-        return AxisFactors((names,) * count + ((),) * count, (names,) * count)
+        return AxisFactors((names,) * count + ((),) * count, (names,) * count, reason=OVERLAP)
 
     def samples(self) -> Any:
         scalar = array_type((), np.dtype(np.float32))
@@ -394,7 +396,7 @@ class Chosen(Primitive):
 
     def factors(self, x: ArrayType, operand: ArrayType, *, select_prim: Any, **params: Any) -> AxisFactors:
         names = untouched(geometry(operand.shape, **params))
-        return AxisFactors((names, names), (names,))
+        return AxisFactors((names, names), (names,), reason=OVERLAP)
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return WINDOWED
@@ -533,7 +535,7 @@ class select_and_scatter(Primitive):
 
     def factors(self, operand: ArrayType, source: ArrayType, initial: ArrayType, **params: Any) -> AxisFactors:
         names = untouched(geometry(operand.shape, **_windows_of(params)))
-        return AxisFactors((names, names, ()), (names,))
+        return AxisFactors((names, names, ()), (names,), reason=OVERLAP)
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return WINDOWED
