@@ -192,3 +192,13 @@ def test_arguments_may_be_on_another_mesh_of_the_same_devices(mesh: Mesh) -> Non
     fewer = weft.make_mesh((4,), ("d",), (AxisType.Auto,), devices=weft.devices()[:4])
     with pytest.raises(ValueError, match="different meshes"):
         weft.jit(f)(put(A, fewer, "d"))
+
+
+def test_arrays_that_are_not_contiguous(mesh: Mesh) -> None:
+    """Transposed and broadcast arrays are views of other memory."""
+    double = weft.shard_map(lambda x: x * 2, mesh=mesh, in_specs=P(), out_specs=P())
+    onp.testing.assert_array_equal(double(np.asarray(A).T), A.T * 2)
+    total = weft.shard_map(lambda x: lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+    onp.testing.assert_array_equal(weft.grad(lambda x: total(x).sum())(A), onp.ones_like(A))
+    split = put(onp.broadcast_to(A[:, :1], (8, 16)).T, mesh, "x")
+    onp.testing.assert_array_equal(split + 1, onp.broadcast_to(A[:, 0], (16, 8)) + 1)

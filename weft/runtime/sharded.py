@@ -80,7 +80,7 @@ class ShardedArray(HeldArray):
         """Where the parts are, as 64-bit integers in the order of the mesh."""
         found = self._addresses
         if found is None or (self._parts is None and self._memory is None):
-            pointers = [part.unsafe_buffer_pointer() for part in self._held]
+            pointers = [part._address() for part in self._held]
             found = self._addresses = np.array(pointers, np.int64).tobytes()
         return found
 

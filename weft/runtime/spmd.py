@@ -289,7 +289,7 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
             pointers = [m.address for m in own]
         else:
             allocations.append(())
-            pointers = [p.unsafe_buffer_pointer() for p in parts]
+            pointers = [p._address() for p in parts]
         addresses.append(np.array(pointers, np.int64).tobytes())
     if donate is not None:
         donate()
