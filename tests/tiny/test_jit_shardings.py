@@ -194,3 +194,12 @@ def test_layouts_and_grids_of_devices() -> None:
         layout.with_layout_constraint(x, layout.Layout((1, 0)))
     where = layout.Format(layout.Layout((0, 1)), SingleDeviceSharding(weft.devices()[2]))
     assert weft.device_put(x, where).device == weft.devices()[2]
+
+
+def test_the_report_names_shardings(mesh: Mesh) -> None:
+    f = weft.jit(lambda v: v * 2)
+    for spec in (P("x"), P("y")):
+        f(weft.device_put(A, NamedSharding(mesh, spec)))
+    (miss,) = f.cache_report()
+    assert [cost.shardings for cost in miss.compiles] == ["v P('x',)", "v P('y',)"]
+    assert "compiling for v P('y',)" in str(miss)

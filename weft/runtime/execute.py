@@ -82,10 +82,12 @@ def flat_executable(jaxpr: Jaxpr, threads: bool, device: Device) -> Executable:
 
 @dataclass(frozen=True)
 class CompileCost:
-    """What a program took to compile: seconds by stage, then for each tier of code what its kernels took."""
+    """What a program took to compile: seconds by stage, then for each tier of code what its kernels took. `shardings`
+    says how arguments are split that it was compiled for, of a program on a mesh."""
 
     seconds: dict[str, float]
     compile_stats: list[Any]
+    shardings: str = ""
 
     @property
     def total(self) -> float:
@@ -96,7 +98,8 @@ class CompileCost:
         for stats in self.compile_stats:
             kernels = f"{stats.compiled} kernels compiled, {stats.from_disk} from disk, {stats.reused} at hand"
             stages.append(f"{stats.tier.name.lower()} code {stats.total * 1e3:.1f} ms with {kernels}")
-        return f"{self.total * 1e3:.1f} ms ({', '.join(stages)})"
+        shardings = f"for {self.shardings}: " if self.shardings else ""
+        return f"{shardings}{self.total * 1e3:.1f} ms ({', '.join(stages)})"
 
 
 def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:

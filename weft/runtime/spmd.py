@@ -22,6 +22,7 @@ from weft.ir.types import ArrayType
 from weft.runtime.array import ConcreteArray, from_numpy
 from weft.runtime.backend import backend_of
 from weft.runtime.device import Placement, placement_of
+from weft.runtime.execute import CompileCost, compile_costs
 from weft.runtime.held import HeldArray
 from weft.runtime.processes.agreement import Agreement
 from weft.runtime.sharded import ShardedArray, placed_type, split
@@ -162,6 +163,11 @@ def _compiled(
         result.jaxpr,
         tuple(v.aval for v in jaxpr.invars),
     )
+    args = names or [f"argument {i}" for i in range(len(in_shardings))]
+    split_as = ", ".join(f"{name} {s.spec!r}" for name, s in zip(args, in_shardings, strict=False))
+    compiled = program.executable.executable
+    cost = CompileCost(compiled.compilation.seconds, compiled.compile_stats, split_as or str(mesh))
+    compile_costs(jaxpr).append(cost)
     contract = jaxpr.cached("contract", lambda: None)
     if contract is not None:
         contract.check(program, names)
