@@ -30,7 +30,7 @@ assert weft.jit  # importing the package fills in the evaluator
 CALLBACKS = frozenset({"debug_callback", "io_callback", "pure_callback"})
 WITHIN_PROGRAMS = CALLBACKS | frozenset(
     {"custom_lin", "tape_add", "tape_broadcast", "tape_length", "tape_new", "tape_read", "tape_select", "tape_sum"}
-    | {"tape_write", "check", "trap", "scatter_flagged"}
+    | {"tape_write", "check", "trap", "scatter_flagged", "inspect_sharding"}
     | {"pvary", "preduced", "reduced_vary_cast", "vary_unreduced_cast"}  # inside of shard_map
 )
 
