@@ -257,7 +257,11 @@ def constraints(jaxpr: Jaxpr) -> dict[Any, NamedSharding]:
     for equation in jaxpr.eqns:
         sharding = equation.primitive.destination(equation.params) if equation.primitive.splits else None
         if isinstance(sharding, NamedSharding) and UNCONSTRAINED not in sharding.spec.partitions:
-            found[equation.outvars[0]] = sharding
+            (v,) = equation.outvars
+            shape: Any = v.aval.shape  # type: ignore[attr-defined]
+            counts = sharding.partition_counts(len(shape))
+            if all(size % count == 0 for size, count in zip(shape, counts, strict=True)):  # as arrays are split
+                found[v] = sharding
     return found
 
 
