@@ -52,6 +52,9 @@ def _of_any_length(program: Program, grain: int) -> Program:
     count = Slot(SlotKind.ARGUMENT, dtypes.int64.itemsize, 0)
     for slot in program.arguments:
         slot.index += 1
+    for slot, buffer in zip(launch.slots, launch.full.buffers, strict=True):
+        if buffer.size == FLAT_LENGTH:
+            slot.size = FLAT_MOST * buffer.dtype.itemsize
     step = Launch(_with_length(launch.full), (count, *launch.slots), grain, launch.label)
     step.line, step.origin = launch.line, launch.origin
     return replace(program, steps=[step], arguments=[count, *program.arguments], nanoseconds=0.0)
