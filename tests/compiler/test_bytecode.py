@@ -447,4 +447,4 @@ def test_a_program_may_not_run_off_its_end() -> None:
 
 def test_other_machines_have_the_interpreter() -> None:
     code = bytecode.interpreter_object(aarch64())
-    assert code.exports == ("weft_interpret", "weft_run", "weft_enter") and "weft_parallel" in code.imports
+    assert code.exports[:3] == ("weft_interpret", "weft_run", "weft_enter") and "weft_parallel" in code.imports

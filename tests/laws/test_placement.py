@@ -20,8 +20,10 @@ V, U, R = (ManualAxisType(**{word: {"m"}}) for word in ("varying", "unreduced", 
 
 
 def factors_of(case: Case) -> AxisFactors | None:
+    """What types go by: factors without those that only partitioned programs split."""
     rule = case.primitive.factors
-    return None if isinstance(rule, MissingRule) else rule(*case.types, **case.params)
+    found = None if isinstance(rule, MissingRule) else rule(*case.types, **case.params)
+    return None if found is None else found.without(found.inside)
 
 
 def split(aval: ArrayType, names: Any, factor: str | None, dim: int | None = None) -> ArrayType:
