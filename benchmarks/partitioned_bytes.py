@@ -21,7 +21,8 @@ import weft
 import weft.lax as lax
 import weft.numpy as np
 from weft.compiler.partition.driver import prepared
-from weft.compiler.partition.partition import Partitioned, dims_of, partition
+from weft.compiler.partition.partition import Partitioned, partition
+from weft.sharding.spec import dims_of
 
 P = weft.P
 JAX = {

@@ -16,9 +16,10 @@ import weft.numpy as np
 from weft.base.settings import enable_checks
 from weft.compiler.partition.driver import prepared
 from weft.compiler.partition.partition import Partitioned, partition
-from weft.compiler.partition.reshard import apply, bytes_of, reshard
+from weft.compiler.partition.reshard import apply, reshard
 from weft.compiler.partition.rules import Dims
 from weft.ir.interpreter import replay
+from weft.ir.parts import bytes_of
 from weft.ir.types import array_type
 
 Sizes = Mapping[Any, int]

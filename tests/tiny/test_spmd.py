@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Any
 
 import numpy as onp
@@ -202,3 +203,32 @@ def test_arrays_that_are_not_contiguous(mesh: Mesh) -> None:
     onp.testing.assert_array_equal(weft.grad(lambda x: total(x).sum())(A), onp.ones_like(A))
     split = put(onp.broadcast_to(A[:, :1], (8, 16)).T, mesh, "x")
     onp.testing.assert_array_equal(split + 1, onp.broadcast_to(A[:, 0], (16, 8)) + 1)
+
+
+def loop(x: Any) -> Any:
+    """A loop whose number of iterations nobody knows: its derivative stores each of them."""
+    step = lambda c: (np.sin(c[0]) * 1.01, c[1] + 1)
+    return lax.while_loop(lambda c: c[1] < 20, step, (x, 0))[0].sum()
+
+
+def test_what_loops_store_is_freed(mesh: Mesh) -> None:
+    x = put(onp.ones((256, 256), onp.float32), mesh, "x", "y")
+    gradient = weft.jit(weft.grad(loop))
+    expected = onp.asarray(weft.jit(weft.grad(loop))(onp.ones((256, 256), onp.float32)))
+    onp.testing.assert_allclose(gradient(x), expected, rtol=1e-5)
+    gradient(x)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(40):  # 20 iterations of 256 KB each
+        gradient(x)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000
+
+
+def test_what_a_loop_has_stored_is_on_one_device(mesh: Mesh) -> None:
+    """Outside of `jit` the forward pass returns it to the backward pass."""
+    onp.testing.assert_allclose(weft.grad(weft.jit(loop))(put(A, mesh, "x", "y")), weft.grad(loop)(A), rtol=1e-4)
+
+
+def test_compilations_for_meshes_are_logged(mesh: Mesh, caplog: pytest.LogCaptureFixture) -> None:
+    with weft.log_compiles(True):
+        weft.jit(lambda x: x * 3)(put(A, mesh, "x", "y"))
+    assert any("Finished compiling" in record.message for record in caplog.records)

@@ -11,6 +11,7 @@ from weft.api.communication import Communication, bytes_text, cells_of
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, CommunicationError
 from weft.base.source import user_line
+from weft.runtime.execute import array_bytes
 
 KINDS = ("all_gather", "all_to_all", "pmax", "pmin", "ppermute", "psum", "reduce_scatter")
 MOST_SHOWN = 8
@@ -52,10 +53,10 @@ class Contract:
         arguments = zip(partitioned.in_types, partitioned.in_shardings, strict=True)
         for i, (aval, sharding) in enumerate(arguments):
             if sharding.is_fully_replicated:
-                found.append((bytes_of(aval), names[i] if i < len(names) else f"argument {i}"))
+                found.append((array_bytes(aval), names[i] if i < len(names) else f"argument {i}"))
         for i, (aval, sharding) in enumerate(zip(partitioned.out_types, partitioned.out_shardings, strict=True)):
             if sharding.is_fully_replicated:
-                found.append((bytes_of(aval), f"result {i}"))
+                found.append((array_bytes(aval), f"result {i}"))
         total = sum(size for size, _ in found)
         if total > most:
             largest = sorted(found, reverse=True, key=lambda pair: pair[0])[:MOST_SHOWN]
@@ -66,10 +67,6 @@ class Contract:
                 fix="split them over an axis of the mesh: weft.device_put(x, weft.NamedSharding(mesh, spec))",
                 at=user_line(),
             )
-
-
-def bytes_of(aval: Any) -> int:
-    return aval.size * aval.dtype.itemsize
 
 
 def fail(what: str, rows: list[Any]) -> None:

@@ -29,6 +29,7 @@ def make_mesh(
         raise ArgumentError(
             "make_mesh: there must be as many axis_names as axis_shapes.",
             received=f"{tuple(axis_shapes)} and {tuple(axis_names)}",
+            fix="make_mesh((4, 2), ('x', 'y')): a name for each size",
         )
     there = list(all_devices() if devices is None else devices)
     count = math.prod(shape)

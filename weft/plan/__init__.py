@@ -23,7 +23,7 @@ from weft.compiler.analysis import MemoryAnalysis, memory_analysis
 from weft.compiler.compile import compile_program
 from weft.compiler.fuse.cost import equation_cost
 from weft.compiler.partition.driver import prepared
-from weft.compiler.partition.partition import Partitioned, dims_of, partition
+from weft.compiler.partition.partition import Partitioned, partition
 from weft.compiler.program.ir import Kind, Program
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments, subjaxprs
 from weft.ir.types import ArrayType
@@ -32,6 +32,7 @@ from weft.runtime.backend import backend_of
 from weft.runtime.device import CPU
 from weft.runtime.spmd import stored_arguments
 from weft.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from weft.sharding.spec import dims_of
 
 __all__ = ["MACHINES", "Link", "Machine", "Plan", "plan"]
 

@@ -47,11 +47,14 @@ def executable_of(jaxpr: Jaxpr, donated: tuple[bool, ...] = (), device: Device |
     their code. `donated` has a flag for each argument, or none."""
     device = device or default_device()
     donated = memory_taken(jaxpr, donated, device) if donated else ()
-    # Checks of indices are in the program; whether it looks for nan and inf is a matter of how it is compiled.
-    checked = (config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs)
-    key = ("executable", device.platform, donated, *checked)
+    key = ("executable", device.platform, donated, *checks_key())
     with _lock.current:
         return jaxpr.cached(key, lambda: make(jaxpr, donated, device))
+
+
+def checks_key() -> tuple[bool, ...]:
+    """The settings that change how a jaxpr is compiled: checks of indices are in it, those for nan and inf are not."""
+    return config.enable_checks, config.checks == "all", config.debug_nans, config.debug_infs
 
 
 def array_bytes(aval: ArrayType) -> int:
@@ -131,13 +134,17 @@ def compiled(
 ) -> Executable:
     with span("compile", jaxpr.name):
         executable: Executable = backend_of(device).compile(jaxpr, donated, device, again, flat)
-    cost = CompileCost(executable.compilation.seconds, executable.compile_stats)
+    record_compilation(jaxpr, CompileCost(executable.compilation.seconds, executable.compile_stats))
+    return executable
+
+
+def record_compilation(jaxpr: Jaxpr, cost: CompileCost) -> None:
+    """Remember what it took to compile a jaxpr, and say it where `log_compiles` asks for that."""
     compile_costs(jaxpr).append(cost)
     if config.log_compiles:
         location = user_location()
         at = "" if location is None else f" at {location.describe()}"
         logger.warning("%s", f"Finished compiling {jaxpr.name or 'a program'} in {cost}{at}")
-    return executable
 
 
 def call(

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.base.settings import config
 from weft.base.source import user_line
@@ -22,14 +21,14 @@ from weft.ir.types import ArrayType
 from weft.runtime.array import ConcreteArray, from_numpy
 from weft.runtime.backend import backend_of
 from weft.runtime.device import Placement, placement_of
-from weft.runtime.execute import CompileCost, compile_costs
+from weft.runtime.execute import CompileCost, array_bytes, checks_key, record_compilation
 from weft.runtime.held import HeldArray
 from weft.runtime.processes.agreement import Agreement
 from weft.runtime.sharded import ShardedArray, placed_type, split
 from weft.sharding.device import is_addressable
 from weft.sharding.mesh import Mesh
 from weft.sharding.shardings import NamedSharding, Sharding, in_types
-from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes
+from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, dims_of
 
 Dims = tuple[tuple[Any, ...], ...]
 
@@ -53,7 +52,11 @@ def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
 
 def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) -> Mesh | None:
     """The mesh that a call runs on: the one that the jaxpr names, or else shardings, or else arguments. None if it runs
-    on one device. Arguments may be on another mesh of the same devices."""
+    on one device, as one does that takes or returns a tape: what a loop has stored belongs to a device. Arguments may
+    be on another mesh of the same devices."""
+    (arrays_only,) = jaxpr.cached("arrays only", lambda: (all(map(is_array, (*jaxpr.invars, *jaxpr.outvars))),))
+    if not arrays_only:
+        return None
     named = dict.fromkeys(named_meshes(jaxpr))
     for s in shardings:
         if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh):
@@ -80,17 +83,20 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
     return chosen if chosen.size > 1 else None
 
 
+def is_array(v: Any) -> bool:
+    return isinstance(v.aval, ArrayType)
+
+
 def same_devices(mesh: Mesh, other: Mesh) -> bool:
     """Whether two meshes differ in the kinds of their axes at most."""
     return mesh.device_tuple == other.device_tuple and mesh.shape_tuple == other.shape_tuple
 
 
-def dims_of(sharding: Any, aval: Any, mesh: Mesh) -> Dims | None:
+def sharding_dims(sharding: Any, aval: Any, mesh: Mesh) -> Dims | None:
     """How an array is split by a sharding over the axes of a mesh; None where that is left open."""
     if not isinstance(sharding, NamedSharding) or sharding.mesh.shape_tuple != mesh.shape_tuple:
         return None
-    entries = (*sharding.spec.partitions, *[None] * (aval.ndim - len(sharding.spec)))
-    return tuple(entry_axes(e) for e in entries)
+    return dims_of(sharding.spec, aval.ndim)
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ def spmd_program(
     jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: tuple[bool, ...]
 ) -> SpmdProgram:
     """The program for a mesh, compiled once for each way in which arguments are split."""
-    key = ("spmd", mesh, tuple(in_dims), tuple(out_dims), donated, config.key(), config.enable_checks)
+    key = ("spmd", mesh, tuple(in_dims), tuple(out_dims), donated, config.key(), checks_key())
     return jaxpr.cached(key, lambda: _compiled(jaxpr, mesh, in_dims, out_dims, donated))
 
 
@@ -132,7 +138,7 @@ def _compiled(
     local = [v.aval for v in result.jaxpr.invars]
     backend = backend_of(devices[0])
     taken = tuple(
-        flag and isinstance(t, ArrayType) and backend.takes_donated(_size(t))
+        flag and isinstance(t, ArrayType) and backend.takes_donated(array_bytes(t))
         for flag, t in zip(donated or (False,) * len(local), local, strict=True)
     )
 
@@ -166,8 +172,7 @@ def _compiled(
     args = names or [f"argument {i}" for i in range(len(in_shardings))]
     split_as = ", ".join(f"{name} {s.spec!r}" for name, s in zip(args, in_shardings, strict=False))
     compiled = program.executable.executable
-    cost = CompileCost(compiled.compilation.seconds, compiled.compile_stats, split_as or str(mesh))
-    compile_costs(jaxpr).append(cost)
+    record_compilation(jaxpr, CompileCost(compiled.compilation.seconds, compiled.compile_stats, split_as or str(mesh)))
     contract = jaxpr.cached("contract", lambda: None)
     if contract is not None:
         contract.check(program, names)
@@ -207,10 +212,6 @@ def state_of(jaxpr: Jaxpr) -> dict[int, int]:
     return jaxpr.cached("state", find)
 
 
-def _size(aval: Any) -> int:
-    return int(np.prod(aval.shape, dtype=np.int64)) * dtypes.storage(aval.dtype).itemsize
-
-
 def compiled_for(
     jaxpr: Jaxpr,
     args: Sequence[Any],
@@ -225,9 +226,9 @@ def compiled_for(
         sharding = None if in_shardings is None else in_shardings[i]
         if sharding is None and type(a) is ShardedArray:
             sharding = a.sharding
-        in_dims.append(dims_of(sharding, v.aval, mesh))
+        in_dims.append(sharding_dims(sharding, v.aval, mesh))
     outs = result_shardings(jaxpr, mesh) if out_shardings is None else out_shardings
-    out_dims = [dims_of(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
+    out_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
     program = spmd_program(jaxpr, mesh, in_dims, out_dims, donated)
     if out_shardings is None and mesh.explicit_axes and not mesh.are_all_axes_explicit:
         # Over Auto axes the compiler chooses; if it chooses what types exclude, they say all of it.
@@ -236,7 +237,7 @@ def compiled_for(
         if any(differs):
             whole = NamedSharding(mesh, PartitionSpec())
             said = zip(types, out_dims, differs, strict=True)
-            forced = [dims_of(t.sharding or whole, t, mesh) if d else dims for t, dims, d in said]
+            forced = [sharding_dims(t.sharding or whole, t, mesh) if d else dims for t, dims, d in said]
             return spmd_program(jaxpr, mesh, in_dims, forced, donated)
     return program
 

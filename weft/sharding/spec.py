@@ -166,6 +166,12 @@ def entry_axes(entry: Entry) -> tuple[Any, ...]:
     return entry if isinstance(entry, tuple) else (entry,)
 
 
+def dims_of(spec: PartitionSpec, rank: int) -> tuple[tuple[Any, ...], ...]:
+    """The axes that each of `rank` dimensions is split over, the major one first."""
+    entries = (*spec.partitions, *[None] * (rank - len(spec)))
+    return tuple(entry_axes(e) for e in entries)
+
+
 def split_axes(entries: Iterable[Entry]) -> list[Any]:
     """The axes that some entries name, in order, as often as they do."""
     return [name for entry in entries for name in entry_axes(entry)]

@@ -136,9 +136,10 @@ class CheckpointMismatchError(WeftError, ValueError):
 
 
 class JaxRuntimeError(WeftError, RuntimeError):
-    """A compiled program failed at run time because a callback raised.
+    """A compiled program failed at run time: a callback raised, or devices of a mesh waited for each other.
 
-    The exception that the callback raised is the cause (`__cause__`) of this one.
+    The exception that the callback raised is the cause (`__cause__`) of this one. Devices wait for each other where
+    some of them take a branch with a collective and others do not: psum what decides, so that all take the same.
 
     Wrong::
 

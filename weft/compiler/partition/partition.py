@@ -15,7 +15,7 @@ from typing import Any
 from weft.base.settings import config
 from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.reasons import Collective, Reasons, operation
-from weft.compiler.partition.reshard import Transfer, apply, bytes_of, reshard
+from weft.compiler.partition.reshard import Transfer, apply, reshard
 from weft.compiler.partition.rules import (
     Dims,
     Rule,
@@ -30,10 +30,10 @@ from weft.ir.carried import Carried
 from weft.ir.context import context, merged_stack
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
-from weft.ir.parts import Parts
+from weft.ir.parts import Parts, bytes_of
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, array_type, type_of
-from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes
+from weft.sharding.spec import UNCONSTRAINED, dims_of
 from weft.trace.closed import stage_closed
 
 # What costs are compared by: bytes a second of links and of memory, flops a second, seconds a collective.
@@ -121,12 +121,6 @@ def local_type(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Any:
     if not isinstance(aval, ArrayType):
         return aval
     return array_type(local_shape(aval.shape, dims, sizes), aval.dtype, aval.weak_type)
-
-
-def dims_of(spec: PartitionSpec, rank: int) -> Dims:
-    """The axes of each dimension that a spec names."""
-    entries = (*spec.partitions, *[None] * (rank - len(spec)))
-    return tuple(entry_axes(e) for e in entries)
 
 
 class Log:
@@ -437,8 +431,7 @@ class Block:
         """A body that is local along its manual axes already: its equations are bound here."""
         params = equation.params
         body: Jaxpr = params["jaxpr"]
-        manual = self.manual | params["manual_axes"]
-        inner = Block(self.shardings, self.sizes, self.log, self.times, manual)
+        inner = Block(self.shardings, self.sizes, self.log, self.times, self.manual | params["manual_axes"])
         args, dims = [], []
         for a, v, spec in zip(equation.invars, body.invars, params["in_specs"], strict=True):
             own = self.target(v)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from weft.base import dtypes
 from weft.compiler.partition.rules import Dims, parts_of
 from weft.primitives import collectives
 from weft.primitives.collectives import merge_dims, split_dim
@@ -144,8 +142,3 @@ def own_part(x: Any, axis: Any, size: int, dim: int) -> Any:
     start = mul(collectives.axis_index(axis_name=axis), np.int32(shape[dim]))
     starts = [start if d == dim else np.int32(0) for d in range(len(shape))]
     return dynamic_slice(x, *starts, slice_sizes=tuple(shape))
-
-
-def bytes_of(aval: Any) -> int:
-    """How many bytes a whole value has."""
-    return math.prod(aval.shape) * dtypes.storage(aval.dtype).itemsize

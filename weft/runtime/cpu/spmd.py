@@ -14,9 +14,9 @@ from weft.base.errors import JaxRuntimeError
 from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.compiler.program.assign import address_of
-from weft.compiler.program.frame import FIRST_ARGUMENT, TEMPORARIES
+from weft.compiler.program.frame import FIRST_ARGUMENT, TAPES, TEMPORARIES
 from weft.compiler.program.ir import ALIGNMENT, Call, Communicate, bytes_of
-from weft.compiler.target.cpu import bytecode, pool
+from weft.compiler.target.cpu import bytecode, pool, tape
 from weft.compiler.target.cpu.spmd import CALL, COMMUNICATES, ENTRY, MISMATCH, READY
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
 from weft.ir.parameters import params_key
@@ -250,13 +250,22 @@ class _State:
             self.outputs[:] = np.frombuffer(results, np.int64).reshape(-1, count or 1).T
         self.states[:-1] = READY
         pool.prepare()
-        status = self._run(self._call_address)
-        while status == MISMATCH:
-            if self._exchange is None or not self._exchange.proceed():
-                self._raise_mismatch()
+        try:
             status = self._run(self._call_address)
-        if status:
-            self.executable.raise_(status)
+            while status == MISMATCH:
+                if self._exchange is None or not self._exchange.proceed():
+                    self._raise_mismatch()
+                status = self._run(self._call_address)
+            if status:
+                self.executable.raise_(status)
+        finally:
+            if self.executable.has_tapes:
+                self._free_tapes()
+
+    def _free_tapes(self) -> None:
+        """Free what the loops of devices have stored."""
+        for d in np.flatnonzero(self.registers[:, 1 + TAPES]):
+            tape.free(int(self.files[d]))
 
     @property
     def is_reusable(self) -> bool:
