@@ -19,7 +19,6 @@ from weft.compiler.partition.partition import Partitioned, partition
 from weft.compiler.partition.reshard import apply, reshard
 from weft.compiler.partition.rules import Dims
 from weft.ir.interpreter import replay
-from weft.ir.parts import bytes_of
 from weft.ir.types import array_type
 
 Sizes = Mapping[Any, int]
@@ -266,19 +265,19 @@ ALL_DIMS = [
 @pytest.mark.parametrize("source", ALL_DIMS, ids=str)
 def test_resharding_returns_the_shards_and_costs_no_more_than_gathering(source: Dims) -> None:
     x = onp.arange(64 * 8, dtype=onp.float32).reshape(64, 8)
-    size = bytes_of(array_type(x.shape, x.dtype))
+    aval = array_type(x.shape, x.dtype)
     for goal in ALL_DIMS:
-        transfers = reshard(size, source, goal, MESH)
+        transfers = reshard(aval, source, goal, MESH)
         found = on_all_devices(lambda a: apply(a, transfers, MESH, x.shape), MESH)(stacked(x, source, MESH))  # noqa: B023
         onp.testing.assert_array_equal(found, stacked(x, goal, MESH))
-        gathered = reshard(size, source, ((), ()), MESH)
+        gathered = reshard(aval, source, ((), ()), MESH)
         assert sum(m.bytes for m in transfers) <= sum(m.bytes for m in gathered)
 
 
 @pytest.mark.parametrize("goal", [d for d in ALL_DIMS if ("y",) not in d], ids=str)
 def test_unreduced_values_are_summed(goal: Dims) -> None:
     x = RANDOM.randn(4, 2, 16, 8).astype(onp.float32)
-    transfers = reshard(16 * 8 * 4, ((), ()), goal, MESH, ("x", "y"))
+    transfers = reshard(array_type((16, 8), x.dtype), ((), ()), goal, MESH, ("x", "y"))
     found = on_all_devices(lambda a: apply(a, transfers, MESH, (16, 8)), MESH)(x)
     onp.testing.assert_allclose(found, stacked(x.sum((0, 1)), goal, MESH), rtol=1e-5, atol=1e-5)
 

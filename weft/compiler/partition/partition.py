@@ -16,6 +16,7 @@ from weft.base.settings import config
 from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.reasons import Collective, Reasons, operation
 from weft.compiler.partition.reshard import Transfer, apply, reshard
+from weft.compiler.partition.routes import LATENCY, LINK
 from weft.compiler.partition.rules import (
     Dims,
     Rule,
@@ -36,8 +37,8 @@ from weft.ir.types import ArrayType, array_type, type_of
 from weft.sharding.spec import UNCONSTRAINED, dims_of
 from weft.trace.closed import stage_closed
 
-# What costs are compared by: bytes a second of links and of memory, flops a second, seconds a collective.
-LINK, MEMORY, FLOPS, LATENCY = 5e9, 1e10, 5e10, 5e-6
+# What costs are compared by, besides collectives: bytes a second of memory, flops a second.
+MEMORY, FLOPS = 1e10, 5e10
 
 
 @dataclass
@@ -208,7 +209,7 @@ class Block:
         if (atom, dims) in self.copies:
             return self.copies[atom, dims]
         x, at = self.values[atom], self.at[atom]
-        for transfer in reshard(bytes_of(atom.aval), at, dims, self.sizes):
+        for transfer in reshard(atom.aval, at, dims, self.sizes):
             at = transfer.after(at)  # others may have wanted it as it is on the way
             if (atom, at) not in self.copies:
                 self.copies[atom, at] = self.resharded(x, [transfer], atom, dims, equation, reason, note)
@@ -241,7 +242,7 @@ class Block:
         """Do the sums of a value that have waited until now."""
         axes, equation = self.unreduced.pop(v)
         wanted = self.target(v)
-        transfers = reshard(bytes_of(v.aval), self.at[v], wanted, self.sizes, axes)
+        transfers = reshard(v.aval, self.at[v], wanted, self.sizes, axes)
         reason = f"{operation(equation)} sums over a split dimension"
         self.values[v] = self.resharded(self.values[v], transfers, v, wanted, equation, reason)
         self.at[v] = wanted
@@ -283,7 +284,7 @@ class Block:
         for v, names, x in zip(equation.outvars, rule.result_names, results, strict=True):
             self.values[v], self.at[v] = x, wanted(names, chosen)
             if how != "sum":
-                transfers = reshard(bytes_of(v.aval), self.at[v], self.at[v], self.sizes, summed, how)
+                transfers = reshard(v.aval, self.at[v], self.at[v], self.sizes, summed, how)
                 reason = f"{operation(equation)} is over a split dimension"
                 self.values[v] = self.resharded(x, transfers, v, self.at[v], equation, reason)
             elif summed or axes:
@@ -306,7 +307,7 @@ class Block:
         assert type(a) is Var
         if self.at[a] == dims:
             return self.values[a]
-        transfers = reshard(bytes_of(a.aval), self.at[a], dims, self.sizes)
+        transfers = reshard(a.aval, self.at[a], dims, self.sizes)
         return self.resharded(self.values[a], transfers, a, dims, equation, f"{operation(equation)} needs it")
 
     def bind(self, equation: Equation, rule: Rule, chosen: dict[str, tuple[Any, ...]], args: Sequence[Any]) -> Any:
@@ -422,7 +423,7 @@ class Block:
         return LATENCY + size * slices * (count - 1) / LINK
 
     def transfer_cost(self, v: Any, src: Dims, dst: Dims, unreduced: Sequence[Any] = (), how: str = "sum") -> float:
-        transfers = reshard(bytes_of(v.aval), src, dst, self.sizes, unreduced, how)
+        transfers = reshard(v.aval, src, dst, self.sizes, unreduced, how)
         return sum(LATENCY + m.bytes / LINK for m in transfers if m.kind != "slice")
 
     # -- bodies --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.compiler.partition.routes import route
 from weft.compiler.partition.rules import Dims, parts_of
+from weft.ir.parts import bytes_of
 from weft.primitives import collectives
 from weft.primitives.collectives import merge_dims, split_dim
 from weft.primitives.elementwise.arithmetic import mul
@@ -48,45 +50,25 @@ class Transfer:
 
 
 def reshard(
-    size: float, src: Dims, dst: Dims, sizes: Mapping[Any, int], unreduced: Sequence[Any] = (), how: str = "sum"
+    aval: Any, src: Dims, dst: Dims, sizes: Mapping[Any, int], unreduced: Sequence[Any] = (), how: str = "sum"
 ) -> list[Transfer]:
-    """The collectives that bring a value from one sharding to another. `size` is that of the whole value in bytes;
-    over `unreduced` axes the parts of the devices are still to be combined."""
-    here, there = [list(axes) for axes in src], [list(axes) for axes in dst]
-    local = size / parts_of([a for axes in src for a in axes], sizes)
-    goal = {a: d for d, axes in enumerate(there) for a in axes}
+    """The collectives that bring a value, of this whole type, from one sharding to another. Over `unreduced` axes the
+    parts of the devices are still to be combined."""
+    if src == dst and not unreduced:
+        return []
+    size = bytes_of(aval)
     transfers: list[Transfer] = []
-
-    def is_next(axis: Any) -> bool:
-        """Whether an axis is the next one that the goal splits its dimension over."""
-        d = goal.get(axis)
-        return d is not None and there[d][: len(here[d]) + 1] == [*here[d], axis]
-
-    for axis in unreduced:
-        n = sizes[axis]
-        if how == "sum" and is_next(axis):
-            transfers.append(Transfer("reduce_scatter", axis, goal[axis], bytes=local * (n - 1) / n))
-            here[goal[axis]].append(axis)
-            local /= n
-        elif how in ALL_REDUCE:
-            transfers.append(Transfer(f"p{how}", axis, bytes=2 * local * (n - 1) / n))
-        else:
-            transfers.append(Transfer("all_gather", axis, bytes=local * (n - 1), reduction=how))
-    for d, axes in enumerate(here):
-        while axes != there[d][: len(axes)]:
-            axis = axes.pop()
+    if how != "sum":
+        local = size / parts_of([a for axes in src for a in axes], sizes)
+        for axis in unreduced:
             n = sizes[axis]
-            if goal.get(axis, d) != d and is_next(axis):
-                transfers.append(Transfer("all_to_all", axis, goal[axis], d, local * (n - 1) / n))
-                here[goal[axis]].append(axis)
+            if how in ALL_REDUCE:
+                transfers.append(Transfer(f"p{how}", axis, bytes=2 * local * (n - 1) / n))
             else:
-                transfers.append(Transfer("all_gather", axis, d, bytes=local * (n - 1)))
-                local *= n
-    for d, axes in enumerate(there):
-        for axis in axes[len(here[d]) :]:
-            transfers.append(Transfer("slice", axis, d))
-            local /= sizes[axis]
-    return transfers
+                transfers.append(Transfer("all_gather", axis, bytes=local * (n - 1), reduction=how))
+        unreduced = ()
+    hops = route(size, tuple(aval.shape), src, tuple(unreduced), dst, tuple(sizes.items()))
+    return transfers + [Transfer(h.kind, h.axis, h.dim, h.source, h.bytes * size) for h in hops]
 
 
 def apply(x: Any, transfers: Sequence[Transfer], sizes: Mapping[Any, int], shape: Sequence[int]) -> Any:
