@@ -34,7 +34,7 @@ class Hop(NamedTuple):
     bytes: float = 0.0
 
 
-class Place(NamedTuple):
+class State(NamedTuple):
     """How a value is split, and the axes over which it is unreduced."""
 
     dims: Dims
@@ -50,41 +50,41 @@ def route(size: int, shape: tuple[Any, ...], src: Dims, unreduced: Axes, dst: Di
 def _route(bits: int, shape: tuple[Any, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Sizes) -> tuple[Hop, ...]:
     """The same, found once for values of about as many bytes: a number of so many bits."""
     each = LATENCY * LINK / 2**bits  # a collective takes as long as so many more bytes
-    start, goal = Place(src, unreduced), Place(dst, ())
+    start, goal = State(src, unreduced), State(dst, ())
     counts = dict(sizes)
     axes = tuple(a for a, _ in sizes if any(a in own for own in dst))
-    best: dict[Place, tuple[float, int]] = {start: (0.0, 0)}
-    came: dict[Place, tuple[Place, Hop]] = {}
+    best: dict[State, tuple[float, int]] = {start: (0.0, 0)}
+    came: dict[State, tuple[State, Hop]] = {}
     queue = [(0.0, 0, 0, start)]
-    order = 0  # of places that cost the same the one that was found first goes first
+    order = 0  # of states that cost the same the one that was found first goes first
     while queue:
-        sent, hops, _, place = heapq.heappop(queue)
-        if place == goal:
+        sent, hops, _, state = heapq.heappop(queue)
+        if state == goal:
             break
-        if (sent, hops) > best[place]:
+        if (sent, hops) > best[state]:
             continue
-        for hop, after in hops_from(place, goal, shape, counts, axes):
+        for hop, after in hops_from(state, goal, shape, counts, axes):
             cost = (sent + hop.bytes + (each if hop.bytes else 0.0), hops + 1)
             if after not in best or cost < best[after]:
-                best[after], came[after] = cost, (place, hop)
+                best[after], came[after] = cost, (state, hop)
                 order += 1
                 heapq.heappush(queue, (*cost, order, after))
     if goal not in best:
         raise InternalError(f"Nothing that is split as {src} can be split as {dst} over {dict(sizes)}.")
     way: list[Hop] = []
-    place = goal
-    while place != start:
-        place, hop = came[place]
+    state = goal
+    while state != start:
+        state, hop = came[state]
         way.append(hop)
     return tuple(reversed(way))
 
 
 def hops_from(
-    place: Place, goal: Place, shape: tuple[Any, ...], counts: dict[Any, int], axes: Axes
-) -> Iterator[tuple[Hop, Place]]:
+    state: State, goal: State, shape: tuple[Any, ...], counts: dict[Any, int], axes: Axes
+) -> Iterator[tuple[Hop, State]]:
     """The collectives that a value can go through next, and what it is then. A dimension may be split over one more
     axis where that is even, or where the goal is split so."""
-    dims, unreduced = place
+    dims, unreduced = state
     local = 1.0 / math.prod([counts[a] for own in dims for a in own])
 
     def can_be(d: int, own: Axes) -> bool:
@@ -99,19 +99,19 @@ def hops_from(
         n, rest = counts[axis], tuple(a for a in unreduced if a != axis)
         for d, own in enumerate(dims):
             if can_be(d, (*own, axis)):
-                after = Place(with_axes(d, (*own, axis)), rest)
+                after = State(with_axes(d, (*own, axis)), rest)
                 yield Hop("reduce_scatter", axis, d, bytes=local * (n - 1) / n), after
-        yield Hop("psum", axis, bytes=2 * local * (n - 1) / n), Place(dims, rest)
+        yield Hop("psum", axis, bytes=2 * local * (n - 1) / n), State(dims, rest)
     for d, own in enumerate(dims):
         for axis in axes:
             if axis not in unreduced and not any(axis in other for other in dims) and can_be(d, (*own, axis)):
-                yield Hop("slice", axis, d), Place(with_axes(d, (*own, axis)), unreduced)
+                yield Hop("slice", axis, d), State(with_axes(d, (*own, axis)), unreduced)
     for d, own in enumerate(dims):
         if not own:
             continue
         axis, n, less = own[-1], counts[own[-1]], with_axes(d, own[:-1])
         for e, other in enumerate(dims):
             if e != d and can_be(e, (*other, axis)):
-                after = Place(with_axes(e, (*other, axis), less), unreduced)
+                after = State(with_axes(e, (*other, axis), less), unreduced)
                 yield Hop("all_to_all", axis, e, d, local * (n - 1) / n), after
-        yield Hop("all_gather", axis, d, bytes=local * (n - 1)), Place(less, unreduced)
+        yield Hop("all_gather", axis, d, bytes=local * (n - 1)), State(less, unreduced)
