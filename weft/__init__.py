@@ -93,6 +93,7 @@ from weft.base.settings import (
     no_tracing,
     numpy_dtype_promotion,
     numpy_rank_promotion,
+    reproducible,
 )
 from weft.ir.interpreter import evaluate
 from weft.ir.jaxpr import Jaxpr
@@ -233,6 +234,7 @@ __all__ = [
     "pure_callback",
     "random",
     "remat",
+    "reproducible",
     "reshard",
     "set_mesh",
     "pmap",

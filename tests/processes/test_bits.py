@@ -32,3 +32,14 @@ def test_the_same_bits_in_several_processes(count: int, of_one: dict[str, np.nda
     assert several.keys() == of_one.keys() and len(of_one) > 50
     for name, value in of_one.items():
         np.testing.assert_array_equal(several[name], value, err_msg=name)
+
+
+def test_the_same_bits_on_any_number_of_devices(tmp_path: pathlib.Path) -> None:
+    found = []
+    for processes, devices in ((1, 1), (2, 1), (2, 4)):
+        file = tmp_path / f"{processes}_{devices}.npz"
+        done = launched(processes, SCRIPTS / "reproducible.py", str(file), devices=devices)
+        assert done.code == 0, done.errors
+        with np.load(file) as stored:
+            found.append([stored[name].tobytes() for name in stored])
+    assert len(found[0]) == 15 and found[0] == found[1] == found[2]

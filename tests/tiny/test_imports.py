@@ -72,12 +72,17 @@ LOADED_LATER = {
     "weft/runtime/cpu/backend.py": (
         "weft.compiler.target.cpu.targets",
         "weft.runtime.cpu.spmd",
+        "weft.runtime.cpu.shares",
         "weft.runtime.cpu.executable",
         "weft.runtime.cpu.launch",
         "weft.runtime.cpu.dispatch",
     ),
     # A program from disk runs without what would have made it.
-    "weft/runtime/spmd.py": ("weft.compiler.partition.driver", "weft.compiler.partition.partition"),
+    "weft/runtime/spmd.py": (
+        "weft.compiler.partition.driver",
+        "weft.compiler.partition.partition",
+        "weft.compiler.partition.verify",
+    ),
     "weft/compiler/load.py": ("weft.compiler.compile", "weft.compiler.flat"),
     "weft/compiler/target/cpu/targets.py": ("weft.compiler.target.cpu.tables",),
     "weft/compiler/target/cpu/kernels.py": ("weft.compiler.target.cpu.lower",),

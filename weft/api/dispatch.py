@@ -47,6 +47,8 @@ def dispatcher(
     one. `placements` are those of the leaves of the arguments, and `placement` that of the results."""
     if executable.has_tapes or len(types) > MOST_LEAVES:
         return None
+    if any(isinstance(p, Sharding) for p in placements):
+        return None  # arrays on a mesh of one device are gathered by the call
     if donated and any(p.device is not placement.device for p in placements):
         return None  # memory of another device cannot be taken
     if not all(type(c) is ConcreteArray for c in constants) or not all(isinstance(t, ArrayType) for t in types):

@@ -31,6 +31,7 @@ from weft.api.flat import (
     wraps,
 )
 from weft.api.hints import hint_of
+from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
 from weft.api.stages import Lowered, Traced, check_compiler_options, is_empty, with_structs
 from weft.base import memo, tree
@@ -493,6 +494,30 @@ class JitFunction:
         return f"<jit of {name_of(self._function)}>"
 
 
+class ReproducibleFunction(JitFunction):
+    """A jitted function whose calls are computed in the same parts on any number of devices."""
+
+    def __init__(self, parts: Any, *options: Any):
+        super().__init__(*options)
+        self._parts = parts
+        self._around = Around(parts, (self._in_shardings, self._out_shardings))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._around.settings():
+            return super().__call__(*args, **kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        with self._around.settings():
+            traced = super().trace(*args, **kwargs)
+        traced._settings = self._around.settings
+        return traced
+
+    def _placement(self, staged: StagedFunction, leaves: Sequence[Any], args: Any, kwargs: Any) -> Placement:
+        if spmd.mesh_of(staged.jaxpr, (*staged.constants, *leaves)) is None:
+            raise_unsplit(f"{self._transformation} of {name_of(self._function)}", self._parts)
+        return super()._placement(staged, leaves, args, kwargs)
+
+
 def resolve(
     function: Callable[..., Any], argnums: tuple[int, ...], names: tuple[str, ...]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -544,6 +569,7 @@ def jit(
     compiler_options: Mapping[str, Any] | None = None,
     comm: Any = None,
     max_replicated: Any = None,
+    reproducible: Any = None,
 ) -> Any:
     """Stage `fun` to a jaxpr once for each signature of its arguments, and run that.
 
@@ -562,6 +588,10 @@ def jit(
     runs that sends more. `comm` is how many bytes each device may send in one run (`"100MB"`), or a dict from kinds of
     collectives to how many there may be (`{"all_gather": 0}`) or how many bytes they may send; `max_replicated` is how
     many bytes of arguments and results may be copies that every device has.
+
+    With `reproducible=8` what is split over an axis of a mesh is computed in eight parts, of which each of n devices
+    has 8/n, so that 1, 2, 4 and 8 devices return the same bits; a dict says it for some axes. On one device without a
+    mesh specs in `in_shardings` say what is split.
     """
     contract = contract_of(comm, max_replicated)
     chosen = chosen_device("jit", device, backend)
@@ -582,9 +612,10 @@ def jit(
             device=chosen,
             comm=comm,
             max_replicated=max_replicated,
+            reproducible=reproducible,
         )
     check_callable(fun, "jit")
-    return JitFunction(
+    options = (
         fun,
         as_tuple(static_argnums),
         as_tuple(static_argnames),
@@ -596,3 +627,5 @@ def jit(
         in_shardings,
         out_shardings,
     )
+    parts = part_counts(reproducible) if reproducible is not None else 0
+    return ReproducibleFunction(parts, *options) if parts else JitFunction(*options)

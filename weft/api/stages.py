@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,8 @@ class Traced:
         device: Device | None,
     ):
         self._paths, self._device = paths, device
+        # What holds while it is compiled.
+        self._settings: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._jaxpr, self._constants, self._params = staged.jaxpr, staged.constants, staged.params
         self._out_types, self._result = staged.out_types, staged.result
         self.in_tree, self.out_tree = in_tree, staged.out_tree
@@ -182,7 +185,8 @@ class Compiled(Stage):
 
     def __init__(self, traced: Traced):
         super().__init__(traced)
-        self._partitioned = traced._partitioned()
+        with traced._settings():
+            self._partitioned = traced._partitioned()
         if self._partitioned is not None:
             self._executable = self._partitioned.executable.executable
         else:

@@ -52,6 +52,7 @@ class Config(threading.local):
     compilation_cache_dir: str
     mesh: Any
     default_device: Any
+    reproducible: Any
     disable_jit: bool
     no_tracing: bool
     autotune_milliseconds: int
@@ -496,6 +497,29 @@ default_device = value_of_any_kind(
     holds=lambda value: value is None or isinstance(value, str) or hasattr(value, "platform"),
     expected="a device, the name of a platform, or None",
     in_key=False,
+)
+
+
+def _part_counts(value: Any) -> Any:
+    """0, a number of parts, or pairs of axes and numbers of parts."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    pairs = tuple(dict(value).items())
+    if pairs and all(type(n) is int and n > 0 for _, n in pairs):
+        return pairs
+    raise ValueError
+
+
+reproducible: State[Any] = _define(
+    State(
+        "reproducible",
+        0,
+        "Compute programs on meshes in so many parts along each axis, shared by its devices, so that they have the "
+        "same bits on any number of devices that divides it; a dict says it by axis. 0: as many parts as devices.",
+        validate=_part_counts,
+        expected="a number of parts, or a dict from axes to numbers of parts",
+        in_key=True,
+    )
 )
 disable_jit = flag("disable_jit", False, "Run jitted functions as plain Python, equation by equation.", in_key=True)
 no_tracing = flag("no_tracing", False, "Raise where a function would be traced.", in_key=False)

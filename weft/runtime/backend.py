@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weft.runtime.codegen import Source
     from weft.runtime.cpu.executable import Executable
     from weft.runtime.device import Placement
+    from weft.runtime.reproducible import Cut
 
 
 class Allocation(Protocol):
@@ -125,6 +126,13 @@ class Backend(Protocol):
         addresses of each argument's parts, the allocations of donated ones and the placements of the devices, that
         returns the addresses of each result's parts and the allocations that they are in. These are of the devices of
         this process. Where there are others, all their processes call it, in a section of their `agreement`."""
+        ...
+
+    def shared_by_devices(
+        self, parts: Any, owners: Sequence[int], arguments: Sequence[Cut], results: Sequence[Cut]
+    ) -> Callable[..., list[tuple[bytes, Any]]]:
+        """What `compile_for_devices` has returned for more parts than there are devices, as a function of the parts of
+        devices: `owners` has the device of each part, by its index among those of this process."""
         ...
 
     def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:

@@ -24,6 +24,7 @@ from weft.runtime.device import Placement, placement_of
 from weft.runtime.execute import CompileCost, array_bytes, checks_key, record_compilation
 from weft.runtime.held import HeldArray
 from weft.runtime.processes.agreement import Agreement
+from weft.runtime.reproducible import Shares, check_parts, part_sizes
 from weft.runtime.sharded import ShardedArray, placed_type, split
 from weft.sharding.device import is_addressable
 from weft.sharding.mesh import Mesh
@@ -80,7 +81,8 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
     # A jaxpr may name it with axes of other kinds: what is inside of `auto_axes`.
     outside = (config.mesh, *(m for m in meshes if m not in named))
     chosen = next((m for m in outside if isinstance(m, Mesh) and same_devices(m, meshes[0])), meshes[0])
-    return chosen if chosen.size > 1 else None
+    # Parts that are to be the same on any number of devices are the same on one.
+    return chosen if chosen.size > 1 or config.reproducible else None
 
 
 def is_array(v: Any) -> bool:
@@ -129,16 +131,25 @@ def _compiled(
     # The compiler is loaded with the first program.
     from weft.compiler.partition.driver import prepared
     from weft.compiler.partition.partition import partition
+    from weft.compiler.partition.verify import manual_axes
 
-    sizes = dict(mesh.shape)
+    sizes = part_sizes(mesh)
     names = jaxpr.cached("argument names", tuple)
     stored, outs = stored_arguments(jaxpr, in_dims, out_dims, donated)
-    result = partition(prepared(jaxpr), sizes, in_dims, outs, stored, names)
+    global_jaxpr = prepared(jaxpr)
+    args = [*names, *(f"argument {i}" for i in range(len(names), len(in_dims)))]
+    shares = None
+    if sizes != dict(mesh.shape):
+        shares = Shares(mesh, sizes)
+        named_values = [*zip(args, jaxpr.in_avals, in_dims, strict=True)]
+        named_values += [(f"result {i}", t, d) for i, (t, d) in enumerate(zip(jaxpr.out_avals, outs, strict=True))]
+        check_parts(sizes, mesh, manual_axes(global_jaxpr), named_values)
+    result = partition(global_jaxpr, sizes, in_dims, outs, stored, names)
     devices = mesh.device_tuple
     local = [v.aval for v in result.jaxpr.invars]
     backend = backend_of(devices[0])
     taken = tuple(
-        flag and isinstance(t, ArrayType) and backend.takes_donated(array_bytes(t))
+        flag and shares is None and isinstance(t, ArrayType) and backend.takes_donated(array_bytes(t))
         for flag, t in zip(donated or (False,) * len(local), local, strict=True)
     )
 
@@ -157,7 +168,16 @@ def _compiled(
     agreement = None
     if mesh.is_multi_process:
         agreement = Agreement(result.jaxpr, mesh, in_shardings, out_shardings, taken)
-    executable = backend.compile_for_devices(result.jaxpr, taken, sizes, devices, agreement)
+    if shares is None:
+        executable = backend.compile_for_devices(result.jaxpr, taken, sizes, devices, agreement)
+    else:
+        cuts = [shares.cut(t, d, name) for t, d, name in zip(local, result.in_dims, args, strict=True)]
+        outs_cut = [
+            shares.cut(t, d, f"result {i}")
+            for i, (t, d) in enumerate(zip(result.jaxpr.out_avals, result.out_dims, strict=True))
+        ]
+        parts = backend.compile_for_devices(result.jaxpr, taken, sizes, shares.devices, agreement)
+        executable = backend.shared_by_devices(parts, shares.owners, cuts, outs_cut)
     program = SpmdProgram(
         in_shardings,
         out_shardings,
@@ -169,8 +189,7 @@ def _compiled(
         result.jaxpr,
         tuple(v.aval for v in jaxpr.invars),
     )
-    args = names or [f"argument {i}" for i in range(len(in_shardings))]
-    split_as = ", ".join(f"{name} {s.spec!r}" for name, s in zip(args, in_shardings, strict=False))
+    split_as = ", ".join(f"{name} {s.spec!r}" for name, s in zip(args, in_shardings, strict=True))
     compiled = program.executable.executable
     record_compilation(jaxpr, CompileCost(compiled.compilation.seconds, compiled.compile_stats, split_as or str(mesh)))
     contract = jaxpr.cached("contract", lambda: None)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft.runtime.codegen import Source
     from weft.runtime.cpu.executable import Executable
     from weft.runtime.device import Placement
+    from weft.runtime.reproducible import Cut
 
 
 class CpuBackend:
@@ -121,6 +122,14 @@ class CpuBackend:
         processes = [d.process_index for d in devices]
         compile_group = lambda group: compile_executable(group, (), target)
         return DevicesExecutable(jaxpr, donated, sizes, processes, target, compile_group, agreement)
+
+    def shared_by_devices(
+        self, parts: Any, owners: Sequence[int], arguments: Sequence[Cut], results: Sequence[Cut]
+    ) -> Callable[..., list[tuple[bytes, Any]]]:
+        """An executable for more parts than there are devices as one for the devices that share them."""
+        from weft.runtime.cpu.shares import SharedExecutable
+
+        return SharedExecutable(parts, owners, arguments, results)
 
     def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:
         """NumPy is as quick but for large maps and reductions, and needs no compiler."""

@@ -1,0 +1,88 @@
+"""Programs with more parts than devices: a device's part of an argument is cut into those that it computes, and what it
+has computed of a result is put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.program.ir import ALIGNMENT
+from weft.runtime.cpu import memory
+from weft.runtime.cpu.executable import Executable
+from weft.runtime.cpu.spmd import DevicesExecutable
+from weft.runtime.device import Placement
+from weft.runtime.reproducible import Cut
+
+
+class SharedExecutable:
+    """An executable for parts as one for the devices that share them: `owners` has the device of each part, by its
+    index among those of this process."""
+
+    def __init__(
+        self, parts: DevicesExecutable, owners: Sequence[int], arguments: Sequence[Cut], results: Sequence[Cut]
+    ) -> None:
+        self._parts = parts
+        self._owners = list(owners)
+        self._count = len(set(owners))
+        self._first = [self._owners.index(d) for d in range(self._count)]
+        self._arguments = [(cut, offsets(cut)) for cut in arguments]
+        self._results = results
+
+    @property
+    def executable(self) -> Executable:
+        """What each part runs."""
+        return self._parts.executable
+
+    def __call__(
+        self, addresses: bytes, donated: Sequence[Sequence[Any]], placements: Sequence[Placement]
+    ) -> list[tuple[bytes, Any]]:
+        """Run on the parts of devices, as `DevicesExecutable` does; no argument passes on its memory."""
+        addressed = np.frombuffer(addresses, np.int64).reshape(-1, self._count)[:, self._owners]
+        passed = addressed.copy()
+        copies = []
+        for i, (cut, starts) in enumerate(self._arguments):
+            if starts is not None:
+                passed[i] += starts
+                continue
+            for k, box in enumerate(cut.boxes):
+                part = memory.view(int(addressed[i, k]), cut.shape, cut.dtype)[box].copy()
+                copies.append(part)
+                passed[i, k] = part.ctypes.data
+        own = [placements[d] for d in self._owners]
+        found = self._parts(passed.tobytes(), (), own)
+        return [
+            self._first_parts(where, allocation) if cut.whole else self._merged(cut, where, placements)
+            for (where, allocation), cut in zip(found, self._results, strict=True)
+        ]
+
+    def _first_parts(self, where: bytes, allocation: Any) -> tuple[bytes, Any]:
+        """A result of which all parts of a device are the same: the first one."""
+        held = [allocation[k] for k in self._first] if isinstance(allocation, list) else allocation
+        return np.frombuffer(where, np.int64)[self._first].tobytes(), held
+
+    def _merged(self, cut: Cut, where: bytes, placements: Sequence[Placement]) -> tuple[bytes, Any]:
+        """A result whose parts are put together on each device."""
+        dtype = cut.dtype
+        size = dtype.itemsize * int(np.prod(cut.shape, dtype=np.int64))
+        allocated = [p.memory.allocate(size) for p in placements]
+        wholes = [memory.view(address, cut.shape, dtype) for address, _ in allocated]
+        for address, owner, box in zip(np.frombuffer(where, np.int64), self._owners, cut.boxes, strict=True):
+            out = wholes[owner][box]
+            out[...] = memory.view(int(address), out.shape, dtype)
+        return np.array([a for a, _ in allocated], np.int64).tobytes(), [m for _, m in allocated]
+
+
+def offsets(cut: Cut) -> np.ndarray | None:
+    """How far from the beginning of its device's part each part is, in bytes; None if they are not contiguous there, or
+    not aligned."""
+    found = []
+    strides = [cut.dtype.itemsize * int(np.prod(cut.shape[d + 1 :], dtype=np.int64)) for d in range(len(cut.shape))]
+    for box in cut.boxes:
+        sizes = [s.stop - s.start for s in box]
+        first = next((d for d, n in enumerate(sizes) if n > 1), len(sizes))
+        if any(n != whole for n, whole in zip(sizes[first + 1 :], cut.shape[first + 1 :], strict=True)):
+            return None
+        found.append(sum(s.start * stride for s, stride in zip(box, strides, strict=True)))
+    return None if any(f % ALIGNMENT for f in found) else np.array(found, np.int64)
