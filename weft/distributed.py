@@ -25,6 +25,7 @@ from weft.runtime import device as _device
 from weft.runtime.processes import mpi as _mpi
 from weft.runtime.processes.control import Control
 from weft.runtime.processes.transport import OneProcess, Transport
+from weft.runtime.processes.window import with_windows as _with_windows
 
 __all__ = ["initialize", "is_initialized", "shutdown"]
 
@@ -71,6 +72,7 @@ def initialize(
     count = _local_count(local_device_ids)
     world = _world.World(transport)
     world.deadline = deadline
+    transport = _with_windows(transport, lambda data: world.all_gather(data, doing="initialize"))
     listener, address = None, json.dumps(["", 0, ""])
     if transport.rank == 0 and transport.size > 1:
         listener, address = Control.listen(coordinator_bind_address)

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.runtime.processes.transport import Message, Request
+from weft.runtime.cpu import memory
+from weft.runtime.processes.transport import Message, Messages, NothingBorrowed, Request
 
 SUCCESS, IN_PROGRESS = 0, 7
 
@@ -91,7 +92,7 @@ class Nccl:
         self.calls.append(("ncclCommAbort",))
 
 
-class NcclTransport:
+class NcclTransport(Messages):
     """Messages by NCCL: one group of calls for each exchange. It has no tags: all are started in one order."""
 
     def __init__(self, nccl: Nccl) -> None:
@@ -104,9 +105,9 @@ class NcclTransport:
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Request:
         self.nccl.group_start()
         for message in receives:
-            self.nccl.receive(message.buffer, message.peer, self.stream)
+            self.nccl.receive(bytes_of(message), message.peer, self.stream)
         for message in sends:
-            self.nccl.send(message.buffer, message.peer, self.stream)
+            self.nccl.send(bytes_of(message), message.peer, self.stream)
         self.nccl.group_end(self.stream)
         return _NcclRequest(self.nccl, self.stream)
 
@@ -114,9 +115,14 @@ class NcclTransport:
         self.nccl.abort()
 
 
-class _NcclRequest:
+class _NcclRequest(NothingBorrowed):
     def __init__(self, nccl: Nccl, stream: Stream) -> None:
         self._nccl, self._stream = nccl, stream
 
     def test(self) -> bool:
         return self._nccl.query(self._stream) == SUCCESS
+
+
+def bytes_of(message: Message) -> np.ndarray:
+    assert message.address is not None
+    return memory.view(message.address, (message.nbytes,), np.dtype(np.uint8))

@@ -12,10 +12,11 @@ from tests.processes.launching import SCRIPTS, launched, needs_mpi
 pytestmark = needs_mpi
 
 
-def results(count: int, folder: pathlib.Path) -> dict[str, np.ndarray]:
+def results(count: int, folder: pathlib.Path, transport: str = "auto") -> dict[str, np.ndarray]:
     """What the programs of scripts/bits.py compute in so many processes."""
     file = folder / f"{count}.npz"
-    done = launched(count, SCRIPTS / "bits.py", str(file), devices=8 // count)
+    settings = {"WEFT_DISTRIBUTED_TRANSPORT": transport}
+    done = launched(count, SCRIPTS / "bits.py", str(file), devices=8 // count, **settings)
     assert done.code == 0, done.errors
     with np.load(file) as stored:
         return dict(stored)
@@ -26,9 +27,12 @@ def of_one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     return results(1, tmp_path_factory.mktemp("bits"))
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_the_same_bits_in_several_processes(count: int, of_one: dict[str, np.ndarray], tmp_path: pathlib.Path) -> None:
-    several = results(count, tmp_path)
+@pytest.mark.parametrize("transport", ["messages", "shared_memory"])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_same_bits_in_several_processes(
+    count: int, transport: str, of_one: dict[str, np.ndarray], tmp_path: pathlib.Path
+) -> None:
+    several = results(count, tmp_path, transport)
     assert several.keys() == of_one.keys() and len(of_one) > 50
     for name, value in of_one.items():
         np.testing.assert_array_equal(several[name], value, err_msg=name)

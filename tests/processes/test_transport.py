@@ -3,6 +3,7 @@ collectives in parts, which have the bits of one process."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,21 +14,32 @@ import pytest
 import weft
 from tests.laws.samples import CASES, Case
 from tests.processes.nccl_standin import Nccl, NcclTransport, Network
+from weft.errors import ProgramMismatchError
 from weft.primitives.collectives import Collective
-from weft.runtime.processes.parts import process_parts
+from weft.runtime.cpu import memory
+from weft.runtime.cpu.exchange import group_jaxpr
+from weft.runtime.processes.parts import ProcessParts, process_parts
+from weft.runtime.processes.pieces import gathered_pieces, reduced_pieces
 from weft.runtime.processes.transport import Message
+from weft.runtime.processes.window import ENTRIES, with_windows
 from weft.runtime.processes.world import World
 from weft.trace.closed import stage_closed
 
+TRANSPORTS = ["messages", pytest.param("windows", marks=pytest.mark.skipif(sys.platform != "linux", reason="memfd"))]
 
-def on_ranks(size: int, function: Callable[[World, Nccl], Any]) -> list[Any]:
+
+def on_ranks(size: int, function: Callable[[World, Nccl], Any], transport: str = "messages") -> list[Any]:
     """What a function returns for each of so many ranks, which run at the same time."""
     network = Network(size)
     ranks = [Nccl(network, rank) for rank in range(size)]
     results: list[Any] = [None] * size
 
     def run(rank: int) -> None:
-        results[rank] = function(World(NcclTransport(ranks[rank])), ranks[rank])
+        world = World(NcclTransport(ranks[rank]))
+        if transport == "windows":
+            world = World(with_windows(world.transport, world.all_gather))
+            assert world.transport.near == frozenset(range(size)) - {rank}
+        results[rank] = function(world, ranks[rank])
 
     threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
     for thread in threads:
@@ -38,15 +50,42 @@ def on_ranks(size: int, function: Callable[[World, Nccl], Any]) -> list[Any]:
     return results
 
 
+def exchanged(
+    world: World, sends: Sequence[tuple[int, np.ndarray]], receives: Sequence[tuple[int, np.ndarray]]
+) -> list[np.ndarray]:
+    """What processes send and receive: what is near is borrowed, the rest is received into arrays of the same types."""
+    near = world.transport.near
+    sends = [(peer, np.ascontiguousarray(x)) for peer, x in sends if x.nbytes]
+    out = [Message(peer, 0, x.ctypes.data, x.nbytes) for peer, x in sends]
+    into = [Message(peer, 0, None if peer in near else x.ctypes.data, x.nbytes) for peer, x in receives if x.nbytes]
+    request = world.transport.start(out, into)
+    world.wait(request, [], "a test")
+    borrowed = iter(request.borrowed())
+    found = [
+        memory.view(next(borrowed), x.shape, x.dtype).copy() if peer in near and x.nbytes else x for peer, x in receives
+    ]
+    request.release()
+    return found
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
-def test_bytes_of_unequal_size_of_all_processes(size: int) -> None:
+def test_bytes_of_unequal_size_of_all_processes(size: int, transport: str) -> None:
     data = [b"x" * (7 * rank) + bytes([rank]) * (rank % 3) for rank in range(size)]
-    assert on_ranks(size, lambda world, _: world.all_gather(data[world.rank])) == [data] * size
+    assert on_ranks(size, lambda world, _: world.all_gather(data[world.rank]), transport) == [data] * size
 
 
 def test_bytes_of_some_processes() -> None:
     gather = lambda world, _: world.all_gather(bytes([world.rank]), [3, 1]) if world.rank in (1, 3) else None
     assert on_ranks(4, gather) == [None, [b"\3", b"\1"], None, [b"\3", b"\1"]]
+
+
+def in_parts(world: World, parts: ProcessParts, own: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What a process computes of a collective from the operands of its members."""
+    first = [] if parts.first is None else [np.asarray(x) for x in weft.evaluate(parts.first, *own)]
+    sends = [(peer, own[source.index] if source.is_operand else first[source.index]) for peer, source in parts.sends]
+    receives = [(peer, np.empty(t.shape, t.dtype)) for peer, t in parts.receives]
+    return [np.asarray(x) for x in weft.evaluate(parts.second, *own, *first, *exchanged(world, sends, receives))]
 
 
 def has_one_operand_along_one_axis(case: Case) -> bool:
@@ -69,22 +108,9 @@ def test_parts_of_a_collective_have_the_bits_of_the_whole(case: Case) -> None:
     for owners in ([0] * (members // 2) + [1] * (members - members // 2), [m % 2 for m in range(members)]):
 
         def part(world: World, nccl: Nccl, owners: Sequence[int] = owners) -> tuple[list[np.ndarray], int]:
-            parts = process_parts(jaxpr, owners, owners, world.rank)
             own = [operands[m] for m, owner in enumerate(owners) if owner == world.rank]
-            first = [] if parts.first is None else [np.asarray(x) for x in weft.evaluate(parts.first, *own)]
-            as_bytes = lambda x: np.frombuffer(np.ascontiguousarray(x).tobytes(), np.uint8)
-            sends = [
-                Message(peer, 0, as_bytes(own[source.index] if source.is_operand else first[source.index]))
-                for peer, source in parts.sends
-            ]
-            received = [np.empty(t.shape, t.dtype) for _, t in parts.receives]
-            buffers = [np.empty(x.nbytes, np.uint8) for x in received]
-            pairs = zip(parts.receives, buffers, strict=True)
-            request = world.transport.start(sends, [Message(peer, 0, buffer) for (peer, _), buffer in pairs])
-            world.wait(request, [1 - world.rank], card.name)
-            values = [b.view(x.dtype).reshape(x.shape) for b, x in zip(buffers, received, strict=True)]
-            results = weft.evaluate(parts.second, *own, *first, *values)
-            return [np.asarray(x) for x in results], sum(call[1] for call in nccl.calls if call[0] == "ncclSend")
+            results = in_parts(world, process_parts(jaxpr, owners, owners, world.rank), own)
+            return results, sum(call[1] for call in nccl.calls if call[0] == "ncclSend")
 
         found = on_ranks(len(set(owners)), part)
         each = [iter(results) for results, _ in found]
@@ -94,3 +120,63 @@ def test_parts_of_a_collective_have_the_bits_of_the_whole(case: Case) -> None:
         if card.name in ("psum", "pmax", "pmin") and alone and operands.itemsize >= 4:
             # The partial result of each process, where its members are a subtree; narrow types have it in a wider one.
             assert [sent for _, sent in found] == [operands[0].nbytes] * 2
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("name", ["psum", "pmax"])
+def test_reductions_in_pieces_have_the_bits_of_the_whole(name: str, dtype: str, transport: str) -> None:
+    members, size = 6, 3
+    owners = [0, 0, 1, 1, 2, 2]
+    operands = (np.random.RandomState(0).randn(members, 5, 7) * 20).astype(weft.numpy.dtype(dtype))
+    reduction = weft.make_jaxpr(lambda x: getattr(weft.lax, name)(x, "i"), axis_env=[("i", members)])(operands[0])
+    (equation,) = reduction.eqns
+    (whole,) = {np.asarray(x).tobytes() for x in weft.evaluate(group_jaxpr(equation, members), *operands)}
+
+    def part(world: World, nccl: Nccl) -> tuple[list[bytes], int]:
+        ranks, aval = list(range(size)), equation.outvars[0].aval
+        own = [x for x, owner in zip(operands, owners, strict=True) if owner == world.rank]
+        reduced = process_parts(reduced_pieces(equation, members, size), owners, ranks, world.rank)
+        gathered = process_parts(gathered_pieces(aval, members, size), ranks, owners, world.rank)
+        results = in_parts(world, gathered, in_parts(world, reduced, own))
+        return [x.tobytes() for x in results], sum(call[1] for call in nccl.calls if call[0] == "ncclSend")
+
+    found = on_ranks(size, part, transport)
+    assert all(results == [whole] * 2 for results, _ in found)
+    if transport == "messages" and dtype == "float32":
+        # Two thirds of a partial result of its own members, and twice its piece; all at once would be twice a result.
+        assert all(sent <= 4 * len(whole) / 3 + 16 for _, sent in found)
+
+
+def test_a_window_is_used_again_when_it_has_been_read() -> None:
+    """One process sends more than a ring has entries, and the other reads later; then memory does not grow."""
+    count = 3 * ENTRIES
+
+    def part(world: World, nccl: Nccl) -> Any:
+        transport: Any = world.transport
+        data = np.arange(5000)
+        for i in range(count):
+            if world.rank == 0:
+                world.wait(transport.start([Message(1, 0, data.ctypes.data, data.nbytes)], []), [1], "sends")
+                data = data + 1
+            else:
+                (found,) = exchanged(world, [], [(0, data)])
+                assert (found == np.arange(5000) + i).all()
+        world.all_gather(b"")  # its answer may be unread
+        if world.rank == 0:
+            transport._own.reclaim()
+            return transport._own.unread_bytes, len(transport.take(10)._segment._free[49152])
+        return None
+
+    (unread, free), _ = on_ranks(2, part, "windows")
+    assert unread <= 2 * 4096 and 1 <= free <= count
+
+
+def test_a_message_of_another_size_is_an_error() -> None:
+    def part(world: World, nccl: Nccl) -> Any:
+        if world.rank == 0:
+            return exchanged(world, [(1, np.ones(3))], [])
+        with pytest.raises(ProgramMismatchError, match="process 0 sent 24 bytes where 32 were expected"):
+            exchanged(world, [], [(0, np.ones(4))])
+
+    on_ranks(2, part, "windows")

@@ -58,6 +58,7 @@ class Config(threading.local):
     autotune_milliseconds: int
     num_threads: int
     distributed_checks: str
+    distributed_transport: str
     stuck_after: int
     abort_after: int
     checks: str
@@ -549,6 +550,15 @@ distributed_checks = choice(
     "When processes compare what they are about to run together: before the 'first' call of each program, or before "
     "'all' calls. In either case a control thread compares the order of calls meanwhile.",
     ("first", "all"),
+    in_key=False,
+)
+distributed_transport = choice(
+    "distributed_transport",
+    "auto",
+    "How processes of one host exchange what collectives need, as weft.distributed.initialize finds it: by "
+    "'shared_memory', by 'messages' of MPI as between hosts, or 'auto', which is the first where it is possible. "
+    "Results do not depend on it.",
+    ("auto", "shared_memory", "messages"),
     in_key=False,
 )
 stuck_after = integer(

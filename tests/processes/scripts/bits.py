@@ -105,6 +105,15 @@ def divergent() -> None:
     note("divergent", weft.jit(f)(put(A, mesh, ("x", "y"))))
 
 
+def large() -> None:
+    """Reductions that many processes do in pieces."""
+    mesh = mesh_of(8)
+    for dtype in ("float32", "bfloat16"):
+        a = put(RANDOM.randn(8, 331, 101).astype(dtype), mesh, "x")
+        body = lambda v: (lax.psum(v, "x"), lax.pmax(v, "x"))
+        note(f"large {dtype}", weft.jit(weft.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P()))(a))
+
+
 def arrays() -> None:
     """Operations outside of programs, other shardings, donated arguments, other types."""
     mesh = mesh_of(4, 2)
@@ -121,6 +130,7 @@ def arrays() -> None:
 collectives()
 training()
 divergent()
+large()
 arrays()
 if weft.process_index() == 0:
     onp.savez(sys.argv[1], **{k: v.view(onp.uint8) if v.ndim else v[None].view(onp.uint8) for k, v in results.items()})

@@ -18,7 +18,8 @@ from weft.runtime.cpu import memory
 from weft.runtime.cpu.executable import Executable
 from weft.runtime.processes import world
 from weft.runtime.processes.parts import ProcessParts, process_parts
-from weft.runtime.processes.transport import Message, Request
+from weft.runtime.processes.pieces import gathered_pieces, is_in_pieces, reduced_pieces
+from weft.runtime.processes.transport import Message, Request, SharedChunk
 from weft.trace.closed import stage_closed
 
 if TYPE_CHECKING:
@@ -74,10 +75,12 @@ class Exchange:
         done = world.current().wait_any(list(self._under_way.values()), peers, self._call(keys[0]).name)
         first, *others = keys[done], *keys[done + 1 :]
         for key in (first, *(k for k in others if self._under_way[k].test())):
-            del self._under_way[key]
             call = self._call(key)
-            call.complete()
-            states[call.devices] = READY
+            following = call.advance(self._under_way.pop(key))
+            if following is not None:
+                self._under_way[key] = following
+            else:
+                states[call.devices] = READY
         return True
 
     def _call(self, key: tuple[int, tuple[int, ...]]) -> _Call:
@@ -88,7 +91,7 @@ class Exchange:
 
 
 class _Call:
-    """One collective of one group in a run: its programs, and memory for what is sent and received."""
+    """One collective of one group in a run: one exchange after the other."""
 
     def __init__(
         self, program: DevicesExecutable, state: _State, index: int, group: tuple[int, ...], own: dict[int, int]
@@ -98,33 +101,13 @@ class _Call:
         self.devices = [own[m] for m in group if m in own]
         line = "" if step.line is None else f" at {step.line.describe()}"
         self.name = f"{step.label or step.equation.primitive.name}{line}"
-        owners = tuple(program.processes[m] for m in group)
-        plan = _plan(program, index, owners)
-        parts: ProcessParts = plan.parts
-        self.peers = sorted({p for p, _ in (*parts.sends, *parts.receives)})
+        self._stages = [_Stage(plan) for plan in _plans(program, index, tuple(program.processes[m] for m in group))]
+        self.peers = sorted({p for stage in self._stages for p in stage.peers})
         # Groups with the same first member differ in their axes, and so in their collective.
         self._index = index * len(program.processes) + group[0]
-        types = [] if parts.first is None else [v.aval for v in parts.first.outvars]
-        types += [t for _, t in parts.receives]
-        sizes = [bytes_of(t) for t in types]
-        starts = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)])
-        self._memory = memory.Chunk(memory.size_of_class(memory.class_of(int(starts[-1]))))
-        self._values = [self._memory.address + int(s) for s in starts[:-1]]
-        self._first = len(sizes) - len(parts.receives)
         self._operands = [address_of(s, program.program) for s in step.operands]
         self._results = [address_of(s, program.program) for s in step.results]
-        self._sizes = [bytes_of(a.aval) for a in step.equation.invars for _ in self.devices]
-        self._computed_sizes = sizes[: self._first]
-        self._sends = parts.sends
-        self._receives = [
-            (peer, memory.view(address, (size,), np.dtype(np.uint8)))
-            for (peer, _), address, size in zip(
-                parts.receives, self._values[self._first :], sizes[self._first :], strict=True
-            )
-            if size
-        ]
-        self._before = None if plan.first is None else _Runner(plan.first)
-        self._after = _Runner(plan.second)
+        self._stage = 0
 
     def _addresses(self, slots: Sequence[tuple[int, int]]) -> list[int]:
         """Where the values of all devices of this process in the group are."""
@@ -132,42 +115,130 @@ class _Call:
         return [int(registers[d, 1 + register]) + offset for register, offset in slots for d in self.devices]
 
     def start(self) -> Request:
-        """Compute what is sent, and start the messages."""
-        operands = self._addresses(self._operands)
-        if self._before is not None:
-            self._before.run(operands, self._values[: self._first])
-        tag = world.current().data_tag(self._index)
-        sends = []
-        for peer, source in self._sends:
-            address = operands[source.index] if source.is_operand else self._values[source.index]
-            size = self._sizes[source.index] if source.is_operand else self._computed_sizes[source.index]
-            if size:
-                sends.append(Message(peer, tag, memory.view(address, (size,), np.dtype(np.uint8))))
-        return world.current().transport.start(sends, [Message(peer, tag, b) for peer, b in self._receives])
+        """Start the first exchange."""
+        self._stage = 0
+        return self._stages[0].start(self._addresses(self._operands), None, world.current().data_tag(self._index))
 
-    def complete(self) -> None:
-        """Compute the results of the devices of this process."""
-        self._after.run([*self._addresses(self._operands), *self._values], self._addresses(self._results))
+    def advance(self, request: Request) -> Request | None:
+        """An exchange has ended: compute what follows from it, and start the next one. None if the results are
+        there."""
+        done = self._stages[self._stage]
+        if self._stage + 1 == len(self._stages):
+            done.finish(request, self._addresses(self._results))
+            return None
+        self._stage += 1
+        following = self._stages[self._stage]
+        operands, chunk = following.room()
+        done.finish(request, operands)
+        return following.start(operands, chunk, world.current().data_tag(self._index))
 
 
 class _Plan:
-    """The compiled parts of this process in a collective."""
+    """The compiled parts of this process in an exchange."""
 
-    def __init__(self, parts: ProcessParts, first: Executable | None, second: Executable) -> None:
-        self.parts, self.first, self.second = parts, first, second
+    def __init__(self, parts: ProcessParts, program: DevicesExecutable) -> None:
+        self.parts = parts
+        self.first = None if parts.first is None else program.compile_group(parts.first)
+        self.second = program.compile_group(parts.second)
 
 
-def _plan(program: DevicesExecutable, index: int, owners: tuple[int, ...]) -> _Plan:
+def _plans(program: DevicesExecutable, index: int, owners: tuple[int, ...]) -> list[_Plan]:
     """What this process does in a collective among members of these processes, compiled once."""
     found = program.plans.get((index, owners))
     if found is None:
         equation = program.steps[index].equation
-        jaxpr = group_jaxpr(equation, len(owners))
         operands, results = owners * len(equation.invars), owners * len(equation.outvars)
-        parts = process_parts(jaxpr, operands, results, world.current().rank)
-        first = None if parts.first is None else program.compile_group(parts.first)
-        found = program.plans[index, owners] = _Plan(parts, first, program.compile_group(parts.second))
+        processes, members = sorted(set(owners)), len(owners)
+        if is_in_pieces(equation, len(processes)):
+            aval = equation.outvars[0].aval
+            jaxprs = [
+                (reduced_pieces(equation, members, len(processes)), operands, processes),
+                (gathered_pieces(aval, members, len(processes)), processes, results),
+            ]
+        else:
+            jaxprs = [(group_jaxpr(equation, members), operands, results)]
+        rank = world.current().rank
+        found = program.plans[index, owners] = [_Plan(process_parts(*j, rank), program) for j in jaxprs]
     return found
+
+
+class _Stage:
+    """One exchange of a run: its programs, and memory for what is sent and received. What processes that are near are
+    sent is in shared memory, new each time; what they send is read where it is."""
+
+    def __init__(self, plan: _Plan) -> None:
+        parts, near = plan.parts, world.current().transport.near
+        self.peers = sorted({p for p, _ in (*parts.sends, *parts.receives)})
+        self._sends = parts.sends
+        self._shares = any(p in near and not source.is_operand for p, source in parts.sends)
+        self.shares_operands = any(p in near and source.is_operand for p, source in parts.sends)
+        computed = [] if parts.first is None else [bytes_of(v.aval) for v in parts.first.outvars]
+        self._own = len(parts.second.invars) - len(computed) - len(parts.receives)
+        self._operand_sizes = [bytes_of(v.aval) for v in parts.second.invars[: self._own]]
+        self._computed_sizes = computed
+        self._computed_starts, self._computed_bytes = _packed(computed)
+        sizes = [bytes_of(t) for _, t in parts.receives]
+        # What is borrowed has no memory here.
+        starts, size = _packed([0 if p in near else n for (p, _), n in zip(parts.receives, sizes, strict=True)])
+        self._memory = _room(size)
+        self._received = [self._memory.address + start for start in starts]
+        self._receives = [
+            (peer, None if peer in near else address, nbytes)
+            for (peer, _), address, nbytes in zip(parts.receives, self._received, sizes, strict=True)
+            if nbytes
+        ]
+        self._borrowed = [i for i, (peer, _) in enumerate(parts.receives) if peer in near and sizes[i]]
+        self._computed = None if self._shares else _room(self._computed_bytes)
+        self._first = None if plan.first is None else _Runner(plan.first)
+        self._second = _Runner(plan.second)
+        self._values: list[int] = []
+
+    def room(self) -> tuple[list[int], SharedChunk | None]:
+        """Memory for the operands, where they are not those of the devices: their addresses."""
+        starts, size = _packed(self._operand_sizes)
+        chunk = world.current().transport.take(size) if self.shares_operands else None
+        if chunk is None:
+            self._operands = _room(size)
+        first = self._operands.address if chunk is None else chunk.address
+        return [first + start for start in starts], chunk
+
+    def start(self, operands: list[int], operand_chunk: SharedChunk | None, tag: int) -> Request:
+        """Compute what is sent, and start the messages."""
+        transport = world.current().transport
+        chunk = transport.take(self._computed_bytes) if self._shares else None
+        first = chunk.address if chunk is not None else self._computed.address if self._computed is not None else 0
+        computed = [first + start for start in self._computed_starts]
+        if self._first is not None:
+            self._first.run(operands, computed)
+        self._values = [*operands, *computed]
+        sends = []
+        for peer, source in self._sends:
+            if source.is_operand:
+                address, size, within = operands[source.index], self._operand_sizes[source.index], operand_chunk
+            else:
+                address, size, within = computed[source.index], self._computed_sizes[source.index], chunk
+            if size:
+                sends.append(Message(peer, tag, address, size, within))
+        receives = [Message(peer, tag, address, size) for peer, address, size in self._receives]
+        return transport.start(sends, receives)
+
+    def finish(self, request: Request, results: list[int]) -> None:
+        """Compute the results from what was received."""
+        received = list(self._received)
+        for i, address in zip(self._borrowed, request.borrowed(), strict=True):
+            received[i] = address
+        self._second.run([*self._values, *received], results)
+        request.release()
+
+
+def _packed(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where values of so many bytes are when they are one after the other, and how much that is."""
+    starts = np.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]).tolist()
+    return starts[:-1], starts[-1]
+
+
+def _room(size: int) -> memory.Chunk:
+    return memory.Chunk(memory.size_of_class(memory.class_of(size)))
 
 
 class _Runner:
@@ -175,13 +246,17 @@ class _Runner:
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
-        size = executable.program.temporary_bytes
-        self._temporaries = memory.Chunk(memory.size_of_class(memory.class_of(size)))
+        self._temporaries = _room(executable.program.temporary_bytes)
+        self._registers = np.zeros(executable.frame.registers, np.int64)
+        self._words = self._registers.view(np.uint8).data
+        self._address = self._registers.ctypes.data
 
     def run(self, arguments: Sequence[int], results: Sequence[int]) -> None:
         """Run from operands at addresses to results at addresses."""
-        executable = self._executable
-        registers = executable.frame.filled(self._temporaries.address, arguments, results)
-        status = bytecode.run(executable.code_address, registers.ctypes.data)
+        executable, frame = self._executable, self._executable.frame
+        self._registers.fill(0)
+        entries = frame.entries(self._temporaries.address, arguments, results)
+        self._words[: 8 * frame.count] = frame.pack(*entries)
+        status = bytecode.run(executable.code_address, self._address)
         if status:
             executable.raise_(status)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.errors import ArgumentError
-from weft.runtime.processes.transport import Message, TransportError
+from weft.runtime.processes.transport import Message, Messages, NothingBorrowed, TransportError
 
 # What launchers tell the processes that they start: MPICH and Intel MPI, Open MPI, Slurm, MVAPICH.
 LAUNCHED = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -24,7 +24,7 @@ def is_installed() -> bool:
     return importlib.util.find_spec("mpi4py") is not None
 
 
-class MpiTransport:
+class MpiTransport(Messages):
     """Messages by a communicator of their own."""
 
     def __init__(self) -> None:
@@ -48,9 +48,9 @@ class MpiTransport:
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> MpiRequest:
         """Start to send and receive; returns at once."""
-        communicator, byte = self._communicator, self._mpi.BYTE
-        requests = [communicator.Irecv([m.buffer, byte], m.peer, m.tag) for m in receives]
-        requests += [communicator.Isend([m.buffer, byte], m.peer, m.tag) for m in sends]
+        communicator, byte, at = self._communicator, self._mpi.BYTE, self._mpi.memory.fromaddress
+        requests = [communicator.Irecv([at(m.address, m.nbytes), byte], m.peer, m.tag) for m in receives]
+        requests += [communicator.Isend([at(m.address, m.nbytes), byte], m.peer, m.tag) for m in sends]
         return MpiRequest(self._mpi, requests, receives)
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class MpiTransport:
             self._mpi.Finalize()
 
 
-class MpiRequest:
+class MpiRequest(NothingBorrowed):
     """Messages under way: those that are received first."""
 
     def __init__(self, mpi: Any, requests: list[Any], receives: Sequence[Message]) -> None:
@@ -81,7 +81,7 @@ class MpiRequest:
         if self._done:
             for message, status in zip(self._receives, self._statuses, strict=False):
                 count = status.Get_count(self._mpi.BYTE)
-                if count != message.buffer.nbytes:
-                    what = f"process {message.peer} sent {count} bytes where {message.buffer.nbytes} were expected"
+                if count != message.nbytes:
+                    what = f"process {message.peer} sent {count} bytes where {message.nbytes} were expected"
                     raise TransportError(what)
         return self._done

@@ -1,28 +1,34 @@
 """Transports: how processes send bytes to each other.
 
 A transport is small: who is here, messages of known sizes between two processes, and an end. All that processes do
-together is built on it once, in `world`.
+together is built on it once, in `world` and in the exchange of a backend.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
+from typing import NamedTuple, Protocol
 
 from weft.base.errors import InternalError
 
 
-@dataclass(frozen=True)
-class Message:
+class SharedChunk(Protocol):
+    """Memory that processes of this host read where it is. It is used again when all who were sent it have read it."""
+
+    address: int
+
+
+class Message(NamedTuple):
     """Bytes for a process, or from one: they match by tag, and of equal tags in the order in which they are started.
-    The buffer stays as it is until the request has ended."""
+    The memory at the address stays as it is until the request has ended. `chunk` is the shared memory that it is in, if
+    it is. Where `address` is None, what a process that is near sends is borrowed: it is read where that process has it.
+    """
 
     peer: int
     tag: int
-    buffer: np.ndarray  # of uint8
+    address: int | None
+    nbytes: int
+    chunk: SharedChunk | None = None
 
 
 class Request(Protocol):
@@ -33,18 +39,31 @@ class Request(Protocol):
         them progress."""
         ...
 
+    def borrowed(self) -> Sequence[int]:
+        """The addresses of what is borrowed, in order, once they have ended."""
+        ...
+
+    def release(self) -> None:
+        """What is borrowed has been read: its owner may write there again."""
+        ...
+
 
 class TransportError(RuntimeError):
     """A transport could not deliver a message."""
 
 
 class Transport(Protocol):
-    """What carries messages between processes: MPI, NCCL, or nothing for one process."""
+    """What carries messages between processes: MPI, shared memory, NCCL, or nothing for one process."""
 
     name: str  # with its version: processes must agree on it
     rank: int
     size: int
     tags: int  # tags are below
+    near: frozenset[int]  # the processes whose messages can be borrowed
+
+    def take(self, nbytes: int) -> SharedChunk:
+        """Memory for what is sent to processes that are near, so that it need not be copied."""
+        ...
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Request:
         """Start to send and receive; returns at once."""
@@ -55,7 +74,26 @@ class Transport(Protocol):
         ...
 
 
-class OneProcess:
+class Messages:
+    """What transports have in common that only send messages."""
+
+    near: frozenset[int] = frozenset()
+
+    def take(self, nbytes: int) -> SharedChunk:
+        raise InternalError("This transport has no shared memory.", stage="run")
+
+
+class NothingBorrowed:
+    """What requests have in common that only receive into buffers."""
+
+    def borrowed(self) -> Sequence[int]:
+        return ()
+
+    def release(self) -> None:
+        """There is nothing to give back."""
+
+
+class OneProcess(Messages):
     """The transport of a process that is alone."""
 
     name = "one process"

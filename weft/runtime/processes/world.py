@@ -119,18 +119,18 @@ class World:
         return [collected[i] for i in range(count)]
 
     def _send(self, peer: int, data: bytes, doing: str) -> None:
-        length = np.array([len(data)], np.int64).view(np.uint8)
-        sends = [Message(peer, LENGTH, length)]
+        length, content = np.array([len(data)], np.int64), np.frombuffer(data, np.uint8)
+        sends = [Message(peer, LENGTH, length.ctypes.data, length.nbytes)]
         if data:
-            sends.append(Message(peer, BYTES, np.frombuffer(data, np.uint8)))
+            sends.append(Message(peer, BYTES, content.ctypes.data, content.nbytes))
         self.wait(self.transport.start(sends, []), [peer], doing)
 
     def _receive(self, peer: int, doing: str) -> bytes:
         length = np.zeros(1, np.int64)
-        self.wait(self.transport.start([], [Message(peer, LENGTH, length.view(np.uint8))]), [peer], doing)
+        self.wait(self.transport.start([], [Message(peer, LENGTH, length.ctypes.data, length.nbytes)]), [peer], doing)
         data = np.empty(int(length[0]), np.uint8)
         if data.size:
-            self.wait(self.transport.start([], [Message(peer, BYTES, data)]), [peer], doing)
+            self.wait(self.transport.start([], [Message(peer, BYTES, data.ctypes.data, data.nbytes)]), [peer], doing)
         return data.tobytes()
 
     # -- order -----------------------------------------------------------------------------------------------------
