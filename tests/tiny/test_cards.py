@@ -32,6 +32,8 @@ ALLOWED = {
     "weft/compiler/analysis.py": 1,
     "weft/compiler/provenance.py": 1,
     "weft/explain/collect.py": 2,
+    # The verifier knows what the partitioner writes (slices at the own position) without asking cards, which it checks.
+    "weft/compiler/partition/readings.py": 6,
     # Emitters of heroes.
     "weft/compiler/emit/maps/gather.py": 1,
     "weft/compiler/emit/sorts/sort_rows.py": 1,

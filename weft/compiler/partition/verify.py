@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weft.base.errors import InternalError
+from weft.compiler.partition.readings import Reader, UnreadableError, described, fits, reading_of
 from weft.compiler.partition.rules import Dims, Rule, local_shape
 from weft.compiler.partition.uneven import can_split
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
@@ -86,19 +87,38 @@ def verify_local(
     for axis in named_axes(jaxpr):
         if axis not in sizes:
             fail(f"It communicates over {axis!r}, which the mesh {dict(sizes)} does not have.")
-    found = differences(jaxpr, [axes_of(dims) for dims in in_dims])
+    found = differences(jaxpr, [axes_of(dims) for dims in in_dims], manual)
     for i, (own, dims) in enumerate(zip(found, out_dims, strict=True)):
         wrong = own - axes_of(dims) - manual
         if wrong:
             fail(f"Result {i} may differ between devices along {sorted(map(str, wrong))}, but is split as {dims}.")
+    for axis in sizes:
+        if axis not in manual:
+            check_readings(jaxpr, in_dims, out_dims, axis)
     for i, (v, t, dims) in enumerate(zip(jaxpr.outvars, results, out_dims, strict=True)):
         local: Any = v.aval
         if isinstance(t, ArrayType) and local.shape != local_shape(t.shape, dims, sizes):
             fail(f"Result {i} is {local.short()}, where a part of {t.short()}, split as {dims}, is wanted.")
 
 
-def differences(jaxpr: Jaxpr, arguments: Sequence[Axes]) -> list[Axes]:
-    """The axes along which each result may differ between devices."""
+def check_readings(jaxpr: Jaxpr, in_dims: Sequence[Dims], out_dims: Sequence[Dims], axis: Any) -> None:
+    """Along an axis all values are parts of something, and results those that are wanted."""
+    pairs = zip(jaxpr.invars, in_dims, strict=True)
+    arguments = [frozenset({reading_of(d, axis)}) if isinstance(v.aval, ArrayType) else None for v, d in pairs]
+    try:
+        found = Reader(axis).results(jaxpr, arguments)
+    except UnreadableError as error:
+        fail(str(error), error.equation)
+    for i, (readings, dims) in enumerate(zip(found, out_dims, strict=True)):
+        wanted = reading_of(dims, axis)
+        if not fits(readings, wanted):
+            told = described(frozenset({wanted}))
+            fail(f"Along {axis!r} result {i} is {described(readings)}, where {told} is wanted.")
+
+
+def differences(jaxpr: Jaxpr, arguments: Sequence[Axes], manual: Axes = NOWHERE) -> list[Axes]:
+    """The axes along which each result may differ between devices. Where devices meet along `manual` axes is the user's
+    affair."""
     known: dict[Var, Axes] = dict(zip(jaxpr.invars, arguments, strict=True))
 
     def of(atom: Atom) -> Axes:
@@ -107,7 +127,7 @@ def differences(jaxpr: Jaxpr, arguments: Sequence[Axes]) -> list[Axes]:
     for equation in jaxpr.eqns:
         card = equation.primitive
         if card.higher_order and any(True for _ in subjaxprs(equation.params)):
-            results = through_bodies(equation, [of(a) for a in equation.invars])
+            results = through_bodies(equation, [of(a) for a in equation.invars], manual)
         else:
             own = card.varies(NOWHERE.union(*map(of, equation.invars)), equation.params)
             results = [own] * len(equation.outvars)
@@ -115,7 +135,7 @@ def differences(jaxpr: Jaxpr, arguments: Sequence[Axes]) -> list[Axes]:
     return [of(a) for a in jaxpr.outvars]
 
 
-def through_bodies(equation: Equation, operands: Sequence[Axes]) -> list[Axes]:
+def through_bodies(equation: Equation, operands: Sequence[Axes], manual: Axes) -> list[Axes]:
     """The same for a loop or a branch: carries are looked at until nothing changes."""
     card: Any = equation.primitive
     carried = card.carried(equation.params)
@@ -123,7 +143,7 @@ def through_bodies(equation: Equation, operands: Sequence[Axes]) -> list[Axes]:
     used = {i if i >= 0 else ~i for own in carried.arguments for i in own if i is not None}
     decides = NOWHERE.union(*(axes for i, axes in enumerate(operands) if i not in used))
     while True:
-        results = [differences(b, own) for b, own in zip(carried.bodies, arguments, strict=True)]
+        results = [differences(b, own, manual) for b, own in zip(carried.bodies, arguments, strict=True)]
         before = [list(own) for own in arguments]
         for b, argument, result in carried.carries:
             operand = carried.arguments[b][argument]
@@ -136,7 +156,7 @@ def through_bodies(equation: Equation, operands: Sequence[Axes]) -> list[Axes]:
         if arguments == before:
             break
     decides = decides.union(*(axes for b in carried.predicates for axes in results[b]))
-    meeting = {a for body in carried.bodies for a in named_axes(body)}
+    meeting = {a for body in carried.bodies for a in named_axes(body) if a not in manual}
     if meeting & decides:
         fail(
             f"Devices meet along {sorted(map(str, meeting & decides))} in {card.name}, whose predicate may differ"
