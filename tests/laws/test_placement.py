@@ -8,7 +8,6 @@ import pytest
 
 from tests.laws.samples import Case, as_list, every_sample
 from weft.base.errors import ShardingTypeError
-from weft.ir.primitive import MissingRule
 from weft.ir.staged import is_constant, staged_type
 from weft.ir.types import ArrayType
 from weft.sharding import AbstractMesh, AxisType, ManualAxisType, NamedSharding, PartitionSpec
@@ -20,10 +19,8 @@ V, U, R = (ManualAxisType(**{word: {"m"}}) for word in ("varying", "unreduced", 
 
 
 def factors_of(case: Case) -> AxisFactors | None:
-    """What types go by: factors without those that only partitioned programs split."""
-    rule = case.primitive.factors
-    found = None if isinstance(rule, MissingRule) else rule(*case.types, **case.params)
-    return None if found is None else found.without(found.inside)
+    """What types go by."""
+    return case.primitive.explicit_factors(*case.types, **case.params)
 
 
 def split(aval: ArrayType, names: Any, factor: str | None, dim: int | None = None) -> ArrayType:
@@ -79,7 +76,12 @@ def check_results_are_split_along_the_factors_of_operands(case: Case, factors: A
         assert staged(case, types) == expected, f"split over {name} of {factors}"
         # An operand that is whole follows the others.
         for i in carriers if name not in factors.combine and len(carriers) > 1 else ():
-            assert staged(case, [t.plain if i == j else t for j, t in enumerate(types)]) == expected
+            followed = [t.plain if i == j else t for j, t in enumerate(types)]
+            if name in factors.alike:
+                with pytest.raises(ShardingTypeError, match="the other is whole"):
+                    staged(case, followed)
+            else:
+                assert staged(case, followed) == expected
 
 
 def check_dimensions_without_a_factor_are_whole(case: Case, factors: AxisFactors | None) -> None:
@@ -89,7 +91,7 @@ def check_dimensions_without_a_factor_are_whole(case: Case, factors: AxisFactors
             if names[dim] is not None:
                 continue
             types = [split(u, names, None, dim) if i == j else u for j, u in enumerate(case.types)]
-            with pytest.raises(ShardingTypeError, match="whole"):
+            with pytest.raises(ShardingTypeError, match=r"whole|is not said"):
                 staged(case, types)
 
 

@@ -3,6 +3,7 @@ sums of the arrays that they return, other results as text, or that they raise."
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -10,6 +11,10 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import pytest
+
+import weft
 
 
 def shown(value: Any, lib: Any) -> Any:
@@ -38,6 +43,18 @@ def from_jax(file: str) -> list[Any]:
     done = subprocess.run([sys.executable, file], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def same_as_jax(file: str, lines: Sequence[str], find: Callable[[Any], list[Any]]) -> Callable[[int], None]:
+    """A test of each line: `find` evaluates all of them with a library, `file` prints JAX's answers."""
+    expected = functools.cache(lambda: from_jax(file))
+    found = functools.cache(lambda: find(weft))
+
+    @pytest.mark.parametrize("line", range(len(lines)), ids=lines)
+    def test_as_jax_says(line: int) -> None:
+        assert found()[line] == expected()[line]
+
+    return test_as_jax_says
 
 
 def print_answers(find: Callable[[Any], list[Any]]) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as onp
-import pytest
 
-import weft
-from tests.peer.mesh_lines import answers, from_jax, print_answers
+from tests.peer.mesh_lines import answers, print_answers, same_as_jax
 
 # Names: lib, np (its numpy), s (its shardings), P, N (a sharding on a mesh of 4 x 2, which is set), A and B (NumPy),
 # and the same on the mesh: a, ax, ay, a0, b, bx, by; indices i (whole) and ix (split).
@@ -153,19 +151,7 @@ def found_by(lib: Any) -> list[Any]:
         return answers(lib, LINES, names)
 
 
-@pytest.fixture(scope="module")
-def expected() -> list[Any]:
-    return from_jax(__file__)
-
-
-@pytest.fixture(scope="module")
-def found() -> list[Any]:
-    return found_by(weft)
-
-
-@pytest.mark.parametrize("line", range(len(LINES)), ids=LINES)
-def test_as_jax_says(line: int, expected: list[Any], found: list[Any]) -> None:
-    assert found[line] == expected[line]
+test_as_jax_says = same_as_jax(__file__, LINES, found_by)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as onp
-import pytest
 
-import weft
-from tests.peer.mesh_lines import answers, from_jax, print_answers
+from tests.peer.mesh_lines import answers, print_answers, same_as_jax
 
 # Names: lib, np (its numpy), s (its shardings), N (a sharding on the mesh m of 4 x 2 by its entries), a (NumPy), u (not
 # committed), d (devices), put, wsc, under (calls with the mesh set).
@@ -96,19 +94,7 @@ def found_by(lib: Any) -> list[Any]:
     return answers(lib, LINES, names)
 
 
-@pytest.fixture(scope="module")
-def expected() -> list[Any]:
-    return from_jax(__file__)
-
-
-@pytest.fixture(scope="module")
-def found() -> list[Any]:
-    return found_by(weft)
-
-
-@pytest.mark.parametrize("line", range(len(LINES)), ids=LINES)
-def test_as_jax_says(line: int, expected: list[Any], found: list[Any]) -> None:
-    assert found[line] == expected[line]
+test_as_jax_says = same_as_jax(__file__, LINES, found_by)
 
 
 if __name__ == "__main__":

@@ -344,9 +344,19 @@ def test_types_of_traced_jaxprs_are_sharded(function: Any, operands: Any, result
 @pytest.mark.parametrize(
     ("function", "operands", "text", "fix"),
     [
-        (lambda a, b: a + b, [BATCH, struct((8, 4), "y")], "split over 'x' and 'y'", "P('x', None)) for operand 1"),
-        (lambda a, b: a + b, [BATCH, struct((8, 4), None, "x")], "split twice over 'x'", "whole"),
-        (lambda a, b: a.T @ b, [BATCH, BATCH], "sums over dimension 1 of operand 0", "P(None, None)) for operand 1"),
+        (lambda a, b: a + b, [BATCH, struct((8, 4), "y")], "split over 'x' and 'y'", "reshard(b, P('x', None))"),
+        (
+            lambda a, b: a + b,
+            [BATCH, struct((8, 4), None, "x")],
+            "split twice over 'x'",
+            "reshard(b, P('x', None))   sends",
+        ),
+        (
+            lambda a, b: a.T @ b,
+            [BATCH, BATCH],
+            "sums over dimension 1 of .* of `b`",
+            "reshard(b, P(None, None))   sends",
+        ),
         (lambda a: weft.numpy.sort(a, 0), [BATCH], "needs dimension 0 of operand 0 whole", "P(None, None)"),
         (weft.numpy.linalg.det, [struct((2, 4, 4), None, "x")], "whole", "P(None, None, None)"),
         (

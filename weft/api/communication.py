@@ -6,6 +6,8 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from weft.base.text import bytes_text
+
 HEAD = ("kind", "axis", "bytes", "value", "line", "reason")
 
 
@@ -72,11 +74,3 @@ def cells_of(row: Any) -> tuple[str, ...]:
     times = "" if row.times == 1 else f" x {row.times:g}"
     axis = " ".join(map(str, row.axis)) if isinstance(row.axis, tuple) else str(row.axis)
     return row.kind, axis, bytes_text(row.bytes) + times, row.value, row.line, row.reason
-
-
-def bytes_text(count: float) -> str:
-    """`7.35 MB`."""
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if count >= factor:
-            return f"{count / factor:.3g} {prefix}B"
-    return f"{count:.0f} B"

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weft.api.communication import Communication, bytes_text, cells_of
+from weft.api.communication import Communication, cells_of
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, CommunicationError
 from weft.base.source import user_line
+from weft.base.text import bytes_text
 from weft.runtime.execute import array_bytes
 
 KINDS = ("all_gather", "all_to_all", "pmax", "pmin", "ppermute", "psum", "reduce_scatter")

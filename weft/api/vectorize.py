@@ -13,6 +13,7 @@ from weft.base.tracebacks import boundary
 from weft.ir.primitive import Axis
 from weft.ir.types import ArrayType, is_value, type_of
 from weft.primitives.movement.shape import batched_at_front, move_axis
+from weft.primitives.movement.sharding_constraint import reshard
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec, entry_axes
 from weft.transforms.batch import batch_flat
@@ -205,6 +206,15 @@ def mapped_size(
     return next(iter(sizes))
 
 
+def split_batch(value: Any, axis: Axis) -> Any:
+    """A result that all elements have alike, one for each element, split as the mapped dimensions of arguments are."""
+    if axis.sharding is None:
+        return value
+    aval: Any = type_of(value)
+    wanted = axis.batched(aval.without((0,))).sharding
+    return reshard(value, sharding=wanted, source=aval.sharding)
+
+
 def move_batch_axis(
     fun: Callable[..., Any], value: Any, dim: int | None, wanted: int | None, axis: Axis, caller: str = "vmap"
 ) -> Any:
@@ -219,7 +229,7 @@ def move_batch_axis(
             )
         return value
     if dim is None:
-        value, dim = batched_at_front(value, None, axis), 0
+        value, dim = split_batch(batched_at_front(value, None, axis), axis), 0
     rank = len(value.shape)
     if not -rank <= wanted < rank:
         raise AxisSpecError(

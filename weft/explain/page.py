@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from weft.api.communication import bytes_text
+from weft.base.text import bytes_text
 from weft.explain.pictures import memory, roofline
 
 STYLE = """

@@ -27,6 +27,7 @@ from weft.ir.varying import Cast, casts_to, operand_casts, state_of
 from weft.ir.zeros import Zero
 from weft.sharding.device import Device
 from weft.sharding.factors import AxisFactors
+from weft.sharding.infer import Operation, result_specs
 from weft.sharding.manual import ManualAxisType
 from weft.sharding.shardings import NamedSharding, Sharding
 from weft.sharding.spec import PartitionSpec
@@ -289,6 +290,22 @@ class Primitive:
     def factors(self, *types: Type, **params: Any) -> AxisFactors | None:
         """How operand and result dimensions correspond; None means every dimension must be whole on each device."""
         return None
+
+    def explicit_factors(self, *types: Type, **params: Any) -> AxisFactors | None:
+        """The same where types say how values are split: a result is split in the dimensions that correspond to those
+        of operands, whatever has to be sent for it. By default what needs nothing to be sent but sums."""
+        if isinstance(self.factors, MissingRule):
+            return None
+        found = self.factors(*types, **params)
+        return None if found is None else found.without(found.inside)
+
+    def explicit_specs(
+        self, operation: Operation, types: Sequence[Any], results: Sequence[Any], params: Params
+    ) -> list[PartitionSpec]:
+        """How results of these types are split, from how operands are: what types say over Explicit axes."""
+        rule: Any = self.factors
+        reason = rule.reason if isinstance(rule, MissingRule) else "how it may be split is not said"
+        return result_specs(operation, self.explicit_factors(*types, **params), reason, [t.shape for t in results])
 
     def manual(self, state: ManualAxisType, params: Params) -> ManualAxisType:
         """What the results are along manual axes, of which `state` is the join of the operands'."""

@@ -6,13 +6,13 @@ and what the card's axis factors say of the results is put on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from weft.base import dtypes
-from weft.ir.primitive import MissingRule, Params, Primitive
+from weft.ir.primitive import Params, Primitive
 from weft.ir.types import ArrayType, Type
-from weft.sharding.infer import Operand, Operation, merged_state, result_specs
+from weft.sharding.infer import Operand, Operation, merged_state
 from weft.sharding.mesh import AbstractMesh
 from weft.sharding.shardings import NamedSharding
 
@@ -25,25 +25,28 @@ def staged_type(primitive: Primitive, types: Sequence[Type], params: Params) -> 
     return primitive.type(*types, **params)
 
 
-def _placed(primitive: Primitive, types: Sequence[Any], params: Params) -> Any:
+def raise_named(primitive: Primitive, types: Sequence[Any], params: Params, names: Sequence[tuple[str, str]]) -> None:
+    """Raise the error of operands whose shardings do not fit once more, with the names of the operands and where they
+    got their shardings."""
+    if not primitive.types_placement and any(not t.is_plain for t in types):
+        _placed(primitive, types, params, names)
+
+
+def _placed(
+    primitive: Primitive, types: Sequence[Any], params: Params, names: Sequence[tuple[str, str]] | None = None
+) -> Any:
     """The same where some operand's type is not plain."""
     if primitive.types_placement:
         return primitive.type(*types, **params)
     plain = [t.plain for t in types]
     types_out = primitive.type(*plain, **params)
     results = list(types_out) if primitive.multiple_results else [types_out]
-    operands = tuple(Operand(t.short(), t.spec, t.manual, is_constant(t)) for t in types)
-    linear = range(len(types)) if primitive.linear == "all" else primitive.linear
-    operation = Operation(primitive.name, operands, frozenset(linear), primitive.multilinear)  # type: ignore[arg-type]
+    linear: Any = range(len(types)) if primitive.linear == "all" else primitive.linear
+    operation = operation_on(primitive.name, types, names, linear, primitive.multilinear)
     shardings: Sequence[NamedSharding | None] = [None] * len(results)
     mesh = common_mesh(operation, types)
     if mesh is not None:
-        rule: Any = primitive.factors
-        factors = None if isinstance(rule, MissingRule) else rule(*plain, **params)
-        if factors is not None:
-            factors = factors.without(factors.inside)
-        reason = rule.reason if isinstance(rule, MissingRule) else "how it may be split is not said"
-        specs = result_specs(operation, factors, reason, [len(t.shape) for t in results])
+        specs = primitive.explicit_specs(operation, plain, results, params)
         shardings = [NamedSharding(mesh, spec) for spec in specs]
     manual = primitive.manual(merged_state(operation), params)
     memory = common_memory(operation, types)
@@ -52,6 +55,25 @@ def _placed(primitive: Primitive, types: Sequence[Any], params: Params) -> Any:
         for t, sharding in zip(results, shardings, strict=True)
     ]
     return placed if primitive.multiple_results else placed[0]
+
+
+def operation_on(
+    name: str,
+    types: Sequence[Any],
+    names: Sequence[tuple[str, str]] | None = None,
+    linear: Iterable[int] = (),
+    apart: bool = False,
+) -> Operation:
+    """An operation as the rules of shardings see it."""
+    operands = tuple(
+        Operand(t.short(), t.shape, t.dtype.itemsize, t.spec, t.manual, is_constant(t), *(names[i] if names else ()))
+        for i, t in enumerate(types)
+    )
+    operation = Operation(name, operands, frozenset(linear), apart)
+    mesh = common_mesh(operation, types)
+    if mesh is not None:
+        operation.sizes.update(mesh.shape)
+    return operation
 
 
 def is_constant(aval: ArrayType) -> bool:

@@ -25,6 +25,7 @@ from weft.base.errors import (
 from weft.base.source import user_line
 from weft.indexing.dimension import definitely_less
 from weft.indexing.expression import Expression
+from weft.ir.staged import operation_on
 from weft.ir.types import ArrayType
 from weft.lax import shape as lax_shape
 from weft.lax import slicing as lax_slicing
@@ -38,7 +39,9 @@ from weft.primitives.movement.gather import default_fill
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.primitives.movement.slicing import dynamic_slice
 from weft.runtime.array import ConcreteArray, PlacedArray
+from weft.sharding.infer import unsplit
 from weft.trace.array import Array
+from weft.trace.operands import named_operands
 from weft.trace.tracer import Tracer
 
 INT32 = np.dtype(np.int32)
@@ -203,7 +206,8 @@ def read_part(part: Any) -> Any:
     elif hasattr(type(part), "__jax_array__") and not isinstance(part, Array):
         part = part.__jax_array__()
     if isinstance(part, Array):
-        known = concrete(part)
+        # How the result is split follows from how indices are, so those stay arrays.
+        known = None if part.aval.sharding is not None else concrete(part)
         part = part if known is None else known
     elif not isinstance(part, (np.ndarray, np.generic, bool, int, float, complex)):
         try:
@@ -591,6 +595,23 @@ def _read_nothing(x: Array, indexer: Indexer, fills: bool, fill_value: Any) -> A
     return lax_shape.full(indexer.shape, value, x.dtype)
 
 
+def check_whole(x: Array, entries: Sequence[Entry]) -> None:
+    """An index takes whole dimensions where types say that they are split: how the result is split is not said."""
+    partitions = x.aval.spec.partitions
+    for entry in entries:
+        if isinstance(entry, (NewAxis, Gap)) or partitions[entry.axis] is None:
+            continue
+        if not (isinstance(entry, SliceEntry) and entry.size == x.shape[entry.axis]):
+            operation = operation_on("x[...]", [x.aval], named_operands([x]))
+            operation.fail(
+                f"An index takes a part of dimension {entry.axis} of {operation.named(0)}, which is split over"
+                f" {partitions[entry.axis]!r}: how the result is split is not said.",
+                f"{operation.operands[0].name or 'x'}.at[...].get(out_sharding=spec)",
+                "lax.slice and lax.dynamic_slice, whose results are split as the operand is, if that is even",
+                operation.resharded(unsplit(x.aval.spec, entry.axis), 0),
+            )
+
+
 def _read_slices(x: Array, entries: Sequence[Entry]) -> Array:
     """An index of integers, slices and new axes only: a slice, reversed where needed, without the integer axes."""
     shape = x.shape
@@ -620,6 +641,8 @@ def _read_slices(x: Array, entries: Sequence[Entry]) -> Array:
                 starts[entry.axis], limits[entry.axis] = entry.value, entry.value + 1
             else:
                 dynamic.append(entry)
+    if x.aval.sharding is not None:
+        check_whole(x, entries)
     y = lax_slicing.slice(x, starts, limits, strides)
     if backwards:
         y = lax_shape.rev(y, backwards)

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.api.communication import Communication, bytes_text
+from weft.api.communication import Communication
 from weft.api.jit import jit
 from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.text import bytes_text
 from weft.compiler.analysis import MemoryAnalysis, memory_analysis
 from weft.compiler.compile import compile_program
 from weft.compiler.fuse.cost import equation_cost

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.api.communication import bytes_text
 from weft.api.contract import number_of_bytes
 from weft.base import tree
+from weft.base.text import bytes_text
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import ArrayType
 from weft.plan import Plan, Staged, communication_seconds, estimate, local_bytes

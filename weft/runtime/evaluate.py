@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import DonatedArrayError, InvalidInputTypeError, OutOfMemoryError, UnexpectedTracerError
+from weft.base.errors import (
+    DonatedArrayError,
+    InvalidInputTypeError,
+    OutOfMemoryError,
+    ShardingTypeError,
+    UnexpectedTracerError,
+)
 from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_line, user_location
@@ -17,7 +23,7 @@ from weft.ir.interpreter import replay
 from weft.ir.nans import check_finite, checks_for_nans
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
-from weft.ir.staged import staged_type
+from weft.ir.staged import raise_named, staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.runtime import spmd
 from weft.runtime.array import ConcreteArray, PlacedArray, adopted, put
@@ -30,6 +36,7 @@ from weft.runtime.placing import check_on_mesh, common_placement, on_device_of, 
 from weft.runtime.sharded import ShardedArray, resharded
 from weft.sharding.device import Device
 from weft.sharding.shardings import Sharding
+from weft.trace.operands import named_operands
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import after_evaluation, before_evaluation
 
@@ -157,7 +164,11 @@ def evaluate_sharded(primitive: Primitive, args: Sequence[Any], params: Params) 
     if primitive.splits:
         return [resharded(args[0], where)]  # type: ignore[arg-type]
     if where is None:
-        jaxpr = jaxpr_of(primitive, types, params)
+        try:
+            jaxpr = jaxpr_of(primitive, types, params)
+        except ShardingTypeError:
+            raise_named(primitive, types, params, named_operands(args))
+            raise
         mesh = spmd.mesh_of(jaxpr, args)
         if mesh is not None:
             check_on_mesh(args, mesh, primitive.name, "operand {}".format)

@@ -7,7 +7,7 @@ that are needed.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,8 @@ class AxisFactors:
     # which each device sends so many slices of the first operand, along this factor, to every other. Whether they pay
     # is a question of costs, so types need such dimensions whole.
     inside: dict[str, int] = field(default_factory=dict)
+    # Factors in which types need all operands split alike, and none of them whole if one is split.
+    alike: frozenset[str] = frozenset()
     # Why the other dimensions must be whole.
     reason: str = ""
 
@@ -55,6 +57,7 @@ class AxisFactors:
             rest(self.combine),
             rest(self.sizes),
             rest(self.inside),
+            self.alike.difference(lost),
             self.reason,
         )
 
@@ -89,3 +92,12 @@ def elementwise(ranks: list[int]) -> AxisFactors:
     rank = max(ranks, default=0)
     names: Names = tuple(f"d{i}" for i in range(rank))
     return AxisFactors(tuple(names if r == rank else () for r in ranks), (names,))
+
+
+def by_dimension(operands: Sequence[int], results: int = 1, alike: Sequence[int] = ()) -> AxisFactors:
+    """Operands of these ranks and all results share every dimension, whatever their sizes; rank-0 operands have none.
+    In some dimensions all operands must be split alike."""
+    rank = max(operands, default=0)
+    names: Names = tuple(f"d{i}" for i in range(rank))
+    shared = tuple(names if r == rank else () for r in operands)
+    return AxisFactors(shared, (names,) * results, alike=frozenset(f"d{i}" for i in alike))

@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.errors import ShardingTypeError
 from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.context import Trace, context, current_source
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import Primitive, lookup
-from weft.ir.staged import staged_type
+from weft.ir.staged import raise_named, staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.ir.varying import Cast, operand_casts
 from weft.trace.leaks import report_leaks
+from weft.trace.operands import named_operands
 from weft.trace.tracer import Tracer, check_leak
 
 
@@ -87,7 +89,11 @@ class StagingTrace(Trace):
             if casts is not None:
                 atoms = [self.cast(a, own) if own else a for a, own in zip(atoms, casts, strict=True)]
                 types = [a.aval for a in atoms]
-        out_types = staged_type(primitive, types, params)
+        try:
+            out_types = staged_type(primitive, types, params)
+        except ShardingTypeError:
+            raise_named(primitive, types, params, named_operands(args))
+            raise
         effects = primitive.effects(types, params)
         variables = [Var(t) for t in out_types] if primitive.multiple_results else [Var(out_types)]
         source = context.source or current_source()

@@ -16,7 +16,6 @@ from weft.base.settings import config
 from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.reasons import Collective, Reasons, operation
 from weft.compiler.partition.reshard import Transfer, apply, reshard
-from weft.compiler.partition.routes import LATENCY, LINK
 from weft.compiler.partition.rules import (
     Dims,
     Rule,
@@ -34,6 +33,7 @@ from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.parts import Parts, bytes_of
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, array_type, type_of
+from weft.sharding.routes import LATENCY, LINK
 from weft.sharding.spec import UNCONSTRAINED, dims_of
 from weft.trace.closed import stage_closed
 

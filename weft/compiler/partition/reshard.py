@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.partition.routes import route
 from weft.compiler.partition.rules import Dims, parts_of
 from weft.ir.parts import bytes_of
 from weft.primitives import collectives
@@ -18,6 +17,7 @@ from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.slicing import dynamic_slice
 from weft.primitives.movement.slicing import slice as slice_
 from weft.primitives.reduction.reduce_other import reduce_and, reduce_or, reduce_prod, reduce_xor
+from weft.sharding.routes import route
 
 # Collectives that combine the parts of all devices; for other reductions the parts are gathered and then reduced.
 ALL_REDUCE = {"sum": collectives.psum, "max": collectives.pmax, "min": collectives.pmin}

@@ -26,7 +26,7 @@ from weft.primitives.contraction.precision import CanonicalPrecision
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.families import fail
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, ramp, reshape, rev
-from weft.sharding.factors import AxisFactors
+from weft.sharding.factors import AxisFactors, Names
 
 
 class Convolution(NamedTuple):
@@ -180,17 +180,25 @@ class conv_general_dilated(Primitive):
 
     def factors(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> AxisFactors:
         """Batch and features may be split where no groups divide them; spatial dimensions not: windows overlap."""
+        return self.named_factors((None,) * (lhs.ndim - 2), lhs, rhs, **params)
+
+    def explicit_factors(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> AxisFactors:
+        """A result is split in the spatial dimensions in which `lhs` is."""
+        return self.named_factors(tuple(f"s{i}" for i in range(lhs.ndim - 2)), lhs, rhs, **params)
+
+    def named_factors(self, spatial: Names, lhs: ArrayType, rhs: ArrayType, **params: Any) -> AxisFactors:
+        """The factors where spatial dimensions of `lhs` and of the result have these names."""
         dnums: ConvDimensionNumbers = params["dimension_numbers"]
         by_feature, by_batch = params.get("feature_group_count", 1), params.get("batch_group_count", 1)
-        spatial = (None,) * (lhs.ndim - 2)
         batch = "n" if by_batch == 1 else None
         out_feature = "o" if by_batch == by_feature == 1 else None
         in_feature = "i" if by_feature == 1 else None
+        window = (None,) * len(spatial)
         result = self.type(lhs, rhs, **params)
         return AxisFactors(
             (
                 placed_names((batch, in_feature, *spatial), dnums.lhs_spec),
-                placed_names((out_feature, in_feature, *spatial), dnums.rhs_spec),
+                placed_names((out_feature, in_feature, *window), dnums.rhs_spec),
             ),
             (placed_names((batch, out_feature, *spatial), dnums.out_spec),),
             {"i": "or" if dtypes.kind(result.dtype) == "b" else "sum"} if in_feature else {},

@@ -18,7 +18,7 @@ from weft.ir.types import ArrayType
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.families import Indexing, fail
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, leading_one, ramp
-from weft.sharding.factors import AxisFactors
+from weft.sharding.factors import AxisFactors, by_dimension
 
 # Components of an index that a gather or a scatter takes apart.
 LONGEST_INDEX = 8
@@ -85,6 +85,9 @@ class concatenate(Indexing):
         names = tuple(None if i == dimension else f"d{i}" for i in range(types[0].ndim))
         return AxisFactors((names,) * len(types), (names,), reason="pieces of parts are not the parts of the result")
 
+    def explicit_factors(self, *types: ArrayType, dimension: int) -> AxisFactors:
+        return by_dimension([t.ndim for t in types], alike=[dimension])
+
     def sources(self, *types: ArrayType, dimension: int) -> list[tuple[int, Any]]:
         shapes = [t.shape for t in types]
         return [(i, index_map.concatenate_map(shapes, dimension, i)) for i in range(len(types))]
@@ -147,6 +150,9 @@ class split(Primitive):
     def factors(self, x: ArrayType, *, sizes: tuple[Any, ...], axis: int) -> AxisFactors:
         names = tuple(None if i == axis else f"d{i}" for i in range(x.ndim))
         return AxisFactors((names,), (names,) * len(sizes), reason="pieces of parts are not the parts of the results")
+
+    def explicit_factors(self, x: ArrayType, *, sizes: tuple[Any, ...], axis: int) -> AxisFactors:
+        return by_dimension([x.ndim], len(sizes))
 
     def definition(self, x: Any, *, sizes: tuple[Any, ...], axis: int) -> list[Any]:
         """Slices one after the other."""

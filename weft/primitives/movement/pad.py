@@ -17,7 +17,7 @@ from weft.ir.types import ArrayType, Shape, type_of
 from weft.ir.zeros import is_linear
 from weft.primitives.families import Indexing, fail
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis, ramp
-from weft.sharding.factors import AxisFactors
+from weft.sharding.factors import AxisFactors, by_dimension
 
 Padding = tuple[tuple[int, int, int], ...]
 
@@ -112,6 +112,9 @@ class pad(Indexing):
     def factors(self, x: ArrayType, value: ArrayType, *, padding_config: Padding) -> AxisFactors:
         names = tuple(f"d{i}" if config == (0, 0, 0) else None for i, config in enumerate(padding_config))
         return AxisFactors((names, ()), (names,), reason="with padding elements belong to other parts")
+
+    def explicit_factors(self, x: ArrayType, value: ArrayType, *, padding_config: Padding) -> AxisFactors:
+        return by_dimension([x.ndim, 0])
 
     def sources(self, x: ArrayType, value: ArrayType, *, padding_config: Padding) -> list[tuple[int, Any]]:
         sizes: Shape = self.type(x, value, padding_config=padding_config).shape

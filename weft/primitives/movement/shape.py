@@ -29,7 +29,10 @@ from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Sample, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.primitives.families import Indexing, check_axes, fail, inverse_permutation, remaining_axes, shifted
-from weft.sharding.factors import AxisFactors
+from weft.sharding.factors import AxisFactors, by_dimension
+from weft.sharding.infer import Operation
+from weft.sharding.reshaped import reshaped_spec
+from weft.sharding.spec import PartitionSpec
 
 _TRANSPOSED = hero("transpose")
 _TILED = hero("loop", materialized=None)
@@ -232,6 +235,12 @@ class reshape(Indexing):
                 sizes[name] = math.gcd(first, second)
         return AxisFactors((tuple(old),), (tuple(new),), {}, sizes)
 
+    def explicit_specs(
+        self, operation: Operation, types: Sequence[Any], results: Sequence[Any], params: Params
+    ) -> list[PartitionSpec]:
+        shape, new_sizes = types[0].shape, results[0].shape
+        return [reshaped_spec(operation, reshaped_groups(shape, new_sizes), shape, new_sizes)]
+
     def localize(self, params: Params, local_results: Any) -> Params:
         return {**params, "new_sizes": local_results[0].shape}
 
@@ -313,6 +322,9 @@ class rev(Indexing):
     def factors(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> AxisFactors:
         names = tuple(f"d{i}" for i in range(x.ndim))
         return AxisFactors((names,), (names,), inside={names[i]: 0 for i in dimensions})
+
+    def explicit_factors(self, x: ArrayType, *, dimensions: tuple[int, ...]) -> AxisFactors:
+        return by_dimension([x.ndim])
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
         """The part at the same distance from the other end, reversed."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.errors import ShardingTypeError
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, type_of
 from weft.primitives.movement.shape import ramp
 from weft.sharding.factors import AxisFactors, elementwise
 from weft.sharding.shardings import NamedSharding, Sharding, compiled_sharding, in_types
-from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes
+from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
 
 
 @primitive
@@ -106,8 +107,13 @@ class reshard(Primitive):
     def batch(self, axis: Axis, args: Any, dims: Any, *, sharding: Any, source: Any) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
         aval: Any = type_of(x)
-        split = aval.spec.partitions[dim] if axis.sharding is None else axis.sharding.spec[0]
-        entry = axis.spmd or split
+        entry = aval.spec.partitions[dim] if axis.sharding is None else axis.sharding.spec[0]
+        if sharding is not None and set(entry_axes(entry)) & set(split_axes(sharding.spec.partitions)):
+            raise ShardingTypeError(
+                f"The mapped dimension is split over {entry!r}, and so would be another one.",
+                received=f"{sharding.spec!r} for {aval.short()}",
+                fix=f"leave {entry!r} out of the spec",
+            )
         return reshard(x, sharding=with_entry(sharding, dim, entry), source=with_entry(source, dim, entry)), dim
 
     def transpose(self, cotangent: Any, x: Any, *, sharding: Any, source: Any) -> Sequence[Any]:

@@ -31,7 +31,7 @@ from weft.primitives.movement.gather import (
 from weft.primitives.movement.pad import pad, zero
 from weft.primitives.movement.scatter import ScatterDimensionNumbers
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp
-from weft.sharding.factors import AxisFactors
+from weft.sharding.factors import AxisFactors, by_dimension
 
 
 def _sizes(start_indices: Sequence[Any], limit_indices: Sequence[Any], strides: Sequence[int] | None) -> list[Any]:
@@ -103,6 +103,9 @@ class slice(Indexing):
             f"d{i}" if start == 0 and limit == n and step == 1 else None for i, (n, start, limit, step) in bounds
         )
         return AxisFactors((names,), (names,), reason="a slice of parts is not the parts of a slice")
+
+    def explicit_factors(self, x: ArrayType, **params: Any) -> AxisFactors:
+        return by_dimension([x.ndim])
 
     def localize(self, params: Params, local_results: Any) -> Params:
         sizes = _sizes(params["start_indices"], params["limit_indices"], params["strides"])
@@ -256,6 +259,9 @@ class dynamic_slice(Primitive):
             (operand, *(() for _ in starts)), (result,), dict.fromkeys(owned, "sum"), inside=dict.fromkeys(owned, 0)
         )
 
+    def explicit_factors(self, x: ArrayType, *starts: ArrayType, slice_sizes: Any) -> AxisFactors:
+        return by_dimension([x.ndim, *(0 for _ in starts)])
+
     def localize(self, params: Params, local_results: Any) -> Params:
         return {**params, "slice_sizes": local_results[0].shape}
 
@@ -356,6 +362,11 @@ class dynamic_update_slice(Primitive):
         updated = tuple(n if whole else None for n, whole in zip(names, same, strict=True))
         inside = {n: 0 for n, whole in zip(names, same, strict=True) if n is not None and not whole}
         return AxisFactors((names, updated, *(() for _ in starts)), (names,), inside=inside)
+
+    def explicit_factors(self, x: ArrayType, update: ArrayType, *starts: ArrayType) -> AxisFactors:
+        """Parts of the update are those of what it is written over, so both are split alike where it is smaller."""
+        smaller = [d for d, (n, size) in enumerate(zip(x.shape, update.shape, strict=True)) if n != size]
+        return by_dimension([x.ndim, update.ndim, *(0 for _ in starts)], alike=smaller)
 
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
         """The update written over the part and what is around it."""

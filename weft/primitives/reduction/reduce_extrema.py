@@ -171,6 +171,12 @@ class ArgReduce(Primitive):
         remaining = tuple(names[i] for i in remaining_axes(x.ndim, axes))
         return AxisFactors((names,), (remaining,), inside={names[axes[0]]: 2})
 
+    def explicit_factors(self, x: ArrayType, *, axes: tuple[int, ...], index_dtype: Any) -> AxisFactors:
+        """Along the axis every device has the result."""
+        names = tuple(f"d{i}" for i in range(x.ndim))
+        remaining = tuple(names[i] for i in remaining_axes(x.ndim, axes))
+        return AxisFactors((names,), (remaining,), {names[axes[0]]: self.name})
+
     def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
         """The extreme element of each part with its index, and of those the first extreme one."""
         (x,), (axis,), dtype = args, params["axes"], params["index_dtype"]

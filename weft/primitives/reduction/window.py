@@ -27,7 +27,7 @@ from weft.primitives.movement.pad import pad
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp, reshape
 from weft.primitives.reduction.reduce_extrema import highest, lowest
 from weft.primitives.reduction.reduce_other import apply_everywhere, check_computation, evaluated, halves, part
-from weft.sharding.factors import AxisFactors
+from weft.sharding.factors import AxisFactors, by_dimension
 from weft.trace.closed import stage_closed
 
 Pads = tuple[tuple[int, int], ...]
@@ -159,6 +159,9 @@ class WindowReduction(Primitive):
     def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
         names = untouched(geometry(x.shape, **params))
         return AxisFactors((names,), (names,), reason=OVERLAP)
+
+    def explicit_factors(self, x: ArrayType, **params: Any) -> AxisFactors:
+        return by_dimension([x.ndim])
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return WINDOWED
@@ -307,6 +310,9 @@ class reduce_window(Primitive):
         names, count = untouched(geometry(types[0].shape, **params)), len(types) // 2
         return AxisFactors((names,) * count + ((),) * count, (names,) * count, reason=OVERLAP)
 
+    def explicit_factors(self, *types: ArrayType, **params: Any) -> AxisFactors:
+        return by_dimension([t.ndim for t in types], len(types) // 2)
+
     def samples(self) -> Any:
         scalar = array_type((), np.dtype(np.float32))
         product = stage_closed(lambda a, b: [mul(a, b)], [scalar, scalar])
@@ -397,6 +403,9 @@ class Chosen(Primitive):
     def factors(self, x: ArrayType, operand: ArrayType, *, select_prim: Any, **params: Any) -> AxisFactors:
         names = untouched(geometry(operand.shape, **params))
         return AxisFactors((names, names), (names,), reason=OVERLAP)
+
+    def explicit_factors(self, x: ArrayType, operand: ArrayType, **params: Any) -> AxisFactors:
+        return by_dimension([x.ndim, operand.ndim])
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return WINDOWED
@@ -536,6 +545,9 @@ class select_and_scatter(Primitive):
     def factors(self, operand: ArrayType, source: ArrayType, initial: ArrayType, **params: Any) -> AxisFactors:
         names = untouched(geometry(operand.shape, **_windows_of(params)))
         return AxisFactors((names, names, ()), (names,), reason=OVERLAP)
+
+    def explicit_factors(self, operand: ArrayType, source: ArrayType, initial: ArrayType, **params: Any) -> AxisFactors:
+        return by_dimension([operand.ndim, source.ndim, 0])
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return WINDOWED

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from weft.base.errors import InternalError
@@ -44,6 +44,14 @@ class State(NamedTuple):
 def route(size: int, shape: tuple[Any, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Sizes) -> tuple[Hop, ...]:
     """The hops from one sharding to another, of a value of this whole shape and so many bytes."""
     return _route(max(size, 1).bit_length(), shape, src, unreduced, dst, sizes)
+
+
+def sent_bytes(
+    itemsize: int, shape: tuple[Any, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Mapping[Any, int]
+) -> float:
+    """What a device sends on that way."""
+    size = itemsize * math.prod(shape)
+    return sum(hop.bytes for hop in route(size, shape, src, unreduced, dst, tuple(sizes.items()))) * size
 
 
 @functools.lru_cache(maxsize=16384)

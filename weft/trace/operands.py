@@ -1,0 +1,87 @@
+"""What operands are called in the user's code, and where they got their shardings: for errors."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.source import is_generated, is_internal
+from weft.ir.jaxpr import Atom, Equation, Var
+from weft.sharding.spec import split_axes
+
+
+def named_operands(values: Sequence[Any]) -> list[tuple[str, str]]:
+    """For each operand the name of the variable that holds it, and where it got its sharding; empty texts where that
+    is not known."""
+    variables = user_variables()
+    return [(name_of(v, variables), origin_of(v)) for v in values]
+
+
+def user_variables() -> dict[str, Any]:
+    """The variables that the innermost function of the user's which is running can name."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if not is_internal(frame.f_code.co_filename) and not is_generated(frame.f_code):
+            shared = frame.f_globals
+            return {**{n: shared[n] for n in frame.f_code.co_names if n in shared}, **frame.f_locals}
+        frame = frame.f_back  # type: ignore[assignment]
+    return {}
+
+
+def name_of(value: Any, variables: dict[str, Any]) -> str:
+    """The name of the variable that holds a value, or the argument that it is."""
+    var = variable_of(value)
+    for name, held in variables.items():
+        if held is value or (var is not None and variable_of(held) is var):
+            return name
+    return "" if var is None else recorded_name(value._trace, var, variables)
+
+
+def recorded_name(trace: Any, var: Atom, variables: dict[str, Any]) -> str:
+    """The same for a variable of a jaxpr that is being recorded."""
+    equation = defined_by(trace, var)
+    if equation is None:
+        return trace.argument_names.get(var, "")
+    sources = [v for v in equation.invars if type(v) is Var]
+    # A value in another dtype goes by the name of what it was computed from.
+    if not (equation.primitive.pointwise and len(equation.invars) == len(sources) == 1):
+        return ""
+    held = next((name for name, x in variables.items() if variable_of(x) is sources[0]), None)
+    return recorded_name(trace, sources[0], variables) if held is None else held
+
+
+def origin_of(value: Any) -> str:
+    """Where a value of a program got its sharding: the argument, or the line."""
+    var = variable_of(value)
+    if var is None:
+        return ""
+    trace, spec = value._trace, value.aval.spec
+    axes = split_axes(spec.partitions) or sorted(spec.unreduced, key=str)
+    if not axes:
+        return ""
+    while True:
+        equation = defined_by(trace, var)
+        if equation is None:
+            name = trace.argument_names.get(var)
+            return "" if name is None else f"from argument {name} of {trace.where}"
+        source = next((v for v in equation.invars if not equation.primitive.splits and is_over(v, axes[0])), None)
+        if source is None:
+            return "" if equation.source is None else f"from {equation.source.describe()}"
+        var = source
+
+
+def variable_of(value: Any) -> Atom | None:
+    """The variable of the jaxpr that is being recorded which a tracer is."""
+    return getattr(value, "_var", None)
+
+
+def is_over(atom: Atom, axis: Any) -> bool:
+    """Whether a value is split, or unreduced, over an axis."""
+    spec = getattr(atom.aval, "spec", None)
+    return spec is not None and (axis in split_axes(spec.partitions) or axis in spec.unreduced)
+
+
+def defined_by(trace: Any, var: Atom) -> Equation | None:
+    """The equation whose result a variable is."""
+    return next((e for e in reversed(trace.equations) if var in e.outvars), None)
