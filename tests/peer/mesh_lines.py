@@ -45,14 +45,19 @@ def from_jax(file: str) -> list[Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@functools.cache
+def answers_of(file: str, find: Callable[[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
+    """The answers of both libraries, JAX's first: `find` evaluates lines with one, `file` prints JAX's."""
+    return from_jax(file), find(weft)
+
+
 def same_as_jax(file: str, lines: Sequence[str], find: Callable[[Any], list[Any]]) -> Callable[[int], None]:
-    """A test of each line: `find` evaluates all of them with a library, `file` prints JAX's answers."""
-    expected = functools.cache(lambda: from_jax(file))
-    found = functools.cache(lambda: find(weft))
+    """A test of each line: both libraries answer the same."""
 
     @pytest.mark.parametrize("line", range(len(lines)), ids=lines)
     def test_as_jax_says(line: int) -> None:
-        assert found()[line] == expected()[line]
+        expected, found = answers_of(file, find)
+        assert found[line] == expected[line]
 
     return test_as_jax_says
 

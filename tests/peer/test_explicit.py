@@ -134,20 +134,25 @@ LINES = [
 ]
 
 
-def found_by(lib: Any) -> list[Any]:
+def names_of(lib: Any) -> dict[str, Any]:
+    """The names of the lines."""
     s, P = lib.sharding, lib.sharding.PartitionSpec
     mesh = lib.make_mesh((4, 2), ("x", "y"), (s.AxisType.Explicit,) * 2)
     N = lambda *entries: s.NamedSharding(mesh, P(*entries))
     A = onp.arange(128, dtype=onp.float32).reshape(8, 16) / 50
     B = onp.arange(128, dtype=onp.float32).reshape(16, 8) / 50
     put, rows = lib.device_put, onp.array([1, 3, 2, 0])
-    names = {
-        **{"lib": lib, "np": lib.numpy, "onp": onp, "s": s, "P": P, "N": N, "A": A, "B": B, "put": put},
+    return {
+        **{"lib": lib, "np": lib.numpy, "onp": onp, "s": s, "P": P, "N": N, "A": A, "B": B, "put": put, "mesh": mesh},
         **{"a": put(A, N("x", "y")), "ax": put(A, N("x")), "ay": put(A, N(None, "y")), "a0": put(A, N())},
         **{"b": put(B, N("y")), "bx": put(B, N("x", "y")), "by": put(B, N(None, "y"))},
         **{"i": put(rows, N()), "ix": put(rows, N("x"))},
     }
-    with lib.set_mesh(mesh):
+
+
+def found_by(lib: Any) -> list[Any]:
+    names = names_of(lib)
+    with lib.set_mesh(names["mesh"]):
         return answers(lib, LINES, names)
 
 

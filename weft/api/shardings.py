@@ -288,6 +288,14 @@ def typed_result(x: Any, sharding: NamedSharding, caller: str) -> Any:
     return reshard_primitive(x, sharding=sharding, source=aval.sharding)
 
 
+def split_like(x: Any, a: Array) -> Any:
+    """An array of the shape of `a`, split as that is."""
+    if context.trace is not EVALUATION:
+        sharding = a.aval.sharding
+        return x if sharding is None else typed_result(x, sharding, "An array")
+    return resharded(held(x), a.sharding) if type(a) is ShardedArray else x
+
+
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """`xs`, whose leaves are split over Explicit axes as `out_shardings` say (a prefix of `xs`), with the communication
     that this takes: their types say so from here on."""

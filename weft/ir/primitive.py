@@ -239,7 +239,7 @@ class Primitive:
             linear = range(len(args)) if self.linear == "all" else self.linear
             if all(type(t) is Zero for i, t in enumerate(tangents) if i in linear):
                 return Zero.of(out.aval)
-            return self(*(instantiate(t) if i in linear else args[i] for i, t in enumerate(tangents)), **params)
+            return self(*(split_zeros(t) if i in linear else args[i] for i, t in enumerate(tangents)), **params)
         total: Any = None
         for position, tangent in enumerate(tangents):
             if type(tangent) is Zero:
@@ -590,6 +590,13 @@ def provide(name: str, function: Callable[..., Any]) -> None:
 def instantiate(tangent: Any) -> Any:
     """A symbolic zero as real zeros; anything else unchanged."""
     return _needs["zeros"](tangent.aval) if type(tangent) is Zero else tangent
+
+
+def split_zeros(tangent: Any) -> Any:
+    """The same with zeros split as their type says: some operations need operands that are split alike."""
+    sharding = getattr(tangent.aval, "sharding", None) if type(tangent) is Zero else None
+    zeros = instantiate(tangent)
+    return zeros if sharding is None else lookup("reshard")(zeros, sharding=sharding, source=None)
 
 
 def accumulate(x: Any, y: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.api.shardings import split_result
+from weft.api.shardings import as_sharding, checked, constrained, split_like, split_result
 from weft.base import dtypes
 from weft.base.arguments import index, indices, parts, sequence
 from weft.base.errors import (
@@ -122,7 +122,16 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
         found = aval.dtype
     else:
         found = dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)
-    return _shape.broadcast_in_dim(constant(fill_value, found, weak_type), shape=sizes, broadcast_dimensions=())
+    out = _shape.broadcast_in_dim(constant(fill_value, found, weak_type), shape=sizes, broadcast_dimensions=())
+    return out if sharding is None else split_so(out, sharding, "full")
+
+
+def split_so(x: Array, sharding: Any, caller: str) -> Array:
+    """An array that was computed, split as a sharding says."""
+    wanted = as_sharding(sharding, caller, "sharding")
+    assert wanted is not None
+    checked(wanted, x.shape, f"{caller}: {x.aval.short()}")
+    return constrained(x, wanted)
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Array:
@@ -131,7 +140,10 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     weak_type = dtype is None and aval.weak_type
     found = aval.dtype if dtype is None else dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)
     sizes = aval.shape if shape is None else canonical_shape(shape)
-    return _shape.broadcast_in_dim(constant(fill_value, found, weak_type), shape=sizes, broadcast_dimensions=())
+    out = _shape.broadcast_in_dim(constant(fill_value, found, weak_type), shape=sizes, broadcast_dimensions=())
+    if sharding is not None:
+        return split_so(out, sharding, "full_like")
+    return split_like(out, x) if shape is None and isinstance(x, Array) else out
 
 
 def zeros_like_array(x: Any) -> Array:

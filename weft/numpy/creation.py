@@ -14,7 +14,7 @@ import numpy as np
 
 from weft import lax
 from weft.api.devices import device_put
-from weft.api.shardings import explicit_sharding, typed_result
+from weft.api.shardings import explicit_sharding, split_like, typed_result
 from weft.base import dtypes
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, NotSupportedError
@@ -45,7 +45,6 @@ from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, full_of, put
 from weft.runtime.device import devices, placement_of
-from weft.runtime.sharded import ShardedArray
 from weft.sharding import NamedSharding, PartitionSpec, Sharding
 from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
@@ -335,17 +334,9 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any = N
     out = _filled_like(name, a, value, dtype, shape, device)
     if device is None and out_sharding is None:
         if isinstance(a, Array) and out.shape == a.shape:
-            return split_like(out, a)
+            return on_device_of(split_like(out, a), a)
         return on_device_of(out, a)
     return placed(out, device, out_sharding)
-
-
-def split_like(x: Array, a: Array) -> Array:
-    """An array of the shape of `a` where that is: split alike, or on the device that it is committed to."""
-    if type(a) is ShardedArray and is_eager() and isinstance(a.sharding, NamedSharding):
-        return device_put(x, a.sharding)
-    sharding = a.aval.sharding
-    return on_device_of(x, a) if sharding is None or is_eager() else typed_result(x, sharding, "An array")
 
 
 def _filled_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any) -> Array:

@@ -106,8 +106,8 @@ def diag(v: Any, k: int = 0) -> Array:
     if v.ndim == 1:
         size = v.shape[0] + abs(k)
         zero = cast(0, v.dtype, v.weak_type)
-        line = lax.pad(v, zero, [(max(k, 0), max(-k, 0), 0)])
-        rows = lax.broadcast_in_dim(line, (size, size), (1,))
+        line = lax.pad(v, zero, [(max(-k, 0), max(k, 0), 0)])
+        rows = lax.broadcast_in_dim(line, (size, size), (0,))
         return where(eye(size, k=k, dtype=bool), rows, zero)
     if v.ndim == 2:
         return diagonal(v, k)

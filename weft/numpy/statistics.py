@@ -205,8 +205,15 @@ def _interpolated(rows: Array, fraction: Array, method: str, ignore_nan: bool) -
 
 def _picked(ordered: Array, positions: Array, batch: int) -> Array:
     """For each column of `ordered`, the element at a position."""
-    columns = [lax.broadcasted_iota(positions.dtype, positions.shape, batch + i) for i in range(ordered.ndim - 1)]
-    return ordered.at[(positions, *columns)].get(mode="promise_in_bounds")
+    dimension_numbers = lax.GatherDimensionNumbers(
+        offset_dims=(),
+        collapsed_slice_dims=(0,),
+        start_index_map=(0,),
+        operand_batching_dims=tuple(range(1, ordered.ndim)),
+        start_indices_batching_dims=tuple(range(batch, positions.ndim)),
+    )
+    starts = lax.expand_dims(positions, (positions.ndim,))
+    return lax.gather(ordered, starts, dimension_numbers, (1,) * ordered.ndim, mode="promise_in_bounds")
 
 
 def _broadcast_weights(

@@ -17,8 +17,8 @@ def reshaped_spec(operation: Operation, groups: Groups, shape: Sequence[Any], ne
     elements, in the smallest groups.
 
     Dimensions that are merged must be split from the first on; the result is split over the axes of all of them. A
-    dimension that is divided passes its axes on to the first of the new ones, and those that are left, where that one is
-    split completely, to the next. Where some are merged and divided at once, only the first may be split, as far as
+    dimension that is divided passes its axes on to the first of the new ones, and those that are left, where that one
+    is split completely, to the next. Where some are merged and divided at once, only the first may be split, as far as
     both sizes can be.
     """
     operand = operation.operands[0]

@@ -10,7 +10,7 @@ from weft.ir.context import context, lifted, merged_stack
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 from weft.ir.primitive import HigherOrder, accumulate, in_state, instantiate
-from weft.ir.types import Type
+from weft.ir.types import Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.movement.sharding_constraint import left_to_compiler, reshard
 from weft.sharding.shardings import NamedSharding
@@ -187,4 +187,11 @@ def _transpose_jaxpr(
 def backward_instantiated(jaxpr: Jaxpr, constants: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
     """Cotangents of all arguments of a jaxpr linear in all of them, as real arrays."""
     found = backward(jaxpr, constants, [Linear(v.aval) for v in jaxpr.invars], cotangents)
-    return [instantiate(ct) for ct in found]
+    return [_whole_where(instantiate(ct), v.aval) for ct, v in zip(found, jaxpr.invars, strict=True)]
+
+
+def _whole_where(cotangent: Any, aval: Any) -> Any:
+    """A cotangent whole on all devices, if the value is. Inside of a backward pass it may be split, as what it was
+    multiplied with is, so that it is not sent before it is summed."""
+    sharding = _sharding(type_of(cotangent))
+    return cotangent if sharding is None else _whole(cotangent, aval, sharding.mesh)
