@@ -12,6 +12,7 @@ import sys
 import time
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from weft import launch
@@ -69,3 +70,13 @@ def launched(
         out, errors = process.communicate()
         pytest.fail(f"{script.name} {arguments} did not end in {timeout} s\n{out}\n{errors}")
     return Finished(process.returncode, out, errors, time.monotonic() - start)
+
+
+def results_of_bits(count: int, folder: pathlib.Path, transport: str = "auto") -> dict[str, np.ndarray]:
+    """What the programs of scripts/bits.py compute in so many processes."""
+    file = folder / f"{count}.npz"
+    settings = {"WEFT_DISTRIBUTED_TRANSPORT": transport}
+    done = launched(count, SCRIPTS / "bits.py", str(file), devices=8 // count, **settings)
+    assert done.code == 0, done.errors
+    with np.load(file) as stored:
+        return dict(stored)

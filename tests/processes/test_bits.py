@@ -7,24 +7,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from tests.processes.launching import SCRIPTS, launched, needs_mpi
+from tests.processes.launching import SCRIPTS, launched, needs_mpi, results_of_bits
 
 pytestmark = needs_mpi
-
-
-def results(count: int, folder: pathlib.Path, transport: str = "auto") -> dict[str, np.ndarray]:
-    """What the programs of scripts/bits.py compute in so many processes."""
-    file = folder / f"{count}.npz"
-    settings = {"WEFT_DISTRIBUTED_TRANSPORT": transport}
-    done = launched(count, SCRIPTS / "bits.py", str(file), devices=8 // count, **settings)
-    assert done.code == 0, done.errors
-    with np.load(file) as stored:
-        return dict(stored)
-
-
-@pytest.fixture(scope="module")
-def of_one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    return results(1, tmp_path_factory.mktemp("bits"))
 
 
 @pytest.mark.parametrize("transport", ["messages", "shared_memory"])
@@ -32,7 +17,7 @@ def of_one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
 def test_the_same_bits_in_several_processes(
     count: int, transport: str, of_one: dict[str, np.ndarray], tmp_path: pathlib.Path
 ) -> None:
-    several = results(count, tmp_path, transport)
+    several = results_of_bits(count, tmp_path, transport)
     assert several.keys() == of_one.keys() and len(of_one) > 50
     for name, value in of_one.items():
         np.testing.assert_array_equal(several[name], value, err_msg=name)

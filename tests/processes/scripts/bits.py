@@ -1,8 +1,11 @@
 """Programs on 8 devices, in as many processes as this script is started in; the first one writes the results, the
-same bits for any number of processes."""
+same bits for any number of processes. With a second argument, a file for each process, collectives are done by a
+stand-in for NCCL, and the calls that it has got are written there."""
 
 from __future__ import annotations
 
+import json
+import pathlib
 import sys
 from typing import Any
 
@@ -10,12 +13,17 @@ import numpy as onp
 
 import weft
 import weft.numpy as np
+from tests.processes.nccl_collectives import NcclCollectives
 from weft import lax
 from weft.experimental import multihost_utils
+from weft.runtime.processes import world
 from weft.sharding import AxisType, Mesh, NamedSharding
 from weft.sharding import PartitionSpec as P
 
 weft.distributed.initialize()
+nccl = NcclCollectives(world.current().transport) if len(sys.argv) > 2 else None
+if nccl is not None:
+    world.enter(world.World(nccl, world.current().control))
 RANDOM = onp.random.RandomState(0)
 A, W = RANDOM.randn(8, 16).astype(onp.float32), RANDOM.randn(16, 8).astype(onp.float32)
 results: dict[str, onp.ndarray] = {}
@@ -127,10 +135,12 @@ def arrays() -> None:
         note(dtype, weft.jit(lambda v: v.sum(0))(put(A.astype(dtype) if dtype != "bool" else A > 0, mesh, "x")))
 
 
-collectives()
-training()
-divergent()
-large()
-arrays()
+for programs in (collectives, training, large, arrays, divergent):
+    if nccl is not None:
+        nccl.nccl.calls.append((programs.__name__,))
+    programs()
+if nccl is not None:
+    pathlib.Path(f"{sys.argv[2]}{weft.process_index()}").write_text(json.dumps(nccl.nccl.calls))
 if weft.process_index() == 0:
-    onp.savez(sys.argv[1], **{k: v.view(onp.uint8) if v.ndim else v[None].view(onp.uint8) for k, v in results.items()})
+    stored = {f"{k}: {v.dtype}": onp.atleast_1d(v).view(onp.uint8) for k, v in results.items()}
+    onp.savez(sys.argv[1], **stored)

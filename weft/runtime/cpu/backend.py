@@ -119,9 +119,8 @@ class CpuBackend:
         from weft.runtime.cpu.spmd import DevicesExecutable
 
         target = self.target(devices[0])
-        processes = [d.process_index for d in devices]
         compile_group = lambda group: compile_executable(group, (), target)
-        return DevicesExecutable(jaxpr, donated, sizes, processes, target, compile_group, agreement)
+        return DevicesExecutable(jaxpr, donated, sizes, devices, target, compile_group, agreement)
 
     def shared_by_devices(
         self, parts: Any, owners: Sequence[int], arguments: Sequence[Cut], results: Sequence[Cut]

@@ -24,8 +24,9 @@ from weft.runtime.cpu import memory, tiers
 from weft.runtime.cpu.exchange import Exchange, group_jaxpr
 from weft.runtime.cpu.executable import CALLS_BEFORE_BETTER_CODE, Executable, compile_executable
 from weft.runtime.device import Placement
+from weft.runtime.processes import world
 from weft.runtime.processes.agreement import Agreement
-from weft.sharding.device import process_index
+from weft.sharding.device import Device, process_index
 
 # Devices whose stretches between two collectives take longer than this many nanoseconds run in threads of the pool.
 WORTH_THREADS = 20_000.0
@@ -35,23 +36,24 @@ _group_programs: Memo[Any, Executable] = Memo(512)
 
 
 class DevicesExecutable:
-    """A local jaxpr for the devices of a mesh, whose axes have these sizes; `processes` has for each device the process
-    that it is of, and `agreement` what several of them compare. `compile_group` compiles the jaxpr of a collective.
-    Calling it takes the addresses of the parts of arguments on the devices of this process."""
+    """A local jaxpr for the devices of a mesh, whose axes have these sizes; `agreement` has what several processes
+    compare. `compile_group` compiles the jaxpr of a collective. Calling it takes the addresses of the parts of
+    arguments on the devices of this process."""
 
     def __init__(
         self,
         jaxpr: Jaxpr,
         donated: Sequence[bool],
         sizes: Mapping[Any, int],
-        processes: Sequence[int],
+        devices: Sequence[Device],
         target: Any,
         compile_group: Callable[[Jaxpr], Executable],
         agreement: Agreement | None = None,
     ) -> None:
         self.sizes = dict(sizes)
         self.shape = tuple(self.sizes.values())
-        self.processes = tuple(processes)
+        self.devices = tuple(d.id for d in devices)
+        self.processes = tuple(d.process_index for d in devices)
         rank = process_index()
         # The devices of this process, by their positions in the mesh.
         self.positions = [i for i, process in enumerate(self.processes) if process == rank]
@@ -102,8 +104,8 @@ class DevicesExecutable:
         return [group[d] for d in self.positions]
 
     def is_local(self, group: tuple[int, ...]) -> bool:
-        """Whether all members of a group are devices of this process."""
-        return all(self.processes[m] == process_index() for m in group)
+        """Whether the driver does the collectives of a group: all members are devices of this process."""
+        return all(self.processes[m] == process_index() for m in group) and not world.current().transport.collects
 
     def _plan_results(self) -> tuple[list[_Result], np.ndarray, int]:
         """Where results go; how far parts of small ones are from the beginning of their allocation, and its size."""
@@ -296,7 +298,11 @@ class _GroupCall:
     def __init__(self, program: DevicesExecutable, index: int) -> None:
         step, groups, executable = program.steps[index], program.groups[index], program.programs[index]
         own = {position: i for i, position in enumerate(program.positions)}
-        self.members = {g: np.array([own.get(m, program.count) for m in g], np.int64) for g in dict.fromkeys(groups)}
+        # A group that the driver does not do consists of the device that is at no collective.
+        self.members = {
+            g: np.array([own[m] if program.is_local(g) else program.count for m in g], np.int64)
+            for g in dict.fromkeys(groups)
+        }
         self.groups = np.array([self.members[g].ctypes.data for g in groups], np.int64)
         slots = (*step.operands, *step.results)
         self.addresses = np.array([address_of(s, program.program) for s in slots], np.int64)

@@ -6,8 +6,8 @@ together is built on it once, in `world` and in the exchange of a backend.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from weft.base.errors import InternalError
 
@@ -48,6 +48,27 @@ class Request(Protocol):
         ...
 
 
+class GroupCollective(NamedTuple):
+    """A collective of the devices of one group: its primitive, its parameters, the types of its operands and results
+    on each device, and its members in order, by the ids of the devices and by their processes."""
+
+    primitive: str
+    params: Mapping[str, Any]
+    operands: tuple[Any, ...]
+    results: tuple[Any, ...]
+    devices: tuple[int, ...]
+    processes: tuple[int, ...]
+
+
+class DeviceCollective(Protocol):
+    """A collective that a transport does itself."""
+
+    def start(self, operands: Sequence[int], results: Sequence[int]) -> Request:
+        """Start it; returns at once. For each operand, and for each result, there is an address for each member of
+        this process. The results are there when the request has ended."""
+        ...
+
+
 class TransportError(RuntimeError):
     """A transport could not deliver a message."""
 
@@ -60,6 +81,8 @@ class Transport(Protocol):
     size: int
     tags: int  # tags are below
     near: frozenset[int]  # the processes whose messages can be borrowed
+    # Whether it does collectives of devices itself, those of one process among them, as NCCL does.
+    collects: bool
 
     def take(self, nbytes: int) -> SharedChunk:
         """Memory for what is sent to processes that are near, so that it need not be copied."""
@@ -67,6 +90,11 @@ class Transport(Protocol):
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Request:
         """Start to send and receive; returns at once."""
+        ...
+
+    def collective(self, of: GroupCollective) -> DeviceCollective | None:
+        """A collective that the transport does itself, planned once; None if it has to be done in parts. Only those
+        that collect are asked."""
         ...
 
     def close(self) -> None:
@@ -78,13 +106,20 @@ class Messages:
     """What transports have in common that only send messages."""
 
     near: frozenset[int] = frozenset()
+    collects = False
 
     def take(self, nbytes: int) -> SharedChunk:
         raise InternalError("This transport has no shared memory.", stage="run")
 
+    def collective(self, of: GroupCollective) -> DeviceCollective | None:
+        return None
+
 
 class NothingBorrowed:
-    """What requests have in common that only receive into buffers."""
+    """What requests have in common that only receive at addresses; by itself, no messages at all."""
+
+    def test(self) -> bool:
+        return True
 
     def borrowed(self) -> Sequence[int]:
         return ()
@@ -102,7 +137,9 @@ class OneProcess(Messages):
     tags = 1
 
     def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Request:
-        raise InternalError("A process that is alone was to send a message.", stage="run")
+        if sends or receives:
+            raise InternalError("A process that is alone was to send a message.", stage="run")
+        return NothingBorrowed()
 
     def close(self) -> None:
         """There is nothing to free."""

@@ -19,7 +19,7 @@ from typing import Any
 from weft.base.errors import ArgumentError, ProgramMismatchError
 from weft.base.settings import config
 from weft.runtime.processes.segment import LINE, PAGE, WORD, Chunk, OwnSegment, Segment, opened
-from weft.runtime.processes.transport import Message, Request, Transport, TransportError
+from weft.runtime.processes.transport import Message, Messages, Request, Transport, TransportError
 
 ENTRIES = 256  # of a ring
 # The words of an entry: which one it is, written last; tag, offset and size of a message; and the offset of its chunk.
@@ -29,7 +29,7 @@ LINE_WORDS = LINE // WORD
 MOST_UNREAD = 1 << 28
 
 
-class WindowTransport:
+class WindowTransport(Messages):
     """Messages within a host by shared memory, others by another transport. `others` are the segments of the processes
     that are near."""
 
