@@ -115,12 +115,9 @@ class CpuBackend:
         self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], devices: Sequence[Device], agreement: Any
     ) -> Callable[..., list[tuple[bytes, Any]]]:
         """A local jaxpr as an executable for the devices of a mesh."""
-        from weft.runtime.cpu.executable import compile_executable
         from weft.runtime.cpu.spmd import DevicesExecutable
 
-        target = self.target(devices[0])
-        compile_group = lambda group: compile_executable(group, (), target)
-        return DevicesExecutable(jaxpr, donated, sizes, devices, target, compile_group, agreement)
+        return DevicesExecutable(jaxpr, donated, sizes, devices, self.target(devices[0]), agreement)
 
     def shared_by_devices(
         self, parts: Any, owners: Sequence[int], arguments: Sequence[Cut], results: Sequence[Cut]

@@ -5,7 +5,7 @@ this process can go on without."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from weft.compiler.program.assign import address_of
 from weft.compiler.program.frame import FIRST_ARGUMENT, TAPES, TEMPORARIES
 from weft.compiler.program.ir import ALIGNMENT, Call, Communicate, bytes_of
 from weft.compiler.target.cpu import bytecode, pool, tape
+from weft.compiler.target.cpu.groups import group_compilation
 from weft.compiler.target.cpu.spmd import CALL, COMMUNICATES, ENTRY, MISMATCH, READY
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
 from weft.ir.parameters import params_key
@@ -37,8 +38,7 @@ _group_programs: Memo[Any, Executable] = Memo(512)
 
 class DevicesExecutable:
     """A local jaxpr for the devices of a mesh, whose axes have these sizes; `agreement` has what several processes
-    compare. `compile_group` compiles the jaxpr of a collective. Calling it takes the addresses of the parts of
-    arguments on the devices of this process."""
+    compare. Calling it takes the addresses of the parts of arguments on the devices of this process."""
 
     def __init__(
         self,
@@ -47,7 +47,6 @@ class DevicesExecutable:
         sizes: Mapping[Any, int],
         devices: Sequence[Device],
         target: Any,
-        compile_group: Callable[[Jaxpr], Executable],
         agreement: Agreement | None = None,
     ) -> None:
         self.sizes = dict(sizes)
@@ -65,7 +64,6 @@ class DevicesExecutable:
         steps = [s for s in program.all_steps() if isinstance(s, Communicate)]
         self.steps = sorted(steps, key=lambda s: s.index)
         self.groups = [self._groups(s.equation) for s in self.steps]
-        self.compile_group = compile_group
         self.agreement = agreement
         # None where no group is all in this process.
         self.programs = [
@@ -92,6 +90,12 @@ class DevicesExecutable:
         key = (equation.primitive, types, params_key(equation.params), members, target, settings)
         found = _group_programs.get(key)
         return found or _group_programs.keep(key, self.compile_group(group_jaxpr(equation, members)))
+
+    def compile_group(self, jaxpr: Jaxpr) -> Executable:
+        """The program of a collective: a table of what is copied and added, or else kernels."""
+        target = self.executable.compilation.target
+        found = None if config.debug_nans or config.debug_infs else group_compilation(jaxpr, target)
+        return compile_executable(jaxpr, (), target) if found is None else Executable(found)
 
     def _groups(self, equation: Equation) -> list[tuple[int, ...]]:
         """For each device of this process the members of its group, by their positions in the mesh."""

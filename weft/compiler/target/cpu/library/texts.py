@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.base.errors import InternalError
 from weft.compiler.target import llvm
-from weft.compiler.target.cpu.library import blas, factorizations, shared, singular, solves, spectra
+from weft.compiler.target.cpu.library import blas, boxes, factorizations, shared, singular, solves, spectra
 from weft.compiler.target.cpu.library.routines import ZEROS
 from weft.compiler.target.cpu.library.writer import ELEMENT_TYPES, FAMILIES, TILES, write_family
 from weft.compiler.target.cpu.targets import host
@@ -22,6 +22,8 @@ def text(routine: str, target: Target | None = None) -> str:
         return _zeros(machine)
     if shared.is_shared(routine):
         return shared.write(routine, machine)
+    if boxes.is_boxes(routine):
+        return boxes.write(routine, machine)
     name, _, letter = routine.removesuffix(TILES).removeprefix("weft_").rpartition("_")
     if letter in ELEMENT_TYPES:
         if name in blas.MATMULS:
