@@ -17,6 +17,7 @@ import weft
 import weft.lax as lax
 import weft.numpy as np_
 from tests.laws.laws import assert_close, numbers
+from tests.laws.parts import Sizes, inside, stacked
 from tests.laws.samples import Case, concrete, every_sample
 from weft.base.settings import enable_checks
 from weft.compiler.partition.driver import prepared
@@ -28,36 +29,8 @@ from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
 from weft.trace.closed import stage_closed
 
-Sizes = Mapping[Any, int]
 # Collectives after which results may differ in rounding.
 SUMMED = {"psum", "reduce_scatter"}
-
-
-def part_of(x: np.ndarray, dims: Dims, at: Mapping[Any, int], sizes: Sizes) -> np.ndarray:
-    """The part of an array on the device at some coordinates."""
-    index = []
-    for size, axes in zip(x.shape, dims, strict=True):
-        position = 0
-        for a in axes:
-            position = position * sizes[a] + at[a]
-        local = -(-size // math.prod(sizes[a] for a in axes))
-        index.append(np.arange(position * local, (position + 1) * local))
-    # What is beyond the end of a dimension that does not split evenly is nothing that a result should depend on.
-    beyond = np.asarray(np.nan if x.dtype.kind in "fc" else 77).astype(x.dtype) if x.dtype.names is None else x.flat[0]
-    inside = np.ix_(*(i < n for i, n in zip(index, x.shape, strict=True)))
-    out = np.full([len(i) for i in index], beyond, x.dtype)
-    out[inside] = x[np.ix_(*(i[i < n] for i, n in zip(index, x.shape, strict=True)))]
-    return out
-
-
-def stacked(x: np.ndarray, dims: Dims, sizes: Sizes, leading: int = 0) -> np.ndarray:
-    """The parts of all devices, stacked along the axes of the mesh, after some leading dimensions."""
-    whole: Dims = ((),) * leading
-    shape = tuple(sizes.values())
-    coordinates = [dict(zip(sizes, i, strict=True)) for i in np.ndindex(*shape)]
-    parts = [part_of(x, (*whole, *dims), at, sizes) for at in coordinates]
-    out = np.stack(parts).reshape(*shape, *parts[0].shape)
-    return np.moveaxis(out, range(len(shape)), range(leading, leading + len(shape)))
 
 
 def on_all_devices(function: Callable[..., Any], sizes: Sizes) -> Callable[..., Any]:
@@ -105,7 +78,7 @@ def check(
             assert dims == out_dims[i]
         expected = stacked(whole, dims, sizes, leading)
         what = f"result {i} of {result.jaxpr} on {dict(sizes)} with operands split as {in_dims}, results as {out_dims}"
-        there = stacked(np.ones(whole.shape, np.uint8), dims, sizes, leading) == 1
+        there = inside(whole.shape, dims, sizes, leading)
         found_there, expected = numbers(y)[there], expected[there]
         if exact:
             np.testing.assert_array_equal(found_there, expected, what)
@@ -126,7 +99,7 @@ def is_exact(case: Case, result: Partitioned) -> bool:
 def divisors(size: Any, uneven: bool = False) -> set[int]:
     """Into how many parts a dimension can be split."""
     counts = (2, 3, 4) if uneven else (2, 3, 4, 5, 7)
-    return {n for n in counts if isinstance(size, int) and size and (size >= n if uneven else size % n == 0)}
+    return {n for n in counts if isinstance(size, int) and size and (uneven or size % n == 0)}
 
 
 def splits(shape: Sequence[Any], axis: Any, count: int, uneven: bool = False) -> list[Dims]:
@@ -159,10 +132,12 @@ def assignments(
     return found
 
 
-def over_two_axes(case: Case, some: random.Random) -> tuple[dict[Any, int], tuple[Dims, ...], tuple[Any, ...]] | None:
-    """Operands split over two axes at once, at random."""
+def over_two_axes(
+    case: Case, some: random.Random, uneven: bool = False
+) -> tuple[dict[Any, int], tuple[Dims, ...], tuple[Any, ...]] | None:
+    """Operands split over two axes at once, at random; unevenly, results too."""
     shapes = [t.shape for t in case.types]
-    counts = sorted(set().union(*(divisors(n) for shape in shapes for n in shape)))
+    counts = [2, 3] if uneven else sorted(set().union(*(divisors(n) for shape in shapes for n in shape)))
     if not counts:
         return None
     sizes = {"x": some.choice(counts), "y": some.choice(counts)}
@@ -171,11 +146,12 @@ def over_two_axes(case: Case, some: random.Random) -> tuple[dict[Any, int], tupl
         entries: list[list[Any]] = [[] for _ in shape]
         for axis in some.sample(list(sizes), 2):
             d = some.randrange(-1, len(shape))
-            if d >= 0 and shape[d] and shape[d] % math.prod(sizes[a] for a in (*entries[d], axis)) == 0:
+            if d >= 0 and shape[d] and (uneven or shape[d] % math.prod(sizes[a] for a in (*entries[d], axis)) == 0):
                 entries[d].append(axis)
         return tuple(map(tuple, entries))
 
-    return sizes, tuple(map(split, shapes)), (None,) * len(case.result_types)
+    out = [split(t.shape) if uneven and some.random() < 0.5 else None for t in case.result_types]
+    return sizes, tuple(map(split, shapes)), tuple(out)
 
 
 @every_sample(lambda case: bool(assignments(case)))
@@ -186,7 +162,8 @@ def test_partitioned_is_whole(case: Case) -> None:
     everything = assignments(case)
     for i, assignment in enumerate(some.sample(everything, min(2, len(everything)))):
         check(case, jaxpr, *assignment, everywhere=i == 0)
-    both = over_two_axes(case, some)
+    uneven = some.random() < 0.5
+    both = over_two_axes(case, some, uneven and not case.environment)
     if both is not None:
         check(case, jaxpr, *both)
     others = assignments(case, uneven=True)
@@ -204,8 +181,8 @@ def test_partitioned_is_whole_for_every_sharding(case: Case) -> None:
         check(case, jaxpr, *assignment, everywhere=True)
         check(case, jaxpr, *assignment, everywhere=False)
     some = random.Random(0)
-    for _ in range(20):
-        both = over_two_axes(case, some)
+    for i in range(20):
+        both = over_two_axes(case, some, uneven=i % 2 == 1 and not case.environment)
         if both is not None:
             check(case, jaxpr, *both)
 

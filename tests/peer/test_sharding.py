@@ -92,8 +92,6 @@ ROWS = [
     "N(m, P('x')).mesh is m, N(m, P('x')).spec",
     "N(m, P('z'))",
     "N(m, P('x', 'x'))",
-    "N(m, P('x')).shard_shape((7,))",
-    "N(m, P('x')).devices_indices_map((7,))",
     "N(m, P('x', 'y')).check_compatible_aval((8,))",
     "N(m, P('x', 'y')).check_compatible_aval((8, 4, 3))",
     "N(a, P('x'))",

@@ -32,8 +32,8 @@ def test_arguments_are_put_where_in_shardings_say(mesh: Mesh) -> None:
         onp.testing.assert_array_equal(result, A * 2 + 1)
     with pytest.raises(ArgumentError, match=r"(?s)jit of <lambda>: argument x is not where.*device_put\(x, sharding\)"):
         f(weft.device_put(A, NamedSharding(mesh, P("y"))), 2, 1.0)
-    with pytest.raises(ArgumentError, match=r"argument x of type f32\[5\] cannot be split so.*5 elements.*4 parts"):
-        f(onp.ones(5, onp.float32), 2, 1.0)
+    with pytest.raises(ArgumentError, match=r"argument x of type f32\[\] cannot be split so: .* has entries for 1"):
+        f(onp.ones((), onp.float32), 2, 1.0)
 
 
 def test_repeated_calls_stay_on_the_mesh(mesh: Mesh) -> None:
@@ -122,17 +122,6 @@ def test_arrays_of_one_device_and_of_a_mesh_do_not_mix(mesh: Mesh) -> None:
     with pytest.raises(ArgumentError, match="operand 1 is committed to a single device"):
         x + y
     assert (x + A).sharding == x.sharding
-
-
-def test_uneven_constraints(mesh: Mesh) -> None:
-    """Values inside of programs may be split unevenly; arrays may not."""
-    where, x = NamedSharding(mesh, P("x")), A[:5, :3]
-    f = weft.jit(lambda x: lax.with_sharding_constraint(x * 2, where) + 1)
-    onp.testing.assert_array_equal(f(x), x * 2 + 1)
-    with pytest.raises(ArgumentError, match=r"f32\[5,3\] cannot be split so: Dimension 0 has 5 elements.*4 parts"):
-        lax.with_sharding_constraint(x, where)
-    with pytest.raises(ArgumentError, match=r"result of type .* cannot be split so: Dimension 0 has 5 elements"):
-        weft.jit(lambda x: x * 2, out_shardings=where)(x)
 
 
 def test_device_put_between_shardings(mesh: Mesh) -> None:

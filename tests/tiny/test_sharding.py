@@ -134,7 +134,7 @@ EXPLICIT = MESH.update(axis_types=(AxisType.Explicit,) * 2)
         (lambda: NamedSharding(MESH, P(unreduced={"x"})), "Only an Explicit axis"),
         (lambda: NamedSharding(MESH, P("x"), memory_kind="disk"), "no such kind of memory"),
         (lambda: NamedSharding(MESH, P("x", "y")).shard_shape((8,)), "2 dimensions, the array has 1"),
-        (lambda: NamedSharding(MESH, P("x")).shard_shape((7,)), "7 elements, which do not split evenly into 4"),
+        (lambda: NamedSharding(MESH, P("x")).check_even((7,)), "7 elements, which do not split evenly into 4"),
         (lambda: NamedSharding(MESH.abstract_mesh, P("x")).device_set, "has no devices"),
         (lambda: MESH.abstract_mesh.devices, "has no devices"),
         (lambda: Mesh(MESH.devices, ("x",)), "a name for each dimension"),

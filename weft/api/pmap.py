@@ -117,12 +117,19 @@ def chosen_devices(
     there = list(all_devices(backend) if devices is None else devices)
     if len(there) < size * around or (devices is not None and len(there) != size):
         nested = f", inside of maps over {around}," if around > 1 else ""
+        rows = -(-size // max(len(there), 1))
+        shape = f"({len(there)}, {rows}, ...)"
+        pad = "" if size == rows * len(there) else f", padded to {rows * len(there)} elements"
+        several = (
+            (f"arguments of shape {shape}{pad}, and vmap inside",) if around == 1 and size > len(there) > 0 else ()
+        )
         raise ArgumentError(
             f"pmap of {name_of(fun)} over {size} elements{nested} takes {size * around} devices.",
             received=f"{len(there)} devices",
             fix=(
                 "weft.config.update('num_cpu_devices', n)   right after `import weft`",
                 "vmap, which maps on one device",
+                *several,
             ),
         )
     return there[:size]

@@ -27,7 +27,7 @@ def parts_here(sharding: Sharding, ndim: int) -> list[list[int]]:
 def process_slices(sharding: Sharding, global_shape: Sequence[int]) -> Index:
     """What this process must load of an array: a slice of each dimension that has all parts of its devices."""
     shape = indices(global_shape, "global_shape of process_slices")
-    sizes, found = sharding.shard_shape(shape), []
+    sizes, counts, found = sharding.shard_shape(shape), sharding.partition_counts(len(shape)), []
     for dim, (size, parts, whole) in enumerate(zip(sizes, parts_here(sharding, len(shape)), shape, strict=True)):
         if not parts:
             found.append(slice(0, 0))
@@ -35,17 +35,17 @@ def process_slices(sharding: Sharding, global_shape: Sequence[int]) -> Index:
         if parts != list(range(parts[0], parts[-1] + 1)):
             raise ArgumentError(
                 f"The parts of this process are no range of dimension {dim}.",
-                received=f"parts {parts} of {whole // size} for {sharding!r}",
+                received=f"parts {parts} of {counts[dim]} for {sharding!r}",
                 fix="order the devices of the mesh by process, or weft.make_array_from_callback",
                 at=user_line(),
             )
-        found.append(slice(parts[0] * size, (parts[-1] + 1) * size))
+        found.append(slice(min(parts[0] * size, whole), min((parts[-1] + 1) * size, whole)))
     return tuple(found)
 
 
 def local_to_global_shape(sharding: Sharding, local_shape: Sequence[int]) -> tuple[int | None, ...]:
     """The shape of an array of which each process has a part of `local_shape`; None for a dimension of which that does
-    not say it, since processes have different numbers of parts."""
+    not say it: processes have different numbers of parts, or parts of different sizes."""
     shape = indices(local_shape, "local_shape of local_to_global_shape")
     ndim = len(shape)
     sharding.check_compatible_aval(shape)
@@ -59,7 +59,10 @@ def local_to_global_shape(sharding: Sharding, local_shape: Sequence[int]) -> tup
     for dim, size in enumerate(shape):
         same = len({len(parts[dim]) for parts in by_process.values()}) == 1
         local = len(here[dim])
-        result.append(size // local * counts[dim] if same and local and size % local == 0 else None)
+        if same and local == counts[dim]:
+            result.append(size)  # all of it is here
+        else:
+            result.append(size // local * counts[dim] if same and local and size % local == 0 else None)
     return tuple(result)
 
 
@@ -69,7 +72,8 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
 
     A process passes what `process_slices` says, or, along a dimension in which its data is as large as the array, all
     of it. `global_shape` is the shape of the array, or a tree of shapes; where it is None, or None for a dimension, it
-    follows from the local one: processes have parts of one size.
+    follows from the local one: processes have parts of one size. So it is needed for a dimension that does not split
+    evenly between processes.
     """
     leaves, structure = tree.flatten(local_data)
     wanted = shardings_for(sharding, local_data, "make_array_from_process_local_data", "sharding")
@@ -97,7 +101,8 @@ def _array(local: Any, sharding: Any, global_shape: Any) -> Any:
     shape = tuple(f if g is None else g for g, f in zip(wanted, found, strict=True))
     if None in shape:
         raise ArgumentError(
-            "The shape of the array does not follow from the local data: processes have different numbers of parts.",
+            "The shape of the array does not follow from the local data: processes have different numbers of parts, or"
+            " parts of different sizes.",
             received=f"{value.shape}, of an array {shape}",
             fix="global_shape=(...)",
             at=user_line(),

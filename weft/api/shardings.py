@@ -69,9 +69,13 @@ def shardings_for(shardings: Any, value: Any, caller: str, word: str) -> list[Sh
 
 
 def checked(sharding: Sharding, shape: Sequence[Any], what: str) -> None:
-    """Raise unless an array of this shape can be split so; `what` names it."""
+    """Raise unless an array of this shape can be split so: over Explicit axes, which types speak of, evenly; `what`
+    names it."""
     try:
-        sharding.shard_shape(shape)
+        sharding.check_compatible_aval(shape)
+        typed = in_types(sharding, len(shape))
+        if typed is not None:
+            typed.check_even(shape)
     except ArgumentError as error:
         what = f"{what} cannot be split so: {str(error).splitlines()[0]}"
         raise ArgumentError(what, received=repr(sharding), fix=str(error).partition("  fix  ")[2].strip()) from None
@@ -208,9 +212,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
                 at=user_line(),
             )
         aval: Any = type_of(leaf)
-        inside = isinstance(leaf, Tracer) or context.trace is not EVALUATION
-        if not inside or not sharding.splits_inside(aval.shape):
-            checked(sharding, aval.shape, f"with_sharding_constraint: {aval.short()}")
+        checked(sharding, aval.shape, f"with_sharding_constraint: {aval.short()}")
         if isinstance(sharding, NamedSharding) and all(t is AxisType.Explicit for t in sharding.mesh.axis_types):
             check_same_type(leaf, aval, sharding)
             results.append(leaf)

@@ -25,7 +25,8 @@ from weft.checkpointing.source import Directory, Source
 from weft.ir.types import ShapeDtypeStruct, array_type
 from weft.runtime.array import ConcreteArray, copied
 from weft.runtime.device import Placement, default_placement
-from weft.runtime.sharded import ShardedArray, assembled, check_devices, on_device
+from weft.runtime.padding import padded
+from weft.runtime.sharded import ShardedArray, assembled, check_devices, on_device, placed_type
 from weft.sharding.device import Device
 from weft.sharding.mesh import AbstractMesh
 from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
@@ -204,7 +205,7 @@ def _placed(entry: ArrayEntry, where: Any, kind: type, read: Callable[[Box], np.
         by_box.setdefault(box_of(index, entry.shape), []).append(device)
     parts: dict[Device, ConcreteArray] = {}
     for box, devices in by_box.items():
-        value = read(box)
+        value = padded(read(box), where.shard_shape(entry.shape))
         parts |= {device: on_device(value, aval, device) for device in devices}
     return assembled(aval, where, [parts[device] for device in slices])
 
@@ -240,7 +241,7 @@ def _refusal(entry: ArrayEntry, where: Any) -> str | None:
     if isinstance(where, Sharding):
         try:
             check_devices(where)
-            where.shard_shape(entry.shape)
+            placed_type(array_type(entry.shape, entry.dtype), where)
         except ArgumentError as error:
             return f"{error.what} ({error.received})"
     return None

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 import weft.runtime.processes.world as _world
-from weft.api.process_data import make_array_from_process_local_data
+from weft.api.process_data import make_array_from_process_local_data, process_slices
 from weft.base import dtypes, tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, ProgramMismatchError
 from weft.base.publish import publish as _publish
 from weft.base.source import user_line
+from weft.ir.types import array_type
+from weft.runtime.array import ConcreteArray
 from weft.runtime.held import HeldArray
 from weft.runtime.processes.agreement import compare
 from weft.runtime.sharded import (
@@ -190,13 +192,18 @@ def _to_local(leaf: Any, mesh: Mesh, spec: PartitionSpec | None) -> Any:
         raise ArgumentTypeError("global_array_to_host_local_array takes arrays of a mesh.", received=described(leaf))
     array = split(leaf, sharding)
     local = NamedSharding(mesh.local_mesh, spec)
-    shape = tuple(
-        size * here // everywhere
-        for size, here, everywhere in zip(
-            array.shape, local.partition_counts(array.ndim), sharding.partition_counts(array.ndim), strict=True
-        )
-    )
-    return make_array_from_single_device_arrays(shape, local, [shard.data for shard in array.addressable_shards])
+    shards = array.addressable_shards
+    if sharding.is_even(array.shape):
+        counts = zip(local.partition_counts(array.ndim), sharding.partition_counts(array.ndim), strict=True)
+        shape = tuple(n * here // everywhere for n, (here, everywhere) in zip(array.shape, counts, strict=True))
+        return make_array_from_single_device_arrays(shape, local, [shard.data for shard in shards])
+    own = process_slices(sharding, array.shape)
+    # The parts of what this process has may begin elsewhere than those of the whole.
+    value = np.empty([part.stop - part.start for part in own], dtypes.storage(array.dtype))
+    for shard in shards:
+        bounds = [(i.indices(n), o.start) for i, n, o in zip(shard.index, array.shape, own, strict=True)]
+        value[tuple(slice(low - start, high - start) for (low, high, _), start in bounds)] = shard.data._value
+    return split(ConcreteArray(value, array_type(value.shape, array.dtype, array.weak_type)), local)
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:

@@ -330,7 +330,7 @@ def _placed_type(
     if known is None and manual is NONE and space is None:
         return plain
     if known is not None and not any(isinstance(d, Expression) for d in plain.shape):
-        known.shard_shape(plain.shape)  # refuses sizes that do not split evenly
+        known.check_even(plain.shape)
     key = (plain, known, manual, space)
     found = _placed.get(key)
     if found is not None:

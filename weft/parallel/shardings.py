@@ -22,19 +22,20 @@ def replicated(tree: Any, mesh: Mesh) -> Any:
 
 
 def data_parallel(batch: Any, mesh: Mesh, axis: Any = "data", dim: int = 0) -> Any:
-    """Shardings of a batch: dimension `dim` of each array is split over an axis (or a tuple of axes) of the mesh.
+    """Shardings of a batch: dimension `dim` of each array is split over an axis (or a tuple of axes) of the mesh. It
+    need not split evenly: then the last devices have fewer examples.
 
     With parameters that are whole on every device, gradients are summed over the axis where they are used.
     """
-    count = _size(mesh, axis)
+    _size(mesh, axis)  # it is one of the mesh
 
     def one(path: Any, leaf: Any) -> NamedSharding:
         shape = np.shape(leaf)
-        if len(shape) <= dim or shape[dim] % count:
+        if len(shape) <= dim:
             raise ArgumentError(
-                f"data_parallel: dimension {dim} of {tree_util.keystr(path) or 'the batch'} does not split evenly.",
-                received=f"shape {shape} over {count} devices",
-                fix=f"a batch whose size is a multiple of {count}",
+                f"data_parallel: {tree_util.keystr(path) or 'the batch'} has no dimension {dim} to be split.",
+                received=f"shape {shape}",
+                fix="arrays whose examples are along one dimension",
             )
         return NamedSharding(mesh, PartitionSpec(*[None] * dim, axis))
 
@@ -98,12 +99,6 @@ def tensor_parallel(params: Any, mesh: Mesh, rules: Mapping[str, Any]) -> Any:
             raise ArgumentError(
                 f"tensor_parallel: {spec} has more entries than {name!r} has dimensions.", received=f"shape {shape}"
             )
-        for d, entry in enumerate(spec):
-            if shape[d] % _size(mesh, _names(entry)):
-                raise ArgumentError(
-                    f"tensor_parallel: dimension {d} of {name!r} does not split evenly over {entry!r}.",
-                    received=f"shape {shape} on {mesh}",
-                )
         return sharding
 
     found = tree_util.tree_map_with_path(one, params)

@@ -176,14 +176,6 @@ class Staged:
                 raise ArgumentError(
                     "plan: a sharding is on another mesh.", received=f"{sharding!r} for {self.mesh!s}", fix="one mesh"
                 )
-        counts = sharding.partition_counts(aval.ndim)
-        for d, (size, count) in enumerate(zip(aval.shape, counts, strict=True)):
-            if size % count:
-                raise ArgumentError(
-                    f"plan: dimension {d} has {size} elements, which do not split evenly into {count} parts.",
-                    received=f"{aval.short()} with {sharding.spec}",
-                    fix=f"pad it to {-(-size // count) * count}, or leave it whole",
-                )
         return dims_of(sharding.spec, aval.ndim)
 
     def partitioned(self, in_dims: Sequence[Any], out_dims: Sequence[Any]) -> Partitioned:

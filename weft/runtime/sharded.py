@@ -1,7 +1,6 @@
 """`ShardedArray`: an array in parts, one on each device of a mesh.
 
-Its parts are arrays of one buffer, in the order of the mesh. A program runs on one device, so what takes a sharded
-array gathers it there (`evaluate`); `device_put` splits again.
+Its parts are arrays of one buffer, in the order of the mesh.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from weft.runtime.array import ConcreteArray, array_at, copied, put, wrap
 from weft.runtime.backend import backend_of
 from weft.runtime.device import devices, placement_of
 from weft.runtime.held import HeldArray
+from weft.runtime.padding import ended, padded, shapes_here
 from weft.runtime.processes.world import together
 from weft.sharding.device import Device, MemorySpace, is_addressable
 from weft.sharding.layout import Shard
@@ -31,7 +31,7 @@ from weft.sharding.spec import UNCONSTRAINED
 
 class ShardedArray(HeldArray):
     """An array in parts: its type, its sharding, and the parts on devices of this process in the order of the mesh,
-    each committed to its device."""
+    each committed to its device. All have one shape (`padding.py`)."""
 
     __slots__ = ("_addresses", "_donated_at", "_memory", "_parts", "_whole", "aval", "sharding")
 
@@ -57,7 +57,7 @@ class ShardedArray(HeldArray):
 
     @property
     def _held(self) -> tuple[ConcreteArray, ...]:
-        """The parts on devices of this process."""
+        """The parts on devices of this process as they are in memory."""
         parts = self._parts
         if parts is None:
             if self._memory is None:
@@ -173,7 +173,15 @@ class ShardedArray(HeldArray):
 
     def addressable_data(self, index: int) -> ConcreteArray:
         """The part on one of the devices of this process."""
-        return self._held[index]
+        return self._shown[index]
+
+    @property
+    def _shown(self) -> Sequence[ConcreteArray]:
+        """The parts on devices of this process without what is beyond their ends."""
+        held = self._held
+        if self.sharding.is_even(self.aval.shape):
+            return held
+        return [ended(p, s) for p, s in zip(held, shapes_here(self.sharding, self.aval.shape), strict=True)]
 
     @property
     def addressable_shards(self) -> list[Shard]:
@@ -183,17 +191,17 @@ class ShardedArray(HeldArray):
     @property
     def global_shards(self) -> list[Shard]:
         """All parts, in the order of the mesh; those on devices of other processes without data."""
-        data = iter(self._held)
+        data = iter(self._shown)
         copies: dict[Any, int] = {}
         shards = []
-        for device, index in self.sharding.devices_indices_map(self.aval.shape).items():
-            key = tuple((s.start, s.stop) for s in index)
-            replica = copies[key] = copies.get(key, -1) + 1
+        indices = self.sharding.devices_indices_map(self.aval.shape)
+        for part, (device, index) in zip(self.sharding.part_indices(self.aval.ndim), indices.items(), strict=True):
+            replica = copies[part] = copies.get(part, -1) + 1
             shards.append(Shard(device, index, replica, next(data) if is_addressable(device) else None))
         return shards
 
     def on_device_size_in_bytes(self) -> int:
-        """The bytes of the parts of all devices of this process."""
+        """The bytes that the parts of all devices of this process take."""
         return sum(part.on_device_size_in_bytes() for part in self._held)
 
     def unsafe_buffer_pointer(self) -> int:
@@ -231,8 +239,10 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
     aval = placed_type(array.aval, sharding)
     if isinstance(array, ShardedArray) and array.sharding.is_equivalent_to(sharding, array.ndim):
         return ShardedArray(aval, sharding, array._held)
-    value, indices = value_for(array, sharding), sharding.addressable_devices_indices_map(aval.shape)
-    return ShardedArray(aval, sharding, [on_device(value[i], aval, device) for device, i in indices.items()])
+    value, shape = value_for(array, sharding), sharding.shard_shape(aval.shape)
+    indices = sharding.addressable_devices_indices_map(aval.shape)
+    parts = [on_device(padded(value[i], shape), aval, device) for device, i in indices.items()]
+    return ShardedArray(aval, sharding, parts)
 
 
 def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
@@ -312,7 +322,8 @@ def check_devices(sharding: Sharding) -> None:
 
 
 def assembled(aval: ArrayType, sharding: Sharding, parts: Sequence[ConcreteArray]) -> HeldArray:
-    """The array of a plain type whose parts these are, each committed to its device, in the order of the mesh."""
+    """The array of a plain type whose parts these are, each committed to its device, in the order of the mesh; all of
+    one shape (`padded`)."""
     if parts and isinstance(sharding, SingleDeviceSharding) and sharding.memory_kind == "device":
         return parts[0]
     return ShardedArray(placed_type(aval, sharding), sharding, parts)
@@ -325,7 +336,8 @@ def make_array_from_single_device_arrays(
     of the mesh."""
     check_devices(sharding)
     shape = indices(shape, "shape of make_array_from_single_device_arrays")
-    wanted, part_devices = sharding.shard_shape(shape), list(sharding.addressable_devices_indices_map(shape))
+    part_devices = list(sharding.addressable_devices_indices_map(shape))
+    wanted, largest = shapes_here(sharding, shape), sharding.shard_shape(shape)
     if len(arrays) != len(part_devices):
         raise ArgumentError(
             f"The sharding has {len(part_devices)} devices in this process, each with a part.",
@@ -336,11 +348,11 @@ def make_array_from_single_device_arrays(
         if not isinstance(part, ConcreteArray):
             what = "make_array_from_single_device_arrays takes arrays of one device."
             raise ArgumentTypeError(what, received=described(part), fix="weft.device_put(part, device)")
-        if part.shape != wanted or part.dtype != arrays[0].dtype:
+        if part.shape != wanted[i] or part.dtype != arrays[0].dtype:
             raise ArgumentError(
                 f"Part {i} does not have the shape and dtype that it has by the sharding.",
-                received=f"{part.aval.short()} where {wanted} of {dtypes.name(arrays[0].dtype)} is needed",
-                fix="parts of shape sharding.shard_shape(shape), all of one dtype",
+                received=f"{part.aval.short()} where {wanted[i]} of {dtypes.name(arrays[0].dtype)} is needed",
+                fix="the parts that sharding.devices_indices_map(shape) cuts out, all of one dtype",
             )
         if part.committed and part.device != part_devices[i]:
             raise ArgumentError(
@@ -348,7 +360,12 @@ def make_array_from_single_device_arrays(
                 received=f"{part.aval.short()} on {part.device!r} where {part_devices[i]!r} is next",
                 fix=f"weft.device_put(part, weft.devices()[{part_devices[i].id}])",
             )
-    arrays = [put(part, placement_of(device, True)) for part, device in zip(arrays, part_devices, strict=True)]
+    arrays = [
+        put(part, placement_of(device, True))
+        if part.shape == largest
+        else on_device(padded(part._value, largest), part.aval, device)
+        for part, device in zip(arrays, part_devices, strict=True)
+    ]
     kind = arrays[0].dtype if arrays else dtypes.canonicalize_dtype(dtype)
     return assembled(array_type(shape, kind), sharding, arrays)
 

@@ -144,7 +144,7 @@ def _compiled(
         named_values = [*zip(args, jaxpr.in_avals, in_dims, strict=True)]
         named_values += [(f"result {i}", t, d) for i, (t, d) in enumerate(zip(jaxpr.out_avals, outs, strict=True))]
         check_parts(sizes, mesh, manual_axes(global_jaxpr), named_values)
-    result = partition(global_jaxpr, sizes, in_dims, outs, stored, names)
+    result = partition(global_jaxpr, sizes, in_dims, outs, stored, names, evenly=shares is not None)
     devices = mesh.device_tuple
     local = [v.aval for v in result.jaxpr.invars]
     backend = backend_of(devices[0])
@@ -277,11 +277,7 @@ def constraints(jaxpr: Jaxpr) -> dict[Any, NamedSharding]:
     for equation in jaxpr.eqns:
         sharding = equation.primitive.destination(equation.params) if equation.primitive.splits else None
         if isinstance(sharding, NamedSharding) and UNCONSTRAINED not in sharding.spec.partitions:
-            (v,) = equation.outvars
-            shape: Any = v.aval.shape  # type: ignore[attr-defined]
-            counts = sharding.partition_counts(len(shape))
-            if all(size % count == 0 for size, count in zip(shape, counts, strict=True)):  # as arrays are split
-                found[v] = sharding
+            found[equation.outvars[0]] = sharding
     return found
 
 

@@ -3,6 +3,10 @@
 A search over the states of a value (how its dimensions are split, and over which axes it is unreduced) by the time
 that collectives take. So parts are sliced before they are sent, exchanged rather than gathered, and the smallest is
 gathered; and small values are sent in few collectives.
+
+Parts of a dimension over some axes may consist of those over one axis more, as the whole does; where it does not split
+evenly they need not (`nests`). Then it is gathered over all its axes, or sliced over several, in hops that belong
+together.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 import functools
 import heapq
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from weft.base.errors import InternalError
@@ -25,13 +29,15 @@ LATENCY, LINK = 5e-6, 5e9
 
 
 class Hop(NamedTuple):
-    """A collective, or a slice, over an axis: as in `Transfer`, with bytes relative to those of the whole value."""
+    """A collective, or a slice, over an axis: as in `Transfer`, with how many elements a device sends."""
 
     kind: str
     axis: Any
     dim: int = -1
     source: int = -1
-    bytes: float = 0.0
+    elements: float = 0.0
+    multiple: int = 1
+    inner: bool = False
 
 
 class State(NamedTuple):
@@ -41,28 +47,41 @@ class State(NamedTuple):
     unreduced: Axes
 
 
-def route(size: int, shape: tuple[Any, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Sizes) -> tuple[Hop, ...]:
+def nests(size: int, axes: Axes, axis: Any, counts: Mapping[Any, int]) -> bool:
+    """Whether the parts of a dimension over some axes consist of its parts over one axis more. Those of five elements
+    over two axes of two do not: they have 3 and 2 elements on one side, 2, 2, 1 and 0 on the other."""
+    major = math.prod([counts[a] for a in axes])
+    return major == 1 or -(-size // major) == counts[axis] * -(-size // (major * counts[axis]))
+
+
+def local_elements(shape: Sequence[int], dims: Dims, counts: Mapping[Any, int]) -> int:
+    """How many elements a part has; the sizes of dimensions that do not split evenly are rounded up."""
+    sizes = zip(shape, dims, strict=True)
+    return math.prod([-(-size // math.prod([counts[a] for a in axes])) if axes else size for size, axes in sizes])
+
+
+def route(size: int, shape: tuple[int, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Sizes) -> tuple[Hop, ...]:
     """The hops from one sharding to another, of a value of this whole shape and so many bytes."""
     return _route(max(size, 1).bit_length(), shape, src, unreduced, dst, sizes)
 
 
 def sent_bytes(
-    itemsize: int, shape: tuple[Any, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Mapping[Any, int]
+    itemsize: int, shape: tuple[int, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Mapping[Any, int]
 ) -> float:
     """What a device sends on that way."""
-    size = itemsize * math.prod(shape)
-    return sum(hop.bytes for hop in route(size, shape, src, unreduced, dst, tuple(sizes.items()))) * size
+    hops = route(itemsize * math.prod(shape), shape, src, unreduced, dst, tuple(sizes.items()))
+    return itemsize * sum(hop.elements for hop in hops)
 
 
 @functools.lru_cache(maxsize=16384)
-def _route(bits: int, shape: tuple[Any, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Sizes) -> tuple[Hop, ...]:
+def _route(bits: int, shape: tuple[int, ...], src: Dims, unreduced: Axes, dst: Dims, sizes: Sizes) -> tuple[Hop, ...]:
     """The same, found once for values of about as many bytes: a number of so many bits."""
-    each = LATENCY * LINK / 2**bits  # a collective takes as long as so many more bytes
+    each = LATENCY * LINK / 2**bits * math.prod(shape)  # a collective takes as long as so many more elements
     start, goal = State(src, unreduced), State(dst, ())
     counts = dict(sizes)
     axes = tuple(a for a, _ in sizes if any(a in own for own in dst))
     best: dict[State, tuple[float, int]] = {start: (0.0, 0)}
-    came: dict[State, tuple[State, Hop]] = {}
+    came: dict[State, tuple[State, tuple[Hop, ...]]] = {}
     queue = [(0.0, 0, 0, start)]
     order = 0  # of states that cost the same the one that was found first goes first
     while queue:
@@ -71,10 +90,10 @@ def _route(bits: int, shape: tuple[Any, ...], src: Dims, unreduced: Axes, dst: D
             break
         if (sent, hops) > best[state]:
             continue
-        for hop, after in hops_from(state, goal, shape, counts, axes):
-            cost = (sent + hop.bytes + (each if hop.bytes else 0.0), hops + 1)
+        for together, after in hops_from(state, goal, shape, counts, axes):
+            cost = (sent + sum(h.elements + (each if h.elements else 0.0) for h in together), hops + len(together))
             if after not in best or cost < best[after]:
-                best[after], came[after] = cost, (state, hop)
+                best[after], came[after] = cost, (state, together)
                 order += 1
                 heapq.heappush(queue, (*cost, order, after))
     if goal not in best:
@@ -82,23 +101,25 @@ def _route(bits: int, shape: tuple[Any, ...], src: Dims, unreduced: Axes, dst: D
     way: list[Hop] = []
     state = goal
     while state != start:
-        state, hop = came[state]
-        way.append(hop)
+        state, together = came[state]
+        way += reversed(together)
     return tuple(reversed(way))
 
 
 def hops_from(
-    state: State, goal: State, shape: tuple[Any, ...], counts: dict[Any, int], axes: Axes
-) -> Iterator[tuple[Hop, State]]:
+    state: State, goal: State, shape: tuple[int, ...], counts: dict[Any, int], axes: Axes
+) -> Iterator[tuple[tuple[Hop, ...], State]]:
     """The collectives that a value can go through next, and what it is then. A dimension may be split over one more
     axis where that is even, or where the goal is split so."""
     dims, unreduced = state
-    local = 1.0 / math.prod([counts[a] for own in dims for a in own])
+    local = local_elements(shape, dims, counts)
 
     def can_be(d: int, own: Axes) -> bool:
+        if not nests(shape[d], own[:-1], own[-1], counts):
+            return False
         if own == goal.dims[d][: len(own)]:
             return True
-        return isinstance(shape[d], int) and shape[d] % math.prod([counts[a] for a in own]) == 0
+        return shape[d] % math.prod([counts[a] for a in own]) == 0
 
     def with_axes(d: int, own: Axes, of: Dims = dims) -> Dims:
         return (*of[:d], own, *of[d + 1 :])
@@ -108,18 +129,46 @@ def hops_from(
         for d, own in enumerate(dims):
             if can_be(d, (*own, axis)):
                 after = State(with_axes(d, (*own, axis)), rest)
-                yield Hop("reduce_scatter", axis, d, bytes=local * (n - 1) / n), after
-        yield Hop("psum", axis, bytes=2 * local * (n - 1) / n), State(dims, rest)
+                size = local_elements(shape, after.dims, counts)
+                yield (Hop("reduce_scatter", axis, d, elements=size * (n - 1)),), after
+        yield (Hop("psum", axis, elements=2 * local * (n - 1) / n),), State(dims, rest)
+    free = [a for a in axes if a not in unreduced and not any(a in other for other in dims)]
     for d, own in enumerate(dims):
-        for axis in axes:
-            if axis not in unreduced and not any(axis in other for other in dims) and can_be(d, (*own, axis)):
-                yield Hop("slice", axis, d), State(with_axes(d, (*own, axis)), unreduced)
+        for axis in free:
+            if can_be(d, (*own, axis)):
+                yield (Hop("slice", axis, d, multiple=counts[axis]),), State(with_axes(d, (*own, axis)), unreduced)
+        for k in range(2, len(goal.dims[d]) + 1 if not own else 0):
+            several = goal.dims[d][:k]
+            if set(several) <= set(free) and not nests(shape[d], several[:-1], several[-1], counts):
+                yield sliced_together(d, several, counts), State(with_axes(d, several), unreduced)
     for d, own in enumerate(dims):
         if not own:
             continue
         axis, n, less = own[-1], counts[own[-1]], with_axes(d, own[:-1])
+        if not nests(shape[d], own[:-1], axis, counts):
+            yield gathered_together(d, own, shape[d], local, counts), State(with_axes(d, ()), unreduced)
+            continue
         for e, other in enumerate(dims):
             if e != d and can_be(e, (*other, axis)):
                 after = State(with_axes(e, (*other, axis), less), unreduced)
-                yield Hop("all_to_all", axis, e, d, local * (n - 1) / n), after
-        yield Hop("all_gather", axis, d, bytes=local * (n - 1)), State(less, unreduced)
+                size = local_elements(shape, with_axes(e, (*other, axis)), counts)
+                yield (Hop("all_to_all", axis, e, d, size * (n - 1)),), after
+        yield (Hop("all_gather", axis, d, elements=local * (n - 1)),), State(less, unreduced)
+
+
+def sliced_together(d: int, axes: Axes, counts: Mapping[Any, int]) -> tuple[Hop, ...]:
+    """A whole dimension that is sliced over several axes at once."""
+    last = len(axes) - 1
+    multiple = lambda k: math.prod([counts[a] for a in axes[k:]])
+    return tuple(Hop("slice", a, d, multiple=multiple(k), inner=k < last) for k, a in enumerate(axes))
+
+
+def gathered_together(d: int, axes: Axes, size: int, local: int, counts: Mapping[Any, int]) -> tuple[Hop, ...]:
+    """A dimension that is gathered over all its axes at once; a device has so many `local` elements of the value."""
+    hops: list[Hop] = []
+    part = -(-size // math.prod([counts[a] for a in axes]))
+    for a in reversed(axes):
+        hops.append(Hop("all_gather", a, d, elements=local * (counts[a] - 1), inner=a is not axes[0]))
+        longer = min(part * counts[a], size)
+        local, part = local // part * longer, longer
+    return tuple(hops)

@@ -76,42 +76,41 @@ class Sharding:
         """Whether every device has the whole array."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it splits")
 
-    def splits_inside(self, shape: Sequence[Any]) -> bool:
-        """Whether a value of this shape can be split so inside of a program. There a dimension need not split evenly:
-        the last parts end early. Then it is split over one axis, and there is an element for each device."""
-        counts = self.partition_counts(len(shape))
-        axes = self.axes_of_dims(len(shape))
-        return all(
-            count == 1 or size % count == 0 or (len(own) == 1 and size >= count)
-            for size, count, own in zip(shape, counts, axes, strict=True)
-        )
-
-    def axes_of_dims(self, ndim: int) -> tuple[tuple[Any, ...], ...]:
-        """The axes that each of `ndim` dimensions is split over."""
-        return ((),) * ndim
-
     def shard_shape(self, global_shape: Sequence[Any]) -> tuple[Any, ...]:
-        """The shape of each device's part of an array."""
+        """The shape of each device's part of an array; where a dimension does not split evenly that of the largest one,
+        since the last ones end early: `devices_indices_map` says where."""
         shape = tuple(global_shape)
         self.check_compatible_aval(shape)
         counts = self.partition_counts(len(shape))
-        for dim, (size, count) in enumerate(zip(shape, counts, strict=True)):
+        return tuple(-(-size // count) if count > 1 else size for size, count in zip(shape, counts, strict=True))
+
+    def is_even(self, global_shape: Sequence[Any]) -> bool:
+        """Whether all parts of an array have the same shape."""
+        counts = self.partition_counts(len(global_shape))
+        return all(count == 1 or size % count == 0 for size, count in zip(global_shape, counts, strict=True))
+
+    def check_even(self, global_shape: Sequence[Any]) -> None:
+        """Raise unless all parts of an array have the same shape."""
+        shape = tuple(global_shape)
+        self.check_compatible_aval(shape)
+        for dim, (size, count) in enumerate(zip(shape, self.partition_counts(len(shape)), strict=True)):
             if count > 1 and size % count != 0:
                 raise ArgumentError(
                     f"Dimension {dim} has {size} elements, which do not split evenly into {count} parts.",
                     received=f"shape {shape} with {self!r}",
-                    fix=f"pad dimension {dim} to {-(-size // count) * count}, or leave it whole (None in the spec)",
+                    fix=f"pad dimension {dim} to {-(-size // count) * count}, leave it whole (None in the spec), or"
+                    " split it over an axis that is Auto",
                 )
-        return tuple(size // count if count > 1 else size for size, count in zip(shape, counts, strict=True))
 
     def devices_indices_map(self, global_shape: Sequence[Any]) -> Mapping[Device, Index]:
-        """For each device the slices that cut its part out of an array."""
+        """For each device the slices that cut its part out of an array. Where a dimension does not split evenly, the
+        last parts are smaller than others, or empty."""
         shape = tuple(global_shape)
         sizes, counts = self.shard_shape(shape), self.partition_counts(len(shape))
         return {
             device: tuple(
-                slice(None) if count == 1 else slice(part * size, (part + 1) * size)
-                for part, size, count in zip(parts, sizes, counts, strict=True)
+                slice(None) if count == 1 else slice(min(part * size, whole), min((part + 1) * size, whole))
+                for part, size, count, whole in zip(parts, sizes, counts, shape, strict=True)
             )
             for device, parts in zip(self.device_tuple, self.part_indices(len(shape)), strict=True)
         }
@@ -219,10 +218,6 @@ class NamedSharding(Sharding):
     def is_fully_replicated(self) -> bool:
         sizes = self.mesh.shape
         return not self.spec.unreduced and all(sizes[n] == 1 for n in split_axes(self.spec.partitions))
-
-    def axes_of_dims(self, ndim: int) -> tuple[tuple[Any, ...], ...]:
-        entries = [entry_axes(entry) for entry in self.spec.partitions[:ndim]]
-        return (*entries, *[()] * (ndim - len(entries)))
 
     def partition_counts(self, ndim: int) -> tuple[int, ...]:
         sizes, counts = self.mesh.shape, []

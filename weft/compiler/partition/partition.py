@@ -24,7 +24,7 @@ from weft.compiler.partition.rules import (
     rank_of,
     whole,
 )
-from weft.compiler.partition.uneven import can_split, evened, splittable, with_neutral_ends
+from weft.compiler.partition.uneven import can_split, cleared, evened, splittable, with_neutral_ends, within_manual
 from weft.compiler.partition.verify import check_operation, check_value, manual_axes, verify_local
 from weft.ir.carried import Carried
 from weft.ir.context import context, merged_stack
@@ -60,10 +60,12 @@ def partition(
     out_dims: Sequence[Dims | None],
     stored: Sequence[bool] = (),
     names: Sequence[str] = (),
+    evenly: bool = False,
 ) -> Partitioned:
     """The local jaxpr of a jaxpr without calls, on a mesh whose axes have these sizes. Arguments and results are split
     as `in_dims` and `out_dims` say, or, where that is None, as it turns out. Arguments that are `stored` are split for
-    memory's sake; `names` are those of arguments, for reasons."""
+    memory's sake; `names` are those of arguments, for reasons. Arguments and results of which nobody says how they are
+    split may be to be split `evenly`."""
     shardings = Propagation(jaxpr, sizes)
     for i, (v, dims) in enumerate(zip(jaxpr.invars, in_dims, strict=True)):
         if dims is not None:
@@ -75,18 +77,20 @@ def partition(
             shardings.fix(result, dims, stored=bool(stored), said="result")
     fix_constraints(shardings, jaxpr)
     shardings.run()
-    found = [evened(v.aval, shardings[v], sizes) for v in jaxpr.invars]
+    ends = evened if evenly else lambda aval, dims, sizes: dims
+    found = [ends(v.aval, shardings[v], sizes) for v in jaxpr.invars]
     log = Log(Reasons(shardings, names))
     split: list[Dims] = []
 
     def local(*args: Any) -> list[Any]:
         block = Block(shardings, sizes, log)
+        args = tuple(cleared(x, v.aval, dims, sizes) for x, v, dims in zip(args, jaxpr.invars, found, strict=True))
         block.define(zip(jaxpr.invars, args, strict=True), found)
         block.define(zip(jaxpr.constvars, jaxpr.consts, strict=True), [whole(v.aval) for v in jaxpr.constvars])
         block.run(jaxpr)
         outs = []
         for v, dims in zip(jaxpr.outvars, out_dims, strict=True):
-            split.append(evened(v.aval, block.target(v), sizes) if dims is None else dims)
+            split.append(ends(v.aval, block.target(v), sizes) if dims is None else dims)
             outs.append(block.value(v, split[-1], None, "as a result it is to be"))
         return outs
 
@@ -211,6 +215,9 @@ class Block:
         x, at = self.values[atom], self.at[atom]
         for transfer in reshard(atom.aval, at, dims, self.sizes):
             at = transfer.after(at)  # others may have wanted it as it is on the way
+            if transfer.inner:
+                x = self.resharded(x, [transfer], atom, dims, equation, reason, note)
+                continue
             if (atom, at) not in self.copies:
                 self.copies[atom, at] = self.resharded(x, [transfer], atom, dims, equation, reason, note)
             x = self.copies[atom, at]
@@ -390,7 +397,15 @@ class Block:
                 options.append(None)
             trials = [chosen if f is None else {**chosen, f: (*chosen.get(f, ()), axis)} for f in options]
             chosen = trials[0] if len(trials) == 1 else min(trials, key=lambda t: self.cost(equation, rule, t))
-        return chosen
+        return {f: axes if len(axes) < 2 else self.as_operands(equation, rule, f, axes) for f, axes in chosen.items()}
+
+    def as_operands(self, equation: Equation, rule: Rule, factor: str, axes: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Some axes in the order in which the first operand that is split over all of them is."""
+        for i, d in rule.dims[factor]:
+            a = equation.invars[i] if i < rule.operands else None
+            if type(a) is Var and set(self.at[a][d]) == set(axes):
+                return self.at[a][d]
+        return axes
 
     def can_split(self, rule: Rule, factor: str, axes: tuple[Any, ...]) -> bool:
         size = rule.sizes[factor]
@@ -435,8 +450,8 @@ class Block:
         inner = Block(self.shardings, self.sizes, self.log, self.times, self.manual | params["manual_axes"])
         args, dims = [], []
         for a, v, spec in zip(equation.invars, body.invars, params["in_specs"], strict=True):
-            own = self.target(v)
             manual = dims_of(spec, rank_of(v.aval))
+            own = within_manual(v.aval, manual, self.target(v), self.sizes)
             split = tuple((*m, *o) for m, o in zip(manual, own, strict=True))
             args.append(self.value(a, split, equation, f"{operation(equation)} needs it"))
             dims.append(own)
@@ -444,8 +459,9 @@ class Block:
         inner.define(zip(body.constvars, body.consts, strict=True), [whole(v.aval) for v in body.constvars])
         inner.run(body)
         for v, a, spec in zip(equation.outvars, body.outvars, params["out_specs"], strict=True):
-            own = self.target(a) if type(a) is Var else whole(a.aval)
             manual = dims_of(spec, rank_of(a.aval))
+            own = self.target(a) if type(a) is Var else whole(a.aval)
+            own = within_manual(a.aval, manual, own, self.sizes)
             self.values[v] = inner.value(a, own, equation, f"{operation(equation)} returns it")
             self.at[v] = tuple((*m, *o) for m, o in zip(manual, own, strict=True))
 

@@ -114,6 +114,9 @@ class Propagation:
             if any(axis in axes for axes in dims):
                 continue
             axes = (*dims[d], axis)
+            if len(axes) > 1:  # in the order that the source has
+                theirs = next((own for own in self[source] if axis in own), ())
+                axes = tuple(a for a in theirs if a in axes) if set(axes) <= set(theirs) else axes
             size = tie.rule.sizes[name]
             if size % parts_of(axes, self.sizes) and (
                 name in tie.rule.even or size != shape[d] or not can_split(size, axes, self.sizes)

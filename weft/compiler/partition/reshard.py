@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from weft.compiler.partition.rules import Dims, parts_of
+from weft.base import dtypes
+from weft.compiler.partition.rules import Dims
 from weft.ir.parts import bytes_of
 from weft.primitives import collectives
 from weft.primitives.collectives import merge_dims, split_dim
@@ -17,7 +18,7 @@ from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.slicing import dynamic_slice
 from weft.primitives.movement.slicing import slice as slice_
 from weft.primitives.reduction.reduce_other import reduce_and, reduce_or, reduce_prod, reduce_xor
-from weft.sharding.routes import route
+from weft.sharding.routes import local_elements, route
 
 # Collectives that combine the parts of all devices; for other reductions the parts are gathered and then reduced.
 ALL_REDUCE = {"sum": collectives.psum, "max": collectives.pmax, "min": collectives.pmin}
@@ -28,7 +29,8 @@ REDUCE = {"prod": reduce_prod, "and": reduce_and, "or": reduce_or, "xor": reduce
 class Transfer:
     """One collective (or, as a device takes its part of what it has, a slice) over an axis. `dim` is the dimension that
     is gathered, scattered or sliced, `source` the one that an exchange takes the axis from. What is gathered for a
-    `reduction` is reduced at once."""
+    `reduction` is reduced at once. What is sliced is made longer first, to a `multiple`. After an `inner` one of
+    several that belong together parts are not those of a sharding."""
 
     kind: str
     axis: Any
@@ -36,6 +38,8 @@ class Transfer:
     source: int = -1
     bytes: float = 0.0  # that one device sends
     reduction: str = ""
+    multiple: int = 1
+    inner: bool = False
 
     def after(self, dims: Dims) -> Dims:
         """How a value is split after a gather, an exchange or a slice."""
@@ -56,10 +60,10 @@ def reshard(
     parts of the devices are still to be combined."""
     if src == dst and not unreduced:
         return []
-    size = bytes_of(aval)
+    item = dtypes.storage(aval.dtype).itemsize
     transfers: list[Transfer] = []
     if how != "sum":
-        local = size / parts_of([a for axes in src for a in axes], sizes)
+        local = item * local_elements(aval.shape, src, sizes)
         for axis in unreduced:
             n = sizes[axis]
             if how in ALL_REDUCE:
@@ -67,8 +71,10 @@ def reshard(
             else:
                 transfers.append(Transfer("all_gather", axis, bytes=local * (n - 1), reduction=how))
         unreduced = ()
-    hops = route(size, tuple(aval.shape), src, tuple(unreduced), dst, tuple(sizes.items()))
-    return transfers + [Transfer(h.kind, h.axis, h.dim, h.source, h.bytes * size) for h in hops]
+    hops = route(bytes_of(aval), tuple(aval.shape), src, tuple(unreduced), dst, tuple(sizes.items()))
+    return transfers + [
+        Transfer(h.kind, h.axis, h.dim, h.source, h.elements * item, "", h.multiple, h.inner) for h in hops
+    ]
 
 
 def apply(x: Any, transfers: Sequence[Transfer], sizes: Mapping[Any, int], shape: Sequence[int]) -> Any:
@@ -91,7 +97,7 @@ def apply(x: Any, transfers: Sequence[Transfer], sizes: Mapping[Any, int], shape
             x = exchange(lengthened(x, dim, n), axis, n, split=dim, concat=transfer.source)
             x = shortened(x, transfer.source, shape[transfer.source])
         else:
-            x = own_part(lengthened(x, dim, n), axis, n, dim)
+            x = own_part(lengthened(x, dim, transfer.multiple), axis, n, dim)
     return x
 
 
@@ -105,8 +111,11 @@ def exchange(x: Any, axis: Any, size: int, split: int, concat: int) -> Any:
 def lengthened(x: Any, dim: int, count: int) -> Any:
     """A value whose dimension splits evenly into parts. What is beyond its end has no meaning: it is the beginning, so
     that nothing is computed of other numbers than those that are there."""
-    missing = -x.shape[dim] % count
-    return concatenate(x, shortened(x, dim, missing), dimension=dim) if missing else x
+    size = x.shape[dim]
+    missing = -size % count
+    if not missing:
+        return x
+    return shortened(concatenate(*[x] * -(-(size + missing) // size), dimension=dim), dim, size + missing)
 
 
 def shortened(x: Any, dim: int, size: int) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.base.settings import config
 from weft.compiler.partition.rules import Dims, Rule, parts_of
 from weft.ir.parts import Parts
@@ -40,10 +41,8 @@ def are_allowed() -> bool:
 
 
 def can_split(size: Any, axes: Sequence[Any], sizes: Mapping[Any, int]) -> bool:
-    """Whether a dimension of this size can be split over axes, unevenly too: then over one axis, and every device but
-    the last ones has a full part."""
-    count = parts_of(axes, sizes)
-    return size % count == 0 or (len(axes) == 1 and size >= count and are_allowed())
+    """Whether a dimension of this size can be split over axes."""
+    return size % parts_of(axes, sizes) == 0 or are_allowed()
 
 
 def splittable(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Dims:
@@ -54,10 +53,29 @@ def splittable(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Dims:
 
 
 def evened(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Dims:
-    """How a value is split, without the dimensions that do not split evenly: those of arguments and results."""
+    """How a value is split, without the dimensions that do not split evenly."""
     if not isinstance(aval, ArrayType):
         return dims
     return tuple(axes if size % parts_of(axes, sizes) == 0 else () for size, axes in zip(aval.shape, dims, strict=True))
+
+
+def within_manual(aval: Any, manual: Dims, own: Dims, sizes: Mapping[Any, int]) -> Dims:
+    """How the values of a type are split that are parts over `manual` axes already, without the dimensions in which
+    the parts of those parts would not be parts of the whole."""
+    return tuple(
+        axes if not by_hand or size % parts_of(axes, sizes) == 0 else ()
+        for size, by_hand, axes in zip(aval.shape, manual, own, strict=True)
+    )
+
+
+def cleared(x: Any, aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Any:
+    """An argument in which elements beyond the end of a dimension are zeros, if all elements are looked at."""
+    if are_allowed() or not isinstance(aval, ArrayType) or dtypes.kind(aval.dtype) not in "fc":
+        return x
+    for d, (size, axes) in enumerate(zip(aval.shape, dims, strict=True)):
+        if size % parts_of(axes, sizes):
+            x = with_end(Parts((), (), (), (), {"d": axes}, sizes), "d", x, d, size, "sum")
+    return x
 
 
 def with_neutral_ends(parts: Parts, rule: Rule, args: Sequence[Any]) -> list[Any]:
@@ -72,7 +90,7 @@ def with_neutral_ends(parts: Parts, rule: Rule, args: Sequence[Any]) -> list[Any
     return out
 
 
-def with_end(parts: Parts, name: str, x: Any, dim: int, size: int, how: str) -> Any:
+def with_end(parts: Parts, name: str, x: Any, dim: int, size: Any, how: str) -> Any:
     """An operand whose dimension `dim` ends after `size` elements of all parts; what is beyond is neutral for `how`."""
     shape = x.shape
     index = iota(dtype=np.dtype(np.int32), shape=shape, dimension=dim)

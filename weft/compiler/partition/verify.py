@@ -47,7 +47,7 @@ def check_value(
             fail(f"{v.aval.short()} uses the axis {axis!r} twice: it is {dims}, unreduced over {unreduced}.", equation)
     for size, axes in zip(v.aval.shape, dims, strict=True):
         if not can_split(size, axes, sizes):
-            fail(f"{v.aval.short()} cannot be split evenly, nor over one axis into full parts: {dims}.", equation)
+            fail(f"{v.aval.short()} cannot be split evenly: {dims}.", equation)
     expected = local_shape(v.aval.shape, dims, sizes)
     if local.shape != expected or local.dtype != v.aval.dtype:
         fail(f"A part of {v.aval.short()}, which is split as {dims}, is {local.short()}.", equation)

@@ -28,8 +28,7 @@ class sharding_constraint(Primitive):
     splits = True
 
     def type(self, x: ArrayType, *, sharding: Any) -> ArrayType:
-        if not isinstance(sharding, Sharding) or not sharding.splits_inside(x.shape):
-            check_even(x, sharding)
+        check_split(x, sharding)
         return x
 
     def eval(self, x: Any, *, sharding: Any) -> Any:
@@ -78,7 +77,7 @@ class reshard(Primitive):
     types_placement = True
 
     def type(self, x: ArrayType, *, sharding: Any, source: Any) -> ArrayType:
-        check_even(x, sharding)
+        check_split(x, sharding)
         return x.placed(sharding=in_types(sharding, x.ndim))
 
     def eval(self, x: Any, *, sharding: Any, source: Any) -> Any:
@@ -123,10 +122,13 @@ class reshard(Primitive):
         yield Sample(ramp(2, 3), sharding=None, source=None)
 
 
-def check_even(x: ArrayType, sharding: Any) -> None:
-    """Raise unless a value can be split so: programs have parts of one size."""
-    if isinstance(sharding, Sharding) and all(isinstance(d, int) for d in x.shape):
-        sharding.shard_shape(x.shape)
+def check_split(x: ArrayType, sharding: Any) -> None:
+    """Raise unless a value can be split so: over Explicit axes, which types speak of, evenly."""
+    if isinstance(sharding, Sharding):
+        sharding.check_compatible_aval(x.shape)
+        typed = in_types(sharding, x.ndim)
+        if typed is not None and all(isinstance(d, int) for d in x.shape):
+            typed.check_even(x.shape)
 
 
 def with_entry(sharding: Any, dim: int, entry: Any) -> Any:
