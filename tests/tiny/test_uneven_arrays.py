@@ -101,7 +101,7 @@ def test_between_all_shardings() -> None:
             np.testing.assert_array_equal(found, VALUES)
 
 
-def test_made_of_parts() -> None:
+def test_assembled_of_parts() -> None:
     sharding = NamedSharding(MESH, P("x", "y"))
     calls: list[Any] = []
 
