@@ -20,6 +20,11 @@ from weft.runtime.evaluate import evaluate as _evaluate
 _EVALUATION.evaluate = _evaluate
 _EVALUATION.lift = _lift
 
+from weft.ir.context import context as _context
+from weft.sharding.current import Tracing as _Tracing
+
+_Tracing.is_active = staticmethod(lambda: _context.trace is not _EVALUATION)
+
 from weft.ir import printer as _printer
 from weft import lax
 from weft import numpy

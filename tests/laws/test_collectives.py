@@ -120,6 +120,24 @@ def test_a_batch_inside_of_the_named_axes_is_a_loop(case: Case) -> None:
                 assert_close(part, one, case.tolerance, f"{case} batched at {dim}")
 
 
+@pytest.mark.parametrize("case", [c for c in NAMED if c.primitive.linear and len(c.environment) == 1], ids=str)
+def test_transposes_are_adjoints_along_another_dimension(case: Case) -> None:
+    """The law of all samples has the named axis as the first dimension of operands; here it is the second."""
+    (x,), (name,) = case.arrays, case.environment
+    if x.dtype.kind != "f" or x.ndim < 2:
+        return
+    x = np.moveaxis(x, 0, 1).astype(np.float32)
+    function = weft.vmap(lambda v: case.primitive(v, **case.params), in_axes=1, axis_name=name)
+    rng = np.random.default_rng(0)
+    tangent = rng.normal(size=x.shape).astype(np.float32)
+    for one in (function, weft.jit(function)):
+        value, pullback = weft.vjp(one, x)
+        cotangent = rng.normal(size=value.shape).astype(np.float32)
+        (pulled,) = pullback(cotangent)
+        _, pushed = weft.jvp(one, (x,), (tangent,))
+        np.testing.assert_allclose(np.vdot(cotangent, pushed), np.vdot(pulled, tangent), rtol=2e-4, atol=1e-4)
+
+
 @each_sample
 def test_states_along_manual_axes(case: Case) -> None:
     """Along a manual axis what is reduced over it is the same for all elements; all else varies."""

@@ -31,6 +31,7 @@ b = onp.sin(onp.arange(64, dtype=onp.float32)).reshape(8, 8)
 w = onp.float32(0.7)
 n = onp.arange(8, dtype=onp.int32)
 g = [[0, 2], [3, 1]]
+h = [[0, 5], [4, 1], [2, 3], [7, 6]]
 key = lib.random.key(3)
 ring = [(i, (i + 1) % 4) for i in range(4)]
 wide = [(i, (3 * i + 5) % 8) for i in range(8) if i != 2]
@@ -77,6 +78,10 @@ COLLECTIVES = {
     "lax.all_gather(c, 'x', axis_index_groups=g)": ("P('x')", "P('x')"),
     "lax.psum_scatter(c, 'x', axis_index_groups=g, tiled=True)": ("P('x')", "P('x')"),
     "lax.all_to_all(c, 'x', 0, 1, axis_index_groups=g, tiled=True)": ("P('x')", "P('x')"),
+    "lax.pmax(c, ('x', 'y'), axis_index_groups=h)": ("P('x', 'y')", "P('x', 'y')"),
+    "lax.all_gather(c, ('x', 'y'), axis_index_groups=h)": ("P('x', 'y')", "P(('x', 'y'))"),
+    "lax.psum_scatter(c, ('x', 'y'), axis_index_groups=h, tiled=True)": ("P('x', 'y')", "P('x', 'y')"),
+    "lax.all_to_all(c, ('y', 'x'), 0, 1, axis_index_groups=h, tiled=True)": ("P('x', 'y')", "P('x', 'y')"),
     "c + lax.axis_index(('y', 'x')) * lax.axis_size('x')": ("P(('x', 'y'))", "P(('x', 'y'))"),
     "lax.psum(lax.pcast(c, 'x', to='unreduced'), 'x')": ("P('x')", "P()"),
     "lax.pcast(lax.pcast(c, 'x', to='reduced'), 'x', to='varying')": ("P()", "P('x')"),
@@ -91,7 +96,16 @@ ROWS = [
         for body, (i, o) in COLLECTIVES.items()
         if not any(name in body for name in NOT_DIFFERENTIABLE_THERE)
     ),
+    *(
+        f"lib.grad(lambda c: np.sin(sm(lambda c: {body}, {i}, {o})(c)).sum())(a)"
+        for body, (i, o) in COLLECTIVES.items()
+        if not any(name in body for name in (*NOT_DIFFERENTIABLE_THERE, "pcast"))
+    ),
     "un(lambda c: lax.psum(c, 'x', axis_index_groups=g), P('x'), P('x'))(a)",
+    "un(lambda c: lax.psum(c, ('x', 'y'), axis_index_groups=h), P('x', 'y'), P('x', 'y'))(a)",
+    "un(lambda c: lax.pmean(c, ('y', 'x'), axis_index_groups=[[0, 3, 5, 6], [1, 2, 4, 7]]), P('x'), P(('x', 'y')))(a)",
+    "un(lambda c: lax.psum(c, ('x', 'y'), axis_index_groups=[[0, 2, 4, 6], [1, 3, 5, 7]]), P('x', 'y'), P('x'))(a)",
+    "grads(un(lambda c: lax.psum(c, ('x', 'y'), axis_index_groups=h), P('x', 'y'), P('x', 'y')), a)",
     "un(lambda c: lax.psum(c, 'x', axis_index_groups=[[1, 2, 3], [0]]), P('x'), P('x'))(a)",
     "grads(un(lambda c: lax.psum(c, 'x', axis_index_groups=g), P('x'), P('x')), a)",
     "un(lambda c: lax.pmean(c, 'x', axis_index_groups=g), P('x'), P('x'))(a)",
@@ -178,6 +192,11 @@ ROWS = [
 
 # What JAX refuses and Weft does.
 MORE = [
+    *(
+        f"lib.grad(lambda c: np.sin(sm(lambda c: {body}, {i}, {o})(c)).sum())(a)"
+        for body, (i, o) in COLLECTIVES.items()
+        if "pcast" in body
+    ),
     "sm(lambda c, w: lax.psum(lax.scan(lambda d, y: (d + y, None), w, c)[0], 'x'), (P('x'), P()), P())(x, w)",
     "lib.vmap(sm(lambda c: lax.psum(c, ('x', 'i')), P('x'), P()), axis_name='i')(b)",
     "sm(lambda c: lax.psum(lax.pcast(c, 'x', to='unreduced') * 2.0, 'x'), P('x'), P())(a)",

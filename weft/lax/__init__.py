@@ -135,8 +135,8 @@ from weft.lax.parallel import (
     psum,
     psum_scatter,
     pswapaxes,
-    ragged_all_to_all,
 )
+from weft.lax.ragged import ragged_all_to_all
 from weft.lax.reductions import (
     argmax,
     argmin,
@@ -154,6 +154,7 @@ from weft.lax.reductions import (
     reduce_sum,
     reduce_xor,
 )
+from weft.lax.sending import precv, psend
 from weft.lax.shape import (
     broadcast,
     broadcast_in_dim,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,103 +9,40 @@ import numpy as np
 
 from weft.base import tree
 from weft.base.arguments import described
-from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError, UnboundAxisError
-from weft.base.source import user_line
+from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
 from weft.ir.context import context
 from weft.ir.primitive import apply_casts
 from weft.ir.types import ArrayType, type_of
 from weft.ir.varying import casts_to
-from weft.primitives import casts, collectives
-from weft.primitives.collectives import Groups, merge_dims, rows_of, split_dim
-from weft.primitives.elementwise.arithmetic import add, div, mul, sub
-from weft.primitives.elementwise.bitwise import and_
-from weft.primitives.elementwise.compare import eq, ge, lt
+from weft.lax import groups as several
+from weft.lax.named_axes import (
+    Name,
+    axis_index,
+    axis_size,
+    by_position,
+    grouped,
+    groups_of,
+    names_of,
+    one_name,
+    varying,
+)
+from weft.primitives import collectives
+from weft.primitives.collectives import Groups, casts, merge_dims, split_dim
+from weft.primitives.elementwise.arithmetic import div
+from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.select import select_n
-from weft.primitives.movement.iota import iota
-from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape
+from weft.primitives.movement.shape import broadcast_in_dim, move_axis
 from weft.primitives.random.bits import KeyDtype, random_unwrap, random_wrap
 
 __all__ = [
     "all_gather", "all_to_all", "axis_index", "axis_size", "pbroadcast", "pcast", "pmax", "pmean", "pmin", "ppermute",
-    "pshuffle", "psum", "psum_scatter", "pswapaxes", "ragged_all_to_all",
+    "pshuffle", "psum", "psum_scatter", "pswapaxes",
 ]  # fmt: skip
-
-Name = Any
-
-
-def names_of(axis_name: Name) -> tuple[Any, ...]:
-    """The named axes asked for, each checked to be in scope."""
-    names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
-    for name in names:
-        if getattr(type(name), "__hash__", None) is None or name not in context.axes:
-            known = ", ".join(map(repr, context.axes)) or "none"
-            raise UnboundAxisError(
-                f"There is no axis named {name!r} here; in scope: {known}.",
-                fix=(
-                    f"call this inside vmap(f, axis_name={name!r})",
-                    f"call this inside shard_map(f, mesh=...), whose mesh has an axis {name!r}",
-                ),
-                at=user_line(),
-            )
-    return names
-
-
-def one_name(axis_name: Name, function: str) -> Any:
-    """The one named axis asked for."""
-    names = names_of(axis_name)
-    if len(names) != 1:
-        what = f"lax.{function} goes over one named axis."
-        raise ArgumentError(what, received=f"{axis_name!r}", fix="call it for one after the other")
-    return names[0]
-
-
-def axis_size(axis_name: Name) -> int:
-    """The size of a named axis; of several, the product."""
-    return math.prod(context.axes[n] for n in names_of(axis_name))
-
-
-def groups_of(function: str, axis_name: Name, axis_index_groups: Any, equal: bool = True) -> Groups:
-    """Groups of positions along an axis as a parameter: all positions once, in groups of one size where `equal`."""
-    if axis_index_groups is None:
-        return None
-    one_name(axis_name, f"{function} with axis_index_groups")
-    groups = tuple(tuple(int(i) for i in group) for group in axis_index_groups)
-    size = axis_size(axis_name)
-    if sorted(i for group in groups for i in group) != list(range(size)):
-        raise ArgumentError(
-            f"lax.{function}: axis_index_groups must have every position along {axis_name!r} once.",
-            received=f"{axis_index_groups} for an axis of size {size}",
-            fix=f"groups of the numbers in range({size})",
-        )
-    if equal and len({len(group) for group in groups}) > 1:
-        what = f"lax.{function}: axis_index_groups must be of one size."
-        raise ArgumentError(what, received=f"{axis_index_groups}", fix="groups with equally many positions each")
-    return groups
-
-
-def grouped(groups: Groups) -> dict[str, Any]:
-    """The parameter of a collective for groups, if there are any."""
-    return {} if groups is None else {"axis_index_groups": groups}
-
-
-def by_position(axis_name: Name, table: Sequence[int]) -> Any:
-    """Each element's own entry of a table along a named axis."""
-    position = reshape(axis_index(axis_name), new_sizes=(1,), dimensions=None)
-    return reshape(rows_of(np.array(table, np.int32), position), new_sizes=(), dimensions=None)
-
-
-def varying(x: Any, names: Sequence[Any]) -> Any:
-    """A value as one that varies along those of the named axes that are manual axes of a `shard_map`; what is unreduced
-    stays so."""
-    if not context.manual:
-        return x
-    state = type_of(x).manual  # type: ignore[attr-defined]
-    return apply_casts(x, casts_to(state, context.manual.intersection(names), frozenset()))
 
 
 def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
-    """Sum of each leaf over named axes, or in each group of positions along one; of a Python number, the number times
+    """Sum of each leaf over named axes, or in each group of positions along them; of a Python number, the number times
     the size of the axes, known at once."""
     names = names_of(axis_name)
     groups = groups_of("psum", axis_name, axis_index_groups, equal=False)
@@ -117,13 +53,15 @@ def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
             return leaf * min(counts)
         if type_of(leaf).dtype == bool:  # type: ignore[attr-defined]
             leaf = convert_element_type(leaf, new_dtype=type_of(0).dtype, weak_type=False)  # type: ignore[attr-defined]
+        if groups is not None and len(names) > 1:
+            return several.reduced(collectives.psum, leaf, names, groups)
         return collectives.psum(varying(leaf, names), axes=names, **grouped(groups))
 
     return tree.map(one, x)
 
 
 def pmean(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
-    """Mean of each leaf over named axes, or in each group of positions along one."""
+    """Mean of each leaf over named axes, or in each group of positions along them."""
     groups = groups_of("pmean", axis_name, axis_index_groups, equal=False)
     size: Any = axis_size(axis_name)
     if groups is not None:
@@ -144,28 +82,21 @@ def pmean(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmax(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
-    """Maximum of each leaf over named axes, or in each group of positions along one."""
+    """Maximum of each leaf over named axes, or in each group of positions along them."""
     return extremum(collectives.pmax, x, axis_name, axis_index_groups)
 
 
 def pmin(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
-    """Minimum of each leaf over named axes, or in each group of positions along one."""
+    """Minimum of each leaf over named axes, or in each group of positions along them."""
     return extremum(collectives.pmin, x, axis_name, axis_index_groups)
 
 
 def extremum(card: Any, x: Any, axis_name: Name, axis_index_groups: Any) -> Any:
     names = names_of(axis_name)
     groups = groups_of(card.name, axis_name, axis_index_groups, equal=False)
+    if groups is not None and len(names) > 1:
+        return tree.map(lambda leaf: several.reduced(card, leaf, names, groups), x)
     return tree.map(lambda leaf: card(varying(leaf, names), axes=names, **grouped(groups)), x)
-
-
-def axis_index(axis_name: Name) -> Any:
-    """The position of this element along a named axis; along several, in row-major order."""
-    index: Any = None
-    for name in names_of(axis_name):
-        own = collectives.axis_index(axis_name=name, **({"varying": True} if name in context.manual else {}))
-        index = own if index is None else add(mul(index, np.int32(context.axes[name])), own)
-    return index
 
 
 STATES = ("varying", "unreduced", "reduced")
@@ -234,6 +165,8 @@ def all_gather(
         aval = type_of(leaf)
         assert isinstance(aval, ArrayType)
         dim = dimension("all_gather", axis, aval.ndim + (not tiled), aval)
+        if groups is not None and len(names) > 1:
+            return several.gathered(leaf, names, groups, dim, tiled)
         for name in reversed(names):
             checked = name in context.manual
             card = GATHERS[to] if checked else collectives.all_gather
@@ -281,6 +214,8 @@ def psum_scatter(
         assert isinstance(aval, ArrayType)
         dim = dimension("psum_scatter", scatter_dimension, aval.ndim, aval)
         check_fits("psum_scatter", axis_name, aval.shape, dim, size, tiled)
+        if groups is not None and len(names) > 1:
+            return several.scattered(leaf, names, groups, dim, tiled)
         for i, name in enumerate(names):
             own = context.axes[name] if groups is None else size
             last = i == len(names) - 1
@@ -308,6 +243,8 @@ def all_to_all(
         split = dimension("all_to_all", split_axis, aval.ndim, aval)
         concat = dimension("all_to_all", concat_axis, aval.ndim, aval)
         check_fits("all_to_all", axis_name, aval.shape, split, size, tiled)
+        if groups is not None and len(names) > 1:
+            return several.exchanged(leaf, names, groups, split, concat, tiled)
         if not tiled:
             return exchanged(leaf, names, split, concat, groups)
         return merge_dims(exchanged(split_dim(leaf, split, size), names, split, concat, groups), concat)
@@ -405,57 +342,3 @@ def pbroadcast(x: Any, axis_name: Name, source: int) -> Any:
         lambda leaf: collectives.pbroadcast(varying(leaf, (name,)), axis_name=name, axis_size=size, source=int(source)),
         x,
     )
-
-
-def ragged_all_to_all(
-    operand: Any,
-    output: Any,
-    input_offsets: Any,
-    send_sizes: Any,
-    output_offsets: Any,
-    recv_sizes: Any,
-    *,
-    axis_name: Name,
-    axis_index_groups: Any = None,
-) -> Any:
-    """Send slices of different sizes to the other elements along a named axis. Element j gets the `send_sizes[j]` rows
-    of `operand` from `input_offsets[j]` on, and puts them into its `output` from this element's `output_offsets[j]` on;
-    rows of `output` that nobody sends stay. `recv_sizes[i]` is what element i sends here."""
-    name = one_name(axis_name, "ragged_all_to_all")
-    groups = groups_of("ragged_all_to_all", axis_name, axis_index_groups)
-    count = context.axes[name] if groups is None else len(groups[0])
-    x, result = type_of(operand), type_of(output)
-    assert isinstance(x, ArrayType) and isinstance(result, ArrayType)
-    if x.dtype != result.dtype or x.shape[1:] != result.shape[1:] or not x.shape:
-        what = "lax.ragged_all_to_all: operand and output differ in their first dimension only."
-        raise ArgumentError(what, received=f"{x.short()} and {result.short()}")
-    tables = {
-        "input_offsets": input_offsets, "send_sizes": send_sizes,
-        "output_offsets": output_offsets, "recv_sizes": recv_sizes,
-    }  # fmt: skip
-    for word, table in tables.items():
-        aval = type_of(table)
-        if not isinstance(aval, ArrayType) or aval.shape != (count,) or np.dtype(aval.dtype).kind not in "iu":
-            raise ArgumentError(
-                f"lax.ragged_all_to_all: {word} has an integer for each of the {count} elements.", received=aval.short()
-            )
-    exchange = lambda table: all_to_all(table, name, 0, 0, axis_index_groups=axis_index_groups)
-    begins, sizes, goals = (exchange(tables[word]) for word in ("input_offsets", "send_sizes", "output_offsets"))
-    every = all_gather(operand, name, axis_index_groups=axis_index_groups)
-    rows = iota(dtype=np.dtype(np.int32), shape=(result.shape[0],), dimension=0)
-    filled = varying(output, (name,))
-    for i in range(count):
-        begin, size, goal = (entry(table, i) for table in (begins, sizes, goals))
-        step = sub(rows, goal)
-        sent = rows_of(entry(every, i), add(step, begin))
-        own = and_(ge(step, np.int32(0)), lt(step, size))
-        own = broadcast_in_dim(own, shape=result.shape, broadcast_dimensions=(0,))
-        filled = select_n(own, filled, sent)
-    return filled
-
-
-def entry(x: Any, i: int) -> Any:
-    """Entry i along the first dimension; an integer as int32."""
-    found = reshape(rows_of(x, [i]), new_sizes=x.shape[1:], dimensions=None)
-    whole = np.dtype(found.dtype).kind in "iu" and not found.shape
-    return convert_element_type(found, new_dtype=np.dtype(np.int32), weak_type=False) if whole else found

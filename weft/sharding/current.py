@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 
 import numpy as np
@@ -9,14 +10,32 @@ import numpy as np
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import Scope, config, states
+from weft.base.source import user_line
 from weft.sharding.mesh import AbstractMesh, Mesh
+
+
+class Tracing:
+    """Whether a function is being traced in this thread: what knows it, which is above this folder, fills it in."""
+
+    is_active: Callable[[], bool] = staticmethod(lambda: False)
+
+
+def check_outside(function: str, instead: str) -> None:
+    """The devices of a program are those that it is called on: it neither sets them nor asks for them."""
+    if Tracing.is_active():
+        raise ArgumentError(
+            f"{function} is called outside of functions that are traced, such as those of jit.",
+            fix=instead,
+            at=user_line(),
+        )
 
 
 class set_mesh:
     """Use a mesh wherever none is named: from now on, or as a context manager in its block, in this thread. None means
-    no mesh."""
+    no mesh. Inside of a traced function it is an error."""
 
     def __init__(self, mesh: Mesh | AbstractMesh | None) -> None:
+        check_outside("set_mesh", "with weft.set_mesh(mesh):   around the call of the function")
         if mesh is not None and not isinstance(mesh, (Mesh, AbstractMesh)):
             raise ArgumentTypeError("set_mesh takes a mesh.", received=described(mesh), fix="weft.make_mesh(...)")
         self._mesh = mesh
@@ -41,7 +60,9 @@ class use_abstract_mesh(Scope):
 
 
 def get_mesh() -> Mesh:
-    """The mesh with its devices that `set_mesh` has set; an empty one if there is none."""
+    """The mesh with its devices that `set_mesh` has set; an empty one if there is none. Inside of a traced function it
+    is an error."""
+    check_outside("get_mesh", "weft.sharding.get_abstract_mesh()")
     found = config.mesh
     return found if isinstance(found, Mesh) else Mesh(np.empty((0,), object), ("none",))
 

@@ -193,7 +193,7 @@ class AbstractMesh(BaseMesh):
     def __repr__(self) -> str:
         device = self.abstract_device
         kind = "" if device is None else f", {device!s}"
-        return f"AbstractMesh({self._axes_text()}{kind})"
+        return f"AbstractMesh({self._axes_text() or '(), axis_types=()'}{kind})"
 
 
 def _abstract_mesh(sizes: Any, names: Any, types: Any, device: Any) -> AbstractMesh:

@@ -9,7 +9,8 @@ from typing import Any
 from weft.base.errors import ShardingTypeError
 from weft.ir.primitive import Axis, in_state, primitive
 from weft.ir.types import ArrayType
-from weft.primitives.collectives import Collective, Names, psum
+from weft.primitives.collectives.base import Collective, Names
+from weft.primitives.collectives.reductions import psum
 from weft.sharding.factors import AxisFactors, elementwise
 from weft.sharding.manual import ManualAxisType
 

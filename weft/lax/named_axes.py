@@ -1,0 +1,101 @@
+"""Named axes that are in scope: their sizes, positions along them, and groups of positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import ArgumentError, UnboundAxisError
+from weft.base.source import user_line
+from weft.ir.context import context
+from weft.ir.primitive import apply_casts
+from weft.ir.types import type_of
+from weft.ir.varying import casts_to
+from weft.primitives import collectives
+from weft.primitives.collectives import Groups, rows_of
+from weft.primitives.elementwise.arithmetic import add, mul
+from weft.primitives.movement.shape import reshape
+
+Name = Any
+
+
+def names_of(axis_name: Name) -> tuple[Any, ...]:
+    """The named axes asked for, each checked to be in scope."""
+    names = tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    for name in names:
+        if getattr(type(name), "__hash__", None) is None or name not in context.axes:
+            known = ", ".join(map(repr, context.axes)) or "none"
+            raise UnboundAxisError(
+                f"There is no axis named {name!r} here; in scope: {known}.",
+                fix=(
+                    f"call this inside vmap(f, axis_name={name!r})",
+                    f"call this inside shard_map(f, mesh=...), whose mesh has an axis {name!r}",
+                ),
+                at=user_line(),
+            )
+    return names
+
+
+def one_name(axis_name: Name, function: str) -> Any:
+    """The one named axis asked for."""
+    names = names_of(axis_name)
+    if len(names) != 1:
+        what = f"lax.{function} goes over one named axis."
+        raise ArgumentError(what, received=f"{axis_name!r}", fix="call it for one after the other")
+    return names[0]
+
+
+def axis_size(axis_name: Name) -> int:
+    """The size of a named axis; of several, the product."""
+    return math.prod(context.axes[n] for n in names_of(axis_name))
+
+
+def groups_of(function: str, axis_name: Name, axis_index_groups: Any, equal: bool = True) -> Groups:
+    """Groups of positions along axes as a parameter: all positions once, in groups of one size where `equal`. Positions
+    along several axes are in row-major order."""
+    if axis_index_groups is None:
+        return None
+    size = axis_size(axis_name)
+    groups = tuple(tuple(int(i) for i in group) for group in axis_index_groups)
+    if sorted(i for group in groups for i in group) != list(range(size)):
+        raise ArgumentError(
+            f"lax.{function}: axis_index_groups must have every position along {axis_name!r} once.",
+            received=f"{axis_index_groups} for an axis of size {size}",
+            fix=f"groups of the numbers in range({size})",
+        )
+    if equal and len({len(group) for group in groups}) > 1:
+        what = f"lax.{function}: axis_index_groups must be of one size."
+        raise ArgumentError(what, received=f"{axis_index_groups}", fix="groups with equally many positions each")
+    return groups
+
+
+def grouped(groups: Groups) -> dict[str, Any]:
+    """The parameter of a collective for groups, if there are any."""
+    return {} if groups is None else {"axis_index_groups": groups}
+
+
+def by_position(axis_name: Name, table: Sequence[int]) -> Any:
+    """Each element's own entry of a table along a named axis."""
+    position = reshape(axis_index(axis_name), new_sizes=(1,), dimensions=None)
+    return reshape(rows_of(np.array(table, np.int32), position), new_sizes=(), dimensions=None)
+
+
+def varying(x: Any, names: Sequence[Any]) -> Any:
+    """A value as one that varies along those of the named axes that are manual axes of a `shard_map`; what is unreduced
+    stays so."""
+    if not context.manual:
+        return x
+    state = type_of(x).manual  # type: ignore[attr-defined]
+    return apply_casts(x, casts_to(state, context.manual.intersection(names), frozenset()))
+
+
+def axis_index(axis_name: Name) -> Any:
+    """The position of this element along a named axis; along several, in row-major order."""
+    index: Any = None
+    for name in names_of(axis_name):
+        own = collectives.axis_index(axis_name=name, **({"varying": True} if name in context.manual else {}))
+        index = own if index is None else add(mul(index, np.int32(context.axes[name])), own)
+    return index

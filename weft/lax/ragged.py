@@ -1,0 +1,76 @@
+"""Slices of different sizes, exchanged between the elements along a named axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import ArgumentError
+from weft.ir.types import ArrayType, type_of
+from weft.lax.named_axes import Name, axis_size, groups_of, names_of, varying
+from weft.lax.parallel import all_gather, all_to_all
+from weft.primitives.collectives import rows_of
+from weft.primitives.elementwise.arithmetic import add, sub
+from weft.primitives.elementwise.bitwise import and_
+from weft.primitives.elementwise.compare import ge, lt
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.elementwise.select import select_n
+from weft.primitives.movement.iota import iota
+from weft.primitives.movement.shape import broadcast_in_dim, reshape
+
+__all__ = ["ragged_all_to_all"]
+
+
+def ragged_all_to_all(
+    operand: Any,
+    output: Any,
+    input_offsets: Any,
+    send_sizes: Any,
+    output_offsets: Any,
+    recv_sizes: Any,
+    *,
+    axis_name: Name,
+    axis_index_groups: Any = None,
+) -> Any:
+    """Send slices of different sizes to the other elements along named axes. Element j gets the `send_sizes[j]` rows
+    of `operand` from `input_offsets[j]` on, and puts them into its `output` from this element's `output_offsets[j]` on;
+    rows of `output` that nobody sends stay. `recv_sizes[i]` is what element i sends here."""
+    names = names_of(axis_name)
+    groups = groups_of("ragged_all_to_all", axis_name, axis_index_groups)
+    count = axis_size(names) if groups is None else len(groups[0])
+    x, result = type_of(operand), type_of(output)
+    assert isinstance(x, ArrayType) and isinstance(result, ArrayType)
+    if x.dtype != result.dtype or x.shape[1:] != result.shape[1:] or not x.shape:
+        what = "lax.ragged_all_to_all: operand and output differ in their first dimension only."
+        raise ArgumentError(what, received=f"{x.short()} and {result.short()}")
+    tables = {
+        "input_offsets": input_offsets, "send_sizes": send_sizes,
+        "output_offsets": output_offsets, "recv_sizes": recv_sizes,
+    }  # fmt: skip
+    for word, table in tables.items():
+        aval = type_of(table)
+        if not isinstance(aval, ArrayType) or aval.shape != (count,) or np.dtype(aval.dtype).kind not in "iu":
+            raise ArgumentError(
+                f"lax.ragged_all_to_all: {word} has an integer for each of the {count} elements.", received=aval.short()
+            )
+    exchange = lambda table: all_to_all(table, names, 0, 0, axis_index_groups=axis_index_groups)
+    begins, sizes, goals = (exchange(tables[word]) for word in ("input_offsets", "send_sizes", "output_offsets"))
+    every = all_gather(operand, names, axis_index_groups=axis_index_groups)
+    rows = iota(dtype=np.dtype(np.int32), shape=(result.shape[0],), dimension=0)
+    filled = varying(output, names)
+    for i in range(count):
+        begin, size, goal = (entry(table, i) for table in (begins, sizes, goals))
+        step = sub(rows, goal)
+        sent = rows_of(entry(every, i), add(step, begin))
+        own = and_(ge(step, np.int32(0)), lt(step, size))
+        own = broadcast_in_dim(own, shape=result.shape, broadcast_dimensions=(0,))
+        filled = select_n(own, filled, sent)
+    return filled
+
+
+def entry(x: Any, i: int) -> Any:
+    """Entry i along the first dimension; an integer as int32."""
+    found = reshape(rows_of(x, [i]), new_sizes=x.shape[1:], dimensions=None)
+    whole = np.dtype(found.dtype).kind in "iu" and not found.shape
+    return convert_element_type(found, new_dtype=np.dtype(np.int32), weak_type=False) if whole else found
