@@ -1,26 +1,51 @@
 """Collectives over named axes: communication between the elements of a `vmap`, and between the devices of a mesh."""
 
-from weft.primitives.collectives.base import Collective, Groups, Names
+from weft.primitives.collectives.base import ALONE, Collective, Groups, Names, dimension_names, inserted
 from weft.primitives.collectives.gathers import (
+    Gather,
+    GatherAlike,
     all_gather,
     all_gather_invariant,
     all_gather_reduced,
     reduce_scatter,
 )
-from weft.primitives.collectives.members import merge_dims, own_slices, rows_of, split_dim, without_unit
+from weft.primitives.collectives.members import (
+    alike,
+    by_group,
+    merge_dims,
+    own_slices,
+    repeated_sum,
+    rows_of,
+    split_dim,
+    stacked,
+    tree_combined,
+    tree_sum,
+    unstacked,
+    with_unit,
+    without_unit,
+    zeros_like,
+)
 from weft.primitives.collectives.permutations import all_to_all, axis_index, pbroadcast, ppermute
-from weft.primitives.collectives.reductions import AllReduce, pmax, pmin, psum
+from weft.primitives.collectives.reductions import AllReduce, Extremum, pmax, pmin, psum
 
 __all__ = [
+    "ALONE",
     "AllReduce",
     "Collective",
+    "Extremum",
+    "Gather",
+    "GatherAlike",
     "Groups",
     "Names",
+    "alike",
     "all_gather",
     "all_gather_invariant",
     "all_gather_reduced",
     "all_to_all",
     "axis_index",
+    "by_group",
+    "dimension_names",
+    "inserted",
     "merge_dims",
     "own_slices",
     "pbroadcast",
@@ -29,7 +54,14 @@ __all__ = [
     "ppermute",
     "psum",
     "reduce_scatter",
+    "repeated_sum",
     "rows_of",
     "split_dim",
+    "stacked",
+    "tree_combined",
+    "tree_sum",
+    "unstacked",
+    "with_unit",
     "without_unit",
+    "zeros_like",
 ]
