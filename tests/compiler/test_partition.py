@@ -193,6 +193,76 @@ def test_loops_and_branches() -> None:
     check(weft.grad(lambda a, w: scanned(a, w)[1].sum(), argnums=(0, 1)), (A, W), [("x",), (None, "y")])
 
 
+BATCHES = onp.random.RandomState(1).randn(4, 8, 16).astype(onp.float32)
+LAYERS = onp.random.RandomState(2).randn(3, 16, 16).astype(onp.float32) / 4
+
+
+def gradient(w: Any, x: Any) -> Any:
+    return weft.grad(lambda w: np.mean(np.tanh(x @ w) ** 2))(w)
+
+
+def accumulated(step: Callable[[Any, Any, Any], Any], start: Callable[[Any], Any] = np.zeros_like) -> Any:
+    """The last value of a carry that begins with `start` and goes on with `step(carry, parameters, batch)`."""
+    return lambda w, xs: lax.scan(lambda c, x: (step(c, w, x), None), start(w), xs)[0]
+
+
+def through_layers(ws: Any, x: Any) -> Any:
+    return weft.grad(lambda ws: np.mean(lax.scan(lambda h, w: (np.tanh(h @ w), None), x, ws)[0] ** 2))(ws)
+
+
+def in_while(w: Any, xs: Any, looked_at: bool = False) -> Any:
+    def more(state: Any) -> Any:
+        return (state[0] < 4) & (np.abs(state[1]).sum() < 2) if looked_at else state[0] < 4
+
+    body = lambda state: (state[0] + 1, state[1] + gradient(w, xs[state[0]]))
+    return lax.while_loop(more, body, (0, np.zeros_like(w)))[1]
+
+
+def nested(w: Any, xs: Any) -> Any:
+    def outer(c: Any, x: Any) -> Any:
+        return lax.scan(lambda c, y: (c + gradient(w, y), None), c, x)[0], None
+
+    return lax.scan(outer, np.ones_like(w), xs.reshape(2, 2, 8, 16))[0]
+
+
+def recurrent(w: Any, xs: Any) -> Any:
+    return weft.grad(lambda w: np.mean(lax.scan(lambda h, x: (np.tanh(h @ w + x), None), xs[0], xs)[0] ** 2))(w)
+
+
+@pytest.mark.parametrize(
+    ("f", "w", "times"),
+    [
+        (accumulated(lambda c, w, x: c + gradient(w, x)), W, 1),
+        (accumulated(lambda c, w, x: c + gradient(w, x) / 4, lambda w: w), W, 1),
+        (accumulated(lambda c, w, x: c * 0.9 + gradient(w, x) * 0.1, np.ones_like), W, 1),
+        (accumulated(lambda c, w, x: gradient(w, x) - c), W, 1),
+        (accumulated(lambda c, w, x: c + through_layers(w, x)), LAYERS, 1),
+        (lambda ws, xs: through_layers(ws, xs[0]), LAYERS, 1),
+        (in_while, W, 1),
+        (nested, W, 1),
+        (recurrent, LAYERS[0], 1),
+        # What is not linear, or looked at in every iteration, is summed in every one.
+        (accumulated(lambda c, w, x: np.tanh(c + gradient(w, x))), W, 4),
+        (accumulated(lambda c, w, x: c + gradient(w + c, x)), W, 4),
+        (lambda w, xs: in_while(w, xs, looked_at=True), W, 1),  # it is not known how often
+        (lambda w, xs: lax.scan(lambda c, x: (c + gradient(w, x),) * 2, np.zeros_like(w), xs), W, 4),
+    ],
+)
+def test_sums_wait_through_loops(f: Any, w: Any, times: int) -> None:
+    rows = check(f, (w, BATCHES), [(), (None, "x")]).communication
+    assert [(c.kind, c.times) for c in rows] == [("psum", times)]
+    assert all("dot_general" in c.reason for c in rows)
+
+
+def test_sums_wait_through_loops_over_one_axis_of_several() -> None:
+    f = accumulated(lambda c, w, x: c + gradient(w, x))
+    rows = check(f, (W, BATCHES), [(None, "y"), (None, "x")]).communication
+    assert [(c.axis, c.times) for c in rows] == [("x", 1)]
+    # A carry that is stored split is summed into its parts in every iteration: it would be whole until then.
+    rows = check(f, (W, BATCHES), [(), (None, "x")], [("x",)]).communication
+    assert [(c.kind, c.times) for c in rows] == [("reduce_scatter", 4)]
+
+
 def test_shard_map_is_opened_and_its_auto_axes_are_propagated() -> None:
     mesh = weft.make_mesh((4, 2), ("x", "y"), (weft.sharding.AxisType.Auto,) * 2)
     P = weft.P
@@ -265,3 +335,7 @@ def test_unreduced_values_are_summed(goal: Dims) -> None:
 def test_sums_do_not_wait_for_what_rounds() -> None:
     f = lambda a: lax.reduce_precision(a.sum(0), exponent_bits=8, mantissa_bits=3)
     assert "psum" in kinds(check(f, (A,), [("x",)]))
+    integers = onp.arange(128, dtype=onp.int32).reshape(8, 16)
+    check(lambda a: lax.div(a.sum(0), onp.int32(7)), (integers,), [("x",)])
+    # Two scaled sums are one.
+    assert kinds(check(lambda a: a.sum(0) * 7 + (a * a).sum(0) * 3, (A,), [("x",)])) == ["psum"]

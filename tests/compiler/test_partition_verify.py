@@ -54,6 +54,19 @@ def test_a_sum_that_is_missing_or_over_another_axis_is_found() -> None:
         verify_local(right, [WHOLE, WHOLE], [WHOLE], [SQUARE], {"y": 2})
 
 
+def test_a_sum_that_is_missing_after_a_loop_is_found() -> None:
+    def accumulated(a: Any, total: bool, start: float = 0.0) -> Any:
+        found = lax.scan(lambda c, x: (c + x.T @ x, None), np.full((8, 8), start), a)[0]
+        return lax.psum(found, "x") if total else found
+
+    dims: list[Dims] = [((), ("x",), ())]
+    verify_local(staged(lambda a: accumulated(a, True), (3, 2, 8)), dims, [WHOLE], [SQUARE], SIZES)
+    with fails(r"Result 0 may differ between devices along \['x'\]"):
+        verify_local(staged(lambda a: accumulated(a, False), (3, 2, 8)), dims, [WHOLE], [SQUARE], SIZES)
+    with fails("Along 'x' its operands are .*whole, a term of a sum"):  # the first value is counted on every device
+        verify_local(staged(lambda a: accumulated(a, True, 1.0), (3, 2, 8)), dims, [WHOLE], [SQUARE], SIZES)
+
+
 def test_devices_meet_only_where_all_of_them_are() -> None:
     total = lambda a: lax.psum(a.sum(), "x")
 

@@ -32,6 +32,7 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("compiler/test_loops.py", 1),
     ("compiler/test_fuse.py", 1),
     ("compiler/test_kernel_shift.py", 4),
+    ("tiny/test_reproducible.py::test_training_steps_of_an_mlp", 2),
     ("tiny/test_jit.py", 1),
     ("tiny/test_memory.py", 1),
     ("tiny/test_devices_arrays.py", 1),

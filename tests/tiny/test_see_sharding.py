@@ -153,3 +153,30 @@ def test_contracts_fail_when_a_program_is_compiled(mesh: Mesh) -> None:
         weft.jit(f, comm={"all_gathers": 0})
     with pytest.raises(ArgumentError, match="number of bytes"):
         weft.jit(f, comm="much")
+
+
+def test_gradients_of_several_batches_are_summed_once(mesh: Mesh) -> None:
+    params = {"up": onp.linspace(-1, 1, 128, dtype=onp.float32).reshape(8, 16), "down": onp.full((16, 4), 0.1)}
+    params = weft.tree.map(lambda p: np.asarray(p, "float32"), params)
+    batches = onp.sin(onp.arange(3 * 16 * 8, dtype=onp.float32)).reshape(3, 16, 8)
+
+    def step(params: Any, batches: Any) -> Any:
+        loss = lambda params, x: np.mean((np.tanh(x @ params["up"]) @ params["down"]) ** 2)
+
+        def add(total: Any, batch: Any) -> Any:
+            return weft.tree.map(np.add, total, weft.value_and_grad(loss)(params, batch)), None
+
+        zeros = (0.0, weft.tree.map(np.zeros_like, params))
+        (value, gradients), _ = lax.scan(add, zeros, batches)
+        return weft.tree.map(lambda p, g: p - 0.1 * g / len(batches), params, gradients), value / len(batches)
+
+    args = (
+        weft.device_put(params, NamedSharding(mesh, P())),
+        weft.device_put(batches, NamedSharding(mesh, P(None, "d"))),
+    )
+    function = weft.jit(step, comm={"psum": 3, "all_gather": 0})
+    assert function.lower(*args).compile().communication.counts() == {"psum": 3}
+    for a, b in zip(weft.tree.leaves(function(*args)), weft.tree.leaves(weft.jit(step)(params, batches)), strict=True):
+        onp.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    with pytest.raises(CommunicationError, match="allows 2 psum, and the program has 3"):
+        weft.jit(step, comm={"psum": 2})(*args)

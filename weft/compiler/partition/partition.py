@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.base.settings import config
+from weft.compiler.partition import carries
+from weft.compiler.partition.carries import can_wait
 from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.reasons import Collective, Reasons, operation
 from weft.compiler.partition.reshard import Transfer, apply, reshard
@@ -136,6 +138,10 @@ class Log:
         self.communication: list[Collective] = []
         self.inspected: list[tuple[Callable[[Any], None], Dims]] = []
 
+    def extend(self, other: Log) -> None:
+        self.communication += other.communication
+        self.inspected += other.inspected
+
 
 class Block:
     """Binds the local equations of a jaxpr, or of a body, under the active trace. Its equations run `times` often."""
@@ -156,6 +162,9 @@ class Block:
         self.values: dict[Var, Any] = {}
         # Values that are still to be summed: over which axes, and for which equation.
         self.unreduced: dict[Var, tuple[tuple[Any, ...], Equation]] = {}
+        # Values whose sums were done here, and results whose sums may be done by who gets them: over which axes.
+        self.reduced: dict[Var, tuple[tuple[Any, ...], Equation]] = {}
+        self.leaving: dict[Var, tuple[Any, ...] | None] = {}
         self.copies: dict[tuple[Var, Dims], Any] = {}
         self.uses: dict[Var, list[Equation | None]] = {}
         self.defined_by: dict[Var, Equation] = {}
@@ -247,7 +256,7 @@ class Block:
 
     def reduce(self, v: Var) -> None:
         """Do the sums of a value that have waited until now."""
-        axes, equation = self.unreduced.pop(v)
+        axes, equation = self.reduced[v] = self.unreduced.pop(v)
         wanted = self.target(v)
         transfers = reshard(v.aval, self.at[v], wanted, self.sizes, axes)
         reason = f"{operation(equation)} sums over a split dimension"
@@ -352,9 +361,11 @@ class Block:
     def may_wait(self, v: Var, axes: tuple[Any, ...]) -> bool:
         """Whether the sum of a value can wait: its only use is linear, and will have nothing that is already summed."""
         users = self.uses.get(v, [])
-        if len(users) != 1 or users[0] is None:
+        if len(users) != 1:
             return False
         user = users[0]
+        if user is None:
+            return v in self.leaving and (axes == self.leaving[v] or carries.may_leave(self.target(v), axes))
         if not can_wait(user):
             return False
         others = [a for a in user.invars if a is not v and type(a) is Var]
@@ -367,10 +378,14 @@ class Block:
 
     def will_wait(self, v: Var, axes: tuple[Any, ...]) -> bool:
         """Whether a value that is not there yet will be unreduced over these axes: it is a sum over a dimension that
-        is split over them."""
+        is split over them, or a linear function of one."""
         equation = self.defined_by.get(v)
         if v in self.values or equation is None or equation.primitive.higher_order or len(self.uses.get(v, ())) != 1:
             return False
+        operands = [a for a in equation.invars if type(a) is Var]
+        if len(operands) == 1 and can_wait(equation):
+            known = self.unreduced.get(operands[0])
+            return self.will_wait(operands[0], axes) if known is None else known[0] == axes
         rule = self.shardings.rules[equation]
         for a, names in zip(equation.invars, rule.operand_names, strict=True):
             if type(a) is Var:
@@ -477,15 +492,65 @@ class Block:
                     own = self.argument_dims(carried, body, v)
                     operands[i if i >= 0 else ~i] = own if i >= 0 else ((), *own)
         reason = f"{operation(equation)} has it"
-        args = [self.value(a, dims, equation, reason) for a, dims in zip(equation.invars, operands, strict=True)]
         results, wanted_results = self.result_dims(equation, carried)
-        bodies = [
-            self.local_body(body, [self.argument_dims(carried, body, v) for v in body.invars], outs, equation)
-            for body, outs in zip(carried.bodies, wanted_results, strict=True)
+        bodies, blocks, log = self.local_bodies(equation, carried, wanted_results, {})
+        waiting = carries.candidates(carried, blocks)
+        while waiting:
+            bodies, blocks, log = self.local_bodies(equation, carried, wanted_results, waiting)
+            left = {c: own for c, own in waiting.items() if carries.leaves(carried, blocks, c, own[0])}
+            if left == waiting:
+                break
+            waiting = left
+            if not waiting:
+                bodies, blocks, log = self.local_bodies(equation, carried, wanted_results, {})
+        begins = {carried.arguments[b][argument]: axes for (b, argument, _), (axes, _) in waiting.items()}
+        args = [
+            self.carry(a, dims, begins[i], equation) if i in begins else self.value(a, dims, equation, reason)
+            for i, (a, dims) in enumerate(zip(equation.invars, operands, strict=True))
         ]
+        self.log.extend(log)
         outs = card(*args, **card.with_bodies(bodies, equation.params))
         for v, x, dims in zip(equation.outvars, outs, results, strict=True):
             self.values[v], self.at[v] = x, dims
+        leaving = {k: (c[0], c[2]) for c in waiting for k in carries.results_of(carried, c)}
+        for k, (b, i) in {**carries.stacked_results(carried), **leaving}.items():
+            inner = carried.bodies[b].outvars[i]
+            if inner in blocks[b].unreduced:
+                v = equation.outvars[k]
+                self.unreduced[v] = blocks[b].unreduced[inner]
+                if not self.may_wait(v, self.unreduced[v][0]):
+                    self.reduce(v)
+
+    def carry(self, a: Atom, dims: Dims, axes: tuple[Any, ...], equation: Equation) -> Any:
+        """The first value of a carry that is unreduced over axes."""
+        if type(a) is Var and a in self.unreduced and self.unreduced[a][0] == axes and self.at[a] == dims:
+            return self.values[a]
+        x = self.value(a, dims, equation, f"{operation(equation)} has it")
+        return x if carries.is_zero(a, self.defined_by) else carries.on_first(x, axes, self.sizes)
+
+    def local_bodies(
+        self,
+        equation: Equation,
+        carried: Carried,
+        results: Sequence[Sequence[Dims]],
+        waiting: Mapping[carries.Carry, carries.Sum],
+    ) -> tuple[list[Jaxpr], list[Block], Log]:
+        """The bodies of a loop or a branch on parts, with the blocks that have bound them and what they communicate.
+        The sums of some carries are `waiting`, and those of stacked results may."""
+        log = Log(self.log.reasons)
+        bodies, blocks = [], []
+        for b, (body, outs) in enumerate(zip(carried.bodies, results, strict=True)):
+            inner = Block(self.shardings, self.sizes, log, self.times * iterations(equation), self.manual)
+            for (own, argument, result), total in waiting.items():
+                if own == b:
+                    inner.unreduced[body.invars[argument]] = total
+                    inner.leaving[body.outvars[result]] = total[0]
+            stacked = [body.outvars[i] for own, i in carries.stacked_results(carried).values() if own == b]
+            inner.leaving.update({v: None for v in stacked if type(v) is Var})
+            dims = [self.argument_dims(carried, body, v) for v in body.invars]
+            bodies.append(self.local_body(inner, body, dims, outs, equation))
+            blocks.append(inner)
+        return bodies, blocks, log
 
     def argument_dims(self, carried: Carried, body: Jaxpr, v: Var) -> Dims:
         """How an argument of a body is split: those of several bodies that are one operand agree with the last body."""
@@ -511,21 +576,30 @@ class Block:
             inner[b] = [whole(v.aval) for v in carried.bodies[b].outvars]
         return outs, inner
 
-    def local_body(self, body: Jaxpr, dims: Sequence[Dims], outs: Sequence[Dims], equation: Equation) -> Jaxpr:
+    def local_body(
+        self, inner: Block, body: Jaxpr, dims: Sequence[Dims], outs: Sequence[Dims], equation: Equation
+    ) -> Jaxpr:
         types = [local_type(v.aval, own, self.sizes) for v, own in zip(body.invars, dims, strict=True)]
-        card: Any = equation.primitive
-        count = card.iterations(equation.params)
-        iterations = count if isinstance(count, int) else 1
 
         def local(*args: Any) -> list[Any]:
-            inner = Block(self.shardings, self.sizes, self.log, self.times * iterations, self.manual)
             inner.define(zip(body.invars, args, strict=True), dims)
             inner.define(zip(body.constvars, body.consts, strict=True), [whole(v.aval) for v in body.constvars])
             inner.run(body)
             reason = f"{operation(equation)} has it"
-            return [inner.value(v, own, equation, reason) for v, own in zip(body.outvars, outs, strict=True)]
+            return [
+                inner.values[v]
+                if type(v) is Var and v in inner.leaving and v in inner.unreduced and inner.at[v] == own
+                else inner.value(v, own, equation, reason)
+                for v, own in zip(body.outvars, outs, strict=True)
+            ]
 
         return stage_closed(local, types, name=body.name)
+
+
+def iterations(equation: Equation) -> int:
+    """How often bodies run, if that is known."""
+    count = equation.primitive.iterations(equation.params)  # type: ignore[attr-defined]
+    return count if isinstance(count, int) else 1
 
 
 def factors_split(
@@ -541,23 +615,6 @@ def factors_split(
                     for axis in axes:
                         found.setdefault(axis, {})[name] = None
     return found
-
-
-def can_wait(equation: Equation) -> bool:
-    """Whether sums of operands may be done on the result instead: it is linear, without rounding to another dtype. A
-    product is linear in one operand where the others are literals."""
-    card = equation.primitive
-    types = [a.aval for a in (*equation.invars, *equation.outvars)]
-    if card.higher_order or card.rounds:
-        return False
-    if not all(isinstance(t, ArrayType) and t.dtype == types[0].dtype for t in types):  # type: ignore[attr-defined]
-        return False
-    if card.copies == "all" and len(equation.invars) == 1:
-        return bytes_of(types[-1]) <= bytes_of(types[0])  # more would be sent after a broadcast
-    literals = sum(type(a) is Literal for a in equation.invars)
-    if not card.pointwise or not card.linear:
-        return False
-    return literals == len(equation.invars) - 1 if card.multilinear else not literals
 
 
 def wanted(names: Sequence[str | None], chosen: Mapping[Any, tuple[Any, ...]]) -> Dims:

@@ -14,6 +14,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from weft.compiler.partition.carries import is_zero
 from weft.compiler.partition.rules import COMBINED, Dims, Rule, Rules
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.types import ArrayType
@@ -32,6 +35,7 @@ WHOLE = Reading("whole")
 SUM = Reading("sum")
 Readings = frozenset[Reading] | None  # None: anything
 ONLY_WHOLE: Readings = frozenset({WHOLE})
+ZERO: Readings = frozenset({WHOLE, SUM})  # zeros are the terms of zero too
 NOTHING: frozenset[Reading] = frozenset()
 
 
@@ -93,6 +97,20 @@ def own_part(equation: Equation, defined: Mapping[Var, Equation]) -> tuple[Any, 
     return found
 
 
+def on_first(equation: Equation, defined: Mapping[Var, Equation]) -> tuple[Any, ...]:
+    """The axis along which an equation selects a value on the first device and zeros elsewhere, if it does."""
+    if equation.primitive.name != "select_n" or len(equation.invars) != 3:
+        return ()
+    first, zero, _ = equation.invars
+    test = defined.get(first) if type(first) is Var else None
+    if test is None or not is_zero(zero, defined):
+        return ()
+    if test.primitive.name != "eq" or type(test.invars[1]) is not Literal or test.invars[1].val:
+        return ()
+    index = defined.get(test.invars[0]) if type(test.invars[0]) is Var else None
+    return (index.params["axis_name"],) if index is not None and index.primitive.name == "axis_index" else ()
+
+
 class Reader:
     """The readings of all values of a jaxpr along one axis."""
 
@@ -107,7 +125,9 @@ class Reader:
         defined: dict[Var, Equation] = {}
 
         def of(atom: Atom) -> Readings:
-            return known[atom] if type(atom) is Var else ONLY_WHOLE
+            if type(atom) is Var:
+                return known[atom]
+            return ONLY_WHOLE if type(atom) is not Literal or np.any(np.asarray(atom.val)) else ZERO
 
         for equation in jaxpr.eqns:
             operands = [of(a) for a in equation.invars]
@@ -126,7 +146,8 @@ class Reader:
         card = equation.primitive
         count = len(equation.outvars)
         if card.higher_order and any(True for _ in subjaxprs(equation.params)):
-            return self.control(equation, operands)
+            begun = [self.begun(a, r, defined) for a, r in zip(equation.invars, operands, strict=True)]
+            return self.control(equation, begun)
         part = own_part(equation, defined)
         if part is not None and operands[0] is not None:
             return [self.sliced(operands[0], *part)]
@@ -233,6 +254,11 @@ class Reader:
         return frozenset(found)
 
     # -- bodies --------------------------------------------------------------------------------------------------------
+
+    def begun(self, a: Atom, readings: Readings, defined: Mapping[Var, Equation]) -> Readings:
+        """What an operand of a loop is: a value on the first device and zeros elsewhere are the terms of a sum."""
+        equation = defined.get(a) if type(a) is Var else None
+        return frozenset({SUM}) if equation is not None and self.axis in on_first(equation, defined) else readings
 
     def control(self, equation: Equation, operands: Sequence[Readings]) -> list[Readings]:
         """A loop or a branch: carries have the readings that they have before and after every iteration."""
