@@ -30,7 +30,8 @@ from weft.compiler.target.cpu.targets import host, sapphire_rapids
 from weft.ir.interpreter import run
 
 BFLOAT16 = ml_dtypes.bfloat16
-TILED = ["pack", "tiles"]
+# Both operands packed first; or the left one read where it is, and the right one packed by the tasks that need it.
+TILED, PACKING = ["pack", "tiles"], ["tiles"]
 
 
 def whole(*shape: int, dtype: Any, seed: int = 0) -> np.ndarray:
@@ -76,13 +77,33 @@ def test_layouts_and_dtypes(layout: str, dtype: Any) -> None:
         a, b = whole(m, k, dtype=dtype), whole(k, n, dtype=dtype, seed=1)
         a, b = a.T.copy() if turned_left else a, b.T.copy() if turned_right else b
         contract = lambda a, b: lax.dot_general(a, b, dimensions, preferred_element_type=result)
-        assert kernels_of(contract, a, b) == TILED
+        assert kernels_of(contract, a, b) == (TILED if turned_left or m % 2 else PACKING)
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT16, np.int8], ids=lambda d: np.dtype(d).name)
+def test_tasks_that_pack(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several tasks along both sides, tasks that do not fill a side, one tile instead of two, edges of the right side,
+    a left operand with rows further apart than they are long, batches."""
+    monkeypatch.setattr(tiles, "LEAST_TASK", 1 << 12)
+    monkeypatch.setattr(tiles, "MANY_TASKS", 4)
+    contract = lambda a, b: lax.dot(a, b, preferred_element_type=np.float32 if dtype == BFLOAT16 else np.int32)
+    for m, k, n in ((160, 64, 96), (16, 128, 72)):
+        assert kernels_of(contract, whole(m, k, dtype=dtype), whole(k, n, dtype=dtype, seed=1)) == PACKING
+    a, b = whole(2, 64, 128, dtype=dtype), whole(2, 64, 32, dtype=dtype, seed=1)
+    assert kernels_of(lambda a, b: contract(a[1, :, 64:], b[0]), a, b) == PACKING
+    batched = (((2,), (1,)), ((0,), (0,)))
+    result = np.float32 if dtype == BFLOAT16 else np.int32
+    many = lambda a, b: lax.dot_general(a[:, :, :64], b, batched, preferred_element_type=result)
+    assert kernels_of(many, a, b) == PACKING
+    assert kernels_of(lambda a, b: many(a, b) + 1, a, b) == PACKING
+    monkeypatch.setattr(tiles, "LAUNCH_BYTES", -(1 << 40))
+    assert kernels_of(many, a, b) == TILED
 
 
 def test_signs_may_differ() -> None:
     a, b = whole(64, 64, dtype=np.int8), whole(64, 64, dtype=np.uint8, seed=1)
     for pair in ((a, b), (b, a)):
-        assert kernels_of(lambda a, b: lax.dot(a, b, preferred_element_type=np.int32), *pair) == TILED
+        assert kernels_of(lambda a, b: lax.dot(a, b, preferred_element_type=np.int32), *pair) == PACKING
 
 
 def test_batch_dimensions_prologues_and_epilogues() -> None:
@@ -91,6 +112,9 @@ def test_batch_dimensions_prologues_and_epilogues() -> None:
     assert kernels_of(lambda a, b: wnp.einsum("bmk,kn->mbn", a, b[0]), a, b) == TILED
     assert kernels_of(lambda a, b: wnp.einsum("bmk,bkn->mn", a, b), a, b) == TILED
     assert kernels_of(lambda a, b, c: wnp.maximum(-a @ b[0] + c, 0), a, b, whole(60, dtype=BFLOAT16)) == TILED
+    a, b, c = (whole(64, 64, dtype=BFLOAT16, seed=seed) for seed in range(3))
+    assert kernels_of(lambda a, b, c: wnp.maximum(a @ -b + c, 0), a, b, c) == PACKING
+    assert kernels_of(lambda a, b: a + a @ b, a, b) == PACKING
 
 
 def test_large_k_is_split_into_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +179,7 @@ def tile_kernel(steps: int = 1, size: int = 512, out: int = 256, lanes: bool = F
     k = KernelBuilder("tiles")
     a, b = k.buffer("a", np.uint16, size), k.buffer("b", np.uint16, size)
     c = k.buffer("c", np.float32, out, written=True)
-    statement = TileMatmul(c, Index(), 16, a, Index(), 0, b, Index(), 0, 1, 1, steps, (np.dtype(dtype),) * 2)
+    statement = TileMatmul(c, Index(), 16, a, Index(), 0, 32, 512, b, Index(), 0, 1, 1, steps, (np.dtype(dtype),) * 2)
     if lanes:
         with k.loop(16, kind=LoopKind.LANES, width=16):
             k.tile_matmul(statement)

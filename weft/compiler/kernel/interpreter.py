@@ -19,6 +19,7 @@ import numpy as np
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import (
     TILE_BYTES,
+    TILE_ROW_BYTES,
     TILE_ROWS,
     Buffer,
     Compute,
@@ -221,7 +222,8 @@ class _Run:
 
     def tile_matmul(self, s: TileMatmul) -> None:
         """Step by step, into tiles that start as zeros or as what `out` holds."""
-        size = TILE_BYTES // s.left.dtype.itemsize
+        size, row_size = (count // s.left.dtype.itemsize for count in (TILE_BYTES, TILE_ROW_BYTES))
+        of_left = np.arange(TILE_ROWS)[:, None] * s.left_row + np.arange(row_size)
         begin, first, second = (int(self.index(i)) for i in (s.index, s.left_index, s.right_index))
         for row, column in itertools.product(range(s.rows), range(s.columns)):
             corner = begin + row * TILE_ROWS * s.stride + column * TILE_ROWS
@@ -229,7 +231,7 @@ class _Run:
             total = self.read(s.out, positions) if s.accumulate else np.zeros(positions.shape, s.out.dtype)
             for step in range(s.steps):
                 tile = np.arange(step * size, (step + 1) * size)
-                left = self.read(s.left, first + row * s.left_stride + tile).reshape(TILE_ROWS, -1)
+                left = self.read(s.left, first + row * s.left_stride + step * s.left_step + of_left)
                 right = self.read(s.right, second + column * s.right_stride + tile).reshape(TILE_ROWS, TILE_ROWS, -1)
                 total = tile_matmul(total, left, right, s.dtypes)
             self.write(s.out, positions, total)

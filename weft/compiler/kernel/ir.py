@@ -245,10 +245,11 @@ class TileMatmul(Statement):
     """`out = left @ right` by the tile registers of the machine, for `rows` by `columns` (1 or 2 each) tiles of 16 x 16
     sums, over `steps` tiles along K; with `accumulate`, `out += left @ right`. Only outside of loops over lanes.
 
-    `out` begins at `index`, with rows `stride` elements apart. The operands are packed: tile after tile along K, each
-    of 16 rows of 64 bytes. A row of a tile of `left` is a row of the matrix; a row of a tile of `right` has 4 bytes for
-    each column, which follow each other along K. The second row of tiles of `left` begins `left_stride` elements after
-    the first, the second column of `right` likewise. `dtypes` are those of the elements; bfloat16 is stored as uint16.
+    `out` begins at `index`, with rows `stride` elements apart. A tile of an operand has 16 rows of 64 bytes. A row of a
+    tile of `left` is a row of the matrix; rows are `left_row` elements apart, tiles along K `left_step`, and the second
+    row of tiles begins `left_stride` elements after the first. `right` is packed, tile after tile along K: a row has 4
+    bytes for each column, which follow each other along K; the second column of tiles begins `right_stride` elements
+    after the first. `dtypes` are those of the elements; packed bfloat16 is stored as uint16.
     """
 
     out: Buffer
@@ -257,6 +258,8 @@ class TileMatmul(Statement):
     left: Buffer
     left_index: Index
     left_stride: int
+    left_row: int
+    left_step: int
     right: Buffer
     right_index: Index
     right_stride: int
@@ -270,12 +273,12 @@ class TileMatmul(Statement):
         """The first and the last element of each buffer that are touched."""
         last = (TILE_ROWS * self.rows - 1) * self.stride + TILE_ROWS * self.columns - 1
         yield from ((self.out, self.index), (self.out, self.index + last))
-        for buffer, index, stride, count in (
-            (self.left, self.left_index, self.left_stride, self.rows),
-            (self.right, self.right_index, self.right_stride, self.columns),
-        ):
-            size = self.steps * TILE_BYTES // buffer.dtype.itemsize
-            yield from ((buffer, index), (buffer, index + ((count - 1) * stride + size - 1)))
+        row = TILE_ROW_BYTES // self.left.dtype.itemsize
+        last = (self.rows - 1) * self.left_stride + (TILE_ROWS - 1) * self.left_row
+        yield self.left, self.left_index
+        yield self.left, self.left_index + (last + (self.steps - 1) * self.left_step + row - 1)
+        last = (self.columns - 1) * self.right_stride + self.steps * TILE_BYTES // self.right.dtype.itemsize - 1
+        yield from ((self.right, self.right_index), (self.right, self.right_index + last))
 
 
 @dataclass(frozen=True, eq=False)

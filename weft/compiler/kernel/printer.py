@@ -115,17 +115,15 @@ class _Printer:
                 if condition is not None:
                     line += f" if {self.use(condition)}"
             case TileMatmul():
+                s = statement
                 corners = (
-                    f"{self.element(s, i)}:{apart}"
-                    for s, i, apart in (
-                        (statement.out, statement.index, statement.stride),
-                        (statement.left, statement.left_index, statement.left_stride),
-                        (statement.right, statement.right_index, statement.right_stride),
-                    )
+                    f"{self.element(s.out, s.index)}:{s.stride}",
+                    f"{self.element(s.left, s.left_index)}:{s.left_stride}:{s.left_row}:{s.left_step}",
+                    f"{self.element(s.right, s.right_index)}:{s.right_stride}",
                 )
-                kinds = " ".join(dtypes.short_name(d) for d in statement.dtypes)
-                tiles = f"{statement.rows} x {statement.columns} steps {statement.steps}"
-                line = f"tile_matmul {' '.join(corners)} {kinds} tiles {tiles}{' accumulate' * statement.accumulate}"
+                kinds = " ".join(dtypes.short_name(d) for d in s.dtypes)
+                tiles = f"{s.rows} x {s.columns} steps {s.steps}"
+                line = f"tile_matmul {' '.join(corners)} {kinds} tiles {tiles}{' accumulate' * s.accumulate}"
             case Prefetch(buffer, index):
                 line = f"expect {self.element(buffer, index)}"
             case Compute(result, op, operands, params):

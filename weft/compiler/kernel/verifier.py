@@ -209,7 +209,9 @@ class _Verifier:
         if any(d not in SUPPORTED for d in s.dtypes) or floats[0] != floats[1]:
             self.fail(f"There are no tiles of {s.dtypes[0]} and {s.dtypes[1]}")
         stored = [np.dtype(np.uint16) if d == dtypes.bfloat16 else d for d in s.dtypes]
-        if [s.left.dtype, s.right.dtype, s.out.dtype] != [*stored, dtypes.float32 if floats[0] else dtypes.int32]:
+        # An operand that is not packed has its own dtype.
+        left = stored[0] if s.left.dtype == s.dtypes[0] else s.left.dtype
+        if [left, s.right.dtype, s.out.dtype] != [*stored, dtypes.float32 if floats[0] else dtypes.int32]:
             self.fail("The buffers of tiles have other dtypes")
         if not s.out.written:
             self.fail(f"The buffer {s.out.name} is only read, and stored to")

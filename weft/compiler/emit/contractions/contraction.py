@@ -12,7 +12,8 @@ from weft.compiler.emit.contractions.contraction_loops import (
     operand_value,
 )
 from weft.compiler.emit.contractions.microkernel import emit_contraction_kernels, result_pairs
-from weft.compiler.emit.contractions.tiles import emit_matrices_by_tiles, matrices
+from weft.compiler.emit.contractions.tile_matrices import matrices
+from weft.compiler.emit.contractions.tiles import emit_matrices_by_tiles
 from weft.compiler.emit.emission import Emission, Fusion, Writer
 from weft.compiler.kernel.ir import Index, Value
 from weft.primitives.contraction.contract import dot_general, free_axes

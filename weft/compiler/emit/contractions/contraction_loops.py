@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -51,12 +51,29 @@ OperandReader = Callable[[Writer, Coordinates], Value]
 
 
 @dataclass(frozen=True)
+class Source:
+    """Where the elements of an operand are, if they are those of an argument of the fusion, at an affine index."""
+
+    argument: Any
+    offset: int
+    strides: dict[ContractionAxis, int]
+
+    def index(self, indices: dict[ContractionAxis, Index]) -> Index:
+        """The index of an element in the argument's buffer, from indices along the axes (where there is none, 0)."""
+        total = Index(self.offset)
+        for axis, stride in self.strides.items():
+            total = total + indices.get(axis, Index()) * stride
+        return total
+
+
+@dataclass(frozen=True)
 class Access:
     """How an operand is read: the greatest stride of its loads along each axis it depends on, and its operations per
-    element."""
+    element; and its source, if it is an argument as it is."""
 
     strides: dict[ContractionAxis, int]
     work: int
+    source: Source | None = None
 
     def stride(self, axis: ContractionAxis) -> int:
         """The stride along an axis; 0 if the operand does not depend on it."""
@@ -170,7 +187,24 @@ def access(fusion: Fusion, operand: OperandReader, axes: Sequence[ContractionAxi
             variable = stack.enter_context(writer.k.loop(axis.size))
             indices[axis], variables[variable] = Index.of(variable), axis
         operand(writer, Coordinates(indices))
-    return _Probe(variables).result(writer.k.finish().body)
+    body = writer.k.finish().body
+    return replace(_Probe(variables).result(body), source=_source(writer, body, variables))
+
+
+def _source(writer: Writer, body: Sequence[Statement], variables: dict[Any, ContractionAxis]) -> Source | None:
+    """The source of an operand: nothing but one load of an argument."""
+    statements = list(body)
+    while len(statements) == 1 and isinstance(statements[0], Loop):
+        statements = list(statements[0].body)
+    if len(statements) != 1 or len(writer.operands) != 1:
+        return None
+    (load,), (operand,), arguments = statements, writer.operands, writer.fusion.jaxpr.invars
+    if not isinstance(load, Load) or load.condition is not None or type(operand) is not int:
+        return None
+    if operand >= len(arguments) or any(term not in variables for term, _ in load.index.terms):
+        return None
+    strides = {variables[term]: coefficient for term, coefficient in load.index.terms}
+    return Source(arguments[operand], load.index.constant, strides)
 
 
 class _Probe:

@@ -1,15 +1,13 @@
-"""Contractions of bfloat16 and of bytes by tile registers (x86's AMX).
+"""Contractions of bfloat16 and of bytes by tile registers (x86's AMX), the sums of 32 x 32 elements in registers.
 
-One kernel packs both operands into tiles of 16 rows of 64 bytes, zeros where a matrix ends inside of a tile. Another
-one multiplies tiles, with the sums of 32 x 32 elements in registers over a chunk of K, and computes the epilogue.
-
-    left tile     row: a row of the matrix, 64 bytes along K
-    right tile    row: 4 bytes along K (a group) of each of 16 columns
+There are two ways. One kernel packs both operands, and another one multiplies chunks of K that stay in the second
+cache. Or there is one kernel, whose tasks load tiles of the left operand from where it is, and pack a panel of the
+right one before they multiply all their rows with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -18,120 +16,25 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.emit.contractions.contraction_loops import (
-    Access,
-    ContractionAxis,
-    ContractionLoops,
-    Coordinates,
-    OperandReader,
-    access,
-    store_at,
-)
+from weft.compiler.emit.contractions.contraction_loops import ContractionAxis, store_at
 from weft.compiler.emit.contractions.microkernel import unravelled
-from weft.compiler.emit.copied_dtypes import bits_dtype, bits_of, copied_dtypes
-from weft.compiler.emit.emission import Fusion, Writer
+from weft.compiler.emit.contractions.tile_matrices import Matrices
+from weft.compiler.emit.contractions.tile_packing import PackedOperand, pack
+from weft.compiler.emit.emission import Fusion
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROW_BYTES, TILE_ROWS, Index, LoopKind, TileMatmul, Value
-from weft.compiler.kernel.tiles import SUPPORTED
-from weft.ir.jaxpr import Jaxpr, Literal
+from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROW_BYTES, TILE_ROWS, Buffer, Index, LoopKind, TileMatmul
 
-# With fewer multiplications, or more padding, packing does not pay.
-LEAST_WORK, MOST_PADDING = 1 << 17, 2.0
-GROUP_BYTES = 4
 # The most results of a task, and the least number of tasks; bytes of operands that a task reuses from the second cache,
 # and the least tiles along K of such a chunk.
 MOST_TASK, TASKS = 512 * 512, 96
 CHUNK_BYTES, LEAST_CHUNK = 768 << 10, 8
-
-
-@dataclass(frozen=True)
-class Operand:
-    """One operand of a contraction: its atom in the fusion, its elements as they are stored, the axes that are its own,
-    and those that lead (batch axes, and all but one of its own)."""
-
-    atom: Any
-    element: OperandReader
-    access: Access
-    across: ContractionAxis
-    leading: tuple[ContractionAxis, ...]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.atom.aval.dtype)
-
-
-@dataclass(frozen=True)
-class Matrices:
-    """What is multiplied: `k_axes` are the axes along K, the last of which tiles run along."""
-
-    contraction: ContractionLoops
-    left: Operand
-    right: Operand
-    k_axes: tuple[ContractionAxis, ...]
-
-    @property
-    def inner(self) -> ContractionAxis:
-        return self.k_axes[-1]
-
-    @property
-    def row(self) -> int:
-        """Elements in a row of a tile."""
-        return TILE_ROW_BYTES // self.left.dtype.itemsize
-
-    @property
-    def group(self) -> int:
-        """Elements along K that a tile of the right operand has side by side."""
-        return GROUP_BYTES // self.left.dtype.itemsize
-
-    @property
-    def steps(self) -> int:
-        """Tiles along K, over all its axes."""
-        return prod(a.size for a in self.k_axes[:-1]) * -(-self.inner.size // self.row)
-
-    def tiles(self, operand: Operand) -> int:
-        """How many tiles are multiplied side by side: two, if there are two."""
-        return 2 if operand.across.size > TILE_ROWS else 1
-
-    def panels(self, operand: Operand) -> int:
-        """Tiles along the operand's own axis, in whole blocks of those that go together."""
-        together = self.tiles(operand)
-        return -(-operand.across.size // (TILE_ROWS * together)) * together
-
-
-def matrices(
-    fusion: Fusion, contraction: ContractionLoops, atoms: tuple[Any, Any], elements: tuple[OperandReader, OperandReader]
-) -> Matrices | None:
-    """The contraction as a matmul of packed matrices, if that is possible and pays. `elements` are the operands'
-    elements in their own dtypes."""
-    kinds = [np.dtype(a.aval.dtype) for a in atoms]
-    if any(d not in SUPPORTED for d in kinds) or (kinds[0] == dtypes.bfloat16) != (kinds[1] == dtypes.bfloat16):
-        return None
-    # Integers wrap, so sums of 32 bits do for all shorter ones.
-    floats, compute = kinds[0] == dtypes.bfloat16, contraction.compute
-    if compute != dtypes.float32 if floats else dtypes.kind(compute) not in "iu" or compute.itemsize > 4:
-        return None
-    k_axes = contraction.k_axes
-    if not k_axes or contraction.multiplications < LEAST_WORK:
-        return None
-    found = [access(fusion, element, contraction.axes) for element in elements]
-    # Tiles run along the axis of K that is read one after the other, if there is one.
-    near = [a for a in k_axes if any(f.stride(a) == 1 for f in found)]
-    inner = max(near or k_axes, key=lambda a: a.size)
-    own = [[a for a in contraction.free if f.stride(a) and not g.stride(a)] for f, g in (found, reversed(found))]
-    operands = []
-    for atom, element, meets, mine in zip(atoms, elements, found, own, strict=True):
-        # What is side by side in memory is read together: along K, or along an axis of the operand's own.
-        across = mine if meets.stride(inner) == 1 else [a for a in mine if meets.stride(a) == 1]
-        if not across:
-            return None
-        leading = tuple(a for a in contraction.free if a in meets.strides and a is not across[-1])
-        operands.append(Operand(atom, element, meets, across[-1], leading))
-    left, right = operands
-    result = Matrices(contraction, left, right, (*(a for a in k_axes if a is not inner), inner))
-    padded = result.steps * result.row * prod(a.size for a in contraction.free)
-    for operand in operands:
-        padded = padded // operand.across.size * result.panels(operand) * TILE_ROWS
-    return result if padded <= MOST_PADDING * contraction.multiplications else None
+# In tasks that pack: bytes of the left operand and of a panel of the right one, which stay in the second cache, and the
+# most rows. So many tasks are enough, if each has so many multiplications; with more of them each has several panels.
+LEFT_BYTES, PANEL_BYTES, MOST_ROWS = 1 << 20, 1 << 19, 512
+ENOUGH_TASKS, MANY_TASKS, LEAST_TASK = 32, 64, 1 << 20
+# What launching another kernel costs, in packed bytes. What is packed by a kernel of its own is written to memory and
+# read again.
+LAUNCH_BYTES, PACKED_BEFORE = 4 << 20, 4
 
 
 @dataclass(frozen=True)
@@ -173,11 +76,44 @@ def schedule(m: Matrices, others: int) -> Schedule:
     return Schedule((min(task[0], sides[0]), min(task[1], sides[1])), -(-m.steps // chunks), chunks)
 
 
+def packing_schedule(m: Matrices, others: int) -> Schedule | None:
+    """A schedule of tasks that pack panels of the right operand themselves, if that is less than packing everything
+    before: as many rows as stay in the cache, or fewer, so that there are enough tasks."""
+    itemsize, depth = m.left.dtype.itemsize, m.steps * m.row
+    sides = [m.panels(operand) // m.tiles(operand) for operand in (m.left, m.right)]
+    sizes = [m.tiles(operand) * TILE_ROWS for operand in (m.left, m.right)]
+    block_bytes = [size * depth * itemsize for size in sizes]
+    if not m.loads_left or block_bytes[1] > PANEL_BYTES:
+        return None
+    rows = max(1, min(sides[0], LEFT_BYTES // block_bytes[0], MOST_ROWS // sizes[0]))
+    least = max(1, LEAST_TASK // (prod(sizes) * depth))
+    while others * -(-sides[0] // rows) * sides[1] < ENOUGH_TASKS and rows >= 2 * least:
+        rows = -(-rows // 2)
+    tasks_of_rows, columns = others * -(-sides[0] // rows), 1
+    while columns < sides[1] and tasks_of_rows * -(-sides[1] // (2 * columns)) >= MANY_TASKS:
+        columns = min(2 * columns, sides[1])
+    of_left, of_right = (
+        prod(a.size for a in operand.leading) * side * size
+        for operand, side, size in zip((m.left, m.right), sides, block_bytes, strict=True)
+    )
+    packed_here = tasks_of_rows * sides[1] * block_bytes[1]
+    # What has to be computed is computed once.
+    if packed_here > PACKED_BEFORE * (of_left + of_right) + LAUNCH_BYTES or (
+        m.right.access.work and packed_here > of_right
+    ):
+        return None
+    return Schedule((rows, columns), m.steps, 1)
+
+
 def emit_matrices_by_tiles(fusion: Fusion, m: Matrices) -> None:
-    """Emit the kernels: one that packs, and one that multiplies and computes the epilogue."""
+    """Emit the kernels: one that multiplies and computes the epilogue, and one before it that packs, if it does not."""
     leading = tuple(a for a in m.contraction.free if a not in (m.left.across, m.right.across))
-    plan = schedule(m, prod(a.size for a in leading))
-    packed = _pack(fusion, m, plan.chunk * plan.chunks)
+    others = prod(a.size for a in leading)
+    if (plan := packing_schedule(m, others)) is not None:
+        _Multiply(fusion, m, plan, None, leading).write()
+        return
+    plan = schedule(m, others)
+    packed = pack(fusion, m, plan.chunk * plan.chunks)
     _Multiply(fusion, m, plan, packed, leading).write()
 
 
@@ -189,15 +125,17 @@ def _ravel(axes: Sequence[ContractionAxis], indices: dict[ContractionAxis, Index
     return total
 
 
-# --------------------------------------------------------------------------------------------------------- multiplying
-
-
 class _Multiply:
     """The kernel that multiplies tiles. Sums are in memory of each task: of one block, if K is not split, else of
-    all of the task."""
+    all of the task. If nothing is `packed`, a task packs its panels of the right operand into memory of its own."""
 
     def __init__(
-        self, fusion: Fusion, m: Matrices, plan: Schedule, packed: Sequence[int], leading: Sequence[ContractionAxis]
+        self,
+        fusion: Fusion,
+        m: Matrices,
+        plan: Schedule,
+        packed: Sequence[int] | None,
+        leading: Sequence[ContractionAxis],
     ) -> None:
         self.m, self.plan, self.leading = m, plan, leading
         self.operands = (m.left, m.right)
@@ -212,12 +150,46 @@ class _Multiply:
         ]
         self.stride = self.sizes[1] * (plan.blocks[1] if plan.chunks > 1 else 1)
         self.area = self.stride * self.sizes[0] * (plan.blocks[0] if plan.chunks > 1 else 1)
-        dtype = np.float32 if m.left.dtype == dtypes.bfloat16 else np.int32
-        sums = fusion.new_scratch(dtype, prod(self.counts) * self.area)
-        self.sums = self.writer.scratch(sums)
-        self.packed = [self.writer.scratch_input(scratch) for scratch in packed]
+        self.stores_tiles = self.results_are_sums(fusion)
+        if self.stores_tiles:
+            self.sums: Buffer = self.writer.result(fusion.jaxpr.outvars[0])
+            self.stride = m.contraction.result_strides()[m.left.across]
+        else:
+            sums = fusion.new_scratch(self.sum_dtype, prod(self.counts) * self.area)
+            self.sums = self.writer.scratch(sums)
+        tile = TILE_BYTES // m.left.dtype.itemsize
+        self.panel = plan.chunk * plan.chunks * tile
+        self.packing: PackedOperand | None = None
+        if packed is None:
+            source = m.left.access.source
+            assert source is not None
+            self.packing = PackedOperand(self.writer, m, m.right, m.steps)
+            own = fusion.new_scratch(self.packing.dtype, prod(self.counts) * self.together[1] * self.panel)
+            self.left: Buffer = self.writer.argument(source.argument)
+            self.right: Buffer = self.writer.scratch(own)
+            # Elements between rows, and between tiles along K.
+            self.left_strides = source.strides[m.left.across], m.row
+        else:
+            self.left, self.right = (self.writer.scratch_input(scratch) for scratch in packed)
+            self.left_strides = m.row, tile
         self.at: dict[ContractionAxis, Index] = {}
         self.task = self.first_row = self.first_column = Index()
+
+    @property
+    def sum_dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float32 if self.m.left.dtype == dtypes.bfloat16 else np.int32)
+
+    def results_are_sums(self, fusion: Fusion) -> bool:
+        """Whether tiles of sums are the result: there is no epilogue, and the result consists of whole blocks."""
+        contraction, hero = self.m.contraction, fusion.hero
+        assert hero is not None
+        strides = contraction.result_strides()
+        return (
+            tuple(fusion.jaxpr.outvars) == tuple(hero.outvars)
+            and contraction.exact == contraction.compute == self.sum_dtype
+            and strides[self.m.right.across] == 1
+            and all(o.across.size % size == 0 for o, size in zip(self.operands, self.sizes, strict=True))
+        )
 
     def write(self) -> None:
         k, plan = self.k, self.plan
@@ -226,6 +198,9 @@ class _Multiply:
             *indices, row, column = unravelled(k, self.task, self.counts)
             self.at = dict(zip(self.leading, indices, strict=True))
             self.first_row, self.first_column = row * plan.blocks[0], column * plan.blocks[1]
+            if self.packing is not None:
+                self.pack_and_multiply(self.packing)
+                return
             if plan.chunks == 1:
                 with self.blocks() as (row, column):
                     self.multiply(row, column, Index(), accumulate=False)
@@ -238,19 +213,45 @@ class _Multiply:
             with self.blocks() as (row, column):
                 self.finish(row, column)
 
+    def pack_and_multiply(self, packing: PackedOperand) -> None:
+        """A panel of the right operand, and all blocks of rows with it, one panel after the other."""
+        leading = {axis: self.at[axis] for axis in self.m.right.leading}
+        count = self.together[1]
+        with self.columns() as column:
+            for n in range(count):
+                begin = (self.task * count + n) * self.panel
+                packing.panel(self.right, begin, leading, (self.first_column + column) * count + n)
+            with self.rows() as row:
+                self.multiply(row, column, Index(), accumulate=False)
+                self.finish(row, column)
+
     @contextmanager
     def blocks(self) -> Iterator[tuple[Index, Index]]:
         """Loops over the blocks of a task; yields their indices in it."""
-        k, (rows, columns) = self.k, self.plan.blocks
-        ends = [
-            Index(side) - first if side % block else None
-            for side, first, block in zip(self.sides, (self.first_row, self.first_column), (rows, columns), strict=True)
-        ]
-        with k.loop(columns, limit=ends[1]) as column, k.loop(rows, limit=ends[0]) as row:
-            yield Index.of(row), Index.of(column)
+        with self.columns() as column, self.rows() as row:
+            yield row, column
+
+    @contextmanager
+    def rows(self) -> Iterator[Index]:
+        with self.k.loop(self.plan.blocks[0], limit=self.end(0, self.first_row)) as row:
+            yield Index.of(row)
+
+    @contextmanager
+    def columns(self) -> Iterator[Index]:
+        with self.k.loop(self.plan.blocks[1], limit=self.end(1, self.first_column)) as column:
+            yield Index.of(column)
+
+    def end(self, side: int, first: Index) -> Index | None:
+        """How many blocks there are from the first one of a task on, where tasks do not fill a side."""
+        return Index(self.sides[side]) - first if self.sides[side] % self.plan.blocks[side] else None
 
     def corner(self, row: Index, column: Index) -> Index:
         """Where the sums of a block begin."""
+        if self.stores_tiles:
+            firsts = (self.first_row + row) * self.sizes[0], (self.first_column + column) * self.sizes[1]
+            return self.m.contraction.result_offset(
+                {**self.at, self.m.left.across: firsts[0], self.m.right.across: firsts[1]}
+            )
         inside = row * (self.sizes[0] * self.stride) + column * self.sizes[1] if self.plan.chunks > 1 else Index()
         return self.task * self.area + inside
 
@@ -258,24 +259,31 @@ class _Multiply:
         """A block of tiles over a chunk of K."""
         m, plan = self.m, self.plan
         tile = TILE_BYTES // m.left.dtype.itemsize
-        panel = plan.chunk * plan.chunks * tile
-        at = [
-            (_ravel(operand.leading, self.at) * m.panels(operand) + block * count) * panel + chunk * (plan.chunk * tile)
-            for operand, block, count in zip(
-                self.operands, (self.first_row + row, self.first_column + column), self.together, strict=True
-            )
+        blocks = self.first_row + row, self.first_column + column
+        packed = [
+            (_ravel(operand.leading, self.at) * m.panels(operand) + block * count) * self.panel
+            + chunk * (plan.chunk * tile)
+            for operand, block, count in zip(self.operands, blocks, self.together, strict=True)
         ]
+        left, right, left_stride = packed[0], packed[1], self.panel
+        if self.packing is not None:
+            source = m.left.access.source
+            assert source is not None
+            left = source.index({**self.at, m.left.across: blocks[0] * self.sizes[0]})
+            right, left_stride = self.task * (self.together[1] * self.panel), TILE_ROWS * self.left_strides[0]
         self.k.tile_matmul(
             TileMatmul(
                 self.sums, self.corner(row, column), self.stride,
-                self.packed[0], at[0], panel,
-                self.packed[1], at[1], panel,
+                self.left, left, left_stride, *self.left_strides,
+                self.right, right, self.panel,
                 self.together[0], self.together[1], plan.chunk, (m.left.dtype, m.right.dtype), accumulate,
             )
         )  # fmt: skip
 
     def finish(self, row: Index, column: Index) -> None:
-        """Write the results of a block."""
+        """Write the results of a block, if tiles are not."""
+        if self.stores_tiles:
+            return
         k, m = self.k, self.m
         firsts = (self.first_row + row) * self.sizes[0], (self.first_column + column) * self.sizes[1]
         ends = [
@@ -288,175 +296,3 @@ class _Multiply:
                 indices = {**self.at, m.left.across: firsts[0] + i, m.right.across: firsts[1] + j}
                 total = k.load(self.sums, self.corner(row, column) + i * self.stride + j)
                 store_at(self.writer, m.contraction, m.contraction.result_index(indices), total)
-
-
-# ------------------------------------------------------------------------------------------------------------- packing
-
-
-def _pack(fusion: Fusion, m: Matrices, steps: int) -> list[int]:
-    """The kernel that packs both operands, each into `steps` tiles along K (those beyond it are zeros); returns the
-    scratch memory of each. One iteration of its loop over threads writes the tiles of 16 rows or columns."""
-    writer = fusion.writer("pack", final=True, copied=_only_copied(fusion.jaxpr, (m.left.atom, m.right.atom)))
-    k = writer.k
-    parts = [_Pack(fusion, writer, m, operand, steps) for operand in (m.left, m.right)]
-    with k.loop(sum(part.panels for part in parts), kind=LoopKind.THREADS) as task:
-        is_left = k.compute("lt", k.position(task), k.constant(parts[0].panels, "int64"))
-        with k.when(is_left):
-            parts[0].write(Index.of(task))
-        with k.when(k.compute("not", is_left)):
-            parts[1].write(task - parts[0].panels)
-    return [part.scratch for part in parts]
-
-
-def _only_copied(jaxpr: Jaxpr, atoms: Sequence[Any]) -> dict[Any, Any]:
-    """Dtypes of values that are only copied, from arguments of the fusion to these values."""
-    needed, chosen = set(atoms), []
-    for equation in reversed(jaxpr.eqns):
-        if any(v in needed for v in equation.outvars):
-            chosen.append(equation)
-            needed.update(a for a in equation.invars if type(a) is not Literal)
-    found = copied_dtypes(Jaxpr((), jaxpr.invars, list(atoms), list(reversed(chosen))))
-    computed = {v.aval.dtype for e in chosen for v in (*e.invars, *e.outvars)} - found.keys()  # type: ignore[attr-defined]
-    return {a.aval.dtype: bits_dtype(a.aval.dtype) for a in atoms if a.aval.dtype not in computed} | found
-
-
-class _Pack:
-    """Packs one operand, in a kernel that both share."""
-
-    def __init__(self, fusion: Fusion, writer: Writer, m: Matrices, operand: Operand, steps: int) -> None:
-        self.m, self.operand, self.steps = m, operand, steps
-        self.is_left = operand is m.left
-        self.row, self.group, self.inner, self.across = m.row, m.group, m.inner, operand.across
-        # Elements side by side in memory are along K, or along the operand's own axis.
-        self.along_k = operand.access.stride(self.inner) == 1
-        self.writer, self.k = writer, writer.k
-        self.dtype = np.dtype(np.uint16) if operand.dtype == dtypes.bfloat16 else operand.dtype
-        self.tile_size = TILE_BYTES // self.dtype.itemsize
-        self.counts = [*(a.size for a in operand.leading), m.panels(operand)]
-        self.panels = prod(self.counts)
-        self.scratch = fusion.new_scratch(self.dtype, self.panels * steps * self.tile_size)
-        self.target = writer.scratch(self.scratch)
-
-    def write(self, task: Index) -> None:
-        """Pack all tiles of a panel."""
-        m, k = self.m, self.k
-        outer, inner_steps = m.k_axes[:-1], -(-self.inner.size // self.row)
-        whole = (self.across.size // TILE_ROWS, self.inner.size // self.row)
-        *indices, panel = unravelled(k, task, self.counts)
-        with k.loop(m.steps) as i:
-            *outer_indices, step = unravelled(k, Index.of(i), [*(a.size for a in outer), inner_steps])
-            coords = dict(zip((*self.operand.leading, *outer), (*indices, *outer_indices), strict=True))
-            start = (task * self.steps + i) * self.tile_size
-            self.tile(coords, panel, step, start, whole, (self.counts[-1], inner_steps))
-        if self.steps > m.steps:
-            zero = k.constant(0, self.dtype)
-            with k.loop((self.steps - m.steps) * self.tile_size, kind=LoopKind.LANES, width=self.row) as lane:
-                k.store(self.target, (task * self.steps + m.steps) * self.tile_size + lane, zero)
-
-    def tile(
-        self,
-        coords: dict[ContractionAxis, Index],
-        panel: Index,
-        step: Index,
-        start: Index,
-        whole: tuple[int, int],
-        counts: Any,
-    ) -> None:
-        """One tile: a whole one, or one at an edge."""
-        k = self.k
-        if whole == counts:
-            self.whole_tile(coords, panel, step, start)
-            return
-        inside = None
-        for index, bound, count in zip((panel, step), whole, counts, strict=True):
-            if bound < count:
-                below = k.compute("lt", k.position(index), k.constant(bound, "int64"))
-                inside = below if inside is None else k.compute("and", inside, below)
-        assert inside is not None
-        if all(whole):
-            with k.when(inside):
-                self.whole_tile(coords, panel, step, start)
-        with k.when(k.compute("not", inside)):
-            self.edge_tile(coords, panel, step, start)
-
-    def value(self, coords: dict[ContractionAxis, Index], across: Index, inner: Index) -> Value:
-        """An element, as it is stored."""
-        value = self.operand.element(self.writer, Coordinates({**coords, self.across: across, self.inner: inner}))
-        return value if value.dtype == self.dtype else bits_of(self.k, value)
-
-    def edge_tile(self, coords: dict[ContractionAxis, Index], panel: Index, step: Index, start: Index) -> None:
-        """Zeros, and then what there is, element by element."""
-        k, group = self.k, self.group
-        zero = k.constant(0, self.dtype)
-        with k.loop(self.tile_size, kind=LoopKind.LANES, width=self.row) as lane:
-            k.store(self.target, start + lane, zero)
-        first, begin = panel * TILE_ROWS, step * self.row
-        with k.loop(TILE_ROWS, limit=Index(self.across.size) - first) as i:
-            with k.loop(TILE_ROWS, limit=self.groups_left(begin)) as j:
-                left = Index(self.inner.size) - begin - j * group if self.inner.size % group else None
-                with k.loop(group, limit=left) as e:
-                    offset = i * self.row + j * group + e if self.is_left else j * self.row + i * group + e
-                    k.store(self.target, start + offset, self.value(coords, first + i, begin + j * group + e))
-
-    def groups_left(self, begin: Index) -> Index:
-        """How many groups there are from an index along K on, the last of which need not be whole."""
-        k = self.k
-        left = k.position(Index(self.inner.size + self.group - 1) - begin)
-        return Index.of(k.compute("div", left, k.constant(self.group, "int64")))
-
-    def whole_tile(self, coords: dict[ContractionAxis, Index], panel: Index, step: Index, start: Index) -> None:
-        k, row = self.k, self.row
-        first, begin = panel * TILE_ROWS, step * row
-        if self.along_k and self.is_left:
-            with k.loop(row, kind=LoopKind.LANES, width=row) as lane:
-                for n in range(TILE_ROWS):
-                    k.store(self.target, start + n * row + lane, self.value(coords, first + n, begin + lane))
-            return
-        if self.along_k:
-            rows = self.vectors(row, TILE_ROWS, lambda n, lane: self.value(coords, first + n, begin + lane))
-        else:
-            short = self.vectors(TILE_ROWS, row, lambda n, lane: self.value(coords, first + lane, begin + n))
-            rows = [self.interleaved(short[n : n + self.group]) for n in range(0, row, self.group)]
-        if self.along_k != self.is_left:
-            rows = transposed_groups(k, rows, self.group)
-        with k.loop(row, kind=LoopKind.LANES, width=row, carries=rows) as (lane, inside):
-            for n, value in enumerate(inside):
-                k.store(self.target, start + n * row + lane, value)
-            k.carry(*inside)
-
-    def vectors(self, width: int, count: int, value: Callable[[int, Any], Value]) -> list[Value]:
-        """Several vectors from memory."""
-        k = self.k
-        empty = [k.constant(0, self.dtype)] * count
-        with k.loop(width, kind=LoopKind.LANES, width=width, carries=empty) as (lane, _):
-            return list(k.carry(*(value(n, lane) for n in range(count))))
-
-    def interleaved(self, vectors: Sequence[Value]) -> Value:
-        """Element by element of all vectors: a group of each lane."""
-        k, lanes, size = self.k, TILE_ROWS, 1
-        rows = list(vectors)
-        while len(rows) > 1:
-            chosen = [
-                n for lane in range(lanes) for n in (*range(lane * size, lane * size + size),
-                                                     *range((lanes + lane) * size, (lanes + lane) * size + size))
-            ]  # fmt: skip
-            rows = [k.shuffle(pair, chosen) for pair in zip(rows[::2], rows[1::2], strict=True)]
-            size *= 2
-        return rows[0]
-
-
-def transposed_groups(k: KernelBuilder, rows: Sequence[Value], group: int) -> list[Value]:
-    """A square of vectors transposed, where `group` lanes stay together: blocks are exchanged in rounds, each half as
-    long as those before."""
-    vectors, side = list(rows), len(rows)
-    distance = side // 2
-    while distance:
-        for n in (n for n in range(side) if not n & distance):
-            pair = (vectors[n], vectors[n + distance])
-            low = [c if not c & distance else side + c - distance for c in range(side)]
-            high = [c + distance if not c & distance else side + c for c in range(side)]
-            vectors[n], vectors[n + distance] = (
-                k.shuffle(pair, [c * group + e for c in chosen for e in range(group)]) for chosen in (low, high)
-            )
-        distance //= 2
-    return vectors

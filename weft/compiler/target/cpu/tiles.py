@@ -59,17 +59,21 @@ def write(f: llvm.Function, s: TileMatmul, out: llvm.Value, left: llvm.Value, ri
             f.call("llvm.x86.tileloadd64", void, constant(i, i8), corner_address, apart)
         else:
             f.call("llvm.x86.tilezero", void, constant(i, i8))
-    with f.loop(constant(0, i64), constant(s.steps * TILE_BYTES, i64), TILE_BYTES) as offset:
+    left_size = s.left.dtype.itemsize
+    left_line, step_bytes = constant(s.left_row * left_size, i64), constant(s.left_step * left_size, i64)
+    with f.loop(constant(0, i64), constant(s.steps, i64), 1) as step:
+        offset = f.mul(step, step_bytes)
         for i in range(s.rows):
-            address = _shifted(f, left, offset, i * s.left_stride * s.left.dtype.itemsize)
-            f.call("llvm.x86.tileloadd64", void, constant(_LEFT + i, i8), address, line)
+            address = _shifted(f, left, offset, i * s.left_stride * left_size)
+            f.call("llvm.x86.tileloadd64", void, constant(_LEFT + i, i8), address, left_line)
+        offset = f.mul(step, constant(TILE_BYTES, i64))
         for i in range(s.columns):
             address = _shifted(f, right, offset, i * s.right_stride * s.right.dtype.itemsize)
             f.call("llvm.x86.tileloadd64", void, constant(_RIGHT + i, i8), address, line)
         for i, (row, column) in enumerate(sums):
             chosen = (i, _LEFT + row, _RIGHT + column)
             f.call(f"llvm.x86.{_PRODUCTS[s.dtypes]}", void, *(constant(n, i8) for n in chosen))
-        offset.give()
+        step.give()
     for i, corner_address in enumerate(addresses):
         f.call("llvm.x86.tilestored64", void, constant(i, i8), corner_address, apart)
 
