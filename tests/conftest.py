@@ -92,11 +92,39 @@ def pytest_collection() -> Iterator[object]:
         gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# Files with tests that take seconds: they start processes, train, or run programs by an interpreter.
+LONG = ("processes/*", "fuzz/*", "compiler/test_cache.py", "compiler/test_stored.py", "compiler/test_guarded.py",
+        "tiny/test_examples.py", "tiny/test_checkpointing.py", "tiny/test_parallel.py", "tiny/test_forks.py",
+        "tiny/test_interrupts.py", "compiler/test_lanes.py", "compiler/test_pool.py")  # fmt: skip
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[object]:
     peer = str(TESTS / "peer") + os.sep
     for item in items:
         if str(item.path).startswith(peer):
             item.add_marker(pytest.mark.peer)
+    outcome = yield
+    items[:] = _long_ones_first(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    return outcome
+
+
+def _long_ones_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Each worker starts with a part of the list, and takes from others when it has ended: so every part begins with
+    its share of the tests that take long, and no worker is left with one in the end."""
+    paths = {item.path for item in items}
+    long_paths = {p for p in paths if any(p.is_relative_to(TESTS) and p.match(str(TESTS / like)) for like in LONG)}
+    longs = [item for item in items if item.path in long_paths]
+    if workers < 2 or not longs:
+        return items
+    others = [item for item in items if item.path not in long_paths]
+    size, ordered = -(-len(items) // workers), []
+    for n in range(workers):
+        share = longs[n::workers]
+        room = max(0, size - len(share))
+        ordered += share + others[:room]
+        others = others[room:]
+    return ordered + others
 
 
 @pytest.fixture

@@ -79,14 +79,14 @@ def schedule(m: Matrices, others: int) -> Schedule:
 def packing_schedule(m: Matrices, others: int) -> Schedule | None:
     """A schedule of tasks that pack panels of the right operand themselves, if that is less than packing everything
     before: as many rows as stay in the cache, or fewer, so that there are enough tasks."""
-    itemsize, depth = m.left.dtype.itemsize, m.steps * m.row
+    itemsize, length = m.left.dtype.itemsize, m.steps * m.row
     sides = [m.panels(operand) // m.tiles(operand) for operand in (m.left, m.right)]
     sizes = [m.tiles(operand) * TILE_ROWS for operand in (m.left, m.right)]
-    block_bytes = [size * depth * itemsize for size in sizes]
+    block_bytes = [size * length * itemsize for size in sizes]
     if not m.loads_left or block_bytes[1] > PANEL_BYTES:
         return None
     rows = max(1, min(sides[0], LEFT_BYTES // block_bytes[0], MOST_ROWS // sizes[0]))
-    least = max(1, LEAST_TASK // (prod(sizes) * depth))
+    least = max(1, LEAST_TASK // (prod(sizes) * length))
     while others * -(-sides[0] // rows) * sides[1] < ENOUGH_TASKS and rows >= 2 * least:
         rows = -(-rows // 2)
     tasks_of_rows, columns = others * -(-sides[0] // rows), 1
