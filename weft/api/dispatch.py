@@ -14,6 +14,7 @@ import numpy as np
 
 from weft.api.flat import MISS, Dispatcher
 from weft.base.settings import config, generation
+from weft.base.source import user_location
 from weft.base.tree import PyTreeDef, flatten_one_level
 from weft.base.tree_def import LEAF
 from weft.base.tree_nodes import same_data
@@ -22,6 +23,7 @@ from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.runtime.codegen import Source
 from weft.runtime.device import HOME, Placement
+from weft.runtime.evaluate import check_donated_once, donate
 from weft.runtime.sharded import ShardedArray
 from weft.runtime.spmd import SpmdProgram, run
 from weft.sharding.shardings import Sharding
@@ -73,29 +75,72 @@ def spmd_dispatcher(
     placements: Sequence[Any],
 ) -> Dispatcher | None:
     """The same for a program on a mesh; leaves that are split have their sharding in `placements`."""
-    if any(donated) or len(types) > MOST_LEAVES or not all(isinstance(t, ArrayType) for t in types):
+    if len(types) > MOST_LEAVES or not all(isinstance(t, ArrayType) for t in types):
         return None
-    writer = _Writer(types, [False] * len(types), placements)
+    flags = [*donated[len(constants) :]] or [False] * len(types)
+    writer = _Writer(types, flags, placements)
     args, kwargs = in_tree.children()
     writer.arguments(args, kwargs)
     ready = zip(placements, compiled.in_shardings, types, strict=True) if not constants else ()
     if ready and all(isinstance(a, Sharding) and a.is_equivalent_to(b, t.ndim) for a, b, t in ready):
+        if any(flags):
+            writer.line(f"if {not_owned(writer, compiled)}:")
+            writer.line(f"return {writer.tree(out_tree, iter(general_call(writer, compiled, constants, 2)))}", 2)
         writer.line(f"return {writer.tree(out_tree, iter(ready_call(writer, compiled)))}")
-        return writer.source.function("dispatch", "args, kwargs")
-    passed = [writer.constant(c) for c in constants] + writer.leaves
-    call, spmd = writer.constant(run), writer.constant(compiled)
-    writer.line(f"results = {call}({spmd}, ({', '.join(passed)}{',' if len(passed) == 1 else ''}))")
-    results = (f"results[{i}]" for i in range(len(compiled.out_types)))
-    writer.line(f"return {writer.tree(out_tree, results)}")
+    else:
+        writer.line(f"return {writer.tree(out_tree, iter(general_call(writer, compiled, constants)))}")
     function: Dispatcher = writer.source.function("dispatch", "args, kwargs")
     return function
+
+
+def general_call(writer: _Writer, compiled: SpmdProgram, constants: Sequence[Any], indent: int = 1) -> list[str]:
+    """Write the call of a program on any arguments; an expression for each result."""
+    passed = "".join(f"{name}, " for name in (*map(writer.constant, constants), *writer.leaves))
+    call, spmd = writer.constant(run_donated if any(writer.donated) else run), writer.constant(compiled)
+    flags = (*[False] * len(constants), *writer.donated)
+    more = f", {writer.constant(flags)}" if any(flags) else ""
+    writer.line(f"results = {call}({spmd}, ({passed}){more})", indent)
+    return [f"results[{i}]" for i in range(len(compiled.out_types))]
+
+
+def run_donated(compiled: SpmdProgram, args: Sequence[Any], donated: Sequence[bool]) -> list[ShardedArray]:
+    """Run a program on a mesh with arguments of which some are donated."""
+    check_donated_once(args, donated)
+    return run(compiled, args, lambda: donate(args, donated))
+
+
+def not_owned(writer: _Writer, compiled: SpmdProgram) -> str:
+    """The condition that a program cannot have the memory of donated arguments as it is, or that an argument is there
+    twice."""
+    taken = [leaf for leaf, flag in zip(writer.leaves, compiled.donated, strict=True) if flag]
+    seen = [f"{leaf}._parts is not None or type({leaf}._memory) is not list" for leaf in taken]
+    once = f"len({{{', '.join(f'id({leaf})' for leaf in writer.leaves)}}}) != {len(writer.leaves)}"
+    return " or ".join([*seen, once])
 
 
 def ready_call(writer: _Writer, compiled: SpmdProgram) -> list[str]:
     """Write the call of a program on arguments that are split as it wants them; an expression for each result."""
     call, placements = writer.constant(compiled.executable), writer.constant(compiled.placements)
     addresses = ", ".join(f"{leaf}.addresses()" for leaf in writer.leaves)
-    writer.line(f"results = {call}(b''.join(({addresses},)), (), {placements})")
+    if any(writer.donated):
+        writer.line(f"addresses = b''.join(({addresses},))")
+        leaves = zip(writer.leaves, compiled.donated, strict=True)
+        taken_memory = ", ".join(f"{leaf}._memory" if taken else "()" for leaf, taken in leaves)
+        writer.line(f"memory = ({taken_memory},)")
+        deleted = [pair for pair in zip(writer.leaves, compiled.donated, writer.donated, strict=True) if pair[2]]
+        # What is read but not taken stays until the program has run.
+        held = [f"{leaf}._memory, {leaf}._parts" for leaf, taken, _ in deleted if not taken]
+        writer.line(f"held = ({', '.join(held)}{',' if held else ''})")
+        writer.line(f"where = {writer.constant(user_location)}()")
+        for leaf, taken, _ in deleted:
+            if taken:  # nobody has looked at its parts
+                writer.line(f"{leaf}._whole = {leaf}._whole_memory = {leaf}._memory = {leaf}._addresses = None")
+                writer.line(f"{leaf}._donated_at = where")
+            else:
+                writer.line(f"{leaf}._donate(where)")
+        writer.line(f"results = {call}(addresses, memory, {placements})")
+    else:
+        writer.line(f"results = {call}(b''.join(({addresses},)), (), {placements})")
     return [
         f"Sharded({writer.constant(t)}, {writer.constant(s)}, None, *results[{i}])"
         for i, (t, s) in enumerate(zip(compiled.out_types, compiled.out_shardings, strict=True))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from weft.runtime.codegen import Source
     from weft.runtime.cpu.executable import Executable
     from weft.runtime.device import Placement
+    from weft.runtime.layouts import Layout
     from weft.runtime.reproducible import Cut
 
 
@@ -75,6 +76,16 @@ class Backend(Protocol):
 
     def copy_between(self, array: ConcreteArray, device: Device) -> Buffer:
         """A copy of an array of one device of the platform in the memory of another, or of the same."""
+        ...
+
+    def scatter(self, value: np.ndarray, layout: Layout) -> tuple[bytes, Any]:
+        """Copies of the parts of a NumPy array on the devices of a layout: their addresses, and the allocations that
+        they are in: a list if each part has one that nothing else is in, else one for all or a tuple."""
+        ...
+
+    def gather(self, addresses: bytes, layout: Layout) -> tuple[np.ndarray, Any]:
+        """The parts at these addresses as a NumPy array that nobody may write, and what its memory is in, if it can be
+        used again."""
         ...
 
     def donated_memory(self, array: ConcreteArray) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.arguments import described, indices
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import Location, user_line
 from weft.ir.types import ArrayType, array_type
@@ -20,6 +21,7 @@ from weft.runtime.array import ConcreteArray, array_at, copied, put, wrap
 from weft.runtime.backend import backend_of
 from weft.runtime.device import devices, placement_of
 from weft.runtime.held import HeldArray
+from weft.runtime.layouts import Layout, layout_of
 from weft.runtime.padding import ended, padded, shapes_here
 from weft.runtime.processes.world import together
 from weft.sharding.device import Device, MemorySpace, is_addressable
@@ -33,7 +35,7 @@ class ShardedArray(HeldArray):
     """An array in parts: its type, its sharding, and the parts on devices of this process in the order of the mesh,
     each committed to its device. All have one shape (`padding.py`)."""
 
-    __slots__ = ("_addresses", "_donated_at", "_memory", "_parts", "_whole", "aval", "sharding")
+    __slots__ = ("_addresses", "_donated_at", "_memory", "_parts", "_whole", "_whole_memory", "aval", "sharding")
 
     aval: ArrayType
     sharding: Sharding
@@ -48,12 +50,14 @@ class ShardedArray(HeldArray):
     ):
         self.aval = aval
         self.sharding = sharding
-        # Results of programs are known by where their parts are: 64-bit addresses, in one allocation or one for each
-        # part. They become arrays when somebody asks for them. With neither parts nor memory it is deleted.
+        # Most arrays are known by where their parts are: 64-bit addresses, and what they are in: a list with an
+        # allocation of its own for each part, a tuple of allocations that parts may share, or one for all. The parts
+        # become arrays when somebody asks for them. With neither parts nor memory it is deleted.
         self._parts: tuple[ConcreteArray, ...] | None = None if parts is None else tuple(parts)
         self._addresses = addresses
         self._memory = memory
-        self._whole: np.ndarray | None = None
+        self._whole: np.ndarray | None = None  # all elements, once somebody has asked for them
+        self._whole_memory: Any = None
 
     @property
     def _held(self) -> tuple[ConcreteArray, ...]:
@@ -68,7 +72,7 @@ class ShardedArray(HeldArray):
     def _build_parts(self) -> tuple[ConcreteArray, ...]:
         aval = array_type(self.sharding.shard_shape(self.aval.shape), self.aval.dtype, self.aval.weak_type)
         memory, addresses = self._memory, np.frombuffer(self._addresses or b"", np.int64).tolist()
-        own = memory if isinstance(memory, list) else [memory] * len(addresses)
+        own = memory if isinstance(memory, (list, tuple)) else [memory] * len(addresses)
         return tuple(
             array_at(placement_of(device, True), None, aval, allocation, address)
             for device, allocation, address in zip(
@@ -87,11 +91,12 @@ class ShardedArray(HeldArray):
     @property
     def _value(self) -> np.ndarray:
         """All elements, gathered once."""
-        held = self._held
         if self._whole is not None:
             return self._whole
-        if self.is_fully_replicated and held:
-            self._whole = held[0]._value
+        if self.is_deleted():
+            self._raise_deleted()
+        if self.is_fully_replicated and self._held:
+            self._whole = self._held[0]._value
             return self._whole
         if not self.is_fully_addressable:
             raise ArgumentError(
@@ -102,14 +107,14 @@ class ShardedArray(HeldArray):
                     "weft.experimental.multihost_utils.process_allgather(x, tiled=True)   on all processes",
                 ),
             )
-        shape: Any = self.aval.shape
-        whole = np.empty(shape, dtypes.storage(self.aval.dtype))
-        for shard in self.addressable_shards:
-            if shard.replica_id == 0:
-                whole[shard.index] = shard.data._value
-        whole.flags.writeable = False
-        self._whole = whole
-        return whole
+        backend = backend_of(self.sharding.device_tuple[0])
+        self._whole, self._whole_memory = backend.gather(self.addresses(), layout_of(self.aval, self.sharding))
+        return self._whole
+
+    def owned_memory(self) -> list[Any] | None:
+        """The allocations of the parts, if each part has its own and nobody but this array can see them: who looks at
+        parts has arrays of them, and other arrays are made of those."""
+        return self._memory if type(self._memory) is list and self._parts is None else None
 
     def gathered(self) -> ConcreteArray:
         """The same elements in one buffer on one device."""
@@ -121,7 +126,7 @@ class ShardedArray(HeldArray):
         """Free the buffers; using the array afterwards is an error."""
         for part in self._parts or ():
             part.delete()
-        self._parts = self._whole = self._memory = self._addresses = None
+        self._parts = self._whole = self._whole_memory = self._memory = self._addresses = None
 
     def _donate(self, location: Location | None) -> None:
         self.delete()
@@ -137,7 +142,7 @@ class ShardedArray(HeldArray):
         memory = self._memory
         if memory is not None and self._parts is None:
             backend = backend_of(self.sharding.device_tuple[0])
-            for allocation in memory if isinstance(memory, list) else (memory,):
+            for allocation in memory if isinstance(memory, (list, tuple)) else (memory,):
                 backend.wait(allocation)
             return self
         for part in self._held:
@@ -230,19 +235,27 @@ class ShardedArray(HeldArray):
         return super().__repr__()
 
 
+# What arrays of a type become that are split by a sharding: their type, and where their parts are.
+_splits: Memo[tuple[ArrayType, NamedSharding], tuple[ArrayType, Layout]] = Memo(1024)
+
+
 def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
     """An array put on the devices of a mesh, each with its part."""
     if isinstance(array, ShardedArray) and array.sharding is sharding:
         return array
-    check_devices(sharding)
-    sharding.check_compatible_aval(array.shape)
-    aval = placed_type(array.aval, sharding)
+    found = _splits.get((array.aval, sharding))
+    if found is None:
+        check_devices(sharding)
+        sharding.check_compatible_aval(array.shape)
+        placed = placed_type(array.aval, sharding)
+        found = _splits.keep((array.aval, sharding), (placed, layout_of(placed, sharding)))
+    aval, layout = found
     if isinstance(array, ShardedArray) and array.sharding.is_equivalent_to(sharding, array.ndim):
         return ShardedArray(aval, sharding, array._held)
-    value, shape = value_for(array, sharding), sharding.shard_shape(aval.shape)
-    indices = sharding.addressable_devices_indices_map(aval.shape)
-    parts = [on_device(padded(value[i], shape), aval, device) for device, i in indices.items()]
-    return ShardedArray(aval, sharding, parts)
+    value = value_for(array, sharding)
+    if not layout.placements:
+        return ShardedArray(aval, sharding, ())
+    return ShardedArray(aval, sharding, None, *layout.placements[0].backend.scatter(value, layout))
 
 
 def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:

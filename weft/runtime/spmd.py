@@ -306,6 +306,11 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
             addresses.append(a.addresses())
             allocations.append(())
             continue
+        own = owned_memory(a, sharding) if taken else None
+        if own is not None:
+            allocations.append(own)
+            addresses.append(a.addresses())
+            continue
         parts = parts_of(a, sharding)
         held.append(parts)
         if taken:
@@ -324,6 +329,17 @@ def run(program: SpmdProgram, args: Sequence[Any], donate: Callable[[], None] | 
         ShardedArray(t, s, None, where, memory)
         for t, s, (where, memory) in zip(program.out_types, program.out_shardings, results, strict=True)
     ]
+
+
+def owned_memory(value: Any, sharding: NamedSharding) -> list[Any] | None:
+    """The allocations of a donated argument's parts, if it is split as the program wants it and nobody else sees
+    them."""
+    if type(value) is not ShardedArray or not value.sharding.is_equivalent_to(sharding, value.ndim):
+        return None
+    found = value.owned_memory()
+    if value._parts is not None:
+        value._memory = None  # the parts have it as well, so that it could not be taken from them
+    return found
 
 
 def memory_of(array: HeldArray) -> list[Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from weft.ir.primitive import Primitive
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import Reduction
+from weft.runtime.cpu import parts
 from weft.runtime.cpu.memory import SMALL, Block, Chunk, DeviceMemory
 from weft.sharding.device import Device
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from weft.runtime.codegen import Source
     from weft.runtime.cpu.executable import Executable
     from weft.runtime.device import Placement
+    from weft.runtime.layouts import Layout
     from weft.runtime.reproducible import Cut
 
 
@@ -61,6 +63,14 @@ class CpuBackend:
         """A copy of an array in the memory of a device."""
         value = array._value
         return self.copy_from_host(value, value.shape, device)
+
+    def scatter(self, value: np.ndarray, layout: Layout) -> tuple[bytes, Any]:
+        """Copies of the parts of an array on devices."""
+        return parts.scatter(value, layout)
+
+    def gather(self, addresses: bytes, layout: Layout) -> tuple[np.ndarray, Any]:
+        """Parts on devices as one array of the host."""
+        return parts.gather(addresses, layout)
 
     def donated_memory(self, array: ConcreteArray) -> Block:
         """The block of a donated array if neither another array nor NumPy refers to it, else a copy."""

@@ -12,7 +12,7 @@ import math
 import mmap
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -161,6 +161,24 @@ class Pool:
         """How much memory is free."""
         with _lock:
             return sum(array.nbytes for free in self._free.values() for array, _ in free)
+
+
+def take_each(pools: Sequence[Pool], size: int) -> list[Block]:
+    """A block of so many bytes from each pool."""
+    global _pooled
+    size_class = class_of(size)
+    found: list[Block] = []
+    with _lock:
+        for pool in pools:
+            free = pool._free.get(size_class)
+            if not free:
+                break
+            array, address = free.pop()
+            _pooled -= array.nbytes
+            block = Block.__new__(Block)
+            block.array, block.address, block.size_class, block.pool = array, address, size_class, pool
+            found.append(block)
+    return found + [pool.take(size) for pool in pools[len(found) :]]
 
 
 class Arena(threading.local):

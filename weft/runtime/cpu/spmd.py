@@ -151,8 +151,8 @@ class DevicesExecutable:
             small = (self._small + first).tobytes()
         for result in self._results:
             if result.alias is not None:
-                taken = list(donated[result.alias])
-                results.append((np.array([m.address for m in taken], np.int64).tobytes(), taken))
+                start = 8 * self.count * result.alias
+                results.append((addresses[start : start + 8 * self.count], donated[result.alias]))
             elif result.within is not None:
                 results.append((small[result.within], allocation))
             else:

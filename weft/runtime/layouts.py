@@ -1,0 +1,80 @@
+"""Where the parts of an array are that is split over a mesh, computed once for each type and sharding."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.memo import Memo
+from weft.ir.types import ArrayType
+from weft.runtime.device import Placement, placement_of
+from weft.runtime.padding import padded
+from weft.sharding.device import is_addressable
+from weft.sharding.shardings import Sharding
+
+
+class Layout(NamedTuple):
+    """The parts on devices of this process, in the order of the mesh: the placement of each, the slices that cut it out
+    of the array, and the index of the first one that is equal to it. `offsets` says how many bytes from the beginning
+    of the array each begins, if all of them are contiguous there."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    placements: tuple[Placement, ...]
+    indices: tuple[tuple[slice, ...], ...]
+    firsts: tuple[int, ...]
+    part_shape: tuple[int, ...]
+    part_bytes: int
+    offsets: tuple[int, ...] | None
+
+    def padded(self, part: np.ndarray) -> np.ndarray:
+        """What is cut out of the array, as it is in memory."""
+        return padded(part, self.part_shape)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+_layouts: Memo[tuple[ArrayType, Sharding], Layout] = Memo(1024)
+
+
+def layout_of(aval: ArrayType, sharding: Sharding) -> Layout:
+    """How arrays of a type are split by a sharding."""
+    found = _layouts.get((aval, sharding))
+    return found or _layouts.keep((aval, sharding), _layout(aval, sharding))
+
+
+def _layout(aval: ArrayType, sharding: Sharding) -> Layout:
+    shape: Any = aval.shape
+    dtype = dtypes.storage(aval.dtype)
+    mapped = sharding.devices_indices_map(shape)
+    here = {device: index for device, index in mapped.items() if is_addressable(device)}
+    bounds = [tuple((s.start or 0, s.stop) for s in index) for index in here.values()]
+    firsts: dict[Any, int] = {}
+    for i, bound in enumerate(bounds):
+        firsts.setdefault(bound, i)
+    part_shape: Any = sharding.shard_shape(shape)
+    split = [i for i, (part, whole) in enumerate(zip(part_shape, shape, strict=True)) if part != whole]
+    offsets = None
+    if sharding.is_even(shape) and (
+        not split or math.prod(part_shape[: split[-1]]) == 1
+    ):  # nothing but the part is between its ends
+        strides = [math.prod(shape[i + 1 :]) * dtype.itemsize for i in range(len(shape))]
+        offsets = tuple(
+            sum(start * stride for (start, _), stride in zip(bound, strides, strict=True)) for bound in bounds
+        )
+    return Layout(
+        shape,
+        dtype,
+        tuple(placement_of(device, True) for device in here),
+        tuple(here.values()),
+        tuple(firsts[bound] for bound in bounds),
+        part_shape,
+        math.prod(part_shape) * dtype.itemsize,
+        offsets,
+    )
