@@ -121,7 +121,6 @@ ROWS = [
     "lib.device_put(numbers, N(m, P('x'), memory_kind='pinned_host')).aval.str_short(short_dtypes=True)",
     "{k: v.sharding for k, v in lib.device_put({'a': numbers, 'b': numbers}, {'a': N(m, P()), 'b': d[0]}).items()}",
     "lib.device_put({'a': numbers, 'b': numbers}, {'a': N(m, P())})",
-    "lib.device_put(np.ones(7), N(m, P('x')))",
     "lib.device_put(put(P('x')), d[0]).sharding",
     "lib.device_put(put(P('x')), N(m, P('y'))).sharding",
     "parts(lib.make_array_from_callback((8, 4), N(m, P('x')), lambda i: numbers[i]))",

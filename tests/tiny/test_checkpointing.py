@@ -271,7 +271,7 @@ def test_everything_that_does_not_fit_is_listed(tmp_path: pathlib.Path) -> None:
         "odd": wnp.ones(5),
     }
     checkpointing.save(tmp_path / "a", tree)
-    mesh = Mesh(np.array(DEVICES), ("x",))
+    mesh = Mesh(np.array(DEVICES), ("x",), (AxisType.Explicit,))
     like = {
         "a": {"w": wnp.ones((3, 2)), "b": wnp.ones(2, wnp.int32)},
         "n": "3",

@@ -101,6 +101,27 @@ def local_data() -> None:
     onp.testing.assert_array_equal(multihost_utils.process_allgather(read["full"], tiled=True), whole)
 
 
+def uneven() -> None:
+    """Five rows over all devices: the last ones have fewer, or none."""
+    mesh = weft.make_mesh((COUNT * LOCAL,), ("x",), (AxisType.Auto,))
+    where = NamedSharding(mesh, P("x"))
+    whole = onp.arange(15, dtype=onp.float32).reshape(5, 3)
+    rows = whole[weft.process_slices(where, whole.shape)]
+    a = weft.make_array_from_process_local_data(where, rows, whole.shape)
+    assert sum(s.data.shape[0] for s in a.addressable_shards) == len(rows)
+    results = weft.jit(lambda a: (a * 2, a.sum(0), a.T @ a, weft.numpy.sort(-a, 0)))(a)
+    wanted = whole * 2, whole.sum(0), whole.T @ whole, onp.sort(-whole, 0)
+    for found, expected in zip((a, *results), (whole, *wanted), strict=True):
+        onp.testing.assert_array_equal(multihost_utils.process_allgather(found, tiled=True), expected)
+    assert results[0].sharding == where
+    onp.testing.assert_array_equal(multihost_utils.global_array_to_host_local_array(a, mesh, P("x")), rows)
+    checkpointing.save(FOLDER / "uneven", {"a": a})
+    read = checkpointing.restore(FOLDER / "uneven", shardings=NamedSharding(mesh, P(None, "x")))["a"]
+    onp.testing.assert_array_equal(multihost_utils.process_allgather(read, tiled=True), whole)
+    moved = weft.device_put(a, NamedSharding(mesh, P(None, "x")))
+    onp.testing.assert_array_equal(multihost_utils.process_allgather(moved, tiled=True), whole)
+
+
 def preemption() -> None:
     """One process is told to end: all stop at the same step."""
     stopped = None
@@ -119,6 +140,7 @@ def preemption() -> None:
 devices()
 values()
 local_data()
+uneven()
 preemption()
 if RANK == 0:
     time.sleep(0.5)  # the others are at their end long before
