@@ -231,3 +231,25 @@ def test_ragged_all_to_all(mesh: Mesh, check_vma: bool) -> None:
 
     f = weft.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=check_vma)
     onp.testing.assert_array_equal(f(operand, output, starts, sizes, goals, sizes.T.copy()), expected)
+
+
+def test_bodies_use_the_mesh_around_them() -> None:
+    """Specs, and shard_maps over the other axes, need no mesh inside; manual axes split no value there."""
+    mesh = weft.make_mesh((4, 2), ("x", "y"), (AxisType.Auto,) * 2)
+    x = onp.arange(64, dtype=onp.float32).reshape(16, 4)
+    options: dict[str, Any] = {"mesh": mesh, "in_specs": P("x"), "out_specs": P("x")}
+
+    def outer(a: Any) -> Any:
+        assert weft.sharding.get_abstract_mesh().manual_axes == ("x",)
+        a = lax.with_sharding_constraint(a, P(None, "y"))
+        return weft.shard_map(lambda b: lax.psum(b, "y"), in_specs=P(None, "y"), out_specs=P(), axis_names={"y"})(a)
+
+    found = weft.jit(weft.shard_map(outer, axis_names={"x"}, **options))(x)
+    onp.testing.assert_array_equal(found, x[:, :2] + x[:, 2:])
+    nothing_left = lambda a: weft.shard_map(lambda b: b * 2, in_specs=P(), out_specs=P())(a)
+    onp.testing.assert_array_equal(weft.shard_map(nothing_left, **options)(x), x * 2)
+    with pytest.raises(ShardingTypeError, match="Inside of shard_map over 'x' each device has its own part"):
+        weft.shard_map(lambda a: lax.with_sharding_constraint(a, P("x")), **options)(x)
+    other = weft.make_mesh((8,), ("q",), (AxisType.Auto,))
+    with pytest.raises(ArgumentError, match="is over other axes of the same mesh"):
+        weft.shard_map(lambda a: weft.shard_map(lambda b: b, mesh=other, in_specs=P(), out_specs=P())(a), **options)(x)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes, tree
-from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.base.source import user_location
+from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
+from weft.base.source import user_line, user_location
+from weft.ir.context import context
 from weft.ir.types import is_value
 from weft.primitives.movement.device_put import device_put as device_put_primitive
 from weft.primitives.movement.sharding_constraint import reshard, sharding_constraint
@@ -23,6 +24,7 @@ from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
 from weft.sharding.layout import Format
 from weft.sharding.shardings import in_types
+from weft.sharding.spec import split_axes
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import is_key_type
 
@@ -137,6 +139,15 @@ def put_traced(x: Any, sharding: NamedSharding) -> Any:
     """A traced value split over a mesh: its type says so over Explicit axes, the compiler is asked for it over
     others."""
     aval: Any = x.aval
+    taken = [a for a in split_axes(sharding.spec.partitions) if a in context.device_axes]
+    if taken:
+        others = [a for a in sharding.mesh.axis_names if a not in context.device_axes]
+        raise ShardingTypeError(
+            f"Inside of shard_map over {taken[0]!r} each device has its own part along it: no value is split over it.",
+            received=f"{sharding.spec!r} for {aval.short()}",
+            fix=f"a spec of {', '.join(map(repr, others))}" if others else "leave it out",
+            at=user_line(),
+        )
     if in_types(sharding, aval.ndim) == aval.sharding:
         return x if sharding.mesh.are_all_axes_explicit else sharding_constraint(x, sharding=sharding)
     source = aval.sharding or NamedSharding(sharding.mesh.abstract_mesh, PartitionSpec(*[None] * aval.ndim))

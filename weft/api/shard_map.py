@@ -10,6 +10,7 @@ from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves,
 from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
+from weft.base.settings import Scope, config, states
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.context import context
@@ -19,7 +20,7 @@ from weft.ir.types import ArrayType
 from weft.primitives.control.shard_map import check_divides, local_type
 from weft.primitives.control.shard_map import shard_map as shard_map_primitive
 from weft.sharding.current import current_mesh
-from weft.sharding.mesh import AbstractMesh, Mesh
+from weft.sharding.mesh import AbstractMesh, AxisType, Mesh
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
 from weft.trace.stage import stage
 
@@ -65,12 +66,15 @@ def shard_map(
     @wraps(function)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         where = mesh if mesh is not None else current_mesh("shard_map")
+        check_mesh_around(where)
         manual = manual_of(where, axis_names)
         leaves, in_tree = tree.flatten((args, kwargs))
         check_leaves(function, "shard_map", leaves, args, kwargs)
         types = types_of(leaves)
         specs = argument_specs(function, in_specs, args, kwargs, types)
         check_specs("in_specs", specs, where, manual)
+        if not manual:  # those around it have all axes
+            return function(*args, **kwargs)
         paths = argument_paths(function, args, kwargs)
         local = []
         for path, aval, spec in zip(paths, types, specs, strict=True):
@@ -81,7 +85,7 @@ def shard_map(
             local.append(local_type(aval, spec, where, manual, check_vma))
         out = OutTree()
         sizes = {a: where.shape[a] for a in where.axis_names if a in manual}
-        with manual_axes_in_scope(sizes, check_vma):
+        with manual_axes_in_scope(sizes, check_vma), Scope(states["mesh"], mesh_inside(where, manual)):
             jaxpr, constants = stage(
                 flat_function(function, in_tree, out),
                 local,
@@ -128,6 +132,23 @@ def manual_of(mesh: AnyMesh, axis_names: Any) -> frozenset[Any]:
             fix="axis_names of the others",
         )
     return frozenset(names or (a for a in mesh.axis_names if a not in taken))
+
+
+def check_mesh_around(mesh: AnyMesh) -> None:
+    """A shard_map inside of another one is over axes of the same mesh."""
+    around = config.mesh
+    if context.device_axes and around is not None and around.shape_tuple != mesh.shape_tuple:
+        raise ArgumentError(
+            "shard_map: one inside of another shard_map, or of pmap, is over other axes of the same mesh.",
+            received=f"{mesh} inside of {around}",
+            fix="leave mesh out",
+        )
+
+
+def mesh_inside(mesh: AnyMesh, manual: frozenset[Any]) -> AnyMesh:
+    """The mesh that a body uses where it names none: its manual axes are taken."""
+    types = zip(mesh.axis_names, mesh.axis_types, strict=True)
+    return mesh.update(axis_types=[AxisType.Manual if name in manual else kind for name, kind in types])
 
 
 def spec_leaf(value: Any) -> bool:

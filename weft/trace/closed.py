@@ -7,15 +7,25 @@ from typing import Any
 
 from weft.base import errors
 from weft.base.source import user_line
+from weft.ir.context import context
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import Type
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 
 
-def stage_closed(function: Callable[..., Sequence[Any]], types: Sequence[Type], *, name: str = "") -> Jaxpr:
-    """Trace a flat function that may close over concrete arrays only."""
-    jaxpr, constants = stage(function, types, where=name or "a rule", name=name)
+def stage_closed(
+    function: Callable[..., Sequence[Any]], types: Sequence[Type], *, name: str = "", inherits_line: bool = False
+) -> Jaxpr:
+    """Trace a flat function that may close over concrete arrays only. Where it is no function of a user's but what a
+    rule binds for an equation, its equations have (`inherits_line`) the line of that one."""
+    line = context.source
+
+    def of_one_line(*args: Any) -> Sequence[Any]:
+        context.source = line
+        return function(*args)
+
+    jaxpr, constants = stage(of_one_line if inherits_line else function, types, where=name or "a rule", name=name)
     for value in constants:
         if isinstance(value, Tracer):
             raise errors.UnexpectedTracerError(

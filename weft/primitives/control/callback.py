@@ -89,7 +89,7 @@ class Callback(Primitive):
             position = own if position is None else add(position, own)
         is_first = convert_element_type(eq(position, np.int32(0)), new_dtype=np.dtype(np.int32), weak_type=False)
         types = [type_of(a) for a in args]
-        called = stage_closed(lambda *a: list(self(*a, **params)), types, name=self.name)
+        called = stage_closed(lambda *a: list(self(*a, **params)), types, name=self.name, inherits_line=True)
         skipped = stage_closed(lambda *a: [zeros(t) for t in params["result_types"]], types, name=self.name)
         outs = lookup("cond")(is_first, *args, branches=(skipped, called))
         return [of_first_device(x, parts.sizes) for x in outs]
