@@ -4,9 +4,9 @@ where its part begins, and what it gets from others."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,19 +14,27 @@ from weft.base import dtypes
 from weft.ir.primitive import lookup
 from weft.ir.types import Type
 from weft.sharding.factors import Names
+from weft.sharding.halo import Halo, Reach, halo_of
 
 INDEX = np.dtype(np.int32)
 
 
-def no_report(kind: str, axis: Any, count: float, x: Any) -> None:
+class Report(Protocol):
+    """Is told what is sent: the kind of collective, over which axis, bytes a device, what, and what that is of an
+    operand."""
+
+    def __call__(self, kind: str, axis: Any, count: float, x: Any, operand: int = ..., what: str = ...) -> None: ...
+
+
+def no_report(kind: str, axis: Any, count: float, x: Any, operand: int = 0, what: str = "") -> None:
     """Nobody wants to know what is sent."""
 
 
 @dataclass(frozen=True)
 class Parts:
     """Operands have the whole `types`, results the local types `results`. `axes` are those that each factor is split
-    over, the major one first, of a mesh with these `sizes`. What is sent is reported as (kind, axis, bytes a device,
-    what)."""
+    over, the major one first, of a mesh with these `sizes`. `reach` is what is read of each operand along factors with
+    halos; what has been `received` of the parts of others is not sent again."""
 
     types: Sequence[Any]
     results: Sequence[Type]
@@ -34,7 +42,9 @@ class Parts:
     result_names: Sequence[Names]
     axes: Mapping[str, tuple[Any, ...]]
     sizes: Mapping[Any, int]
-    report: Callable[[str, Any, float, Any], None] = no_report
+    report: Report = no_report
+    reach: Mapping[str, Sequence[Reach | None]] = field(default_factory=dict)
+    received: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
 
     def split(self, name: str | None) -> tuple[Any, ...]:
         """The axes that a factor is split over."""
@@ -70,6 +80,14 @@ class Parts:
         """A value on the first device along some axes, and another, of its type, elsewhere."""
         return lookup("select_n")(self.is_first(axes), other, x)
 
+    def halo(self, name: str, operand: int) -> Halo:
+        """What this device needs of the parts of others, of an operand along a factor."""
+        reach = self.reach[name][operand]
+        assert reach is not None, f"operand {operand} has no halo along {name}"
+        halo = halo_of(reach, self.count(name))
+        assert halo is not None, f"{reach} in {self.count(name)} parts"
+        return halo
+
     # -- communication -----------------------------------------------------------------------------------------------
 
     def gather(self, x: Any, name: str, dim: int) -> Any:
@@ -87,19 +105,28 @@ class Parts:
             x = self._permuted(x, axis, [(i, size - 1 - i) for i in range(size)])
         return x
 
-    def shifted(self, x: Any, name: str, forward: bool) -> Any:
-        """What the part before this one has (`forward`), or the one after; zeros at the end where there is none."""
-        return self._shifted(x, self.split(name), 1 if forward else -1)
+    def moved(self, x: Any, name: str, distance: int, pairs: Sequence[tuple[int, int]]) -> Any:
+        """What the part `distance` after this one has; zeros where there is none, or where the (source, destination)
+        `pairs` of a factor that is split over one axis do not have this part."""
+        axes = self.split(name)
+        if len(axes) == 1:
+            return self._permuted(x, axes[0], pairs)
+        return self._moved(x, axes, -distance)
 
-    def _shifted(self, x: Any, axes: tuple[Any, ...], by: int) -> Any:
+    def _moved(self, x: Any, axes: tuple[Any, ...], by: int) -> Any:
         *major, axis = axes
         size = self.sizes[axis]
-        pairs = [(i, i + by) for i in range(size)]
         if not major:
-            return self._permuted(x, axis, [(s, d) for s, d in pairs if 0 <= d < size])
-        x = self._permuted(x, axis, [(s, d % size) for s, d in pairs])
-        edge = lookup("eq")(lookup("axis_index")(axis_name=axis), INDEX.type(0 if by > 0 else size - 1))
-        return lookup("select_n")(edge, x, self._shifted(x, tuple(major), by))
+            pairs = [(i, i + by) for i in range(size) if 0 <= i + by < size]
+            return x if not by else self._permuted(x, axis, pairs)
+        carry, by = divmod(by, size)
+        if not by:
+            return self._moved(x, tuple(major), carry)
+        # What goes over the end of the minor axis comes in again at its beginning, one further along the major ones.
+        x = self._permuted(x, axis, [(i, (i + by) % size) for i in range(size)])
+        wrapped = lookup("lt")(lookup("axis_index")(axis_name=axis), INDEX.type(by))
+        further = self._moved(x, tuple(major), carry + 1)
+        return lookup("select_n")(wrapped, self._moved(x, tuple(major), carry), further)
 
     def _permuted(self, x: Any, axis: Any, pairs: Sequence[tuple[int, int]]) -> Any:
         if any(s != d for s, d in pairs):

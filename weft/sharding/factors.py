@@ -11,6 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.sharding.halo import Reach
+
 Names = tuple[str | None, ...]
 
 
@@ -28,6 +30,8 @@ class AxisFactors:
     # which each device sends so many slices of the first operand, along this factor, to every other. Whether they pay
     # is a question of costs, so types need such dimensions whole.
     inside: dict[str, int] = field(default_factory=dict)
+    # Of the factors inside, those with halos: what is read of each operand, None of one that does not have the factor.
+    reach: dict[str, tuple[Reach | None, ...]] = field(default_factory=dict)
     # Factors in which types need all operands split alike, and none of them whole if one is split.
     alike: frozenset[str] = frozenset()
     # Why the other dimensions must be whole.
@@ -57,6 +61,7 @@ class AxisFactors:
             rest(self.combine),
             rest(self.sizes),
             rest(self.inside),
+            rest(self.reach),
             self.alike.difference(lost),
             self.reason,
         )

@@ -15,6 +15,7 @@ from typing import Any
 from weft.base.settings import config
 from weft.compiler.partition import carries
 from weft.compiler.partition.carries import can_wait
+from weft.compiler.partition.halo import check_halos, fits, sent, why_gathered
 from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.reasons import Collective, Reasons, operation
 from weft.compiler.partition.reshard import Transfer, apply, reshard
@@ -166,6 +167,7 @@ class Block:
         self.reduced: dict[Var, tuple[tuple[Any, ...], Equation]] = {}
         self.leaving: dict[Var, tuple[Any, ...] | None] = {}
         self.copies: dict[tuple[Var, Dims], Any] = {}
+        self.received: dict[Any, tuple[Any, Any]] = {}  # edges of the parts of others
         self.uses: dict[Var, list[Equation | None]] = {}
         self.defined_by: dict[Var, Equation] = {}
 
@@ -280,6 +282,7 @@ class Block:
         chosen = self.choose(equation, rule, axes)
         if config.enable_checks:
             check_operation(equation, rule, chosen, axes)
+            check_halos(equation, rule, chosen, self.sizes)
         if axes:
             args = [
                 literal(a) if type(a) is Literal else self.unsummed(a, wanted(names, chosen), equation)
@@ -316,7 +319,8 @@ class Block:
             return self.values[a]
         if type(a) is Literal:
             return literal(a)
-        return self.value(a, dims, equation, f"{operation(equation)} needs it", rule.why_whole(i))
+        note = (type(a) is Var and why_gathered(rule, i, self.at[a], dims, self.sizes)) or rule.why_whole(i)
+        return self.value(a, dims, equation, f"{operation(equation)} needs it", note)
 
     def unsummed(self, a: Atom, dims: Dims, equation: Equation) -> Any:
         """An operand whose sum goes on waiting."""
@@ -337,12 +341,14 @@ class Block:
             for v, names in zip(equation.outvars, rule.result_names, strict=True)
         ]
 
-        def report(kind: str, axis: Any, count: float, x: Any) -> None:
+        def report(kind: str, axis: Any, count: float, x: Any, operand: int = 0, what: str = "") -> None:
             reason = f"{operation(equation)} is along a split dimension"
+            if what:
+                reason = self.log.reasons.reads(axis, equation.invars[operand], equation, what)
             self.report(kind, axis, count, x.aval.short(), equation, reason)
 
-        types = [a.aval.plain for a in equation.invars]
-        parts = Parts(types, results, rule.operand_names, rule.result_names, chosen, self.shared, report)
+        types, names = [a.aval.plain for a in equation.invars], (rule.operand_names, rule.result_names)
+        parts = Parts(types, results, *names, chosen, self.shared, report, rule.reach, self.received)
         return card.bind_local(parts, with_neutral_ends(parts, rule, args), equation.params)
 
     def linear_in(self, equation: Equation, waiting: Sequence[Var]) -> tuple[Any, ...] | None:
@@ -423,6 +429,8 @@ class Block:
         return axes
 
     def can_split(self, rule: Rule, factor: str, axes: tuple[Any, ...]) -> bool:
+        if factor in rule.reach:
+            return fits(rule, factor, axes, self.sizes)
         size = rule.sizes[factor]
         return size % parts_of(axes, self.sizes) == 0 or (factor not in rule.even and can_split(size, axes, self.sizes))
 
@@ -437,6 +445,8 @@ class Block:
             seconds += self.transfer_cost(v, wanted(names, chosen), self.target(v), summed, how)
         for factor, slices in rule.inside.items():
             seconds += self.inside_cost(equation, rule, factor, slices, chosen)
+        rounds, count = sent(equation, rule, chosen, self.sizes) if rule.reach else (0, 0)
+        seconds += LATENCY * rounds + count / LINK
         touched = sum(bytes_of(v.aval) for v in (*equation.invars, *equation.outvars) if isinstance(v.aval, ArrayType))
         work = touched / MEMORY + equation.primitive.flops(equation) / FLOPS
         return seconds + work / math.prod(parts_of(axes, self.sizes) for axes in chosen.values())

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.compiler.partition.halo import fits
 from weft.compiler.partition.rules import Dims, Rules, Tie, all_ties, parts_of, whole
 from weft.compiler.partition.uneven import can_split
 from weft.ir.jaxpr import Jaxpr, Var
@@ -118,7 +119,10 @@ class Propagation:
                 theirs = next((own for own in self[source] if axis in own), ())
                 axes = tuple(a for a in theirs if a in axes) if set(axes) <= set(theirs) else axes
             size = tie.rule.sizes[name]
-            if size % parts_of(axes, self.sizes) and (
+            if name in tie.rule.reach:
+                if not fits(tie.rule, name, axes, self.sizes):
+                    continue
+            elif size % parts_of(axes, self.sizes) and (
                 name in tie.rule.even or size != shape[d] or not can_split(size, axes, self.sizes)
             ):
                 continue

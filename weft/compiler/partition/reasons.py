@@ -119,6 +119,11 @@ class Reasons:
             text += f", because {other}" if other else ""
         return text
 
+    def reads(self, axis: Any, a: Atom, equation: Equation, what: str) -> str:
+        """Why neighbours along an axis send the edges of their parts of an operand."""
+        split = f"{self._split(self._short(a), a, axis)}; " if type(a) is Var else ""
+        return f"{split}{operation(equation)} reads {what}"
+
     def _among(self, equation: Equation, values: Sequence[Atom], v: Var, axis: Any) -> str:
         """Which other value of an equation is split over an axis, and by what."""
         for a in values:

@@ -14,6 +14,7 @@ from weft.ir.parameters import params_key
 from weft.ir.primitive import MissingRule
 from weft.ir.types import ArrayType
 from weft.sharding.factors import Names
+from weft.sharding.halo import Reach
 
 # The axes that each dimension of a value is split over, the major one first.
 Dims = tuple[tuple[Any, ...], ...]
@@ -56,6 +57,7 @@ class Rule:
     reason: str = ""
     passes: bool = False  # whether dimensions only pass through
     even: frozenset[str] = frozenset()  # the factors that must be split evenly
+    reach: Mapping[str, Sequence[Reach | None]] = field(default_factory=dict)  # those with halos
 
     @functools.cached_property
     def operand_names(self) -> tuple[Names, ...]:
@@ -146,8 +148,9 @@ def rule_of(equation: Equation) -> Rule:
                 sizes[name] = math.gcd(sizes.get(name, 0), size)
     sizes.update({n: s for n, s in factors.sizes.items() if n in sizes})
     passes = card.pointwise or card.copies == "all"
-    even = frozenset((*factors.inside, *factors.sizes))
-    return Rule(names, len(types), factors.combine, sizes, factors.inside, factors.reason, passes, even)
+    even = frozenset(n for n in (*factors.inside, *factors.sizes) if n not in factors.reach)
+    inside, reach = factors.inside, factors.reach
+    return Rule(names, len(types), factors.combine, sizes, inside, factors.reason, passes, even, reach)
 
 
 class Tie(NamedTuple):

@@ -83,7 +83,7 @@ def with_neutral_ends(parts: Parts, rule: Rule, args: Sequence[Any]) -> list[Any
     out = list(args)
     for name, axes in parts.axes.items():
         size = rule.sizes[name]
-        if name in rule.results or not size % parts_of(axes, parts.sizes):
+        if name in rule.results or name in rule.reach or not size % parts_of(axes, parts.sizes):
             continue
         for i, d in rule.dims[name]:
             out[i] = with_end(parts, name, out[i], d, size, rule.combine[name])

@@ -17,6 +17,8 @@ import numpy as np
 from weft.base import dtypes
 from weft.indexing.dimension import definitely_less
 from weft.ir.fusing import Machine, Properties, hero, size_of
+from weft.ir.halo import bounded, with_halo
+from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Dimension, array_type
 from weft.ir.zeros import is_linear
@@ -26,7 +28,8 @@ from weft.primitives.contraction.precision import CanonicalPrecision
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.families import fail
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, ramp, reshape, rev
-from weft.sharding.factors import AxisFactors, Names
+from weft.sharding.factors import AxisFactors
+from weft.sharding.halo import Reach
 
 
 class Convolution(NamedTuple):
@@ -179,31 +182,63 @@ class conv_general_dilated(Primitive):
         return merge(move_axis(result, out_feature + 1, 0), out_feature + 1, out_feature + 1), 0
 
     def factors(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> AxisFactors:
-        """Batch and features may be split where no groups divide them; spatial dimensions not: windows overlap."""
-        return self.named_factors((None,) * (lhs.ndim - 2), lhs, rhs, **params)
+        """Batch and features may be split where no groups divide them. Along spatial dimensions, results are split, or,
+        where they are fewer than elements of the window, as in the cotangent of a kernel, what they are sums of."""
+        dnums: ConvDimensionNumbers = params["dimension_numbers"]
+        batch, out_feature, in_feature = names_of_features(params)
+        combined = ["i"] if in_feature else []
+        left, right, out = [batch, in_feature], [out_feature, in_feature], [batch, out_feature]
+        reach: dict[str, tuple[Reach | None, ...]] = {}
+        for d, window in enumerate(windows_in(lhs.shape, rhs.shape, params)):
+            name = f"s{d}"
+            known = window.is_known and dtypes.kind(lhs.dtype) in "biufc"
+            sums = known and window.window > window.count
+            left.append(name if known or window.is_one else None)
+            right.append(name if sums else None)
+            out.append(None if sums else left[-1])
+            if sums:
+                combined.append(name)
+            if known and not (window.is_all if sums else window.is_one):
+                reach[name] = window.reach_of_window() if sums else window.reach_of_result(), None
+        how = "or" if dtypes.kind(self.type(lhs, rhs, **params).dtype) == "b" else "sum"
+        return AxisFactors(
+            (placed_names(tuple(left), dnums.lhs_spec), placed_names(tuple(right), dnums.rhs_spec)),
+            (placed_names(tuple(out), dnums.out_spec),),
+            dict.fromkeys(combined, how),
+            inside=dict.fromkeys(reach, 0),
+            reach=reach,
+            reason="the window slides over all of it, and groups reach over the borders of features",
+        )
 
     def explicit_factors(self, lhs: ArrayType, rhs: ArrayType, **params: Any) -> AxisFactors:
         """A result is split in the spatial dimensions in which `lhs` is."""
-        return self.named_factors(tuple(f"s{i}" for i in range(lhs.ndim - 2)), lhs, rhs, **params)
-
-    def named_factors(self, spatial: Names, lhs: ArrayType, rhs: ArrayType, **params: Any) -> AxisFactors:
-        """The factors where spatial dimensions of `lhs` and of the result have these names."""
         dnums: ConvDimensionNumbers = params["dimension_numbers"]
-        by_feature, by_batch = params.get("feature_group_count", 1), params.get("batch_group_count", 1)
-        batch = "n" if by_batch == 1 else None
-        out_feature = "o" if by_batch == by_feature == 1 else None
-        in_feature = "i" if by_feature == 1 else None
-        window = (None,) * len(spatial)
-        result = self.type(lhs, rhs, **params)
-        return AxisFactors(
-            (
-                placed_names((batch, in_feature, *spatial), dnums.lhs_spec),
-                placed_names((out_feature, in_feature, *window), dnums.rhs_spec),
-            ),
-            (placed_names((batch, out_feature, *spatial), dnums.out_spec),),
-            {"i": "or" if dtypes.kind(result.dtype) == "b" else "sum"} if in_feature else {},
-            reason="windows reach over the borders of parts, and groups over those of features",
-        )
+        batch, out_feature, in_feature = names_of_features(params)
+        spatial = tuple(f"s{i}" for i in range(lhs.ndim - 2))
+        left = placed_names((batch, in_feature, *spatial), dnums.lhs_spec)
+        right = placed_names((out_feature, in_feature, *(None for _ in spatial)), dnums.rhs_spec)
+        how = "or" if dtypes.kind(self.type(lhs, rhs, **params).dtype) == "b" else "sum"
+        combine = {} if in_feature is None else {in_feature: how}
+        out = placed_names((batch, out_feature, *spatial), dnums.out_spec)
+        return AxisFactors((left, right), (out,), combine, reason="groups reach over the borders of features")
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """Along split spatial dimensions, what the windows of this part reach over, without more padding than there is
+        between elements; where the window is split, its part slides over it."""
+        lhs, rhs = args
+        dnums: ConvDimensionNumbers = params["dimension_numbers"]
+        padding = list(params["padding"])
+        for i, (d, k) in enumerate(zip(dnums.lhs_spec[2:], dnums.rhs_spec[2:], strict=True)):
+            name = parts.operand_names[0][d]
+            if name is None or not parts.split(name) or name not in parts.reach:
+                continue
+            lhs, halo = with_halo(parts, lhs, 0, d, np.zeros((), dtypes.storage(lhs.dtype)))
+            padding[i] = halo.pad_low, halo.pad_high
+            size = halo.reach.count
+            if parts.operand_names[1][k] == name and size % halo.parts:
+                start = parts.start(name, rhs.shape[k])
+                rhs = bounded(rhs, k, start, size, np.zeros((), dtypes.storage(rhs.dtype)))
+        return [conv_general_dilated(lhs, rhs, **{**params, "padding": tuple(padding)})]
 
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return _CONVOLVED
@@ -340,6 +375,13 @@ def windows_of(
             sizes, kernel, strides, padding, lhs_dilation, rhs_dilation, strict=True
         )
     )
+
+
+def names_of_features(params: Params) -> tuple[str | None, str | None, str | None]:
+    """The factors of batch, output features and input features: those that no groups divide."""
+    by_feature, by_batch = params.get("feature_group_count", 1), params.get("batch_group_count", 1)
+    grouped = by_feature > 1 or by_batch > 1
+    return None if by_batch > 1 else "n", None if grouped else "o", None if by_feature > 1 else "i"
 
 
 def placed_names(names: Sequence[str | None], spec: Sequence[int]) -> tuple[str | None, ...]:

@@ -15,6 +15,7 @@ from weft.indexing.dimension import ceil_divide
 from weft.indexing.expression import Expression, maximum
 from weft.ir.types import Dimension, Shape
 from weft.primitives.families import fail, inverse_permutation
+from weft.sharding.halo import Reach
 
 Pads: TypeAlias = tuple[tuple[Dimension, Dimension], ...]
 
@@ -117,6 +118,31 @@ class Window(NamedTuple):
         """Padding of the operand with which sliding the result's cotangent over it returns the window's."""
         dilated = dilated_size(self.count, self.stride)
         return self.low, dilated + self.extent - 1 - dilated_size(self.size, self.lhs_dilation) - self.low
+
+    @property
+    def is_one(self) -> bool:
+        """Whether every window is one element of the operand, and every element is a window."""
+        return self[1:] == (1, 1, 0, 0, 1, 1)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether there is one window, of all elements of the operand."""
+        return self == (self.window, self.window, self.stride, 0, 0, 1, 1)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether sizes are integers, and there is something to read and to compute."""
+        sizes = self.size, self.window, self.low, self.high
+        return all(isinstance(n, int) for n in sizes) and self.size != 0 and self.count != 0
+
+    def reach_of_result(self) -> Reach:
+        """What is read of the operand for each result."""
+        return Reach(self.size, self.count, self.stride, self.low, self.extent, self.lhs_dilation)  # type: ignore[arg-type]
+
+    def reach_of_window(self) -> Reach:
+        """What is read of the operand for each element of the window, in all results."""
+        extent = dilated_size(self.count, self.stride)
+        return Reach(self.size, self.window, self.rhs_dilation, self.low, extent, self.lhs_dilation)  # type: ignore[arg-type]
 
 
 # ----------------------------------------------------------------------------------------------------- dimension names

@@ -13,13 +13,18 @@ from weft.base.source import user_line
 from weft.indexing import index_map
 from weft.indexing.index_map import sum_of
 from weft.ir.fusing import INDEX_VECTOR, Machine, Properties, hero
-from weft.ir.primitive import Axis, Primitive, Sample, instantiate, lookup, primitive
+from weft.ir.halo import where, with_halo
+from weft.ir.parts import INDEX, Parts
+from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
 from weft.ir.types import ArrayType
 from weft.ir.zeros import Zero, is_linear
 from weft.primitives.families import Indexing, fail
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, leading_one, ramp
-from weft.sharding.factors import AxisFactors, by_dimension
+from weft.sharding.factors import AxisFactors, Names, by_dimension
+from weft.sharding.halo import Reach
 
+# An operand of less than one in so many elements of the result is whole on all devices.
+SMALL = 8
 # Components of an index that a gather or a scatter takes apart.
 LONGEST_INDEX = 8
 _CONCATENATED = hero("concatenate")
@@ -82,8 +87,47 @@ class concatenate(Indexing):
         ), 0
 
     def factors(self, *types: ArrayType, dimension: int) -> AxisFactors:
-        names = tuple(None if i == dimension else f"d{i}" for i in range(types[0].ndim))
-        return AxisFactors((names,) * len(types), (names,), reason="pieces of parts are not the parts of the result")
+        """Devices exchange what belongs to other parts of the result, but all have what is a small part of it whole."""
+        sizes: list[Any] = [t.shape[dimension] for t in types]
+        total: Any = sum_of(sizes)
+        names: Names = tuple(None if i == dimension else f"d{i}" for i in range(types[0].ndim))
+        operands, result = [names] * len(types), names
+        reach: dict[str, tuple[Reach | None, ...]] = {}
+        if all(isinstance(n, int) for n in sizes) and total and dtypes.kind(types[0].dtype) in "biufc":
+            name = f"d{dimension}"
+            result = (*names[:dimension], name, *names[dimension + 1 :])
+            large = [n * SMALL > total for n in sizes]
+            operands = [result if is_large else names for is_large in large]
+            starts = np.cumsum([0, *sizes]).tolist()
+            rows = zip(sizes, starts, large, strict=False)
+            reach[name] = tuple(Reach(n, total, 1, start) if is_large else None for n, start, is_large in rows)
+        inside, reason = dict.fromkeys(reach, 0), "pieces of parts are not the parts of the result"
+        return AxisFactors(tuple(operands), (result,), inside=inside, reach=reach, reason=reason)
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """Of each operand what is at the indices of this part of the result, and then the one that is there."""
+        dimension: int = params["dimension"]
+        name = parts.result_names[0][dimension]
+        if name is None or not parts.split(name):
+            return [concatenate(*args, dimension=dimension)]
+        result: Any = parts.results[0]
+        size = result.shape[dimension]
+        start = parts.start(name, size)
+        out, end = None, 0
+        for i, x in enumerate(args):
+            if not x.shape[dimension]:
+                continue
+            begin = end
+            if parts.operand_names[i][dimension] is None:
+                x = window_of(x, dimension, lookup("sub")(start, INDEX.type(begin)), size)
+            else:
+                x, _ = with_halo(parts, x, i, dimension)
+            end += parts.types[i].shape[dimension]
+            if out is None:
+                out = x
+            else:
+                out = where(result, dimension, start, "ge", begin, x, out)
+        return [out]
 
     def explicit_factors(self, *types: ArrayType, dimension: int) -> AxisFactors:
         return by_dimension([t.ndim for t in types], alike=[dimension])
@@ -105,6 +149,16 @@ class concatenate(Indexing):
         yield Sample(ramp(2, dtype=np.int32), ramp(1, dtype=np.int32), dimension=0)
         yield Sample(ramp(2, dtype=dtypes.bfloat16), ramp(2, dtype=dtypes.bfloat16), dimension=0)
         yield Sample(ramp(1, 2, dtype=np.complex64), ramp(2, 2, dtype=np.complex64) * 1j, dimension=0)
+
+
+def window_of(x: Any, dimension: int, start: Any, size: int) -> Any:
+    """`size` elements from `start` on, which may be anywhere; what is not in the operand is zero."""
+    config = tuple((size, size, 0) if d == dimension else (0, 0, 0) for d in range(len(x.shape)))
+    padded = lookup("pad")(x, np.zeros((), dtypes.storage(x.dtype)), padding_config=config)
+    start = lookup("add")(start, INDEX.type(size))  # which a dynamic slice clamps, and there it is zero
+    starts = [start if d == dimension else INDEX.type(0) for d in range(len(x.shape))]
+    sizes = tuple(size if d == dimension else n for d, n in enumerate(x.shape))
+    return lookup("dynamic_slice")(padded, *starts, slice_sizes=sizes)
 
 
 def stacked(rows: Sequence[Any], aval: ArrayType) -> Any:

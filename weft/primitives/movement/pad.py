@@ -12,12 +12,15 @@ from weft.base.errors import ArgumentTypeError
 from weft.indexing import index_map
 from weft.indexing.dimension import definitely_less
 from weft.ir.fusing import PADDED, Machine, Properties
+from weft.ir.halo import with_halo
+from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Operands, Params, Sample, lookup, primitive
 from weft.ir.types import ArrayType, Shape, type_of
 from weft.ir.zeros import is_linear
 from weft.primitives.families import Indexing, fail
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, move_axis, ramp
 from weft.sharding.factors import AxisFactors, by_dimension
+from weft.sharding.halo import Reach
 
 Padding = tuple[tuple[int, int, int], ...]
 
@@ -110,8 +113,30 @@ class pad(Indexing):
         return lookup("select_n")(inside, values, padded), 0
 
     def factors(self, x: ArrayType, value: ArrayType, *, padding_config: Padding) -> AxisFactors:
-        names = tuple(f"d{i}" if config == (0, 0, 0) else None for i, config in enumerate(padding_config))
-        return AxisFactors((names, ()), (names,), reason="with padding elements belong to other parts")
+        names: list[str | None] = []
+        reach: dict[str, tuple[Reach | None, ...]] = {}
+        sizes: tuple[Any, ...] = x.shape
+        for i, (size, (low, high, interior)) in enumerate(zip(sizes, padding_config, strict=True)):
+            count = padded_size(size, low, high, interior)
+            known = all(isinstance(n, int) for n in (size, low, high)) and size > 0 and count > 0
+            names.append(f"d{i}")
+            if (low, high, interior) != (0, 0, 0):
+                if known and dtypes.kind(x.dtype) in "biufc":
+                    reach[f"d{i}"] = Reach(size, count, 1, low, 1, interior + 1), None
+                else:
+                    names[-1] = None
+        inside, reason = dict.fromkeys(reach, 0), "with padding elements belong to other parts"
+        return AxisFactors((tuple(names), ()), (tuple(names),), inside=inside, reach=reach, reason=reason)
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        """What this part of the result has of the operand, padded at its ends as far as that is not the end of it."""
+        x, value = args
+        config = list(params["padding_config"])
+        for d, name in parts.split_dims(0).items():
+            if name in parts.reach:
+                x, halo = with_halo(parts, x, 0, d, value)
+                config[d] = halo.pad_low, halo.pad_high, config[d][2]
+        return [pad(x, value, padding_config=tuple(config))]
 
     def explicit_factors(self, x: ArrayType, value: ArrayType, *, padding_config: Padding) -> AxisFactors:
         return by_dimension([x.ndim, 0])

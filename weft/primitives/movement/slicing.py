@@ -14,6 +14,7 @@ from weft.indexing import index_map
 from weft.indexing.dimension import ceil_divide, definitely_less
 from weft.ir.element import Element
 from weft.ir.fusing import AT_AFFINE_INDEX, CUT_OUT, FIRST_MATERIALIZED, Machine, Properties, hero
+from weft.ir.halo import with_halo
 from weft.ir.keys import KeysThrough
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, instantiate, lookup, primitive
@@ -32,6 +33,7 @@ from weft.primitives.movement.pad import pad, zero
 from weft.primitives.movement.scatter import ScatterDimensionNumbers
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp
 from weft.sharding.factors import AxisFactors, by_dimension
+from weft.sharding.halo import Reach
 
 
 def _sizes(start_indices: Sequence[Any], limit_indices: Sequence[Any], strides: Sequence[int] | None) -> list[Any]:
@@ -41,6 +43,8 @@ def _sizes(start_indices: Sequence[Any], limit_indices: Sequence[Any], strides: 
     return [ceil_divide(limit - start, step) for start, limit, step in bounds]
 
 
+# A slice that takes at most one of so many elements is little: all devices get it.
+LITTLE = 4
 _UPDATED = hero("dynamic_update_slice", FIRST_MATERIALIZED)
 
 
@@ -97,24 +101,54 @@ class slice(Indexing):
         return slice(x, **lifted, strides=lifted_strides), dim
 
     def factors(self, x: ArrayType, *, start_indices: Any, limit_indices: Any, strides: Any) -> AxisFactors:
+        """In a dimension of which a slice takes much, devices exchange the edges of their parts. Of what is little each
+        device takes what is its own, and the sum over all devices is the result."""
+        kind = dtypes.kind(x.dtype)
+        operand: list[str | None] = []
+        reach: dict[str, tuple[Reach | None, ...]] = {}
         steps = strides if strides is not None else (1,) * x.ndim
-        bounds = enumerate(zip(x.shape, start_indices, limit_indices, steps, strict=True))
-        names = tuple(
-            f"d{i}" if start == 0 and limit == n and step == 1 else None for i, (n, start, limit, step) in bounds
-        )
-        return AxisFactors((names,), (names,), reason="a slice of parts is not the parts of a slice")
+        counts = _sizes(start_indices, limit_indices, strides)
+        sizes: tuple[Any, ...] = x.shape
+        for i, (size, start, count, step) in enumerate(zip(sizes, start_indices, counts, steps, strict=True)):
+            if start == 0 and count == size:
+                operand.append(f"d{i}")
+            elif not all(isinstance(n, int) for n in (size, start, count)) or not count or kind not in "biufc":
+                operand.append(None)
+            elif count * LITTLE <= size and kind != "b":
+                operand.append(f"own{i}")
+            else:
+                operand.append(f"d{i}")
+                reach[f"d{i}"] = (Reach(size, count, step, -start),)
+        owned = [n for n in operand if n is not None and n.startswith("own")]
+        result = tuple(None if n in owned else n for n in operand)
+        combine, inside = dict.fromkeys(owned, "sum"), dict.fromkeys((*owned, *reach), 0)
+        reason = "a slice of parts is not the parts of a slice"
+        return AxisFactors((tuple(operand),), (result,), combine, inside=inside, reach=reach, reason=reason)
 
     def explicit_factors(self, x: ArrayType, **params: Any) -> AxisFactors:
         return by_dimension([x.ndim])
 
-    def localize(self, params: Params, local_results: Any) -> Params:
-        sizes = _sizes(params["start_indices"], params["limit_indices"], params["strides"])
-        dimensions = zip(sizes, local_results[0].shape, params["limit_indices"], strict=True)
-        # Only a dimension that is taken whole can have become smaller, and there size and limit are equal.
-        return {
-            **params,
-            "limit_indices": tuple(limit if size == local else local for size, local, limit in dimensions),
-        }
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        (x,) = args
+        starts, limits = list(params["start_indices"]), list(params["limit_indices"])
+        owned = {}
+        for d, name in parts.split_dims(0).items():
+            if name in parts.reach:
+                x, halo = with_halo(parts, x, 0, d)
+                starts[d], limits[d] = 0, halo.width
+            elif name in parts.result_names[0]:
+                limits[d] = x.shape[d]  # it is taken whole
+            else:
+                owned[d] = name
+        if owned:
+            spans = [limit - start for start, limit in zip(starts, limits, strict=True)]
+            offsets = [np.int32(s) if d in owned else np.int32(0) for d, s in enumerate(starts)]
+            padded, offsets = around_part(parts, x, offsets, spans, owned)
+            sizes = tuple(spans[d] if d in owned else n for d, n in enumerate(x.shape))
+            x = dynamic_slice(padded, *offsets, slice_sizes=sizes)
+            starts = [0 if d in owned else s for d, s in enumerate(starts)]
+            limits = [spans[d] if d in owned else n for d, n in enumerate(limits)]
+        return [slice(x, start_indices=tuple(starts), limit_indices=tuple(limits), strides=params["strides"])]
 
     def sources(self, x: ArrayType, *, start_indices: Any, limit_indices: Any, strides: Any) -> list[tuple[int, Any]]:
         return [(0, index_map.slice_map(x.shape, start_indices, limit_indices, strides))]
@@ -179,8 +213,8 @@ def stacked_starts(axis: Axis, starts: Sequence[Any], dims: Sequence[int | None]
 def around_part(
     parts: Parts, x: Any, starts: Sequence[Any], sizes: Sequence[int], owned: Mapping[int, str]
 ) -> tuple[Any, list[Any]]:
-    """The part of this device with zeros around it in the dimensions it owns, enough for a window of `sizes`, and where
-    the window that begins at `starts` of the whole begins there: among the zeros if it is elsewhere."""
+    """The part of this device with zeros (-0.0) around it in the dimensions it owns, enough for a window of `sizes`,
+    and where the window that begins at `starts` of the whole begins there: among the zeros if it is elsewhere."""
     if not owned:
         return x, list(starts)
     config = tuple((sizes[d], sizes[d], 0) if d in owned else (0, 0, 0) for d in range(len(x.shape)))
@@ -193,7 +227,9 @@ def around_part(
         index = lookup("min")(index, np.full(1, x.shape[d], index.dtype))
         index = lookup("add")(index, np.full(1, sizes[d], index.dtype))
         moved[d] = lookup("reshape")(index, new_sizes=(), dimensions=None)
-    return pad(x, zero(x.dtype), padding_config=config), moved
+    # A sum with -0.0 is as it was, which it need not be with 0.0.
+    nothing = np.negative(zero(x.dtype)) if dtypes.kind(x.dtype) in "fc" else zero(x.dtype)
+    return pad(x, nothing, padding_config=config), moved
 
 
 @primitive

@@ -15,6 +15,7 @@ from weft.ir.fusing import Machine, Properties, hero, size_of
 from weft.ir.interpreter import storage_of
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.nans import nans_allowed
+from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, No, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, Shape, array_type, type_of
 from weft.primitives.contraction.convolution_shapes import Window
@@ -27,7 +28,15 @@ from weft.primitives.movement.pad import pad
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp, reshape
 from weft.primitives.reduction.reduce_extrema import highest, lowest
 from weft.primitives.reduction.reduce_other import apply_everywhere, check_computation, evaluated, halves, part
-from weft.sharding.factors import AxisFactors, by_dimension
+from weft.primitives.reduction.window_parts import (
+    OVERLAP,
+    chosen_factors,
+    local_gather,
+    local_scatter,
+    local_windows,
+    window_factors,
+)
+from weft.sharding.factors import AxisFactors, Names, by_dimension
 from weft.trace.closed import stage_closed
 
 Pads = tuple[tuple[int, int], ...]
@@ -104,9 +113,9 @@ def inserted(dim: int, params: Params) -> Params:
     return result
 
 
-def untouched(windows: Sequence[Window]) -> tuple[str | None, ...]:
+def untouched(windows: Sequence[Window]) -> Names:
     """A factor name for each dimension in which every window is one element of the operand."""
-    return tuple(f"d{i}" if w[1:] == (1, 1, 0, 0, 1, 1) else None for i, w in enumerate(windows))
+    return tuple(f"d{i}" if w.is_one else None for i, w in enumerate(windows))
 
 
 def elements(x: np.ndarray, window: Window, axis: int) -> Any:
@@ -121,8 +130,6 @@ def elements(x: np.ndarray, window: Window, axis: int) -> Any:
 
 
 WINDOWED = hero("window", materialized=None)
-# Why a dimension with windows must be whole.
-OVERLAP = "windows reach over the borders of parts"
 
 
 class WindowReduction(Primitive):
@@ -157,8 +164,11 @@ class WindowReduction(Primitive):
         return self(x, **inserted(dim, params)), dim
 
     def factors(self, x: ArrayType, **params: Any) -> AxisFactors:
-        names = untouched(geometry(x.shape, **params))
-        return AxisFactors((names,), (names,), reason=OVERLAP)
+        return window_factors(geometry(x.shape, **params), 1, 0, 1)
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        xs, local = local_windows(parts, args, params, [self.initial(args[0].dtype)])
+        return [self(*xs, **local)]
 
     def explicit_factors(self, x: ArrayType, **params: Any) -> AxisFactors:
         return by_dimension([x.ndim])
@@ -266,6 +276,7 @@ class reduce_window(Primitive):
     in the second half, which are also the padding. The function must be associative; elements are taken in order."""
 
     multiple_results = True
+    partitions = True  # so that what its windows reach over is exchanged once
 
     def type(self, *types: ArrayType, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any) -> list[ArrayType]:
         operands, initial = halves(types)
@@ -307,8 +318,13 @@ class reduce_window(Primitive):
         return reduce_windows(jaxpr, padded, full, windows), out_dims
 
     def factors(self, *types: ArrayType, jaxpr: Jaxpr, consts: tuple[Any, ...] = (), **params: Any) -> AxisFactors:
-        names, count = untouched(geometry(types[0].shape, **params)), len(types) // 2
-        return AxisFactors((names,) * count + ((),) * count, (names,) * count, reason=OVERLAP)
+        count = len(types) // 2
+        return window_factors(geometry(types[0].shape, **params), count, count, count)
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        operands, initial = halves(args)
+        xs, local = local_windows(parts, operands, params, initial)
+        return reduce_window(*xs, *initial, **local)
 
     def explicit_factors(self, *types: ArrayType, **params: Any) -> AxisFactors:
         return by_dimension([t.ndim for t in types], len(types) // 2)
@@ -400,10 +416,6 @@ class Chosen(Primitive):
             args, dims = [batched_at_front(x, d, axis) for x, d in zip(args, dims, strict=True)], (0, 0)
         return self(*args, **inserted(dims[0], params)), dims[0]
 
-    def factors(self, x: ArrayType, operand: ArrayType, *, select_prim: Any, **params: Any) -> AxisFactors:
-        names = untouched(geometry(operand.shape, **params))
-        return AxisFactors((names, names), (names,), reason=OVERLAP)
-
     def explicit_factors(self, x: ArrayType, operand: ArrayType, **params: Any) -> AxisFactors:
         return by_dimension([x.ndim, operand.ndim])
 
@@ -431,6 +443,13 @@ class select_and_gather_add(Chosen):
 
     def transpose(self, cotangent: Any, tangents: Any, operand: Any, **params: Any) -> Sequence[Any]:
         return [select_and_scatter_add(cotangent, operand, **params), None]
+
+    def factors(self, tangents: ArrayType, operand: ArrayType, *, select_prim: Any, **params: Any) -> AxisFactors:
+        return chosen_factors(geometry(operand.shape, **params), scatters=False)
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        xs, local = local_gather(parts, args, params)
+        return [select_and_gather_add(*xs, **local)]
 
     def samples(self) -> Any:
         for x, params in window_samples():
@@ -461,6 +480,14 @@ class select_and_scatter_add(Chosen):
 
     def transpose(self, cotangent: Any, source: Any, operand: Any, **params: Any) -> Sequence[Any]:
         return [select_and_gather_add(cotangent, operand, **params), None]
+
+    def factors(self, source: ArrayType, operand: ArrayType, *, select_prim: Any, **params: Any) -> AxisFactors:
+        return chosen_factors(geometry(operand.shape, **params), scatters=True)
+
+    def bind_local(self, parts: Parts, args: Sequence[Any], params: Params) -> Sequence[Any]:
+        windows = geometry(parts.types[1].shape, **_windows_of(params))
+        pads = [w.reach_of_result().pads if w.is_known else (False, False) for w in windows]
+        return [local_scatter(parts, args, params, select_and_scatter_add, pads)]
 
     def samples(self) -> Any:
         for x, params in window_samples():

@@ -1,0 +1,130 @@
+"""The operand of one device with what it needs of its neighbours' parts (`weft/sharding/halo.py` says what that is)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.ir.parts import INDEX, Parts
+from weft.ir.primitive import lookup
+from weft.sharding.halo import Halo, Message
+
+
+def with_halo(parts: Parts, x: Any, operand: int, dim: int, fill: Any = None) -> tuple[Any, Halo]:
+    """The part of this device of an operand, along one dimension as its results read it: the elements of `Halo.width`.
+    Where the operand has no elements they are `fill`; undefined if that is None."""
+    name = parts.operand_names[operand][dim]
+    assert name is not None
+    halo = parts.halo(name, operand)
+    position = parts.position(parts.split(name))
+    out = extended(parts, x, operand, dim, name, halo)
+    if halo.shifts:
+        start = affine(position, halo.stride - halo.own, halo.before - halo.low)
+        starts = [start if d == dim else INDEX.type(0) for d in range(len(out.shape))]
+        sizes = tuple(halo.width if d == dim else n for d, n in enumerate(out.shape))
+        out = lookup("dynamic_slice")(out, *starts, slice_sizes=sizes)
+    if fill is not None:
+        # Before the operand are zeros, since nobody sends something; after it only if the last part does not end early.
+        before, after = halo.reads_padding
+        before, after = before and not is_zero(fill), after and (halo.uneven or not is_zero(fill))
+        out = bounded(out, dim, affine(position, halo.stride, -halo.low), halo.reach.size, fill, before, after)
+    return out, halo
+
+
+def extended(parts: Parts, x: Any, operand: int, dim: int, name: str, halo: Halo) -> Any:
+    """The part of this device with those elements of others that are before and after it; operations that need the same
+    elements share it."""
+    key = id(x), dim, parts.split(name), halo.before, halo.after, halo.messages
+    if key not in parts.received:
+        pieces = list(pieces_of(parts, x, operand, dim, name, halo))
+        merged = pieces[0] if len(pieces) == 1 else lookup("concatenate")(*pieces, dimension=dim)
+        parts.received[key] = merged, x  # which stays, so that no other value has its id
+    return parts.received[key][0]
+
+
+def pieces_of(parts: Parts, x: Any, operand: int, dim: int, name: str, halo: Halo) -> Iterator[Any]:
+    """What the parts of this device and of others have of the elements that it needs, in order; zeros where nobody
+    needs something."""
+    messages = {m.distance: m for m in halo.messages}
+    at = -halo.before
+    while at < halo.after:
+        distance = at // halo.own
+        # Of the part at this distance, elements up to the end of what is wanted, or to the end of the part.
+        start, stop = at - distance * halo.own, min(halo.own, halo.after - distance * halo.own)
+        message = messages.get(distance)
+        if distance == 0:
+            yield taken(x, dim, start, stop)
+        elif message is None:
+            yield zeros(x, dim, stop - start)
+        else:
+            around = message.start - start, stop - message.stop
+            pieces = zeros(x, dim, around[0]), received(parts, x, operand, dim, name, message), zeros(x, dim, around[1])
+            yield from (piece for piece in pieces if piece.shape[dim])
+        at += stop - start
+
+
+def received(parts: Parts, x: Any, operand: int, dim: int, name: str, message: Message) -> Any:
+    """What a message brings; what was sent before is not sent again."""
+    key = id(x), dim, parts.split(name), message
+    if key not in parts.received:
+        count, where = message.stop - message.start, "before" if message.distance < 0 else "after"
+        what = f"{count} element{'s'[: count != 1]} {where} its part along dimension {dim}"
+
+        def report(kind: str, axis: Any, count: float, x: Any, operand: int = operand, what: str = what) -> None:
+            parts.report(kind, axis, count, x, operand, what)
+
+        edge = taken(x, dim, message.start, message.stop)
+        brought = replace(parts, report=report).moved(edge, name, message.distance, message.pairs)
+        parts.received[key] = brought, x
+    return parts.received[key][0]
+
+
+def bounded(x: Any, dim: int, first: Any, size: int, fill: Any, before: bool = True, after: bool = True) -> Any:
+    """A value whose elements along a dimension have the indices from `first` on; those `before` 0, and those from
+    `size` on, `after` it, are `fill`."""
+    if before:
+        x = where(x, dim, first, "ge", 0, x, broadcast(fill, x.shape))
+    return where(x, dim, first, "lt", size, x, broadcast(fill, x.shape)) if after else x
+
+
+def where(x: Any, dim: int, first: Any, compare: str, bound: int, then: Any, other: Any) -> Any:
+    """`then` where the index of an element of x along a dimension compares so to a bound, elsewhere `other`."""
+    index = lookup("iota")(dtype=INDEX, shape=x.shape, dimension=dim)
+    index = lookup("add")(index, broadcast(first, x.shape))
+    return lookup("select_n")(lookup(compare)(index, broadcast(INDEX.type(bound), x.shape)), other, then)
+
+
+def affine(position: Any, factor: int, offset: int) -> Any:
+    """`position * factor + offset`."""
+    scaled = lookup("mul")(position, INDEX.type(factor))
+    return lookup("add")(scaled, INDEX.type(offset)) if offset else scaled
+
+
+def taken(x: Any, dim: int, start: int, stop: int) -> Any:
+    """The elements from `start` to `stop` along a dimension."""
+    if (start, stop) == (0, x.shape[dim]):
+        return x
+    starts = tuple(start if d == dim else 0 for d in range(len(x.shape)))
+    limits = tuple(stop if d == dim else n for d, n in enumerate(x.shape))
+    return lookup("slice")(x, start_indices=starts, limit_indices=limits, strides=None)
+
+
+def zeros(x: Any, dim: int, count: int) -> Any:
+    """`count` elements along a dimension that are zero."""
+    shape = tuple(count if d == dim else n for d, n in enumerate(x.shape))
+    return broadcast(np.zeros((), dtypes.storage(x.dtype)), shape)
+
+
+def broadcast(x: Any, shape: Sequence[int]) -> Any:
+    return lookup("broadcast_in_dim")(x, shape=tuple(shape), broadcast_dimensions=())
+
+
+def is_zero(value: Any) -> bool:
+    """Whether a value is known to be the zero that devices get where there is nobody to send something."""
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return False
+    return not any(np.asarray(value).tobytes())

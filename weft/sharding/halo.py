@@ -1,0 +1,141 @@
+"""Halos: what a device needs of its neighbours' parts where an operation has windows, or shifts, along a dimension that
+is split.
+
+Slices, pads, concatenations, windows and convolutions all read, for index o of what is split, one range of elements of
+an operand; the range moves on by a fixed step. So from the sizes alone it follows which elements the parts of each
+device need, and which of the others have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+Interval = tuple[int, int]  # from the first to the one after the last
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What index o, of `count`, reads along a dimension of an operand with `size` elements: those whose index times
+    `dilation` is from `o * step - low` to `o * step - low + extent - 1`. What is outside of the operand is padding."""
+
+    size: int
+    count: int
+    step: int = 1
+    low: int = 0
+    extent: int = 1
+    dilation: int = 1
+
+    def read(self, first: int, last: int) -> Interval:
+        """The elements, or padding, that the indices from `first` to `last` read."""
+        start = -((self.low - first * self.step) // self.dilation)
+        return start, (last * self.step - self.low + self.extent - 1) // self.dilation + 1
+
+    @property
+    def pads(self) -> tuple[bool, bool]:
+        """Whether padding is read before the operand, and after it."""
+        start, stop = self.read(0, self.count - 1)
+        return start < 0, stop > self.size
+
+
+class Message(NamedTuple):
+    """Elements `start` to `stop` of its part that each device gets from the one `distance` after it; negative, before
+    it. `pairs` are (source, destination) of those that need some of them."""
+
+    distance: int
+    start: int
+    stop: int
+    pairs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Halo:
+    """How devices get what a `Reach` needs, in `parts` parts of `own` elements of the operand.
+
+    With what it is sent, device i has the elements from `i * own - before` to `i * own + after`. Of these it reads
+    `width`, from `i * stride - low` on. Before them are `pad_low` more elements of padding, after them `pad_high`, if
+    there is padding between elements."""
+
+    reach: Reach
+    parts: int
+    own: int
+    stride: int
+    low: int
+    width: int
+    before: int
+    after: int
+    pad_low: int
+    pad_high: int
+    messages: tuple[Message, ...]
+
+    @property
+    def shifts(self) -> bool:
+        """Whether what devices read begins at other elements of what they have."""
+        return self.stride != self.own
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the last parts end early: what is beyond is undefined."""
+        return self.own * self.parts != self.reach.size
+
+    @property
+    def sent(self) -> int:
+        """How many elements a device sends, if all messages are for somebody."""
+        return sum(m.stop - m.start for m in self.messages)
+
+    def first(self, device: int) -> int:
+        """The first element that a device reads."""
+        return device * self.stride - self.low
+
+    @property
+    def reads_padding(self) -> tuple[bool, bool]:
+        """Whether a device reads elements before the operand, and after it, for results that count or for others."""
+        return self.first(0) < 0, self.first(self.parts - 1) + self.width > self.reach.size
+
+
+@lru_cache(maxsize=4096)
+def halo_of(reach: Reach, parts: int) -> Halo | None:
+    """How `parts` devices get what they need; None if their results are not all made alike."""
+    own, results = -(-reach.size // parts), -(-reach.count // parts)
+    stride, rest = divmod(results * reach.step, reach.dilation)
+    if rest and parts > 1:
+        return None  # the padding between elements begins elsewhere on each device
+    low = reach.low // reach.dilation
+    start, stop = reach.read(0, results - 1)
+    assert start == -low
+    width = stop - start
+    if width < 1:
+        return None  # nothing but padding
+    gap = (parts - 1) * (own - stride)
+    before, after = low + max(0, gap), width - low + max(0, -gap)
+    pad_low = reach.low - low * reach.dilation
+    pad_high = (results - 1) * reach.step + reach.extent - pad_low - ((width - 1) * reach.dilation + 1)
+    messages = tuple(_messages(reach, parts, own, results))
+    return Halo(reach, parts, own, stride, low, width, before, after, pad_low, pad_high, messages)
+
+
+def needs(reach: Reach, parts: int, device: int) -> Interval:
+    """The elements of the operand that a device needs for its part of the results."""
+    results = -(-reach.count // parts)
+    first, last = device * results, min((device + 1) * results, reach.count) - 1
+    if last < first:
+        return 0, 0
+    start, stop = reach.read(first, last)
+    return max(start, 0), min(stop, reach.size)
+
+
+def _messages(reach: Reach, parts: int, own: int, results: int) -> Iterator[Message]:
+    found: dict[int, list[tuple[int, Interval]]] = {}
+    for device in range(parts):
+        start, stop = needs(reach, parts, device)
+        if stop > start:
+            for source in range(start // own, (stop - 1) // own + 1):
+                if source != device:
+                    part = source * own
+                    needed = max(start - part, 0), min(stop - part, own)
+                    found.setdefault(source - device, []).append((device, needed))
+    for distance, wanted in sorted(found.items()):
+        start, stop = min(i[0] for _, i in wanted), max(i[1] for _, i in wanted)
+        yield Message(distance, start, stop, tuple((device + distance, device) for device, _ in wanted))
