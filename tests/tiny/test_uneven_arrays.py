@@ -254,6 +254,21 @@ def test_checks_look_at_what_is_there(spec: P) -> None:
         equal(found, (VALUES[[0, 1, 2, 0, 1]], np.array([7, 3, 2, 7, 3])))
 
 
+@pytest.mark.parametrize("spec", [P(("x", "y")), P("y", "x")], ids=str)
+def test_bodies_that_are_local_along_some_axes_only(spec: P) -> None:
+    """Parts over `y` of what `shard_map` has split over `x` are no parts of the whole: a body has those rows whole."""
+    value = np.arange(44, dtype=np.float32).reshape(4, 11)
+
+    def body(a: Any) -> Any:
+        a = lax.with_sharding_constraint(wnp.sin(a), NamedSharding(MESH, P("y", None)))
+        return a[::-1], lax.psum(a.sum(), "x"), a.T @ a
+
+    f = weft.shard_map(body, mesh=MESH, in_specs=P("x"), out_specs=(P("x"), P(), P("x")), axis_names={"x"})
+    rows = np.sin(value)
+    expected = rows, rows.sum(), np.concatenate([row[:, None] * row for row in rows])
+    equal(weft.jit(f)(put(*spec, value=value)), expected)
+
+
 # --------------------------------------------------------------------------------------------------- what it looks like
 
 
