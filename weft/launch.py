@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,19 +23,19 @@ def mpiexec() -> str | None:
 
 def command(launcher: str, count: int, arguments: Sequence[str]) -> list[str]:
     """How a launcher starts Python so many times."""
-    flags = ["-n", str(count)]
-    if _is_hydra(launcher):
-        # Weft says which process has died and ends the others; the launcher would end them before they can tell.
-        flags = ["-disable-auto-cleanup", *flags]
-    return [launcher, *flags, sys.executable, *arguments]
+    # Weft says which process has died, and ends the others or goes on without it; launchers would end them before.
+    return [launcher, *_surviving(launcher), "-n", str(count), sys.executable, *arguments]
 
 
-def _is_hydra(launcher: str) -> bool:
-    """Whether a launcher is that of MPICH."""
+def _surviving(launcher: str) -> list[str]:
+    """What has a launcher not end all processes when one has died."""
     if pathlib.Path(launcher).name == "srun":
-        return False
+        return []
     told = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False).stdout
-    return "HYDRA" in told.upper()
+    open_mpi = re.search(r"Open MPI\) (\d+)", told)
+    if open_mpi:
+        return ["--with-ft", "ulfm"] if int(open_mpi[1]) >= 5 else []
+    return ["-disable-auto-cleanup"] if "HYDRA" in told.upper() else []
 
 
 def environment(count: int) -> dict[str, str]:
@@ -55,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-n", "--processes", type=int, required=True, help="how many processes")
     parser.add_argument("-d", "--devices", type=int, help="CPU devices of each process (WEFT_NUM_CPU_DEVICES)")
     parser.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
+    parser.add_argument(
+        "-r", "--restarts", type=int, default=0, help="how often all processes are started again when they have failed"
+    )
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
@@ -70,7 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.devices is not None:
         settings["WEFT_NUM_CPU_DEVICES"] = str(options.devices)
     script = ["-m", options.script] if options.module else [options.script]
-    return subprocess.call(command(launcher, options.processes, [*script, *options.arguments]), env=settings)
+    started = command(launcher, options.processes, [*script, *options.arguments])
+    for restart in range(options.restarts + 1):
+        code = subprocess.call(started, env={**settings, "WEFT_RESTART": str(restart)})
+        if code == 0 or code == -signal.SIGINT or restart == options.restarts:
+            break
+        left = options.restarts - restart - 1
+        print(f"weft.launch: ended with code {code}; starting again, {left} restarts left", file=sys.stderr, flush=True)
+    return code
 
 
 if __name__ == "__main__":

@@ -4,22 +4,47 @@ from __future__ import annotations
 
 import pathlib
 import re
+import subprocess
+import time
 
 import pytest
 
 from tests.errors.test_error_pages import read_page
-from tests.processes.launching import SCRIPTS, Finished, launched, needs_mpi
+from tests.processes.launching import SCRIPTS, Finished, is_open_mpi, launched, needs_mpi
 from weft import errors
 
 pytestmark = needs_mpi
 
 
+# After so many seconds all are told of a death; of other failures; and all have ended when they have been told.
+DEATH, OTHERS, END = 2, 30, 5
+WHERE = r"\(host [^)]*, pid \d+\)"
+EITHER_TRANSPORT = pytest.mark.parametrize(
+    "transport", ["shared_memory", pytest.param("messages", marks=pytest.mark.slow)]
+)
+
+
 def failed(what: str, folder: pathlib.Path, **settings: str) -> tuple[Finished, list[str]]:
-    """How two processes of scripts/failures.py end, and what each of them has caught."""
+    """How two processes of scripts/failures.py end, and what each of them has written. All of them are gone then, and
+    soon after they were told."""
     done = launched(2, SCRIPTS / "failures.py", what, str(folder), devices=2, **settings)
     assert done.code != 0, done.out
+    pids = (folder / "pids").read_text().split()
+    until = time.monotonic() + END
+    while any(map(runs, pids)):
+        assert time.monotonic() < until, "a process has not ended"
+        time.sleep(0.05)
     files = [folder / f"{rank}.txt" for rank in range(2)]
-    return done, [file.read_text() if file.exists() else "" for file in files]
+    texts = [file.read_text() if file.exists() else "" for file in files]
+    told = [seconds(text, "raised") for text in texts if " raised at " in text]
+    assert not told or done.ended - max(told) < END, texts
+    return done, texts
+
+
+def runs(pid: str) -> bool:
+    """Whether there is a process that has not ended; nobody may have asked for its code yet."""
+    done = subprocess.run(["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True, check=False)
+    return done.stdout.strip() != "" and not done.stdout.strip().startswith("Z")
 
 
 def seconds(text: str, word: str) -> float:
@@ -28,11 +53,20 @@ def seconds(text: str, word: str) -> float:
     return float(found[1])
 
 
-def test_a_dead_process_is_named_at_once(tmp_path: pathlib.Path) -> None:
-    _, (first, dead) = failed("dies", tmp_path)
+@EITHER_TRANSPORT
+def test_a_dead_process_is_named_at_once(transport: str, tmp_path: pathlib.Path) -> None:
+    _, (first, dead) = failed("dies", tmp_path, WEFT_DISTRIBUTED_TRANSPORT=transport)
     assert "ProcessFailureError" in first
     assert re.search(r"Process 1 \(host .*, pid \d+\) has died; .* at failures.py:\d+", first), first
-    assert seconds(first, "raised") - seconds(dead, "dies") < 2
+    assert seconds(first, "raised") - seconds(dead, "dies") < DEATH
+
+
+@pytest.mark.slow
+def test_the_death_of_the_first_process_is_told_too(tmp_path: pathlib.Path) -> None:
+    _, (dead, second) = failed("first_dies", tmp_path)
+    if second or is_open_mpi():  # MPICH's launcher may kill the others of the first process before they can tell
+        assert "ProcessFailureError" in second and re.search(rf"Process 0 {WHERE} has died", second), second
+        assert seconds(second, "raised") - seconds(dead, "dies") < DEATH
 
 
 def test_a_process_that_ends_is_named_with_its_error(tmp_path: pathlib.Path) -> None:
@@ -41,8 +75,11 @@ def test_a_process_that_ends_is_named_with_its_error(tmp_path: pathlib.Path) -> 
     assert "ValueError: no more data" in done.errors
 
 
-def test_a_stuck_process_is_reported_with_its_stack(tmp_path: pathlib.Path) -> None:
-    done, _ = failed("stuck", tmp_path, WEFT_STUCK_AFTER="1", WEFT_ABORT_AFTER="3")
+@EITHER_TRANSPORT
+def test_a_stuck_process_is_reported_with_its_stack(transport: str, tmp_path: pathlib.Path) -> None:
+    settings = {"WEFT_DISTRIBUTED_TRANSPORT": transport, "WEFT_STUCK_AFTER": "1", "WEFT_ABORT_AFTER": "3"}
+    done, (_, stuck) = failed("stuck", tmp_path, **settings)
+    assert done.ended - seconds(stuck, "stuck") < 3 + END
     assert re.search(r"Process 1 \(host .*, pid \d+\) is not in psum at failures.py:\d+.*, for \d+ s", done.errors)
     assert "in is_lost_in_thought" in done.errors
     assert "aborting all processes" in done.errors
@@ -54,9 +91,12 @@ def test_a_stuck_process_is_reported_with_its_stack(tmp_path: pathlib.Path) -> N
         ("shapes", r"process 0: argument 0 is f32\[1,3\] on each device.*process 1: argument 0 is f32\[1,5\]"),
         ("programs", r"process 0: b:f32\[1,3\] = psum.*failures.py:\d+.*process 1: b:f32\[1,3\] = mul a 2.0"),
         ("settings", r"process 0: setting enable_x64 is True.*process 1: setting enable_x64 is False"),
-        ("order", r"process 0 does summed at failures.py:\d+.*process 1 does doubled at failures.py:\d+"),
+        (
+            "order",
+            rf"process 0 {WHERE} does summed at failures.py:\d+.*process 1 {WHERE} does doubled at failures.py:\d+",
+        ),
         ("every_call", r"process 0: call summed at failures.py:\d+.*process 1: call doubled"),
-        ("kinds", r"process 0 does summed at .*process 1 does sync_global_devices\('end'\) at"),
+        ("kinds", rf"process 0 {WHERE} does summed at .*process 1 {WHERE} does sync_global_devices\('end'\) at"),
     ],
     ids=lambda text: text if text.isidentifier() else "",
 )
@@ -65,6 +105,8 @@ def test_processes_that_do_different_things_are_named(what: str, differs: str, t
     for text in told:
         assert "ProgramMismatchError" in text
         assert re.search(differs, text), text
+        assert re.search(rf"process 0 {WHERE}.*process 1 {WHERE}", text), text
+        assert seconds(text, "raised") - seconds(text, "differs") < OTHERS
 
 
 @pytest.mark.parametrize("error", [errors.ProgramMismatchError, errors.ProcessFailureError])

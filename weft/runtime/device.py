@@ -43,13 +43,16 @@ def are_used() -> bool:
 
 def join(counts: Sequence[int], rank: int) -> None:
     """Be process `rank` of several that have so many devices each. Arrays that there are already are on the first
-    device, which is the same object as before, with another id."""
+    device, which is the same object as before, with another id. When processes have been lost, all devices get ids that
+    no device had: what belongs to meshes of before is not taken for something of now."""
     global _of_all
-    first = sum(counts[:rank])
+    start = max((d.id + 1 for d in _of_all), default=0)
+    first = start + sum(counts[:rank])
     object.__setattr__(CPU, "id", first)
     object.__setattr__(CPU, "process_index", rank)
     owners = [process for process, count in enumerate(counts) for _ in range(count)]
-    _of_all = tuple(CPU if i == first else Device(i, "cpu", p, CPU.device_kind) for i, p in enumerate(owners))
+    _of_all = tuple(CPU if i == first else Device(i, "cpu", p, CPU.device_kind) for i, p in enumerate(owners, start))
+    _cpus.cache_clear()
     # Tables by device are by its old id.
     with _lock:
         found = list(_placements.values())

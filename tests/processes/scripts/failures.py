@@ -25,8 +25,14 @@ FIRST = weft.process_index() == 0
 MESH = weft.make_mesh((weft.device_count(),), ("x",), (AxisType.Auto,))
 
 
+FOLDER = pathlib.Path(sys.argv[2])
+with (FOLDER / "pids").open("a") as file:
+    file.write(f"{os.getpid()}\n")
+
+
 def write(text: str) -> None:
-    (pathlib.Path(sys.argv[2]) / f"{weft.process_index()}.txt").write_text(text)
+    with (FOLDER / f"{weft.process_index()}.txt").open("a") as file:
+        file.write(f"{text}\n")
 
 
 def put(*shape: int) -> Any:
@@ -54,6 +60,14 @@ def dies() -> None:
     total(put(4, 3))
 
 
+def first_dies() -> None:
+    total(put(4, 3))
+    if FIRST:
+        write(f"dies at {time.time()}")
+        os.kill(os.getpid(), signal.SIGKILL)
+    total(put(4, 3))
+
+
 def raises() -> None:
     total(put(4, 3))
     if not FIRST:
@@ -68,21 +82,25 @@ def is_lost_in_thought() -> None:
 def stuck() -> None:
     total(put(4, 3))
     if not FIRST:
+        write(f"stuck at {time.time()}")
         is_lost_in_thought()
     total(put(4, 3))
 
 
 def shapes() -> None:
+    write(f"differs at {time.time()}")
     total(put(4, 3 if FIRST else 5))
 
 
 def programs() -> None:
+    write(f"differs at {time.time()}")
     (total if FIRST else twice)(put(4, 3))
 
 
 def order() -> None:
     a = put(4, 3)
     total(a), twice(a)
+    write(f"differs at {time.time()}")
     for f in (total, twice) if FIRST else (twice, total):
         f(a)
 
@@ -93,6 +111,7 @@ def every_call() -> None:
 
 
 def settings() -> None:
+    write(f"differs at {time.time()}")
     with weft.enable_x64(FIRST):
         total(put(4, 3))
 
@@ -100,6 +119,7 @@ def settings() -> None:
 def kinds() -> None:
     a = put(4, 3)
     total(a)
+    write(f"differs at {time.time()}")
     if FIRST:
         total(a)
     else:

@@ -79,16 +79,27 @@ def compare(name: str, lines: Sequence[str], ranks: Sequence[int], shown: Sequen
     """Raise on all processes unless each of them passes the same lines, and say what differs first; `shown` has what to
     show for each line."""
     here = world.current()
+    here.page.comparing = True
+    try:
+        _compare(here, name, lines, ranks, lines if shown is None else shown)
+    finally:
+        here.page.comparing = False
+
+
+def _compare(here: world.World, name: str, lines: Sequence[str], ranks: Sequence[int], shown: Sequence[str]) -> None:
     doing = f"the comparison of {name}"
     digest = world.digest_of("\n".join(lines)).encode()
     if len(set(here.all_gather(digest, ranks, doing))) == 1:
         return
-    told = here.all_gather(json.dumps([lines, lines if shown is None else shown]).encode(), ranks, doing)
-    texts = dict(zip(ranks, map(json.loads, told), strict=True))
+    own = [lines, shown, here.page.where]
+    texts = dict(zip(ranks, map(json.loads, here.all_gather(json.dumps(own).encode(), ranks, doing)), strict=True))
     alike: dict[tuple[str, ...], list[int]] = {}
-    for rank, (compared, _) in texts.items():
+    for rank, (compared, _, _) in texts.items():
         alike.setdefault(tuple(compared), []).append(rank)
-    groups = [f"process {r[0]}" if len(r) == 1 else f"processes {', '.join(map(str, r))}" for r in alike.values()]
+    groups = [
+        f"process {r[0]} ({texts[r[0]][2]})" if len(r) == 1 else f"processes {', '.join(map(str, r))}"
+        for r in alike.values()
+    ]
     first, second = [r[0] for r in alike.values()][:2]
     raise ProgramMismatchError(
         f"Processes do not agree on what to run: {' and '.join(groups)} differ in {name}.",
@@ -97,7 +108,7 @@ def compare(name: str, lines: Sequence[str], ranks: Sequence[int], shown: Sequen
     )
 
 
-def _first_difference(one: list[list[str]], first: int, other: list[list[str]], second: int) -> str:
+def _first_difference(one: list[Any], first: int, other: list[Any], second: int) -> str:
     """The first line in which two texts differ."""
     a, b = one[0], other[0]
     at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -28,6 +28,7 @@ from weft.runtime.processes.page import Page, Verdict
 
 BEAT = 0.25  # seconds between heartbeats
 SHOWN_FRAMES = 12
+COMPARISON = 5.0  # how many seconds processes have to find out by a comparison that they differ
 
 
 def python_stack() -> str:
@@ -49,11 +50,12 @@ class _Peer:
 
 
 class Control:
-    """The control thread of one process. `timeout` is after how many seconds of silence a process counts as dead."""
+    """The control thread of one process; `where` says for each where it is. `timeout` is after how many seconds of
+    silence a process counts as dead."""
 
-    def __init__(self, rank: int, size: int, timeout: float, listener: socket.socket | None) -> None:
+    def __init__(self, rank: int, where: Sequence[str], timeout: float, listener: socket.socket | None) -> None:
         self.page = Page(rank)
-        self.rank, self.size = rank, size
+        self.rank, self.size, self._where = rank, len(where), where
         self.verdict: Verdict | None = None
         self.everybody_ended = threading.Event()
         self.sync_step: int | None = None  # at which all stop, once somebody is to be preempted
@@ -72,6 +74,7 @@ class Control:
         self._barrier_counts: dict[str, int] = {}
         self._barriers: dict[tuple[str, int], threading.Event] = {}
         self._arrived: dict[tuple[str, int], dict[int, float]] = {}  # who is at a barrier since when
+        self._differ_since: float | None = None
         self._stopped = False
 
     # -- start and end ---------------------------------------------------------------------------------------------
@@ -242,7 +245,8 @@ class Control:
             if ended is None:
                 self._fail("died", f"{self._name(rank)} has died; {self._last(rank)}.", (rank,))
         else:
-            self._fail("died", "Process 0 has died or ended; it was the one that watched over the others.", (0,))
+            text = f"{self._name(0)} has died or ended; it was the one that watched over the others."
+            self._fail("died", text, (0,))
 
     def _handle(self, rank: int, message: dict[str, Any]) -> None:
         for kind, value in message.items():
@@ -291,14 +295,13 @@ class Control:
     # -- what the first process finds out --------------------------------------------------------------------------
 
     def _name(self, rank: int) -> str:
-        where = self._peers[rank].page.get("where")
-        return f"Process {rank} ({where})" if where else f"Process {rank}"
+        return f"Process {rank} ({self._where[rank]})"
 
     def _last(self, rank: int) -> str:
         page = self._peers[rank].page
         wait = page.get("wait")
-        doing = f"waiting in {wait[1]}" if wait else f"done with, or in, {page.get('doing')}"
-        return f"when last heard of it was {doing}"
+        doing = f"waiting in {wait[1]}, in" if wait else "done with, or in,"
+        return f"when last heard of it was {doing} {page.get('doing')}"
 
     def _judge(self) -> None:
         """Compare the pages of all processes."""
@@ -318,10 +321,18 @@ class Control:
             for ranks, entries in page["records"]:
                 for count, chain, what in entries:
                     before = seen.setdefault((tuple(ranks), count), (rank, chain, what))
-                    if before[1] != chain:
-                        text = f"process {before[0]} does {before[2]}, process {rank} does {what}"
+                    if before[1] != chain and not self._is_compared(now, before[0], rank):
+                        names = [self._name(r).replace("P", "p", 1) for r in (before[0], rank)]
+                        text = f"{names[0]} does {before[2]}, {names[1]} does {what}"
                         self._fail("mismatch", f"Processes do different things together: {text} (call {count}).")
                         return
+
+    def _is_compared(self, now: float, *ranks: int) -> bool:
+        """Whether processes that differ are about to find out by themselves, and to say more about it."""
+        if not any(self._peers[rank].page["comparing"] for rank in ranks):
+            return False
+        since = self._differ_since = self._differ_since or now
+        return now - since < COMPARISON
 
     def _judge_ended(self, pages: dict[int, Any], now: float) -> None:
         for rank, page in pages.items():

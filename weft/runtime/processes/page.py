@@ -33,16 +33,22 @@ class Verdict:
         raise ProcessFailureError(self.text, failed_processes=self.processes)
 
 
+def where_is_this() -> str:
+    """How messages name this process besides its index."""
+    return f"host {platform.node()}, pid {os.getpid()}"
+
+
 class Page:
     """What a process is doing. Other threads read it while it changes: each entry is replaced as a whole."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
-        self.where = f"host {platform.node()}, pid {os.getpid()}"
+        self.where = where_is_this()
         self.wait: tuple[tuple[int, ...], str, float] | None = None  # for whom, in what, since when
         self.doing: str = "nothing with others yet"
         self.chains: dict[tuple[int, ...], tuple[int, str]] = {}
         self.records: dict[tuple[int, ...], list[tuple[int, str, str]]] = {}
+        self.comparing = False  # whether it compares what is to be run with others
         self.ended: str | None = None
         self.preempted = False
         self.step: int | None = None
@@ -72,10 +78,10 @@ class Page:
         wait = self.wait
         return {
             "rank": self.rank,
-            "where": self.where,
             "wait": None if wait is None else [list(wait[0]), wait[1], time.monotonic() - wait[2]],
             "doing": self.doing,
             "records": [[list(ranks), entries] for ranks, entries in list(self.records.items())],
+            "comparing": self.comparing,
             "ended": self.ended,
             "preempted": self.preempted,
         }

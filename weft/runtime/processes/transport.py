@@ -70,7 +70,11 @@ class DeviceCollective(Protocol):
 
 
 class TransportError(RuntimeError):
-    """A transport could not deliver a message."""
+    """A transport could not deliver a message. `lost` says that processes have died, and which of them are known."""
+
+    def __init__(self, what: str, lost: Sequence[int] | None = None) -> None:
+        super().__init__(what)
+        self.lost = None if lost is None else tuple(lost)
 
 
 class Transport(Protocol):
@@ -97,6 +101,11 @@ class Transport(Protocol):
         that collect are asked."""
         ...
 
+    def shrunk(self, seconds: float) -> Transport:
+        """A transport for the processes that are left when some have died: all of them ask for it together, and wait
+        for each other for so long. A `TransportError` says why this transport cannot go on."""
+        ...
+
     def close(self) -> None:
         """Free what the transport has; all processes do so together."""
         ...
@@ -113,6 +122,9 @@ class Messages:
 
     def collective(self, of: GroupCollective) -> DeviceCollective | None:
         return None
+
+    def shrunk(self, seconds: float) -> Transport:
+        raise TransportError("there are no other processes")
 
 
 class NothingBorrowed:

@@ -159,6 +159,10 @@ class WindowTransport(Messages):
             self._own.reclaim()
         return self._own.unread_bytes <= MOST_UNREAD and not any(self._unsent.values())
 
+    def shrunk(self, seconds: float) -> Transport:
+        """The transport beneath without the processes that have died; shared memory is to be found anew."""
+        return self.beneath.shrunk(seconds)
+
     def close(self) -> None:
         """Segments go with the process."""
         self.beneath.close()

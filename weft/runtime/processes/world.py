@@ -58,7 +58,12 @@ class World:
             with self.page.waiting(peers, doing):
                 return self._poll(requests)
         except TransportError as error:
-            self._diagnose(str(error), doing)
+            self._diagnose(str(error), doing, error.lost)
+            if error.lost is not None:
+                who = f"Processes {list(error.lost)}" if error.lost else "Some processes"
+                raise ProcessFailureError(
+                    f"{who} have died, in {doing}: {error}.", failed_processes=error.lost
+                ) from None
             raise ProgramMismatchError(
                 f"Messages between processes do not fit or were lost, in {doing}: {error}.",
                 fix="let all processes call the same functions in the same order, with arguments of the same types",
@@ -87,11 +92,11 @@ class World:
         if self.control is not None and self.control.verdict is not None:
             self.control.verdict.raise_()
 
-    def _diagnose(self, error: str, doing: str) -> None:
-        """Give the control thread time to find out why a message failed."""
+    def _diagnose(self, error: str, doing: str, lost: Sequence[int] | None) -> None:
+        """Give the control thread time to find out why a message failed; less where the transport knows it."""
         if self.control is not None:
             with self.page.waiting([p for p in range(self.size) if p != self.rank], f"{doing} ({error})"):
-                self.control.settle(DIAGNOSIS)
+                self.control.settle(DIAGNOSIS if lost is None else DIAGNOSIS / 6)
         self.raise_failure()
 
     # -- bytes of all ----------------------------------------------------------------------------------------------
