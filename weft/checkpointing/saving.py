@@ -36,6 +36,7 @@ from weft.runtime.held import HeldArray
 from weft.runtime.processes import world
 from weft.runtime.sharded import ShardedArray
 from weft.sharding.shardings import Index as Slices
+from weft.sharding.shardings import NamedSharding
 from weft.trace.tracer import Tracer
 
 MAX_FILE_BYTES = 4_000_000_000
@@ -121,6 +122,8 @@ def _refusal(leaf: Any) -> str | None:
         return f"{leaf.aval.short()} is traced; save outside of jit, grad and vmap"
     if isinstance(leaf, (np.ndarray, np.generic)):
         return None if _dtype(leaf) in (*DTYPES.values(), dtypes.float0) else f"a NumPy array of dtype {leaf.dtype}"
+    if isinstance(leaf, ShardedArray) and isinstance(leaf.sharding, NamedSharding) and leaf.sharding.spec.unreduced:
+        return f"{leaf.aval.short()} is unreduced; weft.sharding.reshard(x, spec) sums it"
     return None if isinstance(leaf, HeldArray) or type(leaf) in indices.VALUES else described(leaf)
 
 

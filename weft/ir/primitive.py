@@ -160,6 +160,8 @@ class Primitive:
     partitions: ClassVar[bool] = False
     # It says how its operand is split and nothing else, at its `destination`.
     splits: ClassVar[bool] = False
+    # Its results are the terms of sums over axes of a mesh, so it takes sums that are still to be done.
+    unsums: ClassVar[bool] = False
     # It is linear but for a rounding, so that it is not the same before and after a sum.
     rounds: ClassVar[bool] = False
     # No pass looks through it: what it returns is not known to be its operand.

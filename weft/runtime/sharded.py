@@ -24,6 +24,7 @@ from weft.runtime.held import HeldArray
 from weft.runtime.layouts import Layout, layout_of
 from weft.runtime.padding import ended, padded, shapes_here
 from weft.runtime.processes.world import together
+from weft.runtime.unreduced import first_of_terms, summed_value
 from weft.sharding.device import Device, MemorySpace, is_addressable
 from weft.sharding.layout import Shard
 from weft.sharding.mesh import Mesh
@@ -107,6 +108,9 @@ class ShardedArray(HeldArray):
                     "weft.experimental.multihost_utils.process_allgather(x, tiled=True)   on all processes",
                 ),
             )
+        if isinstance(self.sharding, NamedSharding) and self.sharding.spec.unreduced:
+            self._whole = summed_value(self)
+            return self._whole
         backend = backend_of(self.sharding.device_tuple[0])
         self._whole, self._whole_memory = backend.gather(self.addresses(), layout_of(self.aval, self.sharding))
         return self._whole
@@ -255,6 +259,11 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
     value = value_for(array, sharding)
     if not layout.placements:
         return ShardedArray(aval, sharding, ())
+    if sharding.spec.unreduced:
+        shape, first = sharding.shard_shape(aval.shape), first_of_terms(sharding)
+        indices = sharding.addressable_devices_indices_map(aval.shape)
+        own = lambda device, i: padded(value[i], shape) if device in first else np.zeros(shape, value.dtype)
+        return ShardedArray(aval, sharding, [on_device(own(device, i), aval, device) for device, i in indices.items()])
     return ShardedArray(aval, sharding, None, *layout.placements[0].backend.scatter(value, layout))
 
 
@@ -285,6 +294,13 @@ def value_for(array: HeldArray, sharding: Sharding) -> np.ndarray:
     those of the sharding gather them together."""
     if not isinstance(array, ShardedArray) or array.is_fully_addressable or array.is_fully_replicated:
         return array._value
+    if getattr(array.sharding, "spec", None) and array.sharding.spec.unreduced:  # type: ignore[attr-defined]
+        raise ArgumentError(
+            "An array of several processes that is unreduced is summed by a program.",
+            received=f"{array.aval.short()} with {array.sharding!r}",
+            fix="weft.jit(lambda x: weft.sharding.reshard(x, spec))(x)",
+            at=user_line(),
+        )
     return gathered_value(array, {d.process_index for s in (array.sharding, sharding) for d in s.device_tuple})
 
 
@@ -322,12 +338,6 @@ def placed_type(aval: ArrayType, sharding: Sharding) -> ArrayType:
 
 def check_devices(sharding: Sharding) -> None:
     """Whether arrays can be put on the devices of a sharding."""
-    if isinstance(sharding, NamedSharding) and (sharding.spec.unreduced or sharding.spec.reduced):
-        raise ArgumentError(
-            "An array that is put on devices is neither unreduced nor reduced.",
-            received=repr(sharding),
-            fix="the spec without unreduced and reduced",
-        )
     for device in sharding.device_tuple:
         if is_addressable(device) and device not in devices():
             what = f"There is no {device!r} here to put an array on."

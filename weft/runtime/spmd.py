@@ -26,6 +26,7 @@ from weft.runtime.held import HeldArray
 from weft.runtime.processes.agreement import Agreement
 from weft.runtime.reproducible import Shares, check_parts, part_sizes
 from weft.runtime.sharded import ShardedArray, placed_type, split
+from weft.runtime.unreduced import as_called, as_terms, unreduced_axes, with_terms
 from weft.sharding.device import is_addressable
 from weft.sharding.mesh import Mesh
 from weft.sharding.shardings import NamedSharding, Sharding, in_types
@@ -240,13 +241,17 @@ def compiled_for(
     out_shardings: Sequence[Sharding | None] | None = None,
 ) -> SpmdProgram:
     """The program for arguments as they are split."""
-    in_dims: list[Dims | None] = []
-    for i, (v, a) in enumerate(zip(jaxpr.invars, args, strict=True)):
+    ins: list[Sharding | None] = []
+    for i, a in enumerate(args):
         sharding = None if in_shardings is None else in_shardings[i]
-        if sharding is None and type(a) is ShardedArray:
-            sharding = a.sharding
-        in_dims.append(sharding_dims(sharding, v.aval, mesh))
+        ins.append(a.sharding if sharding is None and type(a) is ShardedArray else sharding)
     outs = result_shardings(jaxpr, mesh) if out_shardings is None else out_shardings
+    terms_in, terms_out = [[unreduced_axes(s, mesh) for s in shardings] for shardings in (ins, outs)]
+    if any(terms_in) or any(terms_out):
+        terms = with_terms(jaxpr, terms_in, terms_out, mesh)
+        program = compiled_for(terms, args, mesh, donated, as_terms(ins, terms_in), as_terms(outs, terms_out))
+        return as_called(program, terms_in, terms_out, jaxpr, placed_type)
+    in_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(ins, jaxpr.invars, strict=True)]
     out_dims = [sharding_dims(s, v.aval, mesh) for s, v in zip(outs, jaxpr.outvars, strict=True)]
     program = spmd_program(jaxpr, mesh, in_dims, out_dims, donated)
     if out_shardings is None and mesh.explicit_axes and not mesh.are_all_axes_explicit:

@@ -38,6 +38,8 @@ def can_wait(equation: Equation) -> bool:
     types: list[Any] = [a.aval for a in (*equation.invars, *equation.outvars)]
     if card.higher_order or card.rounds:
         return False
+    if card.unsums:
+        return True
     if not all(isinstance(t, ArrayType) and t.dtype == types[0].dtype for t in types):
         return False
     if card.copies == "all" and len(equation.invars) == 1:

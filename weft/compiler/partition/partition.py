@@ -27,6 +27,7 @@ from weft.compiler.partition.rules import (
     rank_of,
     whole,
 )
+from weft.compiler.partition.terms import first_term
 from weft.compiler.partition.uneven import can_split, cleared, evened, splittable, with_neutral_ends, within_manual
 from weft.compiler.partition.verify import check_operation, check_value, manual_axes, verify_local
 from weft.ir.carried import Carried
@@ -271,6 +272,9 @@ class Block:
         """One operation on parts: operands are resharded as its factors need them, and what it sums over split
         dimensions is combined, now or where the sum is first needed."""
         rule = self.shardings.rules[equation]
+        if equation.primitive.unsums:
+            self.unsum(equation)
+            return
         waiting = list(dict.fromkeys(a for a in equation.invars if type(a) is Var and a in self.unreduced))
         axes = self.linear_in(equation, waiting)
         if axes is None:
@@ -312,6 +316,25 @@ class Block:
                     check_value(v, self.at[v], self.unreduced[v][0], type_of(x), self.sizes, equation)
                 if not self.may_wait(v, (*axes, *summed)):
                     self.reduce(v)
+
+    def unsum(self, equation: Equation) -> None:
+        """What each device has of a sum that is still to be done; if it is done, the first device has it, and the
+        others have zeros."""
+        (a,), (v,), axes = equation.invars, equation.outvars, equation.params["axes"]
+        goal, dims = self.target(v)[: len(axes)], self.target(v)[len(axes) :]
+        own = tuple(self.sizes.get(axis) for axis in axes)
+        if goal != tuple((axis,) for axis in axes) or own != equation.params["sizes"]:  # nobody wants terms on devices
+            define: Any = equation.primitive.definition
+            x = self.value(a, dims, equation, f"{operation(equation)} needs it")
+            self.values[v], self.at[v] = define(x, **equation.params), (*((),) * len(axes), *dims)
+            return
+        waiting = self.unreduced[a][0] if type(a) is Var and a in self.unreduced else ()
+        if waiting and set(waiting) <= set(axes):
+            x = self.unsummed(a, dims, equation)  # it may be used elsewhere, where it is summed
+        else:
+            x, waiting = self.value(a, dims, equation, "as a result it is to be"), ()
+        self.values[v] = first_term(x, [axis for axis in axes if axis not in waiting], len(axes))
+        self.at[v] = (*goal, *dims)
 
     def operand(self, i: int, a: Atom, dims: Dims, equation: Equation, rule: Rule) -> Any:
         """An operand of an operation, split as it needs it. Texts are for what has to be sent only."""

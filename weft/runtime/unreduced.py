@@ -1,0 +1,136 @@
+"""Arrays that are unreduced outside of programs: each device has a term, and the array is their sum.
+
+A program has them with one more first dimension for each unreduced axis, which is split over it: so its parts are the
+terms. As an argument it is summed over these dimensions, where the sum may wait; as a result it is unsummed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.unplaced import unplaced
+from weft.primitives.movement.terms import unsum
+from weft.primitives.reduction.reduce import reduce_sum
+from weft.sharding.device import Device
+from weft.sharding.mesh import Mesh
+from weft.sharding.shardings import NamedSharding
+from weft.sharding.spec import PartitionSpec
+from weft.trace.closed import stage_closed
+
+Axes = tuple[Any, ...]
+
+
+def unreduced_axes(sharding: Any, mesh: Mesh) -> Axes:
+    """The axes over which a sharding is unreduced, in the order of the mesh."""
+    spec = getattr(sharding, "spec", None)
+    if spec is None or not spec.unreduced:
+        return ()
+    return tuple(a for a in mesh.axis_names if a in spec.unreduced)
+
+
+def with_terms(jaxpr: Jaxpr, args: Sequence[Axes], results: Sequence[Axes], mesh: Mesh) -> Jaxpr:
+    """The jaxpr whose arguments and results are terms along first dimensions for these axes."""
+
+    def build() -> Jaxpr:
+        plain = unplaced(jaxpr)
+        sizes = mesh.shape
+
+        def function(*flat: Any) -> list[Any]:
+            values = [
+                reduce_sum(x, axes=tuple(range(len(axes)))) if axes else x for x, axes in zip(flat, args, strict=True)
+            ]
+            outs = replay(plain, *values)
+            return [
+                unsum(x, axes=axes, sizes=tuple(sizes[a] for a in axes)) if axes else x
+                for x, axes in zip(outs, results, strict=True)
+            ]
+
+        types: list[Any] = [
+            v.aval.plain_of_shape((*(sizes[a] for a in axes), *v.aval.shape)) if axes else v.aval  # type: ignore[attr-defined]
+            for v, axes in zip(plain.invars, args, strict=True)
+        ]
+        found = stage_closed(function, types, name=jaxpr.name)
+        for key in ("argument names", "contract"):  # what the call knows of the jaxpr
+            known = jaxpr.cached(key, lambda: None)
+            if known is not None:
+                found.cached(key, lambda known=known: known)  # type: ignore[misc]
+        return found
+
+    return jaxpr.cached(("with terms", tuple(args), tuple(results), mesh), build)
+
+
+def as_terms(shardings: Sequence[Any], axes: Sequence[Axes]) -> list[Any]:
+    """The shardings of arrays, or, for those that are unreduced over axes, of their terms."""
+    return [
+        NamedSharding(s.mesh, PartitionSpec(*own, *s.spec.partitions)) if own else s
+        for s, own in zip(shardings, axes, strict=True)
+    ]
+
+
+def of_terms(sharding: NamedSharding, axes: Axes) -> NamedSharding:
+    """The sharding of an array, from that of its terms."""
+    return NamedSharding(
+        sharding.mesh, PartitionSpec(*sharding.spec.partitions[len(axes) :], unreduced=frozenset(axes))
+    )
+
+
+def as_called(program: Any, args: Sequence[Axes], results: Sequence[Axes], jaxpr: Jaxpr, placed_type: Any) -> Any:
+    """The program of terms as one of the arrays that they are of: their parts are the same."""
+    outs = [of_terms(s, axes) if axes else s for s, axes in zip(program.out_shardings, results, strict=True)]
+    return replace(
+        program,
+        in_shardings=tuple(
+            of_terms(s, axes) if axes else s for s, axes in zip(program.in_shardings, args, strict=True)
+        ),
+        out_shardings=tuple(outs),
+        out_types=tuple(placed_type(v.aval.plain, s) for v, s in zip(jaxpr.outvars, outs, strict=True)),
+        in_types=tuple(v.aval for v in jaxpr.invars),
+    )
+
+
+def first_of_terms(sharding: NamedSharding) -> set[Device]:
+    """The devices that have what is put on the mesh: all, or the first ones along unreduced axes, where the others have
+    nothing to add."""
+    mesh: Any = sharding.mesh
+    index = tuple(slice(0, 1) if a in sharding.spec.unreduced else slice(None) for a in mesh.axis_names)
+    return set(mesh.devices[index].flat)
+
+
+def summed_value(array: Any) -> np.ndarray:
+    """All elements of a sharded array that is unreduced: the sums of what devices have, as `psum` computes them."""
+    sharding, shape = array.sharding, array.sharding.shard_shape(array.aval.shape)
+    mesh, dtype = sharding.mesh, dtypes.storage(array.aval.dtype)
+    wide = np.dtype(np.float32) if dtypes.kind(dtype) == "f" and dtype.itemsize < 4 else dtype
+    grid = np.stack([part._value.astype(wide) for part in array._held]).reshape(*mesh.axis_sizes, *shape)
+    axes = [i for i, a in enumerate(mesh.axis_names) if a in sharding.spec.unreduced]
+    totals = summed(grid, axes).astype(dtype).reshape(-1, *shape)
+    first = first_of_terms(sharding)
+    indices = [i for device, i in sharding.devices_indices_map(array.aval.shape).items() if device in first]
+    whole = np.empty(array.aval.shape, dtype)
+    for part, own in zip(totals, indices, strict=True):
+        whole[own] = part[tuple(map(slice, whole[own].shape))]
+    whole.flags.writeable = False
+    return whole
+
+
+def summed(parts: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """The sums of arrays in a grid of them, along some of its dimensions: in the order of `psum`."""
+    for axis in sorted(axes, reverse=True):
+        rows = np.moveaxis(parts, axis, 0)
+        parts = _tree_sum([rows[i] for i in range(len(rows))])
+    return parts
+
+
+def _tree_sum(members: Sequence[Any]) -> Any:
+    """A balanced tree, as collectives add."""
+    if len(members) == 1:
+        return members[0]
+    half = 1 << ((len(members) - 1).bit_length() - 1)
+    return _tree_sum(members[:half]) + _tree_sum(members[half:])
