@@ -54,11 +54,15 @@ COMPILER = (
     "target.llvm",
     "target.math",
     "target.lanes",
+    "target.native",
+    "target.memory",
+    "target.lower",
     "target.cpu",
+    "target.cuda",
 )
 # Only the folders of a target know it; the rest asks `tables_of` a target, and the backend of a device.
-TARGETS = ("weft.compiler.target.cpu",)
-OF_TARGETS = ("weft/compiler/target/cpu/", "weft/runtime/cpu/")
+TARGETS = ("weft.compiler.target.cpu", "weft.compiler.target.cuda")
+OF_TARGETS = ("weft/compiler/target/cpu/", "weft/compiler/target/cuda/", "weft/runtime/cpu/")
 # ... and of a backend the shared code knows what `Backend` says, but for where it is registered.
 BACKENDS = ("weft.runtime.cpu",)
 REGISTERS = "weft/runtime/device.py"
@@ -85,6 +89,7 @@ LOADED_LATER = {
     ),
     "weft/compiler/load.py": ("weft.compiler.compile", "weft.compiler.flat"),
     "weft/compiler/target/cpu/targets.py": ("weft.compiler.target.cpu.tables",),
+    "weft/compiler/target/cuda/targets.py": ("weft.compiler.target.cuda.tables",),
     "weft/compiler/target/cpu/kernels.py": ("weft.compiler.target.cpu.lower",),
     "weft/compiler/target/cpu/loops.py": ("weft.compiler.target.cpu.loop_text", "weft.compiler.kernel.cost"),
     "weft/compiler/target/cpu/assemble.py": ("weft.compiler.target.cpu.library.routines",),

@@ -10,7 +10,6 @@ import ctypes
 import functools
 import itertools
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,8 +18,8 @@ from enum import Enum
 from typing import Any, ParamSpec, TypeVar
 
 from weft.base.errors import InternalError
-from weft.base.forks import held, in_child
-from weft.compiler.target.cpu import native
+from weft.base.forks import in_child
+from weft.compiler.target import native
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Target
 
@@ -73,8 +72,7 @@ class Library:
         self.function(name, None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(table, begin, end)
 
 
-# A fork waits until LLVM is not at work.
-_lock = held(threading.RLock())
+_lock = native.lock
 _symbols: dict[str, int] = {}
 _link_counter = itertools.count()
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
-from weft.compiler.target.cpu import native
+from weft.compiler.target import native
 from weft.compiler.target.tables import Tables, register
 from weft.compiler.target.target import Libraries, Target
 

@@ -9,6 +9,9 @@ from typing import Any
 
 from weft.base.forks import held
 
+# LLVM's parts are shared: what makes or loads code holds this. A fork waits until LLVM is not at work.
+lock = held(threading.RLock())
+
 
 @functools.cache
 def binding() -> Any:

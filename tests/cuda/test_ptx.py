@@ -1,0 +1,89 @@
+"""Kernels for GPUs, on machines without one: every sample of the laws becomes PTX, and where NVIDIA's assembler is
+installed (the extra `ptxas`), machine code without spills."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.laws.samples import Case
+from tests.laws.test_compiled import GROUPS, merged
+from weft.base.errors import ArgumentError, NotSupportedError
+from weft.compiler.compile import compile_program
+from weft.compiler.program.ir import Launch
+from weft.compiler.target.cuda.lower import BLOCK, blocks, module_text
+from weft.compiler.target.cuda.ptx import ptx
+from weft.compiler.target.cuda.targets import hopper, of_capability
+
+# Operations that only libraries compute, and none is called for GPUs yet.
+OF_LIBRARIES = {
+    "cholesky", "eig", "eigh", "fft", "geqrf", "hessenberg", "linear_solve", "lu", "lu_pivots_to_permutation", "qr",
+    "schur", "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve",
+}  # fmt: skip
+KERNELS = [(name, cases) for name, cases in GROUPS if cases[0].primitive.name not in OF_LIBRARIES]
+
+
+def kernels_of(cases: list[Case], prefix: str = "kernel") -> list[tuple[str, Any]]:
+    """The kernels of one program with all these samples, and names for them."""
+    jaxpr = merged(cases)
+    program = compile_program(jaxpr, [False] * len(jaxpr.invars), hopper()).program
+    found = {id(step.full): step.full for step in program.all_steps() if isinstance(step, Launch)}
+    return [(f"{prefix}{n}", kernel) for n, kernel in enumerate(found.values())]
+
+
+@pytest.mark.parametrize("cases", [cases for _, cases in KERNELS], ids=[name for name, _ in KERNELS])
+def test_samples_become_ptx(cases: list[Case]) -> None:
+    kernels = kernels_of(cases)
+    if not kernels:  # nothing but copies
+        return
+    text = module_text(kernels, hopper())
+    assert "masked" not in text  # on which LLVM ends the process
+    assert ptx(text, hopper()).count(".visible .entry") == len(kernels)
+
+
+def test_a_thread_has_an_iteration() -> None:
+    ((_, kernel),) = kernels_of(next(cases for name, cases in KERNELS if name == "sin-0")[:1])
+    assert blocks(kernel) == -(-kernel.count // BLOCK)
+    code = ptx(module_text([("entry", kernel)], hopper()), hopper())
+    assert ".target sm_90" in code and "%ctaid.x" in code and "%tid.x" in code
+
+
+def test_operations_of_libraries_are_named() -> None:
+    cases = next(cases for _, cases in GROUPS if cases[0].primitive.name == "svd")
+    with pytest.raises(NotSupportedError, match="svd has no code for GPUs yet"):
+        kernels_of(cases)
+
+
+def test_capabilities() -> None:
+    assert of_capability(8, 0).cpu == "sm_80"
+    assert of_capability(8, 6) is of_capability(8, 6)
+    assert of_capability(12, 1).cpu == "sm_120"  # of an earlier one
+    with pytest.raises(ArgumentError, match=r"7\.5 and later; this one has 6\.1"):
+        of_capability(6, 1)
+
+
+def ptxas() -> pathlib.Path | None:
+    """NVIDIA's assembler, from its wheel."""
+    found = importlib.util.find_spec("nvidia")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        for path in pathlib.Path(folder).glob("*/bin/ptxas"):
+            return path
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(ptxas() is None, reason="the extra ptxas is not installed")
+def test_kernels_are_assembled_without_spills(tmp_path: pathlib.Path) -> None:
+    kernels = [k for i, (_, cases) in enumerate(KERNELS) for k in kernels_of(cases, f"kernel{i}_")]
+    code = tmp_path / "kernels.ptx"
+    code.write_text(ptx(module_text(kernels, hopper()), hopper()))
+    command = [str(ptxas()), "-arch=sm_90", "-v", "-o", str(tmp_path / "kernels.cubin"), str(code)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[:2000]
+    spills = [int(n) for n in re.findall(r"(\d+) bytes spill stores", done.stderr)]
+    assert len(spills) >= len(kernels) and not any(spills)

@@ -1,0 +1,314 @@
+"""Kernel to LLVM: what all targets share. The statements of a kernel for one thread, one element at a time.
+
+A target that has vectors, masks or other threads beside it extends `Lowering`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from weft.base import dtypes
+from weft.base.errors import InternalError
+from weft.compiler.kernel.ir import (
+    Buffer,
+    Carry,
+    Compute,
+    Constant,
+    If,
+    Index,
+    Kernel,
+    Last,
+    Load,
+    Loop,
+    LoopKind,
+    Position,
+    Prefetch,
+    ReduceLanes,
+    Shift,
+    Shuffle,
+    Statement,
+    Store,
+    Value,
+    Variable,
+)
+from weft.compiler.kernel.operations import OWN
+from weft.compiler.kernel.widths import widths
+from weft.compiler.target import llvm
+from weft.compiler.target.lanes import Lane, Lanes
+from weft.compiler.target.llvm import constant, constant_vector, i64
+from weft.compiler.target.memory import Access, Memory
+from weft.compiler.target.target import Target
+from weft.ir.primitive import lookup
+from weft.primitives.elementwise.elementwise import Elementwise
+
+
+class Lowering:
+    """Writes one function. `variables` has loop variables as i64, that of a loop over lanes as its first lane."""
+
+    def __init__(self, function: llvm.Function, kernel: Kernel, target: Target) -> None:
+        self.f = function
+        self.kernel = kernel
+        self.target = target
+        self.widths = widths(kernel)
+        self.values: dict[Value, Lane] = {}
+        self.variables: dict[Variable, llvm.Value] = {}
+        self.pointers: dict[Buffer, llvm.Value] = {}
+        self.begin = self.end = constant(0, i64)
+        self.memory: dict[Any, Memory] = {}
+        self.widened: dict[int, Lanes] = {}
+        # Scalars computed from indices and results of the Threefry hash, by block: those of an outer block are known in
+        # inner ones.
+        self.scalars: list[dict[Any, llvm.Value]] = [{}]
+        self.pairs: list[dict[Any, tuple[Lane, Lane]]] = [{}]
+        # The loop over lanes around this statement: its variable, how far lanes are apart, how many there are.
+        self.variable: Variable | None = None
+        self.step = 0
+        self.width = 1
+
+    def block(self, body: Sequence[Statement]) -> None:
+        for statement in body:
+            self.statement(statement)
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What was computed in a block that may not run is not known after it."""
+        self.scalars.append({})
+        self.pairs.append({})
+        yield
+        self.scalars.pop()
+        self.pairs.pop()
+
+    def statement(self, statement: Any) -> None:
+        match statement:
+            case Constant(result, value):
+                self.values[result] = self.lanes(1).constant(value, result.dtype)
+            case Position(result, index):
+                self.values[result] = self.position(index, result.dtype)
+            case Load(result, buffer, index, condition, otherwise):
+                self.values[result] = self.load(buffer, index, condition, otherwise)
+            case Store(buffer, index, value, condition):
+                self.store(buffer, index, value, condition)
+            case Prefetch(buffer, index):
+                self.f.expect(self.access(buffer, index, safe=False)[1].base)
+            case Compute(result, "threefry2x32", operands, params):
+                self.values[result] = self.threefry(operands)[params["part"]]
+            case Compute(result, op, operands, params):
+                self.values[result] = self.compute(op, [self.values[v] for v in operands], params)
+            case ReduceLanes(result, op, vector, width):
+                self.values[result] = self.reduce_lanes(op, self.broadcast(self.values[vector], width), width)
+            case Shuffle(result, vectors, chosen):
+                self.values[result] = self.shuffle([self.values[v] for v in vectors], chosen)
+            case Shift(result, vector, by, fill):
+                self.values[result] = self.shift(self.values[vector], by, self.values[fill])
+            case Last(result, vector):
+                self.values[result] = self.last(self.values[vector])
+            case If(condition, body):
+                with self.f.when(self.values[condition].parts[0]), self.scope():
+                    self.block(body)
+            case Loop():
+                self.loop(statement)
+            case _:
+                raise InternalError(f"{type(statement).__name__} is no statement for {self.target.kind}.")
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def lanes(self, width: int) -> Lanes:
+        lanes = self.widened.get(width)
+        if lanes is None:
+            lanes = self.widened[width] = Lanes(self.f, width)
+        return lanes
+
+    def broadcast(self, lane: Lane, width: int) -> Lane:
+        """A scalar in all lanes; lanes as they are."""
+        return lane if lane.width == width else lane.with_parts([self.f.splat(part, width) for part in lane.parts])
+
+    def chosen(self, mask: llvm.Value, a: Lane, b: Lane) -> Lane:
+        return a.with_parts([self.f.select(mask, p, q) for p, q in zip(a.parts, b.parts, strict=True)])
+
+    def compute(self, op: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
+        lanes, widened = self.together(operands)
+        if op not in OWN:
+            card = lookup(op)
+            if isinstance(card, Elementwise):
+                return card.emit(lanes, *widened, **params)
+        return lanes.apply(op, widened, params)
+
+    def together(self, operands: Sequence[Lane]) -> tuple[Lanes, list[Lane]]:
+        """Operands in as many lanes as the widest has."""
+        width = max(lane.width for lane in operands)
+        return self.lanes(width), [self.broadcast(lane, width) for lane in operands]
+
+    def threefry(self, operands: tuple[Value, ...]) -> tuple[Lane, Lane]:
+        """Both results of the hash, computed once for the two operations that take one each."""
+        for known in reversed(self.pairs):
+            if operands in known:
+                return known[operands]
+        lanes, widened = self.together([self.values[v] for v in operands])
+        pair = self.pairs[-1][operands] = lanes.threefry2x32(*widened)
+        return pair
+
+    def reduce_lanes(self, op: str, lane: Lane, width: int) -> Lane:
+        """Combine the halves until one lane is left. Bits of one register are compared as an integer."""
+        bits = lane.dtype == dtypes.bool_ and op in ("or", "and")
+        while width > 1:
+            if bits and width in (8, 16):
+                word = self.f.bitcast(lane.parts[0], llvm.integer(width))
+                bound = constant(0 if op == "or" else -1, word.type)
+                return lane.with_parts([self.f.icmp("ne" if op == "or" else "eq", word, bound)])
+            width //= 2
+            low, high = (lane.with_parts([self.half(p, start, width) for p in lane.parts]) for start in (0, width))
+            lane = self.compute(op, [low, high], {})
+        return lane
+
+    def half(self, part: llvm.Value, start: int, width: int) -> llvm.Value:
+        return self.f.extract(part, start) if width == 1 else self.f.shuffle(part, None, range(start, start + width))
+
+    def shift(self, lane: Lane, by: int, fill: Lane) -> Lane:
+        """Lanes shifted up; the first ones are those of `fill`."""
+        chosen = [i - by if i >= by else self.width + i for i in range(self.width)]
+        return self.shuffle([self.broadcast(lane, self.width), self.broadcast(fill, self.width)], chosen)
+
+    def last(self, lane: Lane) -> Lane:
+        """The last lane in all; a scalar is in all of them anyway."""
+        return lane if lane.width == 1 else self.shuffle([lane], [lane.width - 1] * lane.width)
+
+    def shuffle(self, vectors: Sequence[Lane], chosen: Sequence[int]) -> Lane:
+        first, second = vectors[0].parts, vectors[1].parts if len(vectors) == 2 else [None] * len(vectors[0].parts)
+        return vectors[0].with_parts([self.f.shuffle(a, b, chosen) for a, b in zip(first, second, strict=True)])
+
+    def position(self, index: Index, dtype: Any) -> Lane:
+        base, stride, offsets = self.index(index)
+        element = llvm.integer(dtype.itemsize * 8)
+        total = self.f.trunc(base, element)
+        if not stride and offsets is None:
+            return self.lanes(1).integer(total, dtype)
+        total = self.f.splat(total, self.width)
+        if stride:
+            total = self.f.add(total, constant_vector([lane * stride for lane in range(self.width)], element))
+        if offsets is not None:
+            total = self.f.add(total, self.f.trunc(offsets, total.type))
+        return self.lanes(self.width).integer(total, dtype)
+
+    # -- indices ---------------------------------------------------------------------------------------------------
+
+    def index(self, index: Index) -> tuple[llvm.Value, int, llvm.Value | None]:
+        """An index as its value for the first lane, how far lanes are apart, and what else differs between them."""
+        stride, offsets = 0, None
+        uniform: list[tuple[Any, int]] = []
+        for term, coefficient in index.terms:
+            if isinstance(term, Variable):
+                if term is self.variable and self.width > 1:
+                    stride += coefficient * self.step
+                uniform.append((term, coefficient))
+            elif self.values[term].width == 1:
+                uniform.append((term, coefficient))
+            else:
+                wide = self.values[term].wide_integer(self.f)
+                scaled = self.f.mul(wide, constant(coefficient, wide.type)) if coefficient != 1 else wide
+                offsets = scaled if offsets is None else self.f.add(offsets, scaled)
+        return self.scalar(index.constant, uniform), stride, offsets
+
+    def scalar(self, offset: int, terms: Sequence[tuple[Any, int]]) -> llvm.Value:
+        """offset + sum of coefficient * term as i64; equal ones are computed once."""
+        key = (offset, frozenset(terms))
+        for known in reversed(self.scalars):
+            if key in known:
+                return known[key]
+        total = None
+        if offset and terms:
+            # Indices that are a constant apart share the rest, which then is part of an address.
+            total = self.f.add(self.scalar(0, terms), constant(offset, i64))
+            self.scalars[-1][key] = total
+            return total
+        for term, coefficient in terms:
+            part = self.variables[term] if isinstance(term, Variable) else self.values[term].wide_integer(self.f)
+            if coefficient != 1:
+                part = self.f.mul(part, constant(coefficient, i64))
+            total = part if total is None else self.f.add(total, part)
+        if total is None:
+            total = constant(offset, i64)
+        self.scalars[-1][key] = total
+        return total
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def access(self, buffer: Buffer, index: Index, safe: bool) -> tuple[Memory, Access]:
+        memory = self.memory.get(buffer.dtype)
+        if memory is None:
+            memory = self.memory[buffer.dtype] = Memory(self.f, *Lanes.storage(buffer.dtype))
+        base, stride, offsets = self.index(index)
+        address = memory.address(self.pointers[buffer], base, safe and offsets is None)
+        return memory, Access(address, stride, offsets, safe)
+
+    def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
+        memory, access = self.access(buffer, index, condition is None)
+        if condition is None or otherwise is None:
+            return self.lanes(1).loaded(memory.load_one(access.base), buffer.dtype)
+        return self.load_if(memory, access, buffer.dtype, self.values[condition].parts[0], self.values[otherwise])
+
+    def load_if(self, memory: Memory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
+        """One element, read if a condition holds."""
+        zeros = [llvm.zero(memory.element)] * memory.parts
+        with self.f.when(holds, *zeros) as region, self.scope():
+            region.give(*memory.load_one(access.base))
+        return self.chosen(holds, self.lanes(1).loaded(region.results, dtype), rest)
+
+    def store(self, buffer: Buffer, index: Index, value: Value, condition: Value | None) -> None:
+        memory, access = self.access(buffer, index, condition is None)
+        parts = self.lanes(1).stored(self.values[value])
+        if condition is None:
+            memory.store_one(parts, access.base)
+            return
+        with self.f.when(self.values[condition].parts[0]), self.scope():
+            memory.store_one(parts, access.base)
+
+    # -- loops -----------------------------------------------------------------------------------------------------
+
+    def initial(self, carry: Carry) -> Lane:
+        """A carry at the start, as wide as it will be; in lanes always a vector, since what it becomes may differ."""
+        width = self.widths[carry.inside] if self.variable is None else self.width
+        return self.broadcast(self.values[carry.initial], width)
+
+    def stop(self, loop: Loop) -> llvm.Value:
+        """The bound of the variable, with the limit."""
+        bound = constant(loop.stop, i64)
+        return bound if loop.limit is None else self.f.smin(bound, self.scalar(loop.limit.constant, loop.limit.terms))
+
+    def loop(self, loop: Loop) -> None:
+        threads = loop.kind is LoopKind.THREADS
+        bounds = (self.begin, self.end, 1) if threads else (constant(loop.start, i64), self.stop(loop), loop.step)
+        started = [self.initial(carry) for carry in loop.carries]
+        with self.f.loop(*bounds, carried=flat(started)) as index, self.scope():
+            variable: llvm.Value = index
+            if threads and loop.step != 1:
+                variable = self.f.mul(variable, constant(loop.step, i64))
+            if threads and loop.start:
+                variable = self.f.add(variable, constant(loop.start, i64))
+            self.variables[loop.variable] = variable
+            self.enter(loop, unflat(started, index.values))
+            self.block(loop.body)
+            index.give(*flat(self.finals(loop, started)))
+        self.leave(loop, unflat(started, index.results))
+
+    def enter(self, loop: Loop, carried: Sequence[Lane]) -> None:
+        for carry, lane in zip(loop.carries, carried, strict=True):
+            self.values[carry.inside] = lane
+
+    def finals(self, loop: Loop, like: Sequence[Lane]) -> list[Lane]:
+        return [self.broadcast(self.values[c.final], a.width) for c, a in zip(loop.carries, like, strict=True)]
+
+    def leave(self, loop: Loop, carried: Sequence[Lane]) -> None:
+        for carry, lane in zip(loop.carries, carried, strict=True):
+            self.values[carry.result] = lane
+
+
+def flat(lanes: Sequence[Lane]) -> list[llvm.Value]:
+    return [part for lane in lanes for part in lane.parts]
+
+
+def unflat(like: Sequence[Lane], parts: Sequence[llvm.Value]) -> list[Lane]:
+    """Lanes of the same dtypes from their parts laid end to end."""
+    left = iter(parts)
+    return [lane.with_parts([next(left) for _ in lane.parts]) for lane in like]
