@@ -294,6 +294,15 @@ def test_parts_over_several_axes_that_are_no_parts_of_those_over_one_are_gathere
     equal(rows(array), VALUES + 1)
 
 
+def test_what_is_gathered_says_why() -> None:
+    (row,) = weft.jit(lambda a: wnp.cumsum(a, 0)).lower(put("x")).compile().communication
+    assert (row.kind, row.bytes) == ("all_gather", 72)  # of parts with two rows each
+    assert row.reason.endswith("needs it whole: 5 elements do not split evenly into 4 parts")
+    with weft.debug_nans(True):
+        (row,) = weft.jit(lambda a: a * 2).lower(put("x")).compile().communication
+    assert row.reason.endswith("5 elements do not split evenly into 4 parts, and all elements are checked")
+
+
 def test_what_has_static_shapes_says_what_to_pad_to() -> None:
     with pytest.raises(
         ShardingTypeError, match=r"(?s)dimension 0 of size 5 is not a multiple of 4.*pad dimension 0 to 8"

@@ -28,7 +28,15 @@ from weft.compiler.partition.rules import (
     whole,
 )
 from weft.compiler.partition.terms import first_term
-from weft.compiler.partition.uneven import can_split, cleared, evened, splittable, with_neutral_ends, within_manual
+from weft.compiler.partition.uneven import (
+    can_split,
+    cleared,
+    evened,
+    splittable,
+    why_even,
+    with_neutral_ends,
+    within_manual,
+)
 from weft.compiler.partition.verify import check_operation, check_value, manual_axes, verify_local
 from weft.ir.carried import Carried
 from weft.ir.context import context, merged_stack
@@ -342,7 +350,9 @@ class Block:
             return self.values[a]
         if type(a) is Literal:
             return literal(a)
-        note = (type(a) is Var and why_gathered(rule, i, self.at[a], dims, self.sizes)) or rule.why_whole(i)
+        reasons = (why_gathered, why_even) if type(a) is Var else ()
+        notes = (why(rule, i, self.at[a], dims, self.sizes) for why in reasons)  # type: ignore[index]
+        note = next(filter(None, notes), rule.why_whole(i))
         return self.value(a, dims, equation, f"{operation(equation)} needs it", note)
 
     def unsummed(self, a: Atom, dims: Dims, equation: Equation) -> Any:

@@ -68,6 +68,16 @@ def within_manual(aval: Any, manual: Dims, own: Dims, sizes: Mapping[Any, int]) 
     )
 
 
+def why_even(rule: Rule, operand: int, dims: Dims, wanted: Dims, sizes: Mapping[Any, int]) -> str:
+    """Why an operand that is split unevenly, as `dims`, is gathered for an operation that wants it otherwise."""
+    for name, axes, left in zip(rule.names[operand], dims, wanted, strict=True):
+        size, count = rule.sizes.get(name or "", 0), parts_of(axes, sizes)
+        if len(axes) > len(left) and size % count and (name in rule.even or not are_allowed()):
+            checked = "" if are_allowed() else ", and all elements are checked"
+            return f": {size} element{'s'[: size != 1]} do not split evenly into {count} parts{checked}"
+    return ""
+
+
 def cleared(x: Any, aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Any:
     """An argument in which elements beyond the end of a dimension are zeros, if all elements are looked at."""
     if are_allowed() or not isinstance(aval, ArrayType) or dtypes.kind(aval.dtype) not in "fc":
