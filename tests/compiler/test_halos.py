@@ -25,6 +25,8 @@ RANDOM = onp.random.RandomState(0)
 X = RANDOM.randn(16, 64, 8).astype(onp.float32)
 IMAGES = RANDOM.randn(2, 16, 16, 8).astype(onp.float32)
 KERNEL = RANDOM.randn(3, 3, 8, 8).astype(onp.float32)
+MANY = weft.sharding.AbstractMesh((128,), ("x",), (weft.sharding.AxisType.Auto,))
+HALF = weft.sharding.NamedSharding(MANY, weft.P("x"))
 AXES = ("NHWC", "HWIO", "NHWC")
 
 
@@ -61,6 +63,8 @@ def gradients(function: Callable[..., Any]) -> Callable[..., Any]:
         (lambda x: lax.pad(x, np.float32(2), ((-6, 2, 0), (0, 0, 0), (0, 0, 0))), ["ppermute"] * 2),
         (lambda x: np.concatenate([x[:2], x[:-2]]), ["psum", "ppermute"]),
         (lambda x: lax.cumsum(x, 0), ["all_gather"]),
+        (lambda x: (x > 0)[3], ["all_gather"]),
+        (lambda x: x.at[1:-1].set(2 * x[1:-1]), ["ppermute"] * 2),
     ],
 )  # fmt: skip
 def test_shifts(function: Any, collectives: list[str]) -> None:
@@ -175,6 +179,33 @@ def test_a_network_keeps_its_images_split() -> None:
         weft.jit(step, comm={"ppermute": 0}).lower(params, images).compile()
 
 
+def rolled(u: Any) -> Any:
+    return u + 0.1 * (np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1) - 4 * u)
+
+
+def inner(u: Any) -> Any:
+    around = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
+    return u.at[1:-1, 1:-1].set(u[1:-1, 1:-1] + 0.1 * (around - 4 * u[1:-1, 1:-1]))
+
+
+def framed(u: Any) -> Any:
+    p = np.pad(u, 1, mode="edge")
+    return u + 0.1 * (p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4 * u)
+
+
+@pytest.mark.parametrize(("step", "most"), [(rolled, 4096), (inner, 4096), (framed, 8192)])
+def test_heat(step: Any, most: int) -> None:
+    """Steps of a simulation on a grid, in a loop: to the bit what one device computes, with a few rows sent."""
+    mesh = weft.make_mesh((4, 2), ("x", "y"), (weft.sharding.AxisType.Auto,) * 2)
+    u = RANDOM.randn(128, 128).astype(onp.float32)
+    split = weft.device_put(u, weft.sharding.NamedSharding(mesh, weft.P("x", "y")))
+    loop = lambda u: lax.fori_loop(0, 3, lambda i, u: step(u), u)
+    jitted = weft.jit(loop, comm={"all_gather": 0, "all_to_all": 0})
+    sent = jitted.lower(split).compile().communication
+    assert sum(c.bytes for c in sent) <= most < u.nbytes / 4
+    onp.testing.assert_array_equal(jitted(split), weft.jit(loop)(u))
+
+
 def test_what_is_gathered_says_why() -> None:
     (gathered,) = check(lambda x: x[:3] * 2, (X[:4],), [("x",)]).communication
     assert gathered.reason.endswith(": 3 elements do not split into 4 parts")
@@ -186,6 +217,11 @@ def test_what_is_gathered_says_why() -> None:
     assert "would not all be made alike" in gathered.reason
     gathered, *_ = check(lambda x: np.concatenate([x, x * 2]), (X[:4, :4],), [("x",)]).communication
     assert gathered.reason.endswith("would take longer")
+    planned = weft.plan(
+        lambda x: x[: x.shape[0] // 2], onp.zeros((4096, 1024), onp.float32), mesh=MANY, in_shardings=HALF
+    )
+    (gathered,) = planned.communication
+    assert gathered.reason.endswith(": devices would have to send to too many others")
 
 
 # ------------------------------------------------------------------------------------------------------------ the plans

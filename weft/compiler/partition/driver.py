@@ -3,6 +3,7 @@ explicit. What speaks of meshes stays: `shard_map` and `sharding_constraint`."""
 
 from __future__ import annotations
 
+from weft.compiler.partition.blocks import choose_blocks
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.decompose import with_definitions
 from weft.compiler.passes.drop_dead import drop_dead
@@ -23,7 +24,7 @@ def decompose_operations(jaxpr: Jaxpr) -> Jaxpr:
     )
 
 
-PASSES = (inline, drop_dead, decompose_operations, canonicalize, fold_constants, simplify, merge_equal)
+PASSES = (inline, drop_dead, decompose_operations, canonicalize, fold_constants, simplify, choose_blocks, merge_equal)
 
 
 def prepared(jaxpr: Jaxpr) -> Jaxpr:

@@ -14,14 +14,17 @@ from weft.ir.parts import bytes_of
 from weft.ir.types import array_type
 from weft.sharding.halo import Halo, halo_of, needs
 
+# From so many others, at most, a device is sent something of an operand.
+MOST_MESSAGES = 32
+
 
 def fits(rule: Rule, name: str, axes: Sequence[Any], sizes: Mapping[Any, int]) -> bool:
     """Whether a factor with halos can be split over axes: its dimensions can, each by itself, into no more parts than
-    they have elements, and what all devices do with what they get is the same."""
+    they have elements, and what all devices do with what they get, of not too many others, is the same."""
     count = parts_of(axes, sizes)
-    reaches = rule.reach[name]
-    if not all(r is None or halo_of(r, count) is not None for r in reaches):
-        return False
+    for halo in (halo_of(r, count) for r in rule.reach[name] if r is not None):
+        if halo is None or len(halo.messages) > MOST_MESSAGES:
+            return False
     return all(size >= count and can_split(size, axes, sizes) for size in lengths(rule, name))
 
 
@@ -63,8 +66,11 @@ def why_gathered(rule: Rule, operand: int, dims: Dims, wanted: Dims, sizes: Mapp
             for size in sorted(lengths(rule, name)):
                 if size < count or not can_split(size, axes, sizes):
                     return f": {size} element{'s'[: size != 1]} do not split into {count} parts"
-            if not fits(rule, name, axes, sizes):
+            found = [halo_of(r, count) for r in rule.reach[name] if r is not None]
+            if any(halo is None for halo in found):
                 return ": the parts of the result would not all be made alike of those that it has"
+            if not fits(rule, name, axes, sizes):
+                return ": devices would have to send to too many others"
             return ": the edges of its parts would take longer"
     return ""
 
@@ -82,7 +88,8 @@ def check_halos(
             start, stop = needs(halo.reach, halo.parts, device)
             own = device * halo.own
             # The ends of what it needs of each part; what is between them is there if they are.
-            edges = {k for part in range(halo.parts) for k in (part * halo.own, (part + 1) * halo.own - 1)}
+            needed = range(start // halo.own, (stop - 1) // halo.own + 1)
+            edges = {k for part in needed for k in (part * halo.own, (part + 1) * halo.own - 1)}
             for k in sorted(edges | {start, stop - 1}):
                 source = k // halo.own
                 if source == device or not start <= k < stop:

@@ -114,14 +114,15 @@ class slice(Indexing):
                 operand.append(f"d{i}")
             elif not all(isinstance(n, int) for n in (size, start, count)) or not count or kind not in "biufc":
                 operand.append(None)
-            elif count * LITTLE <= size and kind != "b":
+            elif count * LITTLE <= size:
                 operand.append(f"own{i}")
             else:
                 operand.append(f"d{i}")
                 reach[f"d{i}"] = (Reach(size, count, step, -start),)
         owned = [n for n in operand if n is not None and n.startswith("own")]
         result = tuple(None if n in owned else n for n in operand)
-        combine, inside = dict.fromkeys(owned, "sum"), dict.fromkeys((*owned, *reach), 0)
+        combine = dict.fromkeys(owned, "or" if kind == "b" else "sum")
+        inside = dict.fromkeys((*owned, *reach), 0)
         reason = "a slice of parts is not the parts of a slice"
         return AxisFactors((tuple(operand),), (result,), combine, inside=inside, reach=reach, reason=reason)
 
@@ -287,13 +288,13 @@ class dynamic_slice(Primitive):
         """In a dimension that a slice does not cover each device reads what of it is its own, and the sum over all
         devices is the result, since all others read zeros."""
         same = [n == size for n, size in zip(x.shape, slice_sizes, strict=True)]
-        summable = dtypes.kind(x.dtype) in "iufc"
-        operand = tuple(f"d{i}" if whole else f"own{i}" if summable else None for i, whole in enumerate(same))
+        kind = dtypes.kind(x.dtype)
+        operand = tuple(f"d{i}" if whole else f"own{i}" if kind in "biufc" else None for i, whole in enumerate(same))
         owned = [n for n in operand if n is not None and n.startswith("own")]
         result = tuple(f"d{i}" if whole else None for i, whole in enumerate(same))
-        return AxisFactors(
-            (operand, *(() for _ in starts)), (result,), dict.fromkeys(owned, "sum"), inside=dict.fromkeys(owned, 0)
-        )
+        combine, inside = dict.fromkeys(owned, "or" if kind == "b" else "sum"), dict.fromkeys(owned, 0)
+        reason = "where a slice begins is known when the program runs"
+        return AxisFactors((operand, *(() for _ in starts)), (result,), combine, inside=inside, reason=reason)
 
     def explicit_factors(self, x: ArrayType, *starts: ArrayType, slice_sizes: Any) -> AxisFactors:
         return by_dimension([x.ndim, *(0 for _ in starts)])
@@ -397,7 +398,8 @@ class dynamic_update_slice(Primitive):
         names = tuple(f"d{i}" if whole or movable else None for i, whole in enumerate(same))
         updated = tuple(n if whole else None for n, whole in zip(names, same, strict=True))
         inside = {n: 0 for n, whole in zip(names, same, strict=True) if n is not None and not whole}
-        return AxisFactors((names, updated, *(() for _ in starts)), (names,), inside=inside)
+        reason = "where an update begins is known when the program runs"
+        return AxisFactors((names, updated, *(() for _ in starts)), (names,), inside=inside, reason=reason)
 
     def explicit_factors(self, x: ArrayType, update: ArrayType, *starts: ArrayType) -> AxisFactors:
         """Parts of the update are those of what it is written over, so both are split alike where it is smaller."""
