@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -14,15 +14,12 @@ import numpy as np
 import pytest
 
 import weft
-import weft.lax as lax
-import weft.numpy as np_
 from tests.laws.laws import assert_close, numbers
 from tests.laws.parts import Sizes, inside, stacked
 from tests.laws.samples import Case, concrete, every_sample
 from weft.base.settings import enable_checks
 from weft.compiler.partition.driver import prepared
 from weft.compiler.partition.partition import Block, Partitioned, partition
-from weft.compiler.partition.propagate import Propagation
 from weft.compiler.partition.rules import Dims
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay
@@ -154,6 +151,26 @@ def over_two_axes(
     return sizes, tuple(map(split, shapes)), tuple(out)
 
 
+def all_over_two_axes(case: Case, most: int) -> list[tuple[dict[Any, int], tuple[Dims, ...], tuple[Any, ...]]]:
+    """All ways to split operands evenly over two axes of two devices, or as many of them, at random."""
+    sizes = {"x": 2, "y": 2}
+    ways: list[list[Dims]] = []
+    for t in case.types:
+        own = {tuple(((),) * len(t.shape)): None}
+        for first, second in itertools.product(range(-1, len(t.shape)), repeat=2):
+            for order in (("x", "y"), ("y", "x")):
+                entries: list[list[Any]] = [[] for _ in t.shape]
+                for axis, d in zip(order, (first, second), strict=True):
+                    if d >= 0:
+                        entries[d].append(axis)
+                if all(n and n % 2 ** len(e) == 0 for n, e in zip(t.shape, entries, strict=True) if e):
+                    own[tuple(map(tuple, entries))] = None
+        ways.append(list(own))
+    count, some = math.prod(map(len, ways)), random.Random(f"{case}")
+    chosen = itertools.product(*ways) if count <= most else ([some.choice(w) for w in ways] for _ in range(most))
+    return [(sizes, tuple(dims), (None,) * len(case.result_types)) for dims in chosen]
+
+
 @every_sample(lambda case: bool(assignments(case)))
 def test_partitioned_is_whole(case: Case) -> None:
     """A few of all assignments of one axis, and one of two axes, other ones for each sample."""
@@ -180,86 +197,10 @@ def test_partitioned_is_whole_for_every_sharding(case: Case) -> None:
     for assignment in assignments(case):
         check(case, jaxpr, *assignment, everywhere=True)
         check(case, jaxpr, *assignment, everywhere=False)
+    for assignment in all_over_two_axes(case, 150):
+        check(case, jaxpr, *assignment)
     some = random.Random(0)
     for i in range(20):
         both = over_two_axes(case, some, uneven=i % 2 == 1 and not case.environment)
         if both is not None:
             check(case, jaxpr, *both)
-
-
-# --------------------------------------------------------------------------------------------------------- propagation
-
-
-def renamed(dims: Dims, names: Mapping[Any, Any]) -> Dims:
-    return tuple(tuple(names[a] for a in axes) for axes in dims)
-
-
-def program() -> tuple[Jaxpr, list[Dims]]:
-    """A training step with a table, attention over rows, a loop and a branch, and how its arguments are split."""
-
-    def loss(params: Any, ids: Any) -> Any:
-        x = params["table"][ids]
-
-        def layer(h: Any, w: Any) -> Any:
-            h = lax.cond(h.sum() > 0, lambda a: np_.tanh(a @ w), lambda a: a @ w - 1, h)
-            return h, h.max()
-
-        h, most = lax.scan(layer, x, params["layers"])
-        scores = np_.einsum("bsd,btd->bst", h, x)
-        return (np_.cumsum(scores, 1) * np_.take_along_axis(scores, ids[:, :, None], 2)).sum() + most.sum()
-
-    def step(params: Any, ids: Any) -> Any:
-        value, gradients = weft.value_and_grad(loss)(params, ids)
-        return weft.tree_util.tree_map(lambda p, g: p - g, params, gradients), value
-
-    params = {"layers": np.ones((3, 8, 8), np.float32), "table": np.ones((16, 8), np.float32)}
-    jaxpr = prepared(weft.make_jaxpr(step)(params, np.zeros((4, 6), np.int32)))
-    return jaxpr, [((), ("y",), ()), (("y",), ()), (("x",), ())]
-
-
-def plan(sizes: Sizes, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None]) -> Partitioned:
-    jaxpr, _ = program()
-    with enable_checks(True):
-        return partition(jaxpr, sizes, in_dims, out_dims, [True, True, False])
-
-
-def test_a_plan_is_the_same_each_time_and_by_any_names() -> None:
-    _, in_dims = program()
-    open_results: list[Dims | None] = [None] * 3
-    first = plan({"x": 2, "y": 4}, in_dims, open_results)
-    assert str(plan({"x": 2, "y": 4}, in_dims, open_results).jaxpr) == str(first.jaxpr)
-    names = {"x": "b", "y": "a"}
-    other = plan({"b": 2, "a": 4}, [renamed(d, names) for d in in_dims], open_results)
-    assert other.out_dims == [renamed(d, names) for d in first.out_dims]
-    assert [(c.kind, c.axis, c.bytes) for c in other.communication] == [
-        (c.kind, names[c.axis], c.bytes) for c in first.communication
-    ]
-
-
-def test_propagation_is_idempotent_and_says_why() -> None:
-    jaxpr, in_dims = program()
-
-    def propagated(known: Mapping[Any, Dims]) -> Propagation:
-        shardings = Propagation(jaxpr, {"x": 2, "y": 4})
-        for v, dims in known.items():
-            shardings.fix(v, dims, stored=v in jaxpr.invars[:2])
-        shardings.run()
-        return shardings
-
-    first = propagated(dict(zip(jaxpr.invars, in_dims, strict=True)))
-    before = dict(first.dims)
-    first.run()
-    assert first.dims == before
-    assert propagated(before).dims == before  # what was found out, said from the beginning, changes nothing
-    for v, dims in before.items():
-        assert sorted((r.dim, r.axis) for r in first.reasons[v]) == sorted(
-            (d, a) for d, axes in enumerate(dims) for a in axes
-        )
-
-
-def test_results_that_were_found_may_be_asked_for() -> None:
-    _, in_dims = program()
-    found = plan({"x": 2, "y": 4}, in_dims, [None] * 3)
-    again = plan({"x": 2, "y": 4}, in_dims, found.out_dims)
-    assert again.out_dims == found.out_dims
-    assert sum(c.bytes for c in again.communication) <= sum(c.bytes for c in found.communication)

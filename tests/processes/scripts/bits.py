@@ -16,6 +16,7 @@ import weft.numpy as np
 from tests.processes.nccl_collectives import NcclCollectives
 from weft import lax
 from weft.experimental import multihost_utils
+from weft.primitives.collectives.base import Collective
 from weft.runtime.processes import world
 from weft.sharding import AxisType, Mesh, NamedSharding
 from weft.sharding import PartitionSpec as P
@@ -72,6 +73,34 @@ def collectives() -> None:
                 check_vma=False,
             )
             note(f"{shape} {axis}", weft.jit(f)(put(A, mesh, mesh.axis_names)))
+
+
+def samples() -> None:
+    """The samples of all collectives, on devices of all processes in turn: those with the same axes in one program."""
+    from tests.laws.samples import CASES, Case  # it makes arrays, which comes after `initialize`
+
+    together: dict[tuple[tuple[str, int], ...], list[Case]] = {}
+    for case in CASES:
+        if isinstance(case.primitive, Collective) and case.environment and case.types:
+            together.setdefault(tuple(case.environment.items()), []).append(case)
+    devices = sorted(weft.devices(), key=lambda d: (d.id % 4, d.id))
+    for environment, own in together.items():
+        names, shape = zip(*environment, strict=True)
+        count = int(onp.prod(shape))
+        if count < 4:
+            continue  # not on all processes
+        mesh = Mesh(onp.array(devices[:count]).reshape(shape), names, (AxisType.Auto,) * len(shape))
+
+        def body(*args: Any, own: list[Case] = own, rank: int = len(shape)) -> Any:
+            results, left = [], list(args)
+            for case in own:
+                operands = [left.pop(0).reshape(t.shape) for t in case.types]
+                results.append([r.reshape((1,) * rank + r.shape) for r in case.alone(*operands)])
+            return results
+
+        arrays = [put(a, mesh, *names) for case in own for a in case.arrays]
+        f = weft.shard_map(body, mesh=mesh, in_specs=P(*names), out_specs=P(*names), check_vma=False)
+        note(f"samples {environment}", weft.jit(f)(*arrays))
 
 
 def training() -> None:
