@@ -23,7 +23,7 @@ from weft.runtime.device import devices, placement_of
 from weft.runtime.held import HeldArray
 from weft.runtime.layouts import Layout, layout_of
 from weft.runtime.padding import ended, padded, shapes_here
-from weft.runtime.processes.world import together
+from weft.runtime.processes.moving import Box, box_of, moved
 from weft.runtime.unreduced import first_of_terms, summed_value
 from weft.sharding.device import Device, MemorySpace, is_addressable
 from weft.sharding.layout import Shard
@@ -209,6 +209,15 @@ class ShardedArray(HeldArray):
             shards.append(Shard(device, index, replica, next(data) if is_addressable(device) else None))
         return shards
 
+    @property
+    def itemsize(self) -> int:
+        return dtypes.storage(self.aval.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements, wherever they are."""
+        return self.size * self.itemsize
+
     def on_device_size_in_bytes(self) -> int:
         """The bytes that the parts of all devices of this process take."""
         return sum(part.on_device_size_in_bytes() for part in self._held)
@@ -256,9 +265,12 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
     aval, layout = found
     if isinstance(array, ShardedArray) and array.sharding.is_equivalent_to(sharding, array.ndim):
         return ShardedArray(aval, sharding, array._held)
-    value = value_for(array, sharding)
+    if isinstance(array, ShardedArray) and not (array.is_fully_addressable or array.is_fully_replicated):
+        parts = _moved_parts(array, sharding)
+        return ShardedArray(aval, sharding, [on_device(v, aval, d) for d, v in parts.items()])
     if not layout.placements:
         return ShardedArray(aval, sharding, ())
+    value = array._value
     if sharding.spec.unreduced:
         shape, first = sharding.shard_shape(aval.shape), first_of_terms(sharding)
         indices = sharding.addressable_devices_indices_map(aval.shape)
@@ -289,40 +301,48 @@ def resharded(array: HeldArray, sharding: Sharding | None) -> HeldArray:
     return split(array, NamedSharding(mesh, spec, sharding._kind))
 
 
-def value_for(array: HeldArray, sharding: Sharding) -> np.ndarray:
-    """All elements of an array, for the processes of a sharding: where it has parts in several processes, they and
-    those of the sharding gather them together."""
-    if not isinstance(array, ShardedArray) or array.is_fully_addressable or array.is_fully_replicated:
-        return array._value
-    if getattr(array.sharding, "spec", None) and array.sharding.spec.unreduced:  # type: ignore[attr-defined]
+def _moved_parts(array: ShardedArray, sharding: NamedSharding) -> dict[Device, np.ndarray]:
+    """The parts of a sharding on devices of this process, from an array with parts in several processes, which are sent
+    what they lack. Of terms the first is all of it, and the others are zero."""
+    indices, shape = sharding.devices_indices_map(array.shape), sharding.shard_shape(array.shape)
+    terms = first_of_terms(sharding) if sharding.spec.unreduced else indices.keys()
+    wanted: dict[int, list[Box]] = {}
+    for device, index in indices.items():
+        if device in terms:
+            wanted.setdefault(device.process_index, []).append(box_of(index, array.shape))
+    values = iter(_moved(array, wanted, f"the resharding of {array.aval.short()}"))
+    zeros = np.zeros(shape, dtypes.storage(array.aval.dtype))
+    return {d: padded(next(values), shape) if d in terms else zeros for d in indices if is_addressable(d)}
+
+
+def gathered_value(array: ShardedArray, processes: Iterable[int]) -> np.ndarray:
+    """All elements of an array with parts in several processes; all `processes` ask for it together."""
+    everything: Box = tuple((0, size) for size in array.shape)
+    wanted = {process: [everything] for process in processes}
+    (whole,) = _moved(array, wanted, f"the gathering of {array.aval.short()}")
+    whole.flags.writeable = False
+    return whole
+
+
+def _moved(array: ShardedArray, wanted: dict[int, list[Box]], what: str) -> list[np.ndarray]:
+    """The boxes that this process wants of an array with parts in several processes."""
+    if isinstance(array.sharding, NamedSharding) and array.sharding.spec.unreduced:
         raise ArgumentError(
             "An array of several processes that is unreduced is summed by a program.",
             received=f"{array.aval.short()} with {array.sharding!r}",
             fix="weft.jit(lambda x: weft.sharding.reshard(x, spec))(x)",
             at=user_line(),
         )
-    return gathered_value(array, {d.process_index for s in (array.sharding, sharding) for d in s.device_tuple})
-
-
-def gathered_value(array: ShardedArray, processes: Iterable[int]) -> np.ndarray:
-    """All elements of an array with parts in several processes; all `processes` ask for it together."""
-    ranks = sorted(processes)
-    own = [s.data._value.tobytes() for s in array.addressable_shards if s.replica_id == 0]
-    shape: Any = array.aval.shape
-    whole = np.empty(shape, dtypes.storage(array.aval.dtype))
-    what = f"the gathering of {array.aval.short()}"
-    with together(ranks, what, line=user_line()) as world:
-        parts = dict(zip(ranks, world.all_gather(b"".join(own), ranks, what), strict=True))
-    used = dict.fromkeys(ranks, 0)
+    parts: dict[Box, np.ndarray] = {}
+    owners: dict[Box, list[int]] = {}
     for shard in array.global_shards:
-        if shard.replica_id == 0:
-            out = whole[shard.index]
-            process = shard.device.process_index
-            start = used[process]
-            used[process] += out.nbytes
-            out[...] = np.frombuffer(parts[process], whole.dtype, out.size, start).reshape(out.shape)
-    whole.flags.writeable = False
-    return whole
+        box = box_of(shard.index, array.shape)
+        processes = owners.setdefault(box, [])
+        if shard.device.process_index not in processes:
+            processes.append(shard.device.process_index)
+        if shard.data is not None:
+            parts.setdefault(box, shard.data._value)
+    return moved(parts, owners, wanted, dtypes.storage(array.aval.dtype), what, user_line())
 
 
 def on_device(value: np.ndarray, aval: ArrayType, device: Device) -> ConcreteArray:

@@ -4,6 +4,7 @@ stand-in for NCCL, and the calls that it has got are written there."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import pathlib
 import sys
@@ -157,6 +158,17 @@ def arrays() -> None:
     a = put(A, mesh, "x", "y")
     note("eager", (a + 1, a.sum(0), a.T, a @ put(W, mesh, "y")))
     note("resharded", put(a, mesh, "y", "x"))
+    specs: list[tuple[Any, ...]] = [
+        (),
+        ("x",),
+        (None, "y"),
+        (("x", "y"),),
+        (("y", "x"),),
+        ("y", "x"),
+        (None, ("x", "y")),
+    ]
+    for i, (before, after) in enumerate(itertools.permutations(specs, 2)):
+        note(f"resharded {i}", put(put(A * i, mesh, *before), mesh if i % 2 else mesh_of(4, 2), *after))
     note("replicated", put(a, mesh))
     large = put(onp.tile(A, (64, 16)), mesh, "x")
     note("donated", weft.jit(lambda v: v * 2 + v.sum(), donate_argnums=0)(large))

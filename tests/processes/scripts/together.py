@@ -14,6 +14,7 @@ import numpy as onp
 import weft
 from weft import checkpointing
 from weft.experimental import multihost_utils
+from weft.runtime.processes import world
 from weft.sharding import AxisType, NamedSharding
 from weft.sharding import PartitionSpec as P
 
@@ -88,6 +89,17 @@ def local_data() -> None:
     replicated = weft.make_array_from_process_local_data(NamedSharding(mesh, P()), whole)
     assert replicated.is_fully_replicated and replicated.shape == whole.shape
     if COUNT > 1:
+        transport = world.current().transport
+        sent: list[int] = []
+        start = transport.start
+        transport.start = lambda sends, receives: (sent.append(sum(m.nbytes for m in sends)), start(sends, receives))[1]
+        other = NamedSharding(weft.make_mesh((COUNT * LOCAL,), ("d",), (AxisType.Auto,)), P("d"))
+        moved = weft.device_put(full, other)  # each process has what its devices get
+        assert not sent, sent
+        columns = weft.device_put(moved, NamedSharding(mesh, P(None, "x")))  # half of the columns of own rows are sent
+        assert sent == [moved.nbytes // COUNT // COUNT], (sent, moved.nbytes)
+        transport.start = start
+        onp.testing.assert_array_equal(multihost_utils.process_allgather(columns, tiled=True), whole)
         assert "process_allgather" in raised(ValueError, onp.asarray, full)
         text = raised(ValueError, weft.make_array_from_process_local_data, full.sharding, whole, (LOCAL, 4))
         assert "Dimension 0 of the local data" in text, text

@@ -188,9 +188,11 @@ def enter(world: World) -> None:
 
 
 @contextlib.contextmanager
-def together(ranks: Sequence[int] | None, what: str, digest: str = "", line: str | None = None) -> Iterator[World]:
+def together(
+    ranks: Sequence[int] | None, what: str, digest: str = "", line: str | None = None, world: World | None = None
+) -> Iterator[World]:
     """A section that these processes (default: all) go through together, in the same order as other such sections."""
-    world = current()
+    world = world or current()
     with world.lock:
         world.raise_failure()
         if world.size > 1:
