@@ -86,6 +86,7 @@ LOADED_LATER = {
         "weft.compiler.partition.driver",
         "weft.compiler.partition.partition",
         "weft.compiler.partition.verify",
+        "weft.runtime.stored_partitions",
     ),
     "weft/compiler/load.py": ("weft.compiler.compile", "weft.compiler.flat"),
     "weft/compiler/target/cpu/targets.py": ("weft.compiler.target.cpu.tables",),

@@ -81,6 +81,20 @@ def test_arrays_that_share_parts_are_left_alone() -> None:
         assert (np.asarray(z) == copy + 1).all()
 
 
+def test_memory_of_what_is_not_taken_lives_until_the_program_has_run() -> None:
+    """Small parts are read, not taken; here nothing but the arrays of parts refers to them."""
+    step = weft.jit(lambda x, y: (x + 1, y @ y), donate_argnums=(0,))
+    y = weft.device_put(np.eye(256, dtype=np.float32), sharding("d"))
+    x = weft.device_put(np.zeros((8, 512), np.float32), sharding("d"))
+    for i in range(8):
+        parts = [weft.device_put(np.full((1, 512), i, np.float32), d) for d in weft.devices()]
+        array = weft.make_array_from_single_device_arrays((8, 512), x.sharding, parts)
+        del parts
+        x, _ = step(array, y)
+        assert (np.asarray(x) == i + 1).all()
+        assert array.is_deleted()
+
+
 def test_small_and_host_arguments_beside_donated_ones() -> None:
     step = weft.jit(lambda s, b: ({k: v + b.sum() for k, v in s.items()}, b), donate_argnums=(0,))
     state = {

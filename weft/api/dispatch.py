@@ -25,7 +25,7 @@ from weft.runtime.codegen import Source
 from weft.runtime.device import HOME, Placement
 from weft.runtime.evaluate import check_donated_once, donate
 from weft.runtime.sharded import ShardedArray
-from weft.runtime.spmd import SpmdProgram, run
+from weft.runtime.spmd import SpmdProgram, memory_of, run
 from weft.sharding.shardings import Sharding
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def ready_call(writer: _Writer, compiled: SpmdProgram) -> list[str]:
         writer.line(f"memory = ({taken_memory},)")
         deleted = [pair for pair in zip(writer.leaves, compiled.donated, writer.donated, strict=True) if pair[2]]
         # What is read but not taken stays until the program has run.
-        held = [f"{leaf}._memory, {leaf}._parts" for leaf, taken, _ in deleted if not taken]
+        held = [f"{writer.constant(memory_of)}({leaf})" for leaf, taken, _ in deleted if not taken]
         writer.line(f"held = ({', '.join(held)}{',' if held else ''})")
         writer.line(f"where = {writer.constant(user_location)}()")
         for leaf, taken, _ in deleted:

@@ -26,8 +26,10 @@ from weft.base.forks import held
 from weft.base.settings import config
 from weft.compiler.target.target import Target
 
-PROGRAM_MAGIC = b"weft program 1\n"
+PROGRAM_MAGIC = b"weft program 2\n"
 SCHEDULE_MAGIC = b"weft schedule 1\n"
+# How a call on a mesh is partitioned.
+PARTITION, PARTITION_MAGIC = ".d", b"weft partition 1\n"
 # Schedules are never pruned: they are small, and without them the next process could choose otherwise.
 SCHEDULE = ".s"
 # The folders of Weft whose code has a part in what a traced jaxpr becomes.

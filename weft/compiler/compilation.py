@@ -60,6 +60,7 @@ class Compilation:
     flagged: bool = False
     flat: Flat = Flat.NO
     settings: tuple[Any, ...] = field(default_factory=config.key)
+    key: str | None = None  # under which its steps are on disk
     # Compiles what came from disk after all, by the same rules from the same traced jaxpr, so to the same steps.
     recompile: Callable[[], Compilation] | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -84,7 +85,7 @@ class Compilation:
                     compiled = self.recompile()
                 stored.complete(self.program, compiled.program)
                 self.seconds.update(compiled.seconds)
-                self.details = compiled.details
+                self.details, self.traced = compiled.details, compiled.traced
             assert self.details is not None
             return self.details
 

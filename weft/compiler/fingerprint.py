@@ -19,6 +19,9 @@ from weft.base.dtypes import ExtendedDtype
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, TapeType, Type
+from weft.sharding.mesh import AbstractMesh, BaseMesh, Mesh
+from weft.sharding.shardings import NamedSharding
+from weft.sharding.spec import PartitionSpec, Unconstrained
 
 
 class _NoFingerprint(Exception):
@@ -144,6 +147,15 @@ def _jaxpr(jaxpr: Jaxpr) -> str:
     return f"program {found}"
 
 
+def _mesh(mesh: BaseMesh) -> str:
+    devices = mesh.device_tuple if isinstance(mesh, Mesh) else ()
+    return f"mesh {_sequence((mesh.axis_names, mesh.axis_sizes, mesh.axis_types, devices))}"
+
+
+def _sharding(sharding: NamedSharding) -> str:
+    return f"sharding {_sequence((sharding.mesh, sharding.spec, sharding.memory_kind))}"
+
+
 _WRITERS: dict[type, Callable[[Any], str]] = {
     type(None): repr,
     bool: repr,
@@ -160,4 +172,9 @@ _WRITERS: dict[type, Callable[[Any], str]] = {
     Jaxpr: _jaxpr,
     ArrayType: lambda t: _sequence((t.shape, t.dtype, t.weak_type, t.placement_text())),
     TapeType: lambda t: f"tape {_value(t.element)}",
+    Mesh: _mesh,
+    AbstractMesh: _mesh,
+    NamedSharding: _sharding,
+    PartitionSpec: lambda spec: f"spec {_sequence((spec.partitions, spec.unreduced, spec.reduced))}",
+    Unconstrained: repr,
 }

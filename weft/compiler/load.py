@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.base.settings import config
@@ -21,7 +21,8 @@ from weft.compiler.program import stored
 from weft.compiler.program.ir import Program
 from weft.compiler.schedules import pinned
 from weft.compiler.target.target import Target
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Jaxpr, Var
+from weft.ir.types import Type
 
 
 def compilation_of(
@@ -37,27 +38,47 @@ def compilation_of(
     donated = tuple(donated)
     seconds: dict[str, float] = {}
     key = None
-    if cache.folder() is not None and not config.enable_checks and not os.environ.get("WEFT_DUMP"):
+    if is_storing():
         with measured(seconds, "compile", "fingerprint"):
             # Without measured contractions the Program may be another one.
             key = _key(jaxpr, target, donated, flagged, tune is not None, *([] if flat is Flat.NO else [flat.value]))
     if key is not None:
         with measured(seconds, "compile", "program from disk"):
-            content = cache.load_program(key)
-            program = None if content is None else stored.from_bytes(content, jaxpr.name)
-        # Schedules that were measured since then hold for this Program too.
-        if program is not None and all(pinned(k) in (None, chosen) for k, chosen in program.schedules.items()):
+            program = stored_program(key, jaxpr.name)
+        if program is not None:
             result = stored_compilation(jaxpr, donated, program, target, flagged, flat)
-            result.seconds = seconds
+            result.seconds, result.key = seconds, key
             return result
     result = _compiled(jaxpr, donated, target, flagged, flat, tune)
     result.seconds = seconds | result.seconds
     if key is not None:
         with measured(result.seconds, "compile", "program to disk"):
-            stored_bytes = stored.to_bytes(result.program)
-            if stored_bytes is not None:
-                cache.store_program(key, stored_bytes)
+            result.key = store_program(key, result.program)
     return result
+
+
+def is_storing() -> bool:
+    """Whether what is compiled is stored on disk, and looked for there."""
+    return cache.folder() is not None and not config.enable_checks and not os.environ.get("WEFT_DUMP")
+
+
+def stored_program(key: str, name: str) -> Program | None:
+    """The steps that are on disk under a key, if there are any and no other schedules were measured since then, which
+    hold for them too."""
+    content = cache.load_program(key)
+    program = None if content is None else stored.from_bytes(content, name)
+    if program is None or not all(pinned(k) in (None, chosen) for k, chosen in program.schedules.items()):
+        return None
+    return program
+
+
+def store_program(key: str, program: Program) -> str | None:
+    """Store steps under a key, and return it; None if they cannot be stored."""
+    content = stored.to_bytes(program)
+    if content is None:
+        return None
+    cache.store_program(key, content)
+    return key
 
 
 def stored_compilation(
@@ -94,6 +115,26 @@ def _compiled(
     from weft.compiler.compile import compile_program
 
     return compile_program(jaxpr, donated, target, flagged, tune, schedules)
+
+
+def compiled_again(jaxpr: Jaxpr, donated: Sequence[bool], target: Target, schedules: Mapping[str, str]) -> Compilation:
+    """A jaxpr whose steps are on disk compiled to the same steps."""
+    return _compiled(jaxpr, donated, target, False, Flat.NO, None, schedules)
+
+
+def typed_compilation(
+    name: str,
+    args: Sequence[Type],
+    results: Sequence[Type],
+    donated: Sequence[bool],
+    program: Program,
+    target: Target,
+    recompile: Callable[[], Compilation],
+) -> Compilation:
+    """A program whose steps are known, and of the jaxpr only the types; `recompile` makes the rest when somebody looks
+    inside."""
+    traced = Jaxpr((), [Var(t) for t in args], [Var(t) for t in results], [], (), name)
+    return Compilation(traced, tuple(donated), program, target, recompile=recompile)
 
 
 def _key(jaxpr: Jaxpr, target: Target, *options: Any) -> str | None:

@@ -16,6 +16,7 @@ from weft.ir.primitive import Primitive
 from weft.sharding.device import Device
 
 if TYPE_CHECKING:
+    from weft.compiler.compilation import Compilation
     from weft.compiler.target.target import Target
     from weft.ir.jaxpr import Jaxpr
     from weft.ir.types import ArrayType
@@ -131,12 +132,19 @@ class Backend(Protocol):
         ...
 
     def compile_for_devices(
-        self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], devices: Sequence[Device], agreement: Any
+        self,
+        jaxpr: Jaxpr,
+        donated: Sequence[bool],
+        sizes: Mapping[Any, int],
+        devices: Sequence[Device],
+        agreement: Any,
+        compilation: Compilation | None = None,
     ) -> Callable[..., list[tuple[bytes, Any]]]:
         """A local jaxpr as an executable for the devices of a mesh whose axes have these sizes: a function of the
         addresses of each argument's parts, the allocations of donated ones and the placements of the devices, that
         returns the addresses of each result's parts and the allocations that they are in. These are of the devices of
-        this process. Where there are others, all their processes call it, in a section of their `agreement`."""
+        this process. Where there are others, all their processes call it, in a section of their `agreement`. With
+        `compilation` its steps are known, and the jaxpr only says types."""
         ...
 
     def shared_by_devices(

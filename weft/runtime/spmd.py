@@ -7,6 +7,7 @@ arguments are taken as they are split, others are split or copied as the program
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -113,9 +114,18 @@ class SpmdProgram:
     executable: Any
     donated: tuple[bool, ...]
     placements: tuple[Placement, ...]
-    communication: tuple[Any, ...]
-    jaxpr: Jaxpr
     in_types: tuple[Any, ...]
+    partitioned: Callable[[], Any]  # what partitioning has found, which a program from disk finds when it is asked for
+
+    @property
+    def communication(self) -> tuple[Any, ...]:
+        """Its collectives."""
+        return tuple(self.partitioned().communication)
+
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The jaxpr of one device."""
+        return self.partitioned().jaxpr
 
 
 def spmd_program(
@@ -129,48 +139,61 @@ def spmd_program(
 def _compiled(
     jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: tuple[bool, ...]
 ) -> SpmdProgram:
-    # The compiler is loaded with the first program.
-    from weft.compiler.partition.driver import prepared
-    from weft.compiler.partition.partition import partition
-    from weft.compiler.partition.verify import manual_axes
+    # The compiler is loaded with the first program; what compiles, with the first that is not on disk.
+    from weft.runtime import stored_partitions
 
     sizes = part_sizes(mesh)
     names = jaxpr.cached("argument names", tuple)
     stored, outs = stored_arguments(jaxpr, in_dims, out_dims, donated)
-    global_jaxpr = prepared(jaxpr)
     args = [*names, *(f"argument {i}" for i in range(len(names), len(in_dims)))]
-    shares = None
-    if sizes != dict(mesh.shape):
-        shares = Shares(mesh, sizes)
-        named_values = [*zip(args, jaxpr.in_avals, in_dims, strict=True)]
-        named_values += [(f"result {i}", t, d) for i, (t, d) in enumerate(zip(jaxpr.out_avals, outs, strict=True))]
-        check_parts(sizes, mesh, manual_axes(global_jaxpr), named_values)
-    result = partition(global_jaxpr, sizes, in_dims, outs, stored, names, evenly=shares is not None)
+    shares = None if sizes == dict(mesh.shape) else Shares(mesh, sizes)
+
+    @functools.cache
+    def partitioned() -> Any:
+        from weft.compiler.partition.driver import prepared
+        from weft.compiler.partition.partition import partition
+        from weft.compiler.partition.verify import manual_axes
+
+        global_jaxpr = prepared(jaxpr)
+        if shares is not None:
+            named_values = [*zip(args, jaxpr.in_avals, in_dims, strict=True)]
+            named_values += [(f"result {i}", t, d) for i, (t, d) in enumerate(zip(jaxpr.out_avals, outs, strict=True))]
+            check_parts(sizes, mesh, manual_axes(global_jaxpr), named_values)
+        return partition(global_jaxpr, sizes, in_dims, outs, stored, names, evenly=shares is not None)
+
     devices = mesh.device_tuple
-    local = [v.aval for v in result.jaxpr.invars]
     backend = backend_of(devices[0])
+    target = backend.target(devices[0])
+    key = stored_partitions.partition_key(jaxpr, mesh, in_dims, out_dims, donated, target) if shares is None else None
+    if key is not None:
+        program = _from_disk(jaxpr, mesh, key, partitioned)
+        if program is not None:
+            return _recorded(jaxpr, program, args)
+    result = partitioned()
+    local = [v.aval for v in result.jaxpr.invars]
     taken = tuple(
         flag and shares is None and isinstance(t, ArrayType) and backend.takes_donated(array_bytes(t))
         for flag, t in zip(donated or (False,) * len(local), local, strict=True)
     )
-
-    explicit = mesh.are_all_axes_explicit
-
-    def named(dims: Dims) -> NamedSharding:
-        while dims and not dims[-1] and not explicit:  # types have an entry for each dimension
-            dims = dims[:-1]
-        return NamedSharding(mesh, PartitionSpec(*dims))
-
-    in_shardings = tuple(map(named, result.in_dims))
+    in_shardings = tuple(named_sharding(mesh, dims) for dims in result.in_dims)
     for inspector, dims in result.inspected:
-        inspector(named(dims))
-    out_shardings = tuple(map(named, result.out_dims))
-    out_types: list[Any] = [v.aval for v in jaxpr.outvars]
+        inspector(named_sharding(mesh, dims))
+    out_shardings = tuple(named_sharding(mesh, dims) for dims in result.out_dims)
     agreement = None
     if mesh.is_multi_process:
         agreement = Agreement(result.jaxpr, mesh, in_shardings, out_shardings, taken)
     if shares is None:
-        executable = backend.compile_for_devices(result.jaxpr, taken, sizes, devices, agreement)
+        executable: Any = backend.compile_for_devices(result.jaxpr, taken, sizes, devices, agreement)
+        steps = executable.executable.compilation.key
+        if key is not None and steps is not None:
+            types = tuple(local), tuple(result.jaxpr.out_avals)
+            constants = tuple(executable.constants)
+            stored_partitions.store(
+                key,
+                stored_partitions.StoredPartition(
+                    tuple(result.in_dims), tuple(result.out_dims), *types, taken, constants, steps
+                ),
+            )
     else:
         cuts = [shares.cut(t, d, name) for t, d, name in zip(local, result.in_dims, args, strict=True)]
         outs_cut = [
@@ -179,23 +202,64 @@ def _compiled(
         ]
         parts = backend.compile_for_devices(result.jaxpr, taken, sizes, shares.devices, agreement)
         executable = backend.shared_by_devices(parts, shares.owners, cuts, outs_cut)
-    program = SpmdProgram(
+    return _recorded(jaxpr, _program(jaxpr, mesh, in_shardings, out_shardings, executable, taken, partitioned), args)
+
+
+def named_sharding(mesh: Mesh, dims: Dims) -> NamedSharding:
+    """The sharding of an array whose dimensions are split so."""
+    while dims and not dims[-1] and not mesh.are_all_axes_explicit:  # types have an entry for each dimension
+        dims = dims[:-1]
+    return NamedSharding(mesh, PartitionSpec(*dims))
+
+
+def _program(
+    jaxpr: Jaxpr,
+    mesh: Mesh,
+    in_shardings: tuple[NamedSharding, ...],
+    out_shardings: tuple[NamedSharding, ...],
+    executable: Any,
+    taken: tuple[bool, ...],
+    partitioned: Callable[[], Any],
+) -> SpmdProgram:
+    out_types: list[Any] = [v.aval for v in jaxpr.outvars]
+    return SpmdProgram(
         in_shardings,
         out_shardings,
         tuple(placed_type(t.plain, s) for t, s in zip(out_types, out_shardings, strict=True)),
         executable,
         taken,
-        tuple(placement_of(d, True) for d in devices if is_addressable(d)),
-        tuple(result.communication),
-        result.jaxpr,
+        tuple(placement_of(d, True) for d in mesh.device_tuple if is_addressable(d)),
         tuple(v.aval for v in jaxpr.invars),
+        partitioned,
     )
-    split_as = ", ".join(f"{name} {s.spec!r}" for name, s in zip(args, in_shardings, strict=True))
+
+
+def _from_disk(jaxpr: Jaxpr, mesh: Mesh, key: str, partitioned: Callable[[], Any]) -> SpmdProgram | None:
+    """The program that another process has stored; None if there is none."""
+    from weft.runtime import stored_partitions
+
+    backend = backend_of(mesh.device_tuple[0])
+    read = stored_partitions.read(key, jaxpr.name, backend.target(mesh.device_tuple[0]), partitioned)
+    if read is None:
+        return None
+    found, local, compilation = read
+    sizes = dict(mesh.shape)
+    executable = backend.compile_for_devices(local, found.taken, sizes, mesh.device_tuple, None, compilation)
+    in_shardings = tuple(named_sharding(mesh, dims) for dims in found.in_dims)
+    out_shardings = tuple(named_sharding(mesh, dims) for dims in found.out_dims)
+    return _program(jaxpr, mesh, in_shardings, out_shardings, executable, found.taken, partitioned)
+
+
+def _recorded(jaxpr: Jaxpr, program: SpmdProgram, args: Sequence[str]) -> SpmdProgram:
+    """The program, after it was logged and what the user demands of it has been checked."""
+    split_as = ", ".join(f"{name} {s.spec!r}" for name, s in zip(args, program.in_shardings, strict=True))
     compiled = program.executable.executable
-    record_compilation(jaxpr, CompileCost(compiled.compilation.seconds, compiled.compile_stats, split_as or str(mesh)))
+    record_compilation(
+        jaxpr, CompileCost(compiled.compilation.seconds, compiled.compile_stats, split_as or "no arguments")
+    )
     contract = jaxpr.cached("contract", lambda: None)
     if contract is not None:
-        contract.check(program, names)
+        contract.check(program, jaxpr.cached("argument names", tuple))
     return program
 
 
@@ -347,9 +411,11 @@ def owned_memory(value: Any, sharding: NamedSharding) -> list[Any] | None:
     return found
 
 
-def memory_of(array: HeldArray) -> list[Any]:
-    """What an array's numbers are in."""
-    parts = array._held if type(array) is ShardedArray else [array]
+def memory_of(array: HeldArray) -> Any:
+    """What an array's elements are in: deleting the array frees them when nobody has this any more."""
+    if type(array) is ShardedArray and array._parts is None:
+        return array._memory
+    parts: Any = array._held if type(array) is ShardedArray else [array]
     return [(part._buffer, part._memory) for part in parts]
 
 

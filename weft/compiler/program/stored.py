@@ -2,7 +2,7 @@
 
 What is stored is what it takes to run: no lines of the user, no equations, no text of kernels. Who wants to look inside
 compiles the program again, which adds these details to its steps. A program that calls Python is not stored, because
-the function it calls belongs to this process, and neither is one for many devices.
+the function it calls belongs to this process. Of collectives the operation, its parameters and types are stored.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import NamedKernel
 from weft.compiler.kernel.printer import symbol_of
@@ -36,17 +37,22 @@ from weft.compiler.program.ir import (
     Wait,
     While,
 )
+from weft.ir.jaxpr import Equation, Var
+from weft.ir.primitive import lookup
+from weft.ir.types import ArrayType, array_type
 
 
 def to_bytes(program: Program) -> bytes | None:
     """The program as bytes, or None if it cannot be stored."""
-    if program.axes:
-        return None
     for step in program.all_steps():
-        if (isinstance(step, Call) and step.host is not None) or isinstance(step, Communicate):
+        if isinstance(step, Call) and step.host is not None:
             return None
     writer = _Writer()
-    steps = writer.steps(program.steps)
+    try:
+        steps = writer.steps(program.steps)
+        axes = to_json(tuple(program.axes))
+    except NotStored:
+        return None
     head = {
         "steps": steps,
         "arguments": writer.slots(program.arguments),
@@ -61,6 +67,7 @@ def to_bytes(program: Program) -> bytes | None:
         "nanoseconds": program.nanoseconds,
         "schedules": program.schedules,
         "space_bytes": program.space_bytes,
+        "axes": axes,
     }
     values = b"".join(np.ascontiguousarray(array).tobytes() for array in program.constants)
     return json.dumps(head, separators=(",", ":")).encode() + b"\n" + values
@@ -91,6 +98,7 @@ def from_bytes(content: bytes, name: str) -> Program:
         head["nanoseconds"],
         head["schedules"],
         head["space_bytes"],
+        list(from_json(head["axes"])),
     )
 
 
@@ -100,6 +108,36 @@ def complete(program: Program, compiled: Program) -> None:
         what = "A program from disk is not what it compiles to."
         raise InternalError(f"{what} Remove the folder of the compilation cache to go on.", stage="program")
     vars(program).update(vars(compiled))
+
+
+class NotStored(Exception):
+    """A value that has no text from which another process could make it."""
+
+
+def to_json(value: Any) -> Any:
+    """A value that parameters have, as JSON has it: tuples are lists."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, tuple) and type(value) is tuple:
+        return [to_json(v) for v in value]
+    raise NotStored
+
+
+def from_json(value: Any) -> Any:
+    """What `to_json` was called with."""
+    return tuple(from_json(v) for v in value) if isinstance(value, list) else value
+
+
+def type_to_json(aval: Any) -> list[Any]:
+    """The type of an array on one device."""
+    if not isinstance(aval, ArrayType) or not aval.is_plain or isinstance(aval.dtype, dtypes.ExtendedDtype):
+        raise NotStored
+    return [to_json(tuple(aval.shape)), aval.dtype.name, aval.weak_type]
+
+
+def type_from_json(row: Sequence[Any]) -> ArrayType:
+    """What `type_to_json` was called with."""
+    return array_type(from_json(row[0]), np.dtype(row[1]), row[2])
 
 
 class _Writer:
@@ -135,6 +173,11 @@ class _Writer:
             self.kernels.append((symbol, kernel.count))
         return position
 
+    def collective(self, equation: Equation) -> list[Any]:
+        params = {name: to_json(value) for name, value in sorted(equation.params.items())}
+        types = [[type_to_json(a.aval) for a in atoms] for atoms in (equation.invars, equation.outvars)]
+        return [equation.primitive.name, params, *types]
+
     def steps(self, steps: Sequence[Step]) -> list[Any]:
         return [self.step(s) for s in steps]
 
@@ -164,6 +207,16 @@ class _Writer:
             case Branch():
                 branches = [self.steps(branch) for branch in step.branches]
                 return ["branch", step.label, self.slot(step.index), step.dtype.str, step.choice.index, branches]
+            case Communicate():
+                operation = self.collective(step.equation)
+                return [
+                    "communicate",
+                    step.label,
+                    self.slots(step.operands),
+                    self.slots(step.results),
+                    step.index,
+                    operation,
+                ]
             case Start():
                 return ["start", step.label, self.event(step.event), self.step(step.step)]
             case Wait():
@@ -236,6 +289,19 @@ class _Reader:
 
     def branch(self, index: int, dtype: str, choice: int, branches: Sequence[Any]) -> Step:
         return Branch(self.table[index], np.dtype(dtype), self.register(choice), [self.steps(b) for b in branches])
+
+    def communicate(
+        self, operands: Sequence[int], results: Sequence[int], index: int, operation: Sequence[Any]
+    ) -> Step:
+        name, params, args, outs = operation
+        equation = Equation(
+            [Var(type_from_json(t)) for t in args],
+            [Var(type_from_json(t)) for t in outs],
+            lookup(name),
+            {key: from_json(value) for key, value in params.items()},
+            frozenset(),
+        )
+        return Communicate(equation, tuple(self.slots(operands)), tuple(self.slots(results)), index)
 
     def start(self, event: int, row: Sequence[Any]) -> Step:
         return Start(self.step(*row), self._events.setdefault(event, Event()))

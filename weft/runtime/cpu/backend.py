@@ -18,6 +18,7 @@ from weft.runtime.cpu.memory import SMALL, Block, Chunk, DeviceMemory
 from weft.sharding.device import Device
 
 if TYPE_CHECKING:
+    from weft.compiler.compilation import Compilation
     from weft.compiler.target.target import Target
     from weft.ir.jaxpr import Jaxpr
     from weft.ir.types import ArrayType
@@ -122,12 +123,18 @@ class CpuBackend:
         return compile_executable(jaxpr, donated, self.target(device), again, flat)
 
     def compile_for_devices(
-        self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], devices: Sequence[Device], agreement: Any
+        self,
+        jaxpr: Jaxpr,
+        donated: Sequence[bool],
+        sizes: Mapping[Any, int],
+        devices: Sequence[Device],
+        agreement: Any,
+        compilation: Compilation | None = None,
     ) -> Callable[..., list[tuple[bytes, Any]]]:
         """A local jaxpr as an executable for the devices of a mesh."""
         from weft.runtime.cpu.spmd import DevicesExecutable
 
-        return DevicesExecutable(jaxpr, donated, sizes, devices, self.target(devices[0]), agreement)
+        return DevicesExecutable(jaxpr, donated, sizes, devices, self.target(devices[0]), agreement, compilation)
 
     def shared_by_devices(
         self, parts: Any, owners: Sequence[int], arguments: Sequence[Cut], results: Sequence[Cut]

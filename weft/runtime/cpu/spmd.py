@@ -13,6 +13,10 @@ import numpy as np
 from weft.base.errors import JaxRuntimeError
 from weft.base.memo import Memo
 from weft.base.settings import config
+from weft.compiler import cache
+from weft.compiler.compilation import Compilation
+from weft.compiler.fingerprint import written
+from weft.compiler.load import compiled_again, is_storing, store_program, stored_program, typed_compilation
 from weft.compiler.program.assign import address_of
 from weft.compiler.program.frame import FIRST_ARGUMENT, TAPES, TEMPORARIES
 from weft.compiler.program.ir import ALIGNMENT, Call, Communicate, bytes_of
@@ -48,6 +52,7 @@ class DevicesExecutable:
         devices: Sequence[Device],
         target: Any,
         agreement: Agreement | None = None,
+        compilation: Compilation | None = None,
     ) -> None:
         self.sizes = dict(sizes)
         self.shape = tuple(self.sizes.values())
@@ -59,10 +64,12 @@ class DevicesExecutable:
         self.count = len(self.positions)
         self.constants = [np.ascontiguousarray(np.asarray(getattr(c, "_value", c))) for c in jaxpr.consts]
         flags = (*[False] * len(jaxpr.consts), *donated) if any(donated) else ()
-        self.executable = compile_executable(constants_to_arguments(jaxpr), flags, target, None)
+        if compilation is None:
+            self.executable = compile_executable(constants_to_arguments(jaxpr), flags, target, None)
+        else:
+            self.executable = Executable(compilation)
         program = self.program = self.executable.program
-        steps = [s for s in program.all_steps() if isinstance(s, Communicate)]
-        self.steps = sorted(steps, key=lambda s: s.index)
+        self.steps = self._collective_steps()
         self.groups = [self._groups(s.equation) for s in self.steps]
         self.agreement = agreement
         # None where no group is all in this process.
@@ -83,18 +90,52 @@ class DevicesExecutable:
         self._large = program.temporary_bytes > MOST_TOGETHER  # temporaries come from the devices' memory
         self.plans: dict[Any, Any] = {}  # what this process does in collectives with others
 
+    def _collective_steps(self) -> list[Communicate]:
+        """The collectives, by their indices."""
+        steps = [s for s in self.executable.program.all_steps() if isinstance(s, Communicate)]
+        return sorted(steps, key=lambda s: s.index)
+
     def _group_program(self, equation: Equation, members: int) -> Executable:
         """The program of a collective for groups of so many members; equal collectives of all programs share it."""
         types = tuple(a.aval for a in equation.invars)
         target, settings = self.executable.compilation.target, config.call_key()
         key = (equation.primitive, types, params_key(equation.params), members, target, settings)
         found = _group_programs.get(key)
-        return found or _group_programs.keep(key, self.compile_group(group_jaxpr(equation, members)))
+        return found or _group_programs.keep(key, self._new_group_program(equation, members))
+
+    def _new_group_program(self, equation: Equation, members: int) -> Executable:
+        """The program of a collective: from disk, or else compiled."""
+        target, name = self.executable.compilation.target, f"{equation.primitive.name} of {members}"
+        types = tuple(a.aval for a in equation.invars)
+        described = (equation.primitive, types, equation.params, members, config.key())
+        meaning = written(described) if is_storing() else None
+        if meaning is None:
+            return self.compile_group(group_jaxpr(equation, members))
+        key = cache.program_key(f"group {meaning}", target)
+        program = stored_program(key, name)
+        if program is None:
+            executable = self.compile_group(group_jaxpr(equation, members))
+            store_program(key, executable.program)
+            return executable
+        args = [t for t in types for _ in range(members)]
+        results = [v.aval for v in equation.outvars for _ in range(members)]
+        schedules = program.schedules
+
+        def recompile() -> Compilation:
+            jaxpr = group_jaxpr(equation, members)
+            return self._table(jaxpr) or compiled_again(jaxpr, (), target, schedules)
+
+        return Executable(typed_compilation(name, args, results, (), program, target, recompile))
+
+    def _table(self, jaxpr: Jaxpr) -> Compilation | None:
+        """The program of a collective as a table of what is copied and added; None if it needs kernels."""
+        debugs = config.debug_nans or config.debug_infs
+        return None if debugs else group_compilation(jaxpr, self.executable.compilation.target)
 
     def compile_group(self, jaxpr: Jaxpr) -> Executable:
-        """The program of a collective: a table of what is copied and added, or else kernels."""
+        """The jaxpr of a collective compiled."""
+        found = self._table(jaxpr)
         target = self.executable.compilation.target
-        found = None if config.debug_nans or config.debug_infs else group_compilation(jaxpr, target)
         return compile_executable(jaxpr, (), target) if found is None else Executable(found)
 
     def _groups(self, equation: Equation) -> list[tuple[int, ...]]:
@@ -280,12 +321,14 @@ class _State:
 
     def _raise_mismatch(self) -> None:
         """Say where each device is."""
+        self.executable.compilation.complete()  # a program from disk does not know its lines
+        steps = self.program._collective_steps()
         where: dict[str, list[int]] = {}
         for d, state in zip(self.program.positions, self.states[:-1], strict=True):
             if state == 0:
                 text = "ended"
             else:
-                step = self.program.steps[int(state) - COMMUNICATES]
+                step = steps[int(state) - COMMUNICATES]
                 line = "" if step.line is None else f" at {step.line.describe()}"
                 text = f"at {step.label}{line}"
             where.setdefault(text, []).append(d)
