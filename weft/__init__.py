@@ -121,6 +121,9 @@ def _sharding_later(name: str) -> _Any:
     return _importlib.import_module("weft.plan.search").search
 
 
+from weft.api.searched import Search as _Search
+
+_Search.run = staticmethod(lambda *args, **options: _sharding_later("search")(*args, **options))
 setattr(sharding, "__getattr__", _sharding_later)  # noqa: B010
 _publish("weft.sharding", later=["search"])
 

@@ -90,3 +90,30 @@ def test_what_is_found_runs_as_it_is_printed() -> None:
     onp.testing.assert_allclose(weft.jit(f, in_shardings=result.in_shardings)(layers, x), f(layers, x), rtol=1e-5)
     with pytest.raises(ArgumentError, match="number of bytes"):
         search(f, layers, x, mesh=mesh, memory="plenty")
+
+
+def test_jit_searches_for_shardings_at_the_first_call(caplog: pytest.LogCaptureFixture) -> None:
+    rng = onp.random.default_rng(0)
+    normal = lambda *shape: rng.normal(size=shape).astype(onp.float32) / 8
+    params, momentum = [normal(64, 128), normal(128, 64)], [onp.zeros((64, 128), "f"), onp.zeros((128, 64), "f")]
+    x, y = normal(512, 64), normal(512, 64)
+    searched = weft.jit(step, sharding="search", donate_argnums=(0, 1))
+    expected: Any = (params, momentum, None)
+    with weft.set_mesh(weft.make_mesh((8,), ("x",))), caplog.at_level("WARNING", "weft"):
+        result: Any = (params, momentum, None)
+        for _ in range(3):
+            result = searched(*result[:2], x, y)
+            expected = weft.jit(step)(*expected[:2], x, y)
+        specs = searched.found.specs
+    with weft.set_mesh(weft.make_mesh((8,), ("x",), (AxisType.Auto,))):
+        compiled = searched.lower(params, momentum, x, y).compile()
+    onp.testing.assert_allclose(result[2], expected[2], rtol=1e-5)
+    assert [p.sharding.spec for p in result[0]] == specs[0]
+    assert len(compiled.communication) == len(searched.found.plan.communication)
+    assert sum("in_shardings = (" in record.getMessage() for record in caplog.records) == 1
+    with pytest.raises(ArgumentError, match="needs a mesh"):
+        weft.jit(step, sharding="search")(params, momentum, x, y)
+    with pytest.raises(ArgumentError, match='sharding is "search"'):
+        weft.jit(step, sharding="search", static_argnums=0)
+    with pytest.raises(ArgumentError, match="positional"), weft.set_mesh(weft.make_mesh((8,), ("x",))):
+        searched(params, momentum, x, y=y)

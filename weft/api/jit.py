@@ -32,6 +32,7 @@ from weft.api.flat import (
 )
 from weft.api.hints import hint_of
 from weft.api.reproducible import Around, part_counts, raise_unsplit
+from weft.api.searched import SearchedFunction
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
 from weft.api.stages import Lowered, Traced, check_compiler_options, is_empty, with_structs
 from weft.base import memo, tree
@@ -570,6 +571,7 @@ def jit(
     comm: Any = None,
     max_replicated: Any = None,
     reproducible: Any = None,
+    sharding: str | None = None,
 ) -> Any:
     """Stage `fun` to a jaxpr once for each signature of its arguments, and run that.
 
@@ -592,6 +594,10 @@ def jit(
     With `reproducible=8` what is split over an axis of a mesh is computed in eight parts, of which each of n devices
     has 8/n, so that 1, 2, 4 and 8 devices return the same bits; a dict says it for some axes. On one device without a
     mesh specs in `in_shardings` say what is split.
+
+    With `sharding="search"` how arguments are split over the mesh that is set is searched for at the first call with
+    arguments of their types (`weft.sharding.search`); what is found is logged once, to be pasted as `in_shardings`, and
+    is `found` of the function. Arguments are put so, wherever they are.
     """
     contract = contract_of(comm, max_replicated)
     chosen = chosen_device("jit", device, backend)
@@ -613,8 +619,22 @@ def jit(
             comm=comm,
             max_replicated=max_replicated,
             reproducible=reproducible,
+            sharding=sharding,
         )
     check_callable(fun, "jit")
+    if sharding is not None:
+        refused = [static_argnums, static_argnames, donate_argnames, in_shardings, chosen, reproducible]
+        if sharding != "search" or any(option is not None for option in refused):
+            raise ArgumentError(
+                'jit: sharding is "search", which goes with donate_argnums, out_shardings and contracts only.',
+                received=f"sharding={sharding!r}" + (" and other options" if sharding == "search" else ""),
+                fix="functools.partial(f, ...) for what is static; in_shardings for what is known",
+                at=user_line(),
+            )
+        jitted = functools.partial(
+            jit, donate_argnums=donate_argnums, out_shardings=out_shardings, comm=comm, max_replicated=max_replicated
+        )
+        return SearchedFunction(fun, jitted, donate_argnums)
     options = (
         fun,
         as_tuple(static_argnums),
