@@ -3,12 +3,15 @@
 from weft.api.callbacks import breakpoint
 from weft.api.callbacks import debug_callback as callback
 from weft.api.callbacks import debug_print as print
+from weft.api.device_steps import DeviceStop, devices
 from weft.api.visualize import inspect_array_sharding, visualize_array_sharding, visualize_sharding
 from weft.base.publish import publish as _publish
 
 __all__ = [
+    "DeviceStop",
     "breakpoint",
     "callback",
+    "devices",
     "inspect_array_sharding",
     "print",
     "visualize_array_sharding",

@@ -58,6 +58,8 @@ class Context(threading.local):
         self.axes: dict[Any, Any] = {}
         self.manual: frozenset[Any] = frozenset()
         self.device_axes: frozenset[Any] = frozenset()
+        # What does collectives where a device runs a program by the meaning of its operations.
+        self.meet: Callable[[Any, Sequence[Any]], Sequence[Any]] | None = None
 
     def axes_key(self) -> Any:
         """The named axes in scope, for keys of what is traced under them."""

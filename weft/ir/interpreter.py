@@ -92,6 +92,8 @@ def _run(jaxpr: Jaxpr, arrays: Sequence[Any]) -> list[Any]:
 
 def run_equation(equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
     """One equation on NumPy arrays."""
+    if context.meet is not None and equation.primitive.named_axes(equation.params):
+        return context.meet(equation, operands)
     source = context.source
     context.source = equation.source or source
     try:
