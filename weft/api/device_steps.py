@@ -82,8 +82,8 @@ def devices(
             )
         if mesh.is_multi_process:
             raise ArgumentError("debug.devices runs the devices of one process.", received=str(mesh), at=user_line())
-        program = spmd.compiled_for(traced._jaxpr, operands, mesh)
-        results = Steps(program, mesh, shown).run(operands)
+        compiled = spmd.compiled_for(traced._jaxpr, operands, mesh)
+        results = Steps(compiled, mesh, shown).run(operands)
         return tree.unflatten(traced.out_tree, results)
 
     return stepped
@@ -112,8 +112,8 @@ class Runner:
 class Steps:
     """A program that is run by one device after the other."""
 
-    def __init__(self, program: Any, mesh: Mesh, shown: Callable[[DeviceStop], None]) -> None:
-        self.program, self.mesh, self.shown = program, mesh, shown
+    def __init__(self, compiled: Any, mesh: Mesh, shown: Callable[[DeviceStop], None]) -> None:
+        self.compiled, self.mesh, self.shown = compiled, mesh, shown
         positions = list(np.ndindex(*mesh.axis_sizes))
         self.runners = [
             Runner(i, dict(zip(mesh.axis_names, map(int, own), strict=True))) for i, own in enumerate(positions)
@@ -123,11 +123,11 @@ class Steps:
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """The results, as arrays on the mesh."""
-        parts = [spmd.parts_of(a, s) for a, s in zip(args, self.program.in_shardings, strict=True)]
+        parts = [spmd.parts_of(a, s) for a, s in zip(args, self.compiled.in_shardings, strict=True)]
         threads = []
         for runner in self.runners:
             local = [storage_of(own[runner.index]) for own in parts]
-            local = [x.reshape(v.aval.shape) for x, v in zip(local, self.program.jaxpr.invars, strict=True)]
+            local = [x.reshape(v.aval.shape) for x, v in zip(local, self.compiled.jaxpr.invars, strict=True)]
             threads.append(threading.Thread(target=self._device, args=(runner, local), daemon=True))
             threads[-1].start()
         try:
@@ -211,7 +211,7 @@ class Steps:
             return
         context.meet = meet
         try:
-            runner.results = run(self.program.jaxpr, local)
+            runner.results = run(self.compiled.jaxpr, local)
         except BaseException as error:  # raised again where the devices are driven from
             runner.error = error
         if not self.stopped:
@@ -220,7 +220,7 @@ class Steps:
     def _assembled(self) -> list[Any]:
         """The results of all devices as arrays."""
         found = []
-        for k, (aval, sharding) in enumerate(zip(self.program.out_types, self.program.out_shardings, strict=True)):
+        for k, (aval, sharding) in enumerate(zip(self.compiled.out_types, self.compiled.out_shardings, strict=True)):
             shape = sharding.shard_shape(aval.shape)
             values = [np.asarray(r.results[k]).reshape(shape) for r in self.runners]  # type: ignore[index]
             parts = [on_device(v, aval, d) for v, d in zip(values, self.mesh.device_tuple, strict=True)]
