@@ -20,7 +20,7 @@ from weft.runtime.cpu import memory
 from weft.runtime.cpu.exchange import group_jaxpr
 from weft.runtime.processes.parts import ProcessParts, process_parts
 from weft.runtime.processes.pieces import gathered_pieces, reduced_pieces
-from weft.runtime.processes.transport import Message
+from weft.runtime.processes.transport import SMALL, Message
 from weft.runtime.processes.window import ENTRIES, with_windows
 from weft.runtime.processes.world import World
 from weft.trace.closed import stage_closed
@@ -57,13 +57,12 @@ def exchanged(
     near = world.transport.near
     sends = [(peer, np.ascontiguousarray(x)) for peer, x in sends if x.nbytes]
     out = [Message(peer, 0, x.ctypes.data, x.nbytes) for peer, x in sends]
-    into = [Message(peer, 0, None if peer in near else x.ctypes.data, x.nbytes) for peer, x in receives if x.nbytes]
+    borrows = lambda peer, x: peer in near and x.nbytes > SMALL
+    into = [Message(peer, 0, None if borrows(peer, x) else x.ctypes.data, x.nbytes) for peer, x in receives if x.nbytes]
     request = world.transport.start(out, into)
     world.wait(request, [], "a test")
     borrowed = iter(request.borrowed())
-    found = [
-        memory.view(next(borrowed), x.shape, x.dtype).copy() if peer in near and x.nbytes else x for peer, x in receives
-    ]
+    found = [memory.view(next(borrowed), x.shape, x.dtype).copy() if borrows(peer, x) else x for peer, x in receives]
     request.release()
     return found
 

@@ -19,7 +19,7 @@ from weft.runtime.cpu.executable import Executable
 from weft.runtime.processes import world
 from weft.runtime.processes.parts import ProcessParts, process_parts
 from weft.runtime.processes.pieces import gathered_pieces, is_in_pieces, reduced_pieces
-from weft.runtime.processes.transport import DeviceCollective, GroupCollective, Message, Request, SharedChunk
+from weft.runtime.processes.transport import SMALL, DeviceCollective, GroupCollective, Message, Request, SharedChunk
 from weft.trace.closed import stage_closed
 
 if TYPE_CHECKING:
@@ -58,15 +58,16 @@ class Exchange:
         """Start the collectives whose devices of this process all wait there, and complete at least one of those that
         are under way. False if there is none: then no device can go on."""
         states = self._state.states
-        for i, state in enumerate(states[:-1]):
-            index = int(state) - COMMUNICATES
+        found = states.tolist()
+        for i, state in enumerate(found[:-1]):
+            index = state - COMMUNICATES
             if index < 0:
                 continue
             key = index, self._program.groups[index][i]
-            if key in self._under_way or self._program.is_local(key[1]):
+            if key in self._under_way or key[1] in self._program.local_groups:
                 continue
             call = self._call(key)
-            if all(states[d] == state for d in call.devices):
+            if all(found[d] == state for d in call.devices):
                 self._under_way[key] = call.start()
         if not self._under_way:
             return False
@@ -74,7 +75,9 @@ class Exchange:
         if world.current().transport.collects:
             # One after the other, as they were started: then all processes start what follows in one order.
             keys = keys[:1]
-        peers = sorted({p for key in keys for p in self._call(key).peers})
+        peers = self._call(keys[0]).peers
+        if len(keys) > 1:
+            peers = sorted({p for key in keys for p in self._call(key).peers})
         done = world.current().wait_any([self._under_way[key] for key in keys], peers, self._call(keys[0]).name)
         first, *others = keys[done], *keys[done + 1 :]
         for key in (first, *(k for k in others if self._under_way[k].test())):
@@ -204,24 +207,29 @@ class _Stage:
         parts, near = plan.parts, world.current().transport.near
         self.peers = sorted({p for p, _ in (*parts.sends, *parts.receives)})
         self._sends = parts.sends
-        self._shares = any(p in near and not source.is_operand for p, source in parts.sends)
-        self.shares_operands = any(p in near and source.is_operand for p, source in parts.sends)
         computed = [] if parts.first is None else [bytes_of(v.aval) for v in parts.first.outvars]
         self._own = len(parts.second.invars) - len(computed) - len(parts.receives)
         self._operand_sizes = [bytes_of(v.aval) for v in parts.second.invars[: self._own]]
+        self._shares_operands = any(
+            p in near and source.is_operand and self._operand_sizes[source.index] > SMALL for p, source in parts.sends
+        )
         self._computed_sizes = computed
+        self._shares = any(
+            p in near and not source.is_operand and computed[source.index] > SMALL for p, source in parts.sends
+        )
         self._computed_starts, self._computed_bytes = _packed(computed)
         sizes = [bytes_of(t) for _, t in parts.receives]
         # What is borrowed has no memory here.
-        starts, size = _packed([0 if p in near else n for (p, _), n in zip(parts.receives, sizes, strict=True)])
+        borrows = [p in near and n > SMALL for (p, _), n in zip(parts.receives, sizes, strict=True)]
+        starts, size = _packed([0 if b else n for b, n in zip(borrows, sizes, strict=True)])
         self._memory = _room(size)
         self._received = [self._memory.address + start for start in starts]
         self._receives = [
-            (peer, None if peer in near else address, nbytes)
-            for (peer, _), address, nbytes in zip(parts.receives, self._received, sizes, strict=True)
+            (peer, None if borrow else address, nbytes)
+            for (peer, _), borrow, address, nbytes in zip(parts.receives, borrows, self._received, sizes, strict=True)
             if nbytes
         ]
-        self._borrowed = [i for i, (peer, _) in enumerate(parts.receives) if peer in near and sizes[i]]
+        self._borrowed = [i for i, borrow in enumerate(borrows) if borrow]
         self._computed = None if self._shares else _room(self._computed_bytes)
         self._first = None if plan.first is None else _Runner(plan.first)
         self._second = _Runner(plan.second)
@@ -230,7 +238,7 @@ class _Stage:
     def room(self) -> tuple[list[int], SharedChunk | None]:
         """Memory for the operands, where they are not those of the devices: their addresses."""
         starts, size = _packed(self._operand_sizes)
-        chunk = world.current().transport.take(size) if self.shares_operands else None
+        chunk = world.current().transport.take(size) if self._shares_operands else None
         if chunk is None:
             self._operands = _room(size)
         first = self._operands.address if chunk is None else chunk.address

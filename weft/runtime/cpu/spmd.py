@@ -77,7 +77,9 @@ class DevicesExecutable:
             self._group_program(s.equation, len(g[0])) if any(map(self.is_local, g)) else None
             for s, g in zip(self.steps, self.groups, strict=True)
         ]
-        self.across = not all(map(self.is_local, {group for g in self.groups for group in g}))
+        groups = {group for g in self.groups for group in g}
+        self.local_groups = frozenset(filter(self.is_local, groups))
+        self.across = len(self.local_groups) < len(groups)
         self.out_types: list[Any] = [v.aval for v in jaxpr.outvars]
         self._results, self._small, self._small_bytes = self._plan_results()
         indices = np.indices(self.shape).reshape(len(self.shape), len(self.processes)).astype(np.int32)

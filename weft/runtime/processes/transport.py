@@ -11,6 +11,9 @@ from typing import Any, NamedTuple, Protocol
 
 from weft.base.errors import InternalError
 
+# Messages of at most so many bytes are copied: that takes less than to say where they are and when they were read.
+SMALL = 448
+
 
 class SharedChunk(Protocol):
     """Memory that processes of this host read where it is. It is used again when all who were sent it have read it."""
@@ -21,7 +24,8 @@ class SharedChunk(Protocol):
 class Message(NamedTuple):
     """Bytes for a process, or from one: they match by tag, and of equal tags in the order in which they are started.
     The memory at the address stays as it is until the request has ended. `chunk` is the shared memory that it is in, if
-    it is. Where `address` is None, what a process that is near sends is borrowed: it is read where that process has it.
+    it is. Where `address` is None, what a process that is near sends is borrowed: it is read where that process has it,
+    unless it is small.
     """
 
     peer: int

@@ -1,8 +1,8 @@
 """Shared memory as a transport: processes of one host read each other's messages where they are.
 
 What is sent is in a chunk of the sender's segment; the receiver is told where by an entry in a ring, of which there is
-one for each pair of processes, and counts in the chunk what it has read. Each word is written by one process only, so
-there are no locks. Messages to other hosts go by the transport beneath.
+one for each pair of processes, and counts in the chunk what it has read. Small messages are in the entry itself. Each
+word is written by one process only, so there are no locks. Messages to other hosts go by the transport beneath.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from typing import Any
 from weft.base.errors import ArgumentError, ProgramMismatchError
 from weft.base.settings import config
 from weft.runtime.processes.segment import LINE, PAGE, WORD, Chunk, OwnSegment, Segment, opened
-from weft.runtime.processes.transport import Message, Messages, Request, Transport, TransportError
+from weft.runtime.processes.transport import SMALL, Message, Messages, Request, Transport, TransportError
 
 ENTRIES = 256  # of a ring
-# The words of an entry: which one it is, written last; tag, offset and size of a message; and the offset of its chunk.
+# The words of an entry: which one it is, written last; tag, offset and size of a message; and the offset of its chunk,
+# or -1 if the message is in the entry, behind these words.
 INDEX, TAG, OFFSET, NBYTES, CHUNK = range(5)
-LINE_WORDS = LINE // WORD
+HEAD_BYTES = LINE
+ENTRY_BYTES = HEAD_BYTES + SMALL
+LINE_WORDS, ENTRY_WORDS = LINE // WORD, ENTRY_BYTES // WORD
 # A process that has sent so much which nobody has read yet waits.
 MOST_UNREAD = 1 << 28
 
@@ -44,8 +47,9 @@ class WindowTransport(Messages):
         self._others = others
         self._sent = dict.fromkeys(others, 0)
         self._taken = dict.fromkeys(others, 0)
-        self._unsent: dict[int, deque[tuple[int, ...]]] = {rank: deque() for rank in others}
-        self._arrived: dict[tuple[int, int], deque[tuple[int, int, int]]] = {}
+        # Entries: where messages are, or what they are; their sizes; their chunks.
+        self._unsent: dict[int, deque[tuple[int, Any, int, int]]] = {rank: deque() for rank in others}
+        self._arrived: dict[tuple[int, int], deque[tuple[Any, int, int]]] = {}
         # In each segment there are a line for each process, which says how many of its entries were taken, and the
         # rings for each process.
         self._rings = PAGE // WORD + self.size * LINE_WORDS
@@ -62,7 +66,7 @@ class WindowTransport(Messages):
 
     def _entry_word(self, peer: int, index: int) -> int:
         """The first word of an entry for a process."""
-        return self._rings + (peer * ENTRIES + index % ENTRIES) * LINE_WORDS
+        return self._rings + (peer * ENTRIES + index % ENTRIES) * ENTRY_WORDS
 
     def take(self, nbytes: int) -> Chunk:
         """A chunk of this process's segment."""
@@ -86,19 +90,23 @@ class WindowTransport(Messages):
 
     def _send(self, message: Message, chunks: dict[Any, Chunk]) -> None:
         """Tell a process where a message is. What is in ordinary memory is copied once for all who get it."""
-        address: Any = message.address
-        chunk: Any = message.chunk
-        if chunk is not None:
-            chunks[chunk.address] = chunk
+        peer, tag, address, nbytes, found = message
+        chunk: Any = found
+        if chunk is None and nbytes <= SMALL:
+            entry = tag, ctypes.string_at(address or 0, nbytes), nbytes, -1
         else:
-            chunk = chunks.get(address)
-            if chunk is None:
-                chunk = chunks[address] = self.take(message.nbytes)
-                ctypes.memmove(chunk.address, address, message.nbytes)
-            address = chunk.address
-        chunk.sent_to(message.peer)
-        self._unsent[message.peer].append((message.tag, address - self._own.address, message.nbytes, chunk.offset))
-        self._write_entries(message.peer)
+            if chunk is not None:
+                chunks[chunk.address] = chunk
+            else:
+                chunk = chunks.get((address, nbytes))
+                if chunk is None:
+                    chunk = chunks[address, nbytes] = self.take(nbytes)
+                    ctypes.memmove(chunk.address, address or 0, nbytes)
+                address = chunk.address
+            chunk.sent_to(peer)
+            entry = tag, (address or 0) - self._own.address, nbytes, chunk.offset
+        self._unsent[peer].append(entry)
+        self._write_entries(peer)
 
     def _write_entries(self, peer: int) -> None:
         """Write what there is for a process into the ring, as far as it has room."""
@@ -108,7 +116,11 @@ class WindowTransport(Messages):
             if sent - self._others[peer].words[self._taken_word(self.rank)] >= ENTRIES:
                 return
             at = self._entry_word(peer, sent)
-            words[at + TAG], words[at + OFFSET], words[at + NBYTES], words[at + CHUNK] = unsent.popleft()
+            words[at + TAG], where, words[at + NBYTES], words[at + CHUNK] = unsent.popleft()
+            if type(where) is bytes:
+                self._own.map[at * WORD + HEAD_BYTES : at * WORD + HEAD_BYTES + len(where)] = where
+            else:
+                words[at + OFFSET] = where
             self._fence()
             words[at + INDEX] = self._sent[peer] = sent + 1
 
@@ -119,10 +131,11 @@ class WindowTransport(Messages):
             taken = first
             while words[at := self._entry_word(self.rank, taken)] == taken + 1:
                 self._fence()
-                tag = words[at + TAG]
-                self._arrived.setdefault((peer, tag), deque()).append(
-                    (words[at + OFFSET], words[at + NBYTES], words[at + CHUNK])
-                )
+                nbytes, chunk = words[at + NBYTES], words[at + CHUNK]
+                where: Any = words[at + OFFSET]
+                if chunk < 0:
+                    where = self._others[peer].map[at * WORD + HEAD_BYTES : at * WORD + HEAD_BYTES + nbytes]
+                self._arrived.setdefault((peer, words[at + TAG]), deque()).append((where, nbytes, chunk))
                 taken += 1
             if taken != first:
                 self._fence()
@@ -134,13 +147,16 @@ class WindowTransport(Messages):
         waiting = self._arrived.get(key)
         if not waiting:
             return None
-        offset, nbytes, chunk = waiting.popleft()
+        where, nbytes, chunk = waiting.popleft()
         if not waiting:
             del self._arrived[key]
         if nbytes != message.nbytes:
             what = f"process {message.peer} sent {nbytes} bytes where {message.nbytes} were expected"
             raise TransportError(what)
-        address = self._others[message.peer].address + offset
+        if chunk < 0:
+            ctypes.memmove(message.address or 0, where, nbytes)
+            return 0, chunk
+        address = self._others[message.peer].address + where
         if message.address is not None:
             ctypes.memmove(message.address, address, nbytes)
             self.has_read(message.peer, chunk)
@@ -153,8 +169,9 @@ class WindowTransport(Messages):
 
     def is_sent(self) -> bool:
         """Whether others keep up with what this process sends."""
-        for peer in self._unsent:
-            self._write_entries(peer)
+        for peer, unsent in self._unsent.items():
+            if unsent:
+                self._write_entries(peer)
         if self._own.unread_bytes > MOST_UNREAD:
             self._own.reclaim()
         return self._own.unread_bytes <= MOST_UNREAD and not any(self._unsent.values())
@@ -179,7 +196,7 @@ class WindowRequest:
         chunks: list[Chunk],
     ) -> None:
         self._transport, self._beneath, self._chunks = transport, beneath, chunks
-        self._missing = deque(m for m in receives if m.peer in transport.near)
+        self._missing = [m for m in receives if m.peer in transport.near][::-1]
         self._peers = {m.peer for m in self._missing}
         self._borrowed: list[tuple[int, int, int]] = []  # process, address, chunk
 
@@ -196,11 +213,11 @@ class WindowRequest:
         if self._missing:
             transport.collect(self._peers)
             while self._missing:
-                message = self._missing[0]
+                message = self._missing[-1]
                 found = transport.arrived(message)
                 if found is None:
                     return False
-                self._missing.popleft()
+                self._missing.pop()
                 if message.address is None:
                     self._borrowed.append((message.peer, *found))
         return transport.is_sent()
@@ -225,7 +242,7 @@ def with_windows(beneath: Transport, gather: Callable[[bytes], list[bytes]]) -> 
     own: OwnSegment | None = None
     if choice != "messages" and hasattr(os, "memfd_create"):
         with contextlib.suppress(OSError, ValueError):  # a limit of addresses
-            own = OwnSegment(beneath.size * LINE * (1 + ENTRIES), beneath.size)
+            own = OwnSegment(beneath.size * (LINE + ENTRIES * ENTRY_BYTES), beneath.size)
     told = [json.loads(t) for t in gather(json.dumps([choice, host, own and own.described()]).encode())]
     if len({choice for choice, _, _ in told}) > 1:
         raise ProgramMismatchError(
