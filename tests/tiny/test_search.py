@@ -117,3 +117,50 @@ def test_jit_searches_for_shardings_at_the_first_call(caplog: pytest.LogCaptureF
         weft.jit(step, sharding="search", static_argnums=0)
     with pytest.raises(ArgumentError, match="positional"), weft.set_mesh(weft.make_mesh((8,), ("x",))):
         searched(params, momentum, x, y=y)
+
+
+def transformer(width: int, heads: int, length: int, batch: int, layers: int = 1) -> tuple[Any, ...]:
+    """A step of a small transformer with momentum, and its arguments."""
+    head, hidden = width // heads, 4 * width
+    shapes: dict[str, tuple[int, ...]] = {name: (width, heads, head) for name in "qkv"}
+    shapes |= {"o": (heads, head, width), "up": (width, hidden), "down": (hidden, width), "norm": (width,)}
+    state = [{name: Struct(shape, onp.float32) for name, shape in shapes.items()} for _ in range(layers)]
+
+    def loss(layers: Any, x: Any) -> Any:
+        for own in layers:
+            h = x * own["norm"] / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-6)
+            q, k, v = (np.einsum("btd,dhk->bhtk", h, own[name]) for name in "qkv")
+            weights = weft.nn.softmax(np.einsum("bhtk,bhsk->bhts", q, k) * head**-0.5)
+            x = x + np.einsum("bhtk,hkd->btd", np.einsum("bhts,bhsk->bhtk", weights, v), own["o"])
+            x = x + weft.nn.gelu(x @ own["up"]) @ own["down"]
+        return (x**2).mean()
+
+    def step(layers: Any, momentum: Any, x: Any) -> Any:
+        value, gradients = weft.value_and_grad(loss)(layers, x)
+        momentum = weft.tree.map(lambda m, g: 0.9 * m + g, momentum, gradients)
+        return weft.tree.map(lambda p, m: p - 0.1 * m, layers, momentum), momentum, value
+
+    return step, state, state, Struct((batch, length, width), onp.float32)
+
+
+@pytest.mark.slow
+def test_a_transformer_is_paired_where_memory_is_scarce() -> None:
+    """Megatron: queries, keys, values and the first matmul by columns, what follows them by rows."""
+    found = search(*transformer(1024, 16, 32, 2), mesh=MESH, donate_argnums=(0, 1), time=60, memory="60MB")
+    (layer, *_), _, x = found.specs
+    columns, rows = P(None, "x"), P("x")
+    assert x == P()
+    assert {n: layer[n] for n in layer if n != "norm"} == dict.fromkeys([*"qkv", "up"], columns) | {
+        "o": rows,
+        "down": rows,
+    }
+
+
+@pytest.mark.slow
+def test_the_state_of_a_transformer_is_stored_split_where_its_batch_is_large() -> None:
+    """ZeRO."""
+    found = search(*transformer(2048, 16, 128, 2048), mesh=MESH, donate_argnums=(0, 1), time=60)
+    _, momentum, x = found.specs
+    assert x == P("x")
+    large = [spec for own in momentum for name, spec in own.items() if name != "norm"]
+    assert all("x" in spec for spec in large)

@@ -219,19 +219,21 @@ class Space:
             if candidate not in ordered:
                 ordered.append(candidate)
         best = ordered[0]
-        for grouped in (True, False):
-            groups = self.groups(grouped)
+        for level in range(3):
+            groups = self.groups(level)
             for start in [best, *ordered[:MOST_STARTS]]:
                 best = min(best, self.descended(start, groups), key=self.cost)
         return best, {name: cost for name, (cost, _) in costs.items()}
 
-    def groups(self, grouped: bool) -> list[list[int]]:
-        """Arguments that are decided together; those with the most bytes first."""
+    def groups(self, level: int) -> list[list[int]]:
+        """Arguments that are decided together; those with the most bytes first. At level 0 they are those of all
+        layers, with what an optimizer stores for them; at level 1 those of all layers; at level 2 each by itself."""
         found: dict[Any, list[int]] = {}
         for i, aval in enumerate(self.types):
-            name = self.staged.names[i] if i < len(self.staged.names) else str(i)
-            key = (without_indices(name), aval) if grouped else i
-            found.setdefault(key, []).append(i)
+            name = without_indices(self.staged.names[i] if i < len(self.staged.names) else str(i))
+            if level == 0 and self.is_state[i]:
+                name = name[name.find("[") :] if "[" in name else ""
+            found.setdefault((name, aval) if level < 2 else i, []).append(i)
         return sorted(found.values(), key=lambda group: -sum(local_bytes(self.types[i]) for i in group))
 
     def descended(self, candidate: Candidate, groups: list[list[int]]) -> Candidate:
