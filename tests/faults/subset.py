@@ -22,6 +22,7 @@ SUBSET: tuple[tuple[str, int], ...] = (
     ("compiler/test_partition.py", 1),
     ("compiler/test_partition_text.py", 1),
     ("compiler/test_halos.py", 1),
+    ("compiler/test_halo_programs.py", 1),
     ("compiler/test_fuse_text.py", 1),
     ("compiler/test_regressions.py", 1),
     ("text/test_kernels.py", 1),

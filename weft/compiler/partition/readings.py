@@ -173,10 +173,14 @@ class Reader:
         card, rule, count = equation.primitive, self.rules[equation], len(equation.outvars)
         if card.name == "reshape":
             return [frozenset(reshaped(equation, operands[0]))]
-        for readings, names in zip(operands, rule.operand_names, strict=True):
+        for a, readings, names in zip(equation.invars, operands, rule.operand_names, strict=True):
+            sizes: Any = getattr(a.aval, "shape", ())
             for r in readings:
-                # The operation on parts handles that by itself, or data movement is a piece of one that does.
-                if r.kind == "part" and (names[r.dim] in rule.inside or (names[r.dim] is None and card.copies)):
+                # The operation on parts handles that by itself, or data movement is a piece of one that does. One
+                # element, of a window say, is as good as a dimension of which nobody would know the factor.
+                if r.kind == "part" and (
+                    names[r.dim] in rule.inside or (names[r.dim] is None and (card.copies or sizes[r.dim] == 1))
+                ):
                     return [None] * count
         found: list[set[Reading]] = [set() for _ in range(count)]
         if all(WHOLE in r for r in operands):
