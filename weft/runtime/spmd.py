@@ -76,7 +76,7 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
         if not alike or (other in named and other.shape_tuple != meshes[0].shape_tuple):
             raise ArgumentError(
                 "A call has arguments or constraints on different meshes.",
-                received=f"{meshes[0]} and {other}",
+                received=" and ".join(described_mesh(m, jaxpr, args) for m in (meshes[0], other)),
                 fix="weft.device_put(x, weft.NamedSharding(mesh, spec))   to bring all arguments to one mesh",
                 at=user_line(),
             )
@@ -85,6 +85,17 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
     chosen = next((m for m in outside if isinstance(m, Mesh) and same_devices(m, meshes[0])), meshes[0])
     # Parts that are to be the same on any number of devices are the same on one.
     return chosen if chosen.size > 1 or config.reproducible else None
+
+
+def described_mesh(mesh: Mesh, jaxpr: Jaxpr, args: Sequence[Any]) -> str:
+    """A mesh with its devices, and the first argument that is on it."""
+    names = jaxpr.cached("argument names", tuple)
+    first = len(jaxpr.invars) - len(names)  # constants come first
+    on_it = [i for i, a in enumerate(args) if type(a) is ShardedArray and getattr(a.sharding, "mesh", None) is mesh]
+    ids = [d.id for d in mesh.device_tuple]
+    text = f"{mesh} of devices {ids if len(ids) < 9 else f'{ids[0]} to {ids[-1]}'}"
+    i = on_it[0] - first if on_it else -1
+    return f"{text} ({f'argument {names[i]}' if 0 <= i < len(names) else 'a value' if on_it else 'a constraint'})"
 
 
 def is_array(v: Any) -> bool:
