@@ -1,6 +1,9 @@
 """Programs on 8 virtual CPU devices beside JAX: dispatch, collectives, and training steps under common shardings.
 
-    python benchmarks/many_devices.py [--only dispatch,steps] [--rounds 3] [--json out.json]
+    python benchmarks/many_devices.py [--only dispatch,steps] [--rounds 3] [--stored] [--json out.json]
+
+First calls compile everything: neither library reads compiled programs from disk, unless `--stored` asks for the first
+calls of a second process of Weft as well.
 
 JAX fixes its number of devices when it is loaded, so each library runs in a process of its own; the processes take
 turns, and each line shows the best of its rounds. A ratio below 1 says that Weft is quicker.
@@ -9,21 +12,25 @@ turns, and each line shows the best of its rounds. A ratio below 1 says that Wef
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from mesh_models import LAYERS, mlp, step_of, transformer, transformer_specs
 
 DEVICES = 8
 
 
-def load(library: str) -> Any:
-    """JAX or Weft with its devices."""
+def load(library: str, cache: str | None = None) -> Any:
+    """JAX or Weft with its devices; Weft with a folder for what it compiles, if there is one."""
     if library == "jax":
         os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -31,7 +38,10 @@ def load(library: str) -> Any:
 
         return jax
     os.environ["WEFT_NUM_CPU_DEVICES"] = str(DEVICES)
-    os.environ["WEFT_COMPILATION_CACHE"] = "0"  # first calls compile everything, as those of JAX do
+    if cache is None:
+        os.environ["WEFT_COMPILATION_CACHE"] = "0"  # first calls compile everything, as those of JAX do
+    else:
+        os.environ["WEFT_COMPILATION_CACHE_DIR"] = cache
     import weft
 
     return weft
@@ -87,88 +97,53 @@ def dispatch(lib: Any) -> Iterator[tuple[str, float]]:
     yield "ppermute of 32 B, a call", best(lib, mapped(lambda x: lax.ppermute(x, "d", ring), P("d")), x)
     if hasattr(lib, "pmap"):
         yield "pmap x + 1", best(lib, lib.pmap(lambda x: x + 1), x)
-    whole = np.ones((DEVICES, 1 << 15), np.float32)
-    yield "device_put of 1 MB to 8 devices", best(lib, lambda: lib.device_put(whole, split))
+    yield from donated(lib, split)
+    yield from placing(lib, mesh)
 
 
-def step_of(lib: Any, loss: Callable[..., Any]) -> Callable[..., Any]:
-    def step(params: Any, batch: Any) -> Any:
-        value, gradients = lib.value_and_grad(loss)(params, batch)
-        return lib.tree_util.tree_map(lambda p, g: p - 0.01 * g, params, gradients), value
+def donated(lib: Any, split: Any) -> Iterator[tuple[str, float]]:
+    """Calls of a step that donates its state, as training loops do."""
+    for what, columns in (("small arrays", 8), ("arrays of 64 KB", 2048)):
+        step = lib.jit(lambda xs: [x + 1 for x in xs], donate_argnums=0)
+        state = [[lib.device_put(np.full((DEVICES, columns), i, np.float32), split) for i in range(40)]]
 
-    return step
+        def call(step: Any = step, state: Any = state) -> Any:
+            state[0] = step(state[0])
+            return state[0]
+
+        yield f"jit of 40 {what}, donated", best(lib, call)
 
 
-def mlp(lib: Any) -> tuple[Any, Any, Any, Any]:
-    """A loss, parameters, a batch, and specs: by which axes (data, tensor) the parameters are split."""
-    size, layers, rows = 512, 4, 256
-    random = np.random.default_rng(0)
-    normal = lambda *shape: (random.standard_normal(shape) * shape[0] ** -0.5).astype(np.float32)
-    params = [{"w": normal(size, size), "b": np.zeros(size, np.float32)} for _ in range(layers)]
-    batch = (normal(rows, size), normal(rows, size))
-    jnp = lib.numpy
-
-    def loss(params: Any, batch: Any) -> Any:
-        h, y = batch
-        for layer in params:
-            h = jnp.tanh(h @ layer["w"] + layer["b"])
-        return jnp.mean((h - y) ** 2)
-
+def placing(lib: Any, mesh: Any) -> Iterator[tuple[str, float]]:
+    """An array of 1 MB to devices, between shardings, and back."""
     P = lib.sharding.PartitionSpec
+    rows, columns, whole = (lib.sharding.NamedSharding(mesh, spec) for spec in (P("d"), P(None, "d"), P()))
+    value = np.ones((DEVICES, 1 << 15), np.float32)
+    yield "device_put of 1 MB to 8 devices", best(lib, lambda: lib.device_put(value, rows))
+    yield "device_put of 1 MB to 8 devices, columns", best(lib, lambda: lib.device_put(value, columns))
+    yield "device_put of 1 MB to 8 devices, replicated", best(lib, lambda: lib.device_put(value, whole))
+    x, add = lib.device_put(value, rows), lib.jit(lambda x: x + 1)
+    yield "device_put of 1 MB, rows to columns", best(lib, lambda: lib.device_put(x, columns))
+    found = float("inf")
+    for _ in range(100):
+        y = lib.block_until_ready(add(x))
+        start = time.perf_counter()
+        np.asarray(y)
+        found = min(found, time.perf_counter() - start)
+    yield "np.asarray of 1 MB on 8 devices", found
 
-    def specs(f: Any, t: Any) -> Any:
-        even, odd = {"w": P(f, t), "b": P(t)}, {"w": P(t, f), "b": P(f)}
-        return [even if i % 2 == 0 else odd for i in range(layers)]
 
-    return loss, params, batch, specs
-
-
-def transformer(lib: Any) -> tuple[Any, Any, Any, Any]:
-    vocabulary, size, heads, length, hidden, layers, rows = 256, 128, 8, 64, 512, 4, 16
-    random = np.random.default_rng(0)
-    normal = lambda *shape: (random.standard_normal(shape) * shape[0] ** -0.5).astype(np.float32)
-    head = size // heads
-    layer = lambda: {
-        **{name: normal(size, heads, head) for name in ("q", "k", "v")},
-        **{"o": normal(heads, head, size), "up": normal(size, hidden), "down": normal(hidden, size)},
-        **{name: np.ones(size, np.float32) for name in ("n1", "n2")},
-    }
-    params = {"embedding": normal(vocabulary, size), "layers": [layer() for _ in range(layers)]}
-    tokens = random.integers(0, vocabulary, (rows, length)).astype(np.int32)
-    jnp, lax = lib.numpy, lib.lax
-
-    def norm(x: Any, scale: Any) -> Any:
-        return x * lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-6) * scale
-
-    def loss(params: Any, tokens: Any) -> Any:
-        x, mask = params["embedding"][tokens], jnp.tril(jnp.ones((length, length), bool))
-        for p in params["layers"]:
-            h = norm(x, p["n1"])
-            q, k, v = (jnp.einsum("btd,dhk->bhtk", h, p[name]) for name in "qkv")
-            scores = jnp.where(mask, jnp.einsum("bhtk,bhsk->bhts", q, k) * head**-0.5, -1e9)
-            scores = jnp.exp(scores - lax.stop_gradient(scores.max(-1, keepdims=True)))
-            scores = scores / scores.sum(-1, keepdims=True)
-            x = x + jnp.einsum("bhtk,hkd->btd", jnp.einsum("bhts,bhsk->bhtk", scores, v), p["o"])
-            x = x + jnp.maximum(norm(x, p["n2"]) @ p["up"], 0) @ p["down"]
-        logits = x @ params["embedding"].T
-        logits = logits - lax.stop_gradient(logits.max(-1, keepdims=True))
-        logs = logits - jnp.log(jnp.exp(logits).sum(-1, keepdims=True))
-        return -jnp.mean(jnp.take_along_axis(logs[:, :-1], tokens[:, 1:, None], -1))
-
-    P = lib.sharding.PartitionSpec
-
-    def specs(f: Any, t: Any) -> Any:
-        own = {"q": P(f, t), "k": P(f, t), "v": P(f, t), "o": P(t, None, f), "up": P(f, t), "down": P(t, f)}
-        return {"embedding": P(t, f), "layers": [{**own, "n1": P(), "n2": P()}] * layers}
-
-    return loss, params, tokens, specs
+def mlp_specs(P: Any, f: Any, t: Any) -> Any:
+    """By which axes (data, tensor) the parameters of the MLP are split."""
+    even, odd = {"w": P(f, t), "b": P(t)}, {"w": P(t, f), "b": P(f)}
+    return [even if i % 2 == 0 else odd for i in range(LAYERS)]
 
 
 def steps(lib: Any) -> Iterator[tuple[str, float]]:
     """One training step, and the time to its first result, under the usual ways of splitting."""
     P, tree = lib.sharding.PartitionSpec, lib.tree_util
-    for name, model in (("MLP", mlp), ("transformer", transformer)):
-        loss, params, batch, specs = model(lib)
+    for name, model, specs in (("MLP", mlp, mlp_specs), ("transformer", transformer, transformer_specs)):
+        loss, params, batch = model(lib)
         for way, shape, axes, by, batch_spec in (
             ("DP", (DEVICES,), ("d",), (None, None), P("d")),
             ("FSDP", (DEVICES,), ("d",), ("d", None), P("d")),
@@ -178,7 +153,7 @@ def steps(lib: Any) -> Iterator[tuple[str, float]]:
             mesh = mesh_of(lib, shape, axes)
             named = lambda spec, mesh=mesh: lib.sharding.NamedSharding(mesh, spec)
             is_spec = lambda x: isinstance(x, P)
-            shardings = tree.tree_map(named, specs(*by), is_leaf=is_spec)
+            shardings = tree.tree_map(named, specs(P, *by), is_leaf=is_spec)
             there = tree.tree_map(lib.device_put, params, shardings)
             data = lib.device_put(batch, named(batch_spec))
             step = lib.jit(step_of(lib, loss), out_shardings=(shardings, named(P())))
@@ -191,14 +166,29 @@ def steps(lib: Any) -> Iterator[tuple[str, float]]:
 GROUPS = {"dispatch": dispatch, "steps": steps}
 
 
-def measure(library: str, groups: list[str]) -> dict[str, float]:
-    lib = load(library)
+def environment() -> dict[str, str]:
+    """That of the processes: both libraries have their bytecode on disk, as installed packages do."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def second_process() -> dict[str, float]:
+    """First calls of a process that finds its programs on disk, by their names; another one has stored them."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--library", "weft", "--only", "steps", "--cache", folder]
+        for _ in range(2):
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+    found = json.loads(done.stdout.splitlines()[-1])
+    return {name: seconds for name, seconds in found.items() if name.endswith("first call")}
+
+
+def measure(library: str, groups: list[str], cache: str | None = None) -> dict[str, float]:
+    lib = load(library, cache)
     return {name: seconds for group in groups for name, seconds in GROUPS[group](lib)}
 
 
 def in_process(library: str, only: str) -> dict[str, float]:
     command = [sys.executable, __file__, "--library", library, "--only", only]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     if done.returncode:
         raise RuntimeError(f"{library} failed:\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -210,10 +200,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json")
     parser.add_argument("--library", help="measure one library in this process and print JSON")
+    parser.add_argument("--cache", help="a folder for compiled programs; without it first calls compile everything")
+    parser.add_argument("--stored", action="store_true", help="first calls of Weft from programs on disk as well")
     options = parser.parse_args()
     if options.library:
-        print(json.dumps(measure(options.library, options.only.split(","))))
+        print(json.dumps(measure(options.library, options.only.split(","), options.cache)))
         return
+    compileall.compile_dir(pathlib.Path(__file__).parents[1] / "weft", quiet=2)
     found: dict[str, dict[str, float]] = {"weft": {}, "jax": {}}
     for _ in range(options.rounds):
         for library, rows in found.items():
@@ -223,6 +216,11 @@ def main() -> None:
     for name, seconds in found["weft"].items():
         other = found["jax"].get(name)
         if other is not None:
+            print(f"{name:<44}{seconds * 1e6:>10.1f}us{other * 1e6:>10.1f}us{seconds / other:>8.2f}")
+    if options.stored:
+        print("from programs that another process has stored:")
+        for name, seconds in second_process().items():
+            other = found["jax"].get(name, float("nan"))
             print(f"{name:<44}{seconds * 1e6:>10.1f}us{other * 1e6:>10.1f}us{seconds / other:>8.2f}")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:

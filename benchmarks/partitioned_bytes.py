@@ -15,11 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as onp
+import mesh_models
+from mesh_models import step_of, transformer_specs
 
 import weft
-import weft.lax as lax
-import weft.numpy as np
 from weft.compiler.partition.driver import prepared
 from weft.compiler.partition.partition import Partitioned, partition
 from weft.sharding.spec import dims_of
@@ -50,31 +49,12 @@ class Step(NamedTuple):
     mesh: Mapping[str, int]
 
 
-def step_of(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """One step of gradient descent: new parameters and the loss."""
-
-    def step(params: Any, batch: Any) -> Any:
-        value, gradients = weft.value_and_grad(loss)(params, batch)
-        return weft.tree_util.tree_map(lambda p, g: p - 0.01 * g, params, gradients), value
-
-    return step
-
-
-def mlp(devices: int, size: int = 512, layers: int = 4, rows: int = 256) -> Iterator[Step]:
-    params = {f"w{i}": onp.zeros((size, size), onp.float32) for i in range(layers)}
-    params |= {f"b{i}": onp.zeros(size, onp.float32) for i in range(layers)}
-    batch = (onp.zeros((rows, size), onp.float32), onp.zeros((rows, size), onp.float32))
-
-    def loss(params: Any, batch: Any) -> Any:
-        h, y = batch
-        for i in range(layers):
-            h = np.tanh(h @ params[f"w{i}"] + params[f"b{i}"])
-        return np.mean((h - y) ** 2)
+def mlp(devices: int) -> Iterator[Step]:
+    loss, params, batch = mesh_models.mlp(weft)
 
     def specs(weights: Sequence[Any], biases: Sequence[Any]) -> Any:
         """Those of even and of odd layers."""
-        found = {f"w{i}": weights[i % 2] for i in range(layers)}
-        return found | {f"b{i}": biases[i % 2] for i in range(layers)}
+        return [{"w": weights[i % 2], "b": biases[i % 2]} for i in range(len(params))]
 
     one, two = {"d": devices}, {"d": devices // 2, "t": 2}
     for label, own, batch_spec, mesh in (
@@ -83,54 +63,20 @@ def mlp(devices: int, size: int = 512, layers: int = 4, rows: int = 256) -> Iter
         ("tp", specs([P(None, "d"), P("d")], [P("d"), P()]), P(), one),
         ("fsdp x tp", specs([P("d", "t"), P("t", "d")], [P("t"), P("d")]), P("d"), two),
     ):
-        yield Step("mlp", label, step_of(loss), params, batch, own, (batch_spec,) * 2, mesh)
+        yield Step("mlp", label, step_of(weft, loss), params, batch, own, (batch_spec,) * 2, mesh)
 
 
-def transformer(devices: int, layers: int = 4, rows: int = 16) -> Iterator[Step]:
-    vocabulary, width, heads, length, hidden = 256, 128, 8, 64, 512
-    head = width // heads
-    shapes: dict[str, tuple[int, ...]] = {name: (width, heads, head) for name in "qkv"}
-    shapes |= {
-        "o": (heads, head, width),
-        "up": (width, hidden),
-        "down": (hidden, width),
-        "n1": (width,),
-        "n2": (width,),
-    }
-    layer = {name: onp.zeros(shape, onp.float32) for name, shape in shapes.items()}
-    params = {"emb": onp.zeros((vocabulary, width), onp.float32), "layers": [layer] * layers}
-
-    def norm(x: Any, scale: Any) -> Any:
-        return x * lax.rsqrt(np.mean(x * x, -1, keepdims=True) + 1e-6) * scale
-
-    def loss(params: Any, tokens: Any) -> Any:
-        x, mask = params["emb"][tokens], np.tril(np.ones((length, length), bool))
-        for own in params["layers"]:
-            h = norm(x, own["n1"])
-            q, k, v = (np.einsum("btd,dhk->bhtk", h, own[name]) for name in "qkv")
-            scores = np.where(mask, np.einsum("bhtk,bhsk->bhts", q, k) * head**-0.5, -1e9)
-            scores = np.exp(scores - lax.stop_gradient(scores.max(-1, keepdims=True)))
-            scores = scores / scores.sum(-1, keepdims=True)
-            x = x + np.einsum("bhtk,hkd->btd", np.einsum("bhts,bhsk->bhtk", scores, v), own["o"])
-            x = x + np.maximum(norm(x, own["n2"]) @ own["up"], 0) @ own["down"]
-        z = x @ params["emb"].T
-        z = z - lax.stop_gradient(z.max(-1, keepdims=True))
-        log_probabilities = z - np.log(np.exp(z).sum(-1, keepdims=True))
-        return -np.mean(np.take_along_axis(log_probabilities[:, :-1], tokens[:, 1:, None], -1))
-
-    def specs(f: Any, t: Any) -> Any:
-        own = {name: P(f, t) for name in (*"qkv", "up")} | {"o": P(t, None, f), "down": P(t, f), "n1": P(), "n2": P()}
-        return {"emb": P(t, f), "layers": [own] * layers}
-
-    tokens = onp.zeros((rows, length), onp.int32)
+def transformer(devices: int) -> Iterator[Step]:
+    loss, params, tokens = mesh_models.transformer(weft)
     one, two = {"d": devices}, {"d": devices // 2, "t": 2}
-    for label, own, batch_spec, mesh in (
-        ("dp", specs(None, None), P("d"), one),
-        ("fsdp", specs("d", None), P("d"), one),
-        ("tp", specs(None, "d"), P(), one),
-        ("fsdp x tp", specs("d", "t"), P("d"), two),
+    for label, axes, batch_spec, mesh in (
+        ("dp", (None, None), P("d"), one),
+        ("fsdp", ("d", None), P("d"), one),
+        ("tp", (None, "d"), P(), one),
+        ("fsdp x tp", ("d", "t"), P("d"), two),
     ):
-        yield Step("transformer", label, step_of(loss), params, tokens, own, batch_spec, mesh)
+        own = transformer_specs(P, *axes)
+        yield Step("transformer", label, step_of(weft, loss), params, tokens, own, batch_spec, mesh)
 
 
 def partitioned(step: Step) -> tuple[Partitioned, int, float]:

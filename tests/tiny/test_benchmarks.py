@@ -45,7 +45,9 @@ MODULES = (
     "report",
     "newton_problems",
     "newton_cg",
+    "mesh_models",
     "partitioned_bytes",
+    "many_devices",
     "run",
 )
 FITS = ("quadratic", "hidden_markov", "logistic")
@@ -211,3 +213,12 @@ def test_partitioned_steps_send_no_more_than_those_of_jax(scripts: types.SimpleN
         key = (step.model, step.label)
         sent = sum(c.bytes for c in result.communication)
         assert sent <= (annotated.get(key, module.JAX[key]) + 0.005) * 1e6, key
+
+
+def test_splits_of_many_devices_fit_their_models(scripts: types.SimpleNamespace) -> None:
+    module = scripts.many_devices
+    is_spec = lambda x: isinstance(x, weft.P)
+    for model, specs in ((module.mlp, module.mlp_specs), (module.transformer, module.transformer_specs)):
+        _, params, _ = model(weft)
+        split = weft.tree_util.tree_map(lambda s: s, specs(weft.P, "d", "t"), is_leaf=is_spec)
+        assert weft.tree_util.tree_structure(split, is_leaf=is_spec) == weft.tree_util.tree_structure(params)

@@ -7,6 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.base.forks import RenewedLock
 from weft.base.spans import measured
@@ -124,10 +125,19 @@ def routine(
 
 
 def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:
-    """The kernels in as many modules as threads can share evenly."""
-    items = list(kernels.items())
-    together = min(TOGETHER, max(LEAST_TOGETHER, -(-len(items) // link.compiling_threads())))
-    return [items[start : start + together] for start in range(0, len(items), together)]
+    """The kernels in as many modules as threads can share evenly: large ones are dealt out first."""
+    threads = link.compiling_threads()
+    together = min(TOGETHER, max(LEAST_TOGETHER, -(-len(kernels) // threads)))
+    count = -(-len(kernels) // together)
+    rounds = -(-count // threads) * threads  # so that no thread ends long before the others
+    count = rounds if rounds * LEAST_TOGETHER <= len(kernels) else count
+    items = sorted(kernels.items(), key=lambda item: -_statements(item[1].body))
+    return [items[start::count] for start in range(count)]
+
+
+def _statements(body: Iterable[Any]) -> int:
+    """How much code statements become, roughly: how many there are."""
+    return sum(_statements(inside) if (inside := getattr(s, "body", None)) else 1 for s in body)
 
 
 def _load(code: Object, names: Iterable[str], target: Target, tier: Tier) -> dict[str, CompiledKernel]:
