@@ -71,7 +71,9 @@ def test_the_death_of_the_first_process_is_told_too(tmp_path: pathlib.Path) -> N
 
 def test_a_process_that_ends_is_named_with_its_error(tmp_path: pathlib.Path) -> None:
     done, (first, _) = failed("raises", tmp_path)
-    assert "has ended (ValueError: no more data) while others wait for it in psum at failures.py" in first, first
+    assert re.search(
+        r"ended \(ValueError: no more data\) while others wait for it in psum.* at failures.py:\d+", first
+    ), first
     assert "ValueError: no more data" in done.errors
 
 
@@ -80,7 +82,7 @@ def test_a_stuck_process_is_reported_with_its_stack(transport: str, tmp_path: pa
     settings = {"WEFT_DISTRIBUTED_TRANSPORT": transport, "WEFT_STUCK_AFTER": "1", "WEFT_ABORT_AFTER": "3"}
     done, (_, stuck) = failed("stuck", tmp_path, **settings)
     assert done.ended - seconds(stuck, "stuck") < 3 + END
-    assert re.search(r"Process 1 \(host .*, pid \d+\) is not in psum at failures.py:\d+.*, for \d+ s", done.errors)
+    assert re.search(r"Process 1 \(host .*, pid \d+\) is not in psum.* at failures.py:\d+.*, for \d+ s", done.errors)
     assert "in is_lost_in_thought" in done.errors
     assert "aborting all processes" in done.errors
 

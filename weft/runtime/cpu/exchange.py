@@ -78,7 +78,8 @@ class Exchange:
         peers = self._call(keys[0]).peers
         if len(keys) > 1:
             peers = sorted({p for key in keys for p in self._call(key).peers})
-        done = world.current().wait_any([self._under_way[key] for key in keys], peers, self._call(keys[0]).name)
+        name = lambda: self._call(keys[0]).name
+        done = world.current().wait_any([self._under_way[key] for key in keys], peers, name)
         first, *others = keys[done], *keys[done + 1 :]
         for key in (first, *(k for k in others if self._under_way[k].test())):
             call = self._call(key)
@@ -105,8 +106,7 @@ class _Call:
         step = program.steps[index]
         self._state = state
         self.devices = [own[m] for m in group if m in own]
-        line = "" if step.line is None else f" at {step.line.describe()}"
-        self.name = f"{step.label or step.equation.primitive.name}{line}"
+        self._name, self._line = step.label or step.equation.primitive.name, step.line
         owners = tuple(program.processes[m] for m in group)
         self._by_transport = _by_transport(program, index, group)
         plans = _plans(program, index, owners) if self._by_transport is None else []
@@ -120,6 +120,11 @@ class _Call:
         self._operands = [address_of(s, program.program) for s in step.operands]
         self._results = [address_of(s, program.program) for s in step.results]
         self._stage = 0
+
+    @property
+    def name(self) -> str:
+        """What waits: the collective and its line, or that of the call, where the program was stored without lines."""
+        return f"{self._name} at {self._line.describe()}" if self._line else f"{self._name} in {world.current().doing}"
 
     def _addresses(self, slots: Sequence[tuple[int, int]]) -> list[int]:
         """Where the values of all devices of this process in the group are."""

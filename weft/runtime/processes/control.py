@@ -301,7 +301,9 @@ class Control:
         page = self._peers[rank].page
         wait = page.get("wait")
         doing = f"waiting in {wait[1]}, in" if wait else "done with, or in,"
-        return f"when last heard of it was {doing} {page.get('doing')}"
+        # It may have begun something since.
+        here = "" if page.get("doing") == self.page.doing else f"; process 0 was in {self.page.doing}"
+        return f"when last heard of it was {doing} {page.get('doing')}{here}"
 
     def _judge(self) -> None:
         """Compare the pages of all processes."""

@@ -9,7 +9,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,15 +49,22 @@ class World:
         """Return when messages have ended. Raises what is known to have failed meanwhile."""
         self.wait_any([request], peers, doing)
 
-    def wait_any(self, requests: Sequence[Request], peers: Sequence[int], doing: str) -> int:
-        """The index of a request that has ended, which is waited for."""
+    @property
+    def doing(self) -> str:
+        """What this process does with others, or did last."""
+        return self.page.doing
+
+    def wait_any(self, requests: Sequence[Request], peers: Sequence[int], doing: str | Callable[[], str]) -> int:
+        """The index of a request that has ended, which is waited for. `doing` says in what, if it has to be said."""
         try:
             for i, request in enumerate(requests):
                 if request.test():
                     return i
+            doing = doing if isinstance(doing, str) else doing()
             with self.page.waiting(peers, doing):
                 return self._poll(requests)
         except TransportError as error:
+            doing = doing if isinstance(doing, str) else doing()
             self._diagnose(str(error), doing, error.lost)
             if error.lost is not None:
                 who = f"Processes {list(error.lost)}" if error.lost else "Some processes"
