@@ -129,6 +129,19 @@ def training() -> None:
         note(f"training {name}", (params, value))
 
 
+def halos() -> None:
+    """Windows and shifts along split dimensions: edges go to neighbours in other processes too."""
+    mesh = mesh_of(4, 2)
+    grid = RANDOM.randn(32, 64).astype(onp.float32)
+
+    def step(i: int, u: Any) -> Any:
+        around = np.roll(u, 1, 0) + np.roll(u, -1, 0) + u.at[:, 1:-1].set(u[:, 2:] + u[:, :-2])
+        return lax.reduce_window(u + 0.1 * around, -onp.inf, lax.max, (3, 3), (1, 1), "SAME")
+
+    for spec in (("x", "y"), (("y", "x"),)):
+        note(f"halos {spec}", weft.jit(lambda u: lax.fori_loop(0, 3, step, u))(put(grid, mesh, *spec)))
+
+
 def divergent() -> None:
     """Branches and loops that differ along one axis, with collectives along the other."""
     mesh = mesh_of(2, 4)
@@ -176,7 +189,7 @@ def arrays() -> None:
         note(dtype, weft.jit(lambda v: v.sum(0))(put(A.astype(dtype) if dtype != "bool" else A > 0, mesh, "x")))
 
 
-for programs in (collectives, training, large, arrays, divergent):
+for programs in (collectives, training, halos, large, arrays, divergent):
     if nccl is not None:
         nccl.nccl.calls.append((programs.__name__,))
     programs()
