@@ -120,13 +120,15 @@ def _eliminate(a: np.ndarray, pivots: np.ndarray) -> None:
 
 
 def permutation_of(pivots: np.ndarray, size: int) -> np.ndarray:
-    """The order of rows after exchanging row i with row pivots[..., i] for each i in turn."""
+    """The order of rows after exchanging row i with row pivots[..., i] for each i in turn. Negative ones count from the
+    end; an exchange with a row that does not exist does nothing."""
     flat = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
     order = np.tile(np.arange(size, dtype=np.int32), (len(flat), 1))
     everyone = np.arange(len(flat))
     for i in range(pivots.shape[-1]):
-        chosen = order[everyone, flat[:, i]].copy()
-        order[everyone, flat[:, i]] = order[:, i]
+        other = np.where((-size <= flat[:, i]) & (flat[:, i] < size), flat[:, i], i)
+        chosen = order[everyone, other].copy()
+        order[everyone, other] = order[:, i]
         order[:, i] = chosen
     return order.reshape(*pivots.shape[:-1], size)
 
@@ -153,6 +155,7 @@ class lu_pivots_to_permutation(MatrixFunction):
     def samples(self) -> Any:
         yield Sample(np.array([2, 1, 2], np.int32), permutation_size=4)
         yield Sample(np.array([[1, 1], [0, 1]], np.int32), permutation_size=2)
+        yield Sample(np.array([[-1, 7, 2], [-9, 3, 0]], np.int32), permutation_size=4)  # rows that do not exist
 
 
 @primitive
@@ -191,7 +194,9 @@ class linear_solve(MatrixFunction):
             x = solve_triangles(turned, b, lower=True, unit_diagonal=False)
             x = solve_triangles(turned, x, lower=False, unit_diagonal=True)
             return np.take_along_axis(x, np.argsort(permutation, axis=-1)[..., None], axis=-2)
-        b = np.take_along_axis(b, permutation[..., None], axis=-2)
+        rows = np.where(permutation < 0, permutation + a.shape[-1], permutation)
+        rows = rows.clip(0, max(a.shape[-1] - 1, 0))  # whatever is in there, it is a row of the matrix
+        b = np.take_along_axis(b, rows[..., None], axis=-2)
         return solve_triangles(factors, solve_triangles(factors, b, True, True), False, False)
 
     def jvp(
