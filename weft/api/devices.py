@@ -178,7 +178,8 @@ def _device_of(device: Any) -> Device | None:
     if isinstance(device, SingleDeviceSharding):
         return device.device
     what = "device_put takes a device or a sharding."
-    raise ArgumentTypeError(what, received=f"{device!r} of type {type(device).__name__}")
+    fix = ("weft.devices()[0]", "weft.NamedSharding(mesh, weft.P('x'))")
+    raise ArgumentTypeError(what, received=f"{device!r} of type {type(device).__name__}", fix=fix)
 
 
 def chosen_device(caller: str, device: Any, backend: str | None) -> Device | None:

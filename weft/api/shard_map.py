@@ -65,7 +65,7 @@ def shard_map(
     @boundary
     @wraps(function)
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        where = mesh if mesh is not None else current_mesh("shard_map")
+        where = mesh if mesh is not None else current_mesh("shard_map", "mesh=mesh")
         check_mesh_around(where)
         manual = manual_of(where, axis_names)
         leaves, in_tree = tree.flatten((args, kwargs))

@@ -64,7 +64,8 @@ def shardings_for(shardings: Any, value: Any, caller: str, word: str) -> list[Sh
         found = tree.broadcast_prefix(shardings, value, is_leaf=is_sharding)
     except ValueError as error:
         text = str(error).replace("prefix_tree", word)
-        raise ArgumentError(f"{caller}: {word} must be a prefix of the tree of values.", received=text) from None
+        what = f"{caller}: {word} must be a prefix of the tree of values."
+        raise ArgumentError(what, received=text, fix="one sharding for all of them, or a tree like that one") from None
     return [as_sharding(s, caller, word) for s in found]
 
 

@@ -31,6 +31,7 @@ def names_of(axis_name: Name) -> tuple[Any, ...]:
             raise UnboundAxisError(
                 f"There is no axis named {name!r} here; in scope: {known}.",
                 fix=(
+                    *([f"one of the axes in scope: {known}"] if context.axes else []),
                     f"call this inside vmap(f, axis_name={name!r})",
                     f"call this inside shard_map(f, mesh=...), whose mesh has an axis {name!r}",
                 ),

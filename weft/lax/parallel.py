@@ -197,7 +197,8 @@ def check_fits(function: str, axis_name: Name, shape: Sequence[Any], dim: int, s
     if (shape[dim] % size if tiled else shape[dim] != size) != 0:
         need = f"a multiple of {size}" if tiled else f"equal to {size}"
         what = f"lax.{function}: dimension {dim} must be {need}, the size of {axis_name!r}."
-        fix = "tiled=True splits a dimension that is larger" if not tiled and not shape[dim] % size else None
+        least = max(-(-shape[dim] // size), 1) * size
+        fix = f"pad it to {least}" if tiled or least == size else "tiled=True splits a dimension that is larger"
         raise ArgumentError(what, received=f"shape {tuple(shape)}", fix=fix)
 
 
@@ -280,7 +281,9 @@ def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
         found = [p[column] for p in pairs]
         if len(set(found)) != len(found) or any(not 0 <= f < size for f in found):
             what = f"lax.ppermute: every {word} must appear once and lie in range({size})."
-            raise ArgumentError(what, received=f"perm={pairs}")
+            raise ArgumentError(
+                what, received=f"perm={pairs}", fix="pairs such as [(i, (i + 1) % n) for i in range(n)]"
+            )
 
     def one(leaf: Any) -> Any:
         impl = type_of(leaf).dtype  # type: ignore[attr-defined]

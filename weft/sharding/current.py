@@ -73,12 +73,15 @@ def get_abstract_mesh() -> AbstractMesh:
     return AbstractMesh((), ()) if found is None else found.abstract_mesh
 
 
-def current_mesh(caller: str) -> Mesh | AbstractMesh:
-    """The mesh that is set, for a caller that was given none."""
+def current_mesh(caller: str, named: str = "weft.NamedSharding(mesh, spec)") -> Mesh | AbstractMesh:
+    """The mesh that is set, for a caller that was told of none; `named` is how to tell it."""
     found: Mesh | AbstractMesh | None = config.mesh
     if found is None:
         raise ArgumentError(
             f"{caller} needs a mesh.",
-            fix=("mesh=weft.make_mesh((4, 2), ('x', 'y'))", "with weft.set_mesh(mesh): around the call"),
+            fix=(
+                f"{named}   with mesh = weft.make_mesh((4, 2), ('x', 'y'))",
+                "with weft.set_mesh(mesh): around the call",
+            ),
         )
     return found
