@@ -2,6 +2,7 @@
 
 from weft.api.callbacks import breakpoint
 from weft.api.callbacks import debug_callback as callback
+from weft.api.callbacks import debug_log as log
 from weft.api.callbacks import debug_print as print
 from weft.api.device_steps import DeviceStop, devices
 from weft.api.visualize import inspect_array_sharding, visualize_array_sharding, visualize_sharding
@@ -13,6 +14,7 @@ __all__ = [
     "callback",
     "devices",
     "inspect_array_sharding",
+    "log",
     "print",
     "visualize_array_sharding",
     "visualize_sharding",

@@ -278,3 +278,11 @@ def test_debug_nans_in_gradients_and_infs() -> None:
             weft.grad(lambda x: wnp.where(x > 0, wnp.sqrt(x), 0.0))(0.0)
     with weft.debug_infs(True), pytest.raises(errors.NonFiniteValueError, match="inf in result 0 of `div`"):
         1.0 / wnp.float32(0.0)
+
+
+def test_debug_log_goes_to_the_logger(caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+    with caplog.at_level("INFO", "weft"):
+        weft.jit(lambda x: weft.debug.log("x is {x}", x=x, ordered=True))(3)
+        weft.effects_barrier()
+    assert [r.getMessage() for r in caplog.records if r.levelname == "INFO"] == ["x is 3"]
+    assert capsys.readouterr().out == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import code
 import contextlib
+import logging
 import string
 import sys
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from weft.base.source import is_internal, user_line
 from weft.ir.context import current_line
 from weft.ir.types import ShapeDtypeStruct, array_type, is_value
 from weft.primitives.control import callback as primitives
+
+logger = logging.getLogger("weft")
 
 
 def result_structure(result_shape_dtypes: Any) -> tuple[tuple[Any, ...], Any]:
@@ -158,9 +161,26 @@ def debug_print(
 
     def show(*values: Any, **named: Any) -> None:
         with np.printoptions(precision=8):
-            sys.stdout.write(fmt.format(*map(_shown, values), **{k: _shown(v) for k, v in named.items()}) + "\n")
+            text = fmt.format(*map(_shown, values), **{k: _shown(v) for k, v in named.items()})
+        if _use_logging:
+            logger.info("%s", text)
+        else:
+            sys.stdout.write(text + "\n")
 
     debug_callback(show, *args, ordered=ordered, **kwargs)
+
+
+def debug_log(
+    fmt: str,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    _use_logging: bool = True,
+    **kwargs: Any,
+) -> None:
+    """Log values from inside a program, formatted as by `str.format`, with the logger "weft" as information."""
+    debug_print(fmt, *args, ordered=ordered, skip_format_check=skip_format_check, _use_logging=_use_logging, **kwargs)
 
 
 def _shown(value: Any) -> Any:

@@ -16,6 +16,7 @@ from weft.base import dtypes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.unplaced import unplaced
+from weft.primitives.collectives import tree_combined
 from weft.primitives.movement.terms import unsum
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.sharding.device import Device
@@ -124,13 +125,5 @@ def summed(parts: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     """The sums of arrays in a grid of them, along some of its dimensions: in the order of `psum`."""
     for axis in sorted(axes, reverse=True):
         rows = np.moveaxis(parts, axis, 0)
-        parts = _tree_sum([rows[i] for i in range(len(rows))])
+        parts = tree_combined(np.add, [rows[i] for i in range(len(rows))])
     return parts
-
-
-def _tree_sum(members: Sequence[Any]) -> Any:
-    """A balanced tree, as collectives add."""
-    if len(members) == 1:
-        return members[0]
-    half = 1 << ((len(members) - 1).bit_length() - 1)
-    return _tree_sum(members[:half]) + _tree_sum(members[half:])
