@@ -13,9 +13,9 @@ from typing import Any
 import numpy as onp
 import pytest
 
-from tests.peer import mesh_bodies, mesh_programs
+from tests.peer import mesh_arrays, mesh_bodies, mesh_programs
 
-assert mesh_bodies  # adds programs
+assert mesh_arrays and mesh_bodies  # they add programs
 PROGRAMS = mesh_programs.PROGRAMS
 
 # Each device rounds its part of a sum of short floats.
@@ -31,16 +31,18 @@ def namespace(library: str) -> types.SimpleNamespace:
         import optax as optim
         from jax import lax, nn
         from jax import numpy as np
+        from jax.ad_checkpoint import checkpoint_name
         from jax.experimental.pjit import pjit
         from jax.experimental.shard_map import shard_map
     else:
         import weft as lib
         from weft import haiku, lax, linen, nn, optim
         from weft import numpy as np
+        from weft.ad_checkpoint import checkpoint_name
         from weft.experimental.pjit import pjit
         from weft.experimental.shard_map import shard_map
     found = types.SimpleNamespace(lib=lib, np=np, lax=lax, nn=nn, optim=optim, linen=linen, haiku=haiku, pjit=pjit)
-    found.P, found.old_shard_map = lib.sharding.PartitionSpec, shard_map
+    found.P, found.old_shard_map, found.checkpoint_name = lib.sharding.PartitionSpec, shard_map, checkpoint_name
     return found
 
 
