@@ -272,7 +272,7 @@ MISTAKES: dict[str, tuple[Callable[[Example], list[Step]], str]] = {
     ),
     "what cannot be started": (
         lambda m: [Start(Fill(m.x), m.e), Wait(m.e), copied(m.y, m.b)],
-        "`start e0: out0 = zeros` is neither a launch nor a call nor a copy",
+        "`start e0: out0 = zeros` is neither a launch nor a call, a copy or a collective",
     ),
     "a loop that reads too early": (
         lambda m: [

@@ -58,6 +58,7 @@ class Config(threading.local):
     autotune_milliseconds: int
     num_threads: int
     distributed_checks: str
+    overlap_bytes: int
     distributed_transport: str
     stuck_after: int
     abort_after: int
@@ -560,6 +561,14 @@ distributed_transport = choice(
     "Results do not depend on it.",
     ("auto", "shared_memory", "messages"),
     in_key=False,
+)
+overlap_bytes = integer(
+    "overlap_bytes",
+    1 << 26,
+    "How many bytes of the results of collectives with other processes may be under way while a device computes: they "
+    "are started as soon as their operands are there, and so take memory for longer. At least one may be; 0: none.",
+    least=0,
+    in_key=True,
 )
 stuck_after = integer(
     "stuck_after",

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
-from weft.compiler.program.ir import Call, Copy, Event, Launch, Program, Slot, Start, Step, Wait, While
+from weft.compiler.program.ir import Call, Communicate, Copy, Event, Launch, Program, Slot, Start, Step, Wait, While
 
 # What can be started.
-STARTED = (Launch, Call, Copy)
+STARTED = (Launch, Call, Copy, Communicate)
 
 
 @dataclass
@@ -131,7 +131,7 @@ class _Checker:
         if step.event.step is not step.step:
             self.fail("The event of {} belongs to another step.", step)
         if not isinstance(step.step, STARTED):
-            self.fail("{} is neither a launch nor a call nor a copy.", step)
+            self.fail("{} is neither a launch nor a call, a copy or a collective.", step)
 
     def wait(self, step: Wait, running: dict[Event, Start]) -> None:
         before = self.waits.setdefault(step.event, step)

@@ -293,7 +293,8 @@ class Branch(Step):
 class Communicate(Step):
     """A collective: the device stops here, and goes on when all devices of its group have stopped here and the results
     of all of them are computed from the operands of all of them. `equation` has the collective and its parameters;
-    `index` is its number in the program."""
+    `index` is its index in the program. One that is started stops the device twice: it goes on from the `Start` when
+    all devices of its process have stopped there, and from the `Wait` when the results are there."""
 
     equation: Equation
     operands: tuple[Slot, ...]
@@ -321,8 +322,8 @@ class Event:
 
 @dataclass(eq=False)
 class Start(Step):
-    """Begin a step (a launch, a call or a copy) and go on. It is over at the `Wait` for its event, later in the same
-    block; until then nobody touches what it writes, nor writes what it reads. Each event is started once."""
+    """Begin a step (a launch, a call, a copy or a collective) and go on. It is over at the `Wait` for its event, later
+    in the same block; until then nobody touches what it writes, nor writes what it reads. An event is started once."""
 
     step: Step
     event: Event

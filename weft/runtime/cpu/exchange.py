@@ -48,47 +48,79 @@ class Exchange:
         self._own = {position: i for i, position in enumerate(program.positions)}
         self._calls: dict[tuple[int, tuple[int, ...]], _Call] = {}
         self._under_way: dict[tuple[int, tuple[int, ...]], Request] = {}
+        # Collectives that were started and have ended, with the devices that have not come to wait for them yet.
+        self._ended: dict[tuple[int, tuple[int, ...]], set[int]] = {}
 
     @property
     def is_idle(self) -> bool:
-        """Whether no messages are under way."""
-        return not self._under_way
+        """Whether no messages are under way, and nobody is still to take a result."""
+        return not self._under_way and not self._ended
 
     def proceed(self) -> bool:
-        """Start the collectives whose devices of this process all wait there, and complete at least one of those that
-        are under way. False if there is none: then no device can go on."""
-        states = self._state.states
+        """Start the collectives whose devices of this process all are there. If no device can go on by that, complete
+        those that are under way until one can. False if there is none: then no device can go on."""
+        while not self._resume():
+            if not self._under_way:
+                return False
+            keys = list(self._under_way)
+            if world.current().transport.collects:
+                # One after the other, as they were started: then all processes start what follows in one order.
+                keys = keys[:1]
+            peers = self._call(keys[0]).peers
+            if len(keys) > 1:
+                peers = sorted({p for key in keys for p in self._call(key).peers})
+            name = lambda key=keys[0]: self._call(key).name
+            done = world.current().wait_any([self._under_way[key] for key in keys], peers, name)
+            first, *others = keys[done], *keys[done + 1 :]
+            for key in (first, *(k for k in others if self._under_way[k].test())):
+                self._advance(key)
+        return True
+
+    def _resume(self) -> bool:
+        """Start collectives, and let the devices go on that have started one, or have the results that they wait for.
+        Whether there are any."""
+        program, states = self._program, self._state.states
         found = states.tolist()
+        if READY in found:
+            return True
+        resumed = False
         for i, state in enumerate(found[:-1]):
             index = state - COMMUNICATES
             if index < 0:
                 continue
-            key = index, self._program.groups[index][i]
-            if key in self._under_way or key[1] in self._program.local_groups:
+            if index >= len(program.steps):  # where what was started is waited for
+                key = index - len(program.steps), program.groups[index - len(program.steps)][i]
+                if key in self._ended:
+                    states[i] = READY
+                    self._ended[key].remove(i)
+                    if not self._ended[key]:
+                        del self._ended[key]
+                    resumed = True
+                continue
+            key = index, program.groups[index][i]
+            if key in self._under_way or key[1] in program.local_groups:
                 continue
             call = self._call(key)
             if all(found[d] == state for d in call.devices):
                 self._under_way[key] = call.start()
-        if not self._under_way:
-            return False
-        keys = list(self._under_way)
-        if world.current().transport.collects:
-            # One after the other, as they were started: then all processes start what follows in one order.
-            keys = keys[:1]
-        peers = self._call(keys[0]).peers
-        if len(keys) > 1:
-            peers = sorted({p for key in keys for p in self._call(key).peers})
-        name = lambda: self._call(keys[0]).name
-        done = world.current().wait_any([self._under_way[key] for key in keys], peers, name)
-        first, *others = keys[done], *keys[done + 1 :]
-        for key in (first, *(k for k in others if self._under_way[k].test())):
-            call = self._call(key)
-            following = call.advance(self._under_way.pop(key))
-            if following is not None:
-                self._under_way[key] = following
-            else:
-                states[call.devices] = READY
-        return True
+                if program.steps[index] in program.started:
+                    states[call.devices] = READY
+                    resumed = True
+        if resumed and len(self._under_way) > 1 and not world.current().transport.collects:
+            for key in [k for k, request in self._under_way.items() if request.test()]:  # which makes others progress
+                self._advance(key)
+        return resumed
+
+    def _advance(self, key: tuple[int, tuple[int, ...]]) -> None:
+        """An exchange of a collective has ended."""
+        call = self._call(key)
+        following = call.advance(self._under_way.pop(key))
+        if following is not None:
+            self._under_way[key] = following
+        elif self._program.steps[key[0]] in self._program.started:
+            self._ended[key] = set(call.devices)
+        else:
+            self._state.states[call.devices] = READY
 
     def _call(self, key: tuple[int, tuple[int, ...]]) -> _Call:
         found = self._calls.get(key)

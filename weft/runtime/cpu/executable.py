@@ -347,10 +347,13 @@ def compile_executable(
     target: Target,
     again: Callable[[], Executable] | None = None,
     flat: str = "no",
+    scheduled: Callable[[Compilation], Compilation] | None = None,
 ) -> Executable:
-    """The jaxpr, whose constants are arguments, as an executable for a target; see `Backend.compile`."""
+    """The jaxpr, whose constants are arguments, as an executable for a target; see `Backend.compile`. `scheduled`
+    changes the order of steps, and assigns their memory again."""
     tuner = _tune if config.autotune_milliseconds else None
-    return Executable(compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat)), again)
+    compilation = compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat))
+    return Executable(compilation if scheduled is None else scheduled(compilation), again)
 
 
 def _tune(fused: Jaxpr, target: Target) -> None:

@@ -17,12 +17,14 @@ from weft.compiler import cache
 from weft.compiler.compilation import Compilation
 from weft.compiler.fingerprint import written
 from weft.compiler.load import compiled_again, is_storing, store_program, stored_program, typed_compilation
-from weft.compiler.program.assign import address_of
+from weft.compiler.program.assign import address_of, assign
 from weft.compiler.program.frame import FIRST_ARGUMENT, TAPES, TEMPORARIES
-from weft.compiler.program.ir import ALIGNMENT, Call, Communicate, bytes_of
+from weft.compiler.program.ir import ALIGNMENT, DEFAULT_SPACE, Call, Communicate, Start, bytes_of
+from weft.compiler.program.overlap import MOST_MERGED, overlapped
 from weft.compiler.target.cpu import bytecode, pool, tape
 from weft.compiler.target.cpu.groups import group_compilation
 from weft.compiler.target.cpu.spmd import CALL, COMMUNICATES, ENTRY, MISMATCH, READY
+from weft.compiler.verify import verify_program
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
 from weft.ir.parameters import params_key
 from weft.runtime.cpu import memory, tiers
@@ -31,6 +33,7 @@ from weft.runtime.cpu.executable import CALLS_BEFORE_BETTER_CODE, Executable, co
 from weft.runtime.device import Placement
 from weft.runtime.processes import world
 from weft.runtime.processes.agreement import Agreement
+from weft.runtime.processes.pieces import FROM_BYTES, FROM_PROCESSES
 from weft.sharding.device import Device, process_index
 
 # Devices whose stretches between two collectives take longer than this many nanoseconds run in threads of the pool.
@@ -64,12 +67,16 @@ class DevicesExecutable:
         self.count = len(self.positions)
         self.constants = [np.ascontiguousarray(np.asarray(getattr(c, "_value", c))) for c in jaxpr.consts]
         flags = (*[False] * len(jaxpr.consts), *donated) if any(donated) else ()
+        overlaps = len(set(self.processes)) > 1 and not world.current().transport.collects
         if compilation is None:
-            self.executable = compile_executable(constants_to_arguments(jaxpr), flags, target, None)
+            scheduled = self._scheduled if overlaps else None
+            self.executable = compile_executable(constants_to_arguments(jaxpr), flags, target, scheduled=scheduled)
         else:
             self.executable = Executable(compilation)
         program = self.program = self.executable.program
         self.steps = self._collective_steps()
+        # Those that devices start and wait for.
+        self.started = {s.step for s in program.all_steps() if isinstance(s, Start)}
         self.groups = [self._groups(s.equation) for s in self.steps]
         self.agreement = agreement
         # None where no group is all in this process.
@@ -149,6 +156,22 @@ class DevicesExecutable:
         rows = moved.reshape(-1, int(np.prod([self.sizes[a] for a in axes], dtype=np.int64)))
         group = {int(d): tuple(int(m) for m in row) for row in rows for d in row}
         return [group[d] for d in self.positions]
+
+    def _scheduled(self, compilation: Compilation) -> Compilation:
+        """The program with collectives between processes under way while devices compute."""
+        if not any(isinstance(s, Communicate) and self._is_far(s) for s in compilation.program.all_steps()):
+            return compilation
+        if compilation.recompile is not None:  # of kernels from disk it is not known what they write
+            compilation = compilation.recompile()
+        most = FROM_BYTES if len(set(self.processes)) >= FROM_PROCESSES else MOST_MERGED  # those in pieces stay alone
+        compilation.program = assign(overlapped(compilation.program, self._is_far, config.overlap_bytes, most))
+        if config.enable_checks:
+            verify_program(compilation.program, (DEFAULT_SPACE,))
+        return compilation
+
+    def _is_far(self, step: Communicate) -> bool:
+        """Whether the driver does no group of a collective."""
+        return not any(map(self.is_local, self._groups(step.equation)))
 
     def is_local(self, group: tuple[int, ...]) -> bool:
         """Whether the driver does the collectives of a group: all members are devices of this process."""
@@ -246,7 +269,8 @@ class _State:
         small = size if size <= MOST_TOGETHER else 0
         self._temporaries = [memory.Chunk(memory.size_of_class(memory.class_of(small))) for _ in range(count)]
         self._indices = [np.ascontiguousarray(row) for row in program._indices]
-        self._collectives = [_GroupCall(program, k) for k in range(len(program.steps))]
+        # After those at which collectives begin, those at which they are waited for.
+        self._collectives = [_GroupCall(program, k) for k in range(len(program.steps))] * (2 if program.started else 1)
         self.entries = np.array([c.entry for c in self._collectives] or [[0] * len(ENTRY)], np.int64)
         self.call = np.zeros(len(CALL), np.int64)
         for word, value in (
@@ -288,7 +312,7 @@ class _State:
             self.call[0] = codes[0]
             self.template[:, 0] = codes[0] + 8
             if len(codes) > 1:
-                self.entries[:, 0] = codes[1:]
+                self.entries[:, 0] = codes[1:] * (2 if self.program.started else 1)
         registers[:] = self.template
         if temporaries:
             registers[:, 1 + TEMPORARIES] = [t.address for t in temporaries]
@@ -330,7 +354,7 @@ class _State:
             if state == 0:
                 text = "ended"
             else:
-                step = steps[int(state) - COMMUNICATES]
+                step = steps[(int(state) - COMMUNICATES) % len(steps)]
                 line = "" if step.line is None else f" at {step.line.describe()}"
                 text = f"at {step.label}{line}"
             where.setdefault(text, []).append(d)

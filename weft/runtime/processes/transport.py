@@ -48,7 +48,7 @@ class Request(Protocol):
         ...
 
     def release(self) -> None:
-        """What is borrowed has been read: its owner may write there again."""
+        """What is borrowed has been read, and so have the chunks that were sent: their owners may write there again."""
         ...
 
 

@@ -81,7 +81,9 @@ class WindowTransport(Messages):
             if message.peer in self.near:
                 self._send(message, chunks)
         beneath = self.beneath.start(far_sends, far_receives) if far_sends or far_receives else None
-        return WindowRequest(self, beneath, receives, list(chunks.values()))
+        lent = {m.chunk.address for m in sends if m.chunk is not None and m.peer in self.near}
+        own = [c for c in chunks.values() if c.address not in lent]
+        return WindowRequest(self, beneath, receives, own, [c for c in chunks.values() if c.address in lent])
 
     def give(self, chunks: Iterable[Chunk]) -> None:
         """Have chunks back when all who were sent them have read them."""
@@ -186,7 +188,8 @@ class WindowTransport(Messages):
 
 
 class WindowRequest:
-    """Messages under way; those of other hosts are `beneath`, and what is sent is in chunks."""
+    """Messages under way; those of other hosts are `beneath`, and what is sent is in chunks. Those that are `lent` are
+    the sender's, who reads them too until it releases the request."""
 
     def __init__(
         self,
@@ -194,8 +197,9 @@ class WindowRequest:
         beneath: Request | None,
         receives: Sequence[Message],
         chunks: list[Chunk],
+        lent: list[Chunk],
     ) -> None:
-        self._transport, self._beneath, self._chunks = transport, beneath, chunks
+        self._transport, self._beneath, self._chunks, self._lent = transport, beneath, chunks, lent
         self._missing = [m for m in receives if m.peer in transport.near][::-1]
         self._peers = {m.peer for m in self._missing}
         self._borrowed: list[tuple[int, int, int]] = []  # process, address, chunk
@@ -228,6 +232,8 @@ class WindowRequest:
 
     def release(self) -> None:
         """Tell its owners that it has been read."""
+        self._transport.give(self._lent)
+        self._lent = []
         for peer, _, chunk in self._borrowed:
             self._transport.has_read(peer, chunk)
         self._borrowed.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never
 
@@ -58,6 +59,11 @@ class Assembly:
         self.blocks: list[np.ndarray] = []
         self.pointers: list[tuple[int, np.ndarray]] = []
 
+    @functools.cached_property
+    def collectives(self) -> int:
+        """How many there are; the indices of those that are waited for come after those at which they begin."""
+        return sum(isinstance(step, Communicate) for step in self.program.all_steps())
+
     def bytecode(self) -> np.ndarray:
         """The bytecode of the program."""
         self.steps(self.program.steps)
@@ -105,10 +111,11 @@ class Assembly:
                 self.branch(step)
             case Communicate(index=index):
                 m.communicate(index)
-            case Start(started):  # steps are synchronous here: it is over at once, and there is nothing to wait for
+            case Start(started):  # but for collectives it is over at once, and there is nothing to wait for
                 self.step(started)
-            case Wait():
-                pass
+            case Wait(event):
+                if isinstance(event.step, Communicate):
+                    m.communicate(self.collectives + event.step.index)
             case _:
                 assert_never(step)
 

@@ -1,0 +1,79 @@
+"""Training steps over links on which every message takes a while, with collectives under way while devices compute and
+without. The first process writes seconds and losses to the file that is the first argument."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as onp
+
+import weft
+import weft.numpy as np
+from weft.runtime.processes import world
+from weft.runtime.processes.transport import Message, Messages, NothingBorrowed, Request, Transport
+from weft.sharding import AxisType, NamedSharding
+from weft.sharding import PartitionSpec as P
+
+DELAY = 0.03
+
+
+class SlowRequest(NothingBorrowed):
+    """Messages that have ended after a while, whatever the processor does."""
+
+    def __init__(self, beneath: Request) -> None:
+        self.beneath, self.end = beneath, time.monotonic() + DELAY
+
+    def test(self) -> bool:
+        return self.beneath.test() and time.monotonic() >= self.end
+
+
+class SlowLinks(Messages):
+    """A transport whose messages take a while."""
+
+    def __init__(self, beneath: Transport) -> None:
+        self.beneath, self.name = beneath, f"slow {beneath.name}"
+        self.rank, self.size, self.tags, self.close = beneath.rank, beneath.size, beneath.tags, beneath.close
+
+    def start(self, sends: Sequence[Message], receives: Sequence[Message]) -> Request:
+        return SlowRequest(self.beneath.start(sends, receives))
+
+
+weft.distributed.initialize()
+world.enter(world.World(SlowLinks(world.current().transport), world.current().control))
+mesh = weft.make_mesh((weft.device_count(),), ("d",), (AxisType.Auto,))
+PARAMS = [onp.full((512, 512), 0.01 * (i + 1), onp.float32) for i in range(4)]
+BATCH = onp.linspace(-1, 1, 512 * 512, dtype=onp.float32).reshape(512, 512)
+
+
+def step(params: Any, x: Any) -> Any:
+    def loss(params: Any) -> Any:
+        h = x
+        for w in params:
+            h = np.tanh(h @ w)
+        return np.mean(h**2)
+
+    value, gradients = weft.value_and_grad(loss)(params)
+    return [p - 0.1 * g for p, g in zip(params, gradients, strict=True)], value
+
+
+results: dict[str, Any] = {}
+for name, spec in (("dp", P()), ("fsdp", P("d"))):
+    for overlap_bytes in (0, 1 << 26):
+        weft.config.overlap_bytes = overlap_bytes
+        function = weft.jit(lambda params, x: step(params, x))
+        params = weft.device_put(PARAMS, NamedSharding(mesh, spec))
+        x = weft.device_put(BATCH, NamedSharding(mesh, P("d")))
+        losses, seconds = [], []
+        for _ in range(6):
+            start = time.monotonic()
+            params, value = weft.block_until_ready(function(params, x))
+            seconds.append(time.monotonic() - start)
+            losses.append(onp.asarray(value).tobytes().hex())
+        results[f"{name} {'overlapped' if overlap_bytes else 'one after the other'}"] = min(seconds[2:]), losses
+if weft.process_index() == 0:
+    pathlib.Path(sys.argv[1]).write_text(json.dumps(results))
