@@ -53,7 +53,7 @@ def rows(lib: Any) -> Iterator[tuple[str, float]]:
     yield "psum of 32 B, a call", best(lib, mapped(lambda x: lax.psum(x, "d")), small, calls=300)
     yield "psum of 32 B, an iteration of a scan", best(lib, mapped(in_a_scan), small, calls=30) / 50
     yield "psum of 4 MB", best(lib, mapped(lambda x: lax.psum(x * 0.5, "d")), large, calls=60)
-    loss, params, batch, _ = mlp(lib)
+    loss, params, batch = mlp(lib)
     params = lib.tree_util.tree_map(lambda leaf: on_devices(leaf, whole), params)
     data = lib.tree_util.tree_map(lambda leaf: on_devices(leaf, split), batch)
     step = lib.jit(step_of(lib, loss), out_shardings=(whole, whole))
