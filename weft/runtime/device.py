@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.base.forks import held
 from weft.base.settings import config, num_cpu_devices
-from weft.runtime.backend import backend_of, platforms, register
+from weft.runtime.backend import Backend, backend_of, platforms, register
 from weft.runtime.cpu.backend import CpuBackend
 from weft.sharding import SingleDeviceSharding
 from weft.sharding.device import Device, is_addressable
@@ -21,8 +21,17 @@ def _cpu(index: int) -> Device:
     return Device(index, "cpu", 0, f"cpu with {os.cpu_count()} cores")
 
 
+def _load_gpu() -> Backend:
+    from weft.runtime.cuda.backend import CudaBackend
+
+    return CudaBackend()
+
+
 register("cpu", CpuBackend)
+register("gpu", _load_gpu)
 CPU = _cpu(0)
+# What GPUs are called where a platform is named.
+_GPU = ("gpu", "cuda")
 
 
 @functools.cache
@@ -30,6 +39,14 @@ def _cpus() -> tuple[Device, ...]:
     """The CPU devices of this process. How many there are is fixed when they are first asked for; the first is always
     there."""
     return _of_all or (CPU, *map(_cpu, range(1, num_cpu_devices.fixed())))
+
+
+@functools.cache
+def _gpus() -> tuple[Device, ...]:
+    """The GPUs of this process. The driver is loaded when somebody first asks for them by name."""
+    from weft.runtime.cuda import driver
+
+    return tuple(Device(i, "gpu", 0, driver.name_of(i)) for i in range(driver.count()))
 
 
 # The devices of all processes, where there are several.
@@ -63,7 +80,13 @@ def join(counts: Sequence[int], rank: int) -> None:
 
 def devices(backend: str | None = None) -> list[Device]:
     """The devices of a platform, in all processes."""
-    if backend not in (None, *platforms()):
+    if backend in _GPU:
+        if not _gpus():
+            raise RuntimeError(
+                "There is no GPU here: NVIDIA's driver (libcuda) is not there or finds none. Devices are on: cpu."
+            )
+        return list(_gpus())
+    if backend not in (None, "cpu"):
         raise RuntimeError(f"There is no backend {backend!r} here; devices are on: {', '.join(platforms())}.")
     return list(_cpus())
 
@@ -86,7 +109,7 @@ def known(device: Device) -> Device:
     """The device that there is, of one that is equal to it."""
     if device is CPU:
         return device
-    for found in _cpus():
+    for found in _gpus() if device.platform == "gpu" else _cpus():
         if found == device:
             if not is_addressable(found):
                 raise RuntimeError(f"{found!r} is of process {found.process_index}, so nothing is put there from here.")

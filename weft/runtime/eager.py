@@ -46,7 +46,7 @@ def native_run(
             return None
     if not elementwise:
         return _program_run(primitive, types, types, params, results, placement)
-    if size < LARGE:
+    if size < LARGE and placement.backend.has_flat_programs:
         return _flat_run(primitive, types, params, results, placement)
     flat = [_as_long(t, size) for t in types]
     return _program_run(primitive, types, flat, params, results, placement)

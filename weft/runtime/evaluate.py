@@ -233,8 +233,13 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
     used = None if primitive.control else used_arguments(params["jaxpr"])
     placement = common_placement(args, primitive.name, "operand {}".format, used)
     taken = memory_taken(params["jaxpr"], donated, placement.device) if donated else ()
+    reads_host = placement.backend.reads_host
     arrays = [
-        memory_to_give(a, t, placement) if taken and taken[n] else storage(a, t)
+        memory_to_give(a, t, placement)
+        if taken and taken[n]
+        else a
+        if isinstance(a, ConcreteArray) and not reads_host
+        else storage(a, t)
         for n, (a, t) in enumerate(zip(args, types, strict=True))
     ]
     give = (lambda: donate(args, donated)) if donated else None

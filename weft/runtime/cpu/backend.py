@@ -35,6 +35,8 @@ class CpuBackend:
     """All CPU devices of a process are of the machine that it runs on, and share their code."""
 
     platform = "cpu"
+    reads_host = True
+    has_flat_programs = True
 
     def __init__(self) -> None:
         self._memories: dict[Device, DeviceMemory] = {}

@@ -1,0 +1,98 @@
+"""A GPU that is none: its memory is the host's, and kernels run by their interpreter. It records what it is asked."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weft.base.errors import OutOfMemoryError
+from weft.compiler.kernel import interpreter
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.kernel.verifier import verify
+from weft.compiler.target.target import Target
+from weft.runtime import backend, device
+from weft.runtime.cuda.backend import CudaBackend
+from weft.sharding.device import Device
+
+
+class SimulatedDriver:
+    """What `Driver` does, without a GPU. `capacity` is the memory that it has."""
+
+    capability = (9, 0)
+
+    def __init__(self, index: int = 0, capacity: int = 1 << 30) -> None:
+        self.capacity = capacity
+        self.memory: dict[int, np.ndarray] = {}
+        self.calls: list[str] = []
+
+    def allocate(self, size: int) -> int:
+        if sum(m.nbytes for m in self.memory.values()) + size > self.capacity:
+            raise OutOfMemoryError("There is no memory left on the GPU.")
+        block = np.full(size, 0xFF, np.uint8)  # what was never written shows
+        self.memory[block.ctypes.data] = block
+        return int(block.ctypes.data)
+
+    def free(self, address: int) -> None:
+        del self.memory[address]
+
+    def memory_left(self) -> tuple[int, int]:
+        return self.capacity - sum(m.nbytes for m in self.memory.values()), self.capacity
+
+    def view(self, address: int, size: int) -> np.ndarray:
+        """Bytes at an address, which must be of one block."""
+        for start, block in self.memory.items():
+            if start <= address and address + size <= start + block.nbytes:
+                return block[address - start : address - start + size]
+        raise AssertionError(f"{size} bytes at {address} are of no block")
+
+    def copy_in(self, address: int, value: np.ndarray) -> None:
+        self.calls.append(f"in {value.nbytes}")
+        self.view(address, value.nbytes)[:] = value.reshape(-1).view(np.uint8)
+
+    def copy_out(self, value: np.ndarray, address: int) -> None:
+        self.calls.append(f"out {value.nbytes}")
+        ctypes.memmove(value.ctypes.data, self.view(address, value.nbytes).ctypes.data, value.nbytes)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        self.calls.append(f"copy {size}")
+        self.view(target, size)[:] = self.view(source, size).copy()
+
+    def fill(self, target: int, size: int) -> None:
+        self.calls.append(f"fill {size}")
+        self.view(target, size)[:] = 0
+
+    def load(self, kernels: Mapping[str, Kernel], target: Target) -> Any:
+        self.calls.append(f"load {len(kernels)}")
+        for kernel in kernels.values():
+            verify(kernel)
+        return SimpleNamespace(entries={name: name for name in kernels})
+
+    def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
+        self.calls.append("launch")
+        views = [
+            self.view(address, b.size * b.dtype.itemsize).view(b.dtype)
+            for address, b in zip(addresses, kernel.buffers, strict=True)
+        ]
+        interpreter.run(kernel, views)
+
+    def synchronize(self) -> None:
+        self.calls.append("wait")
+
+    def is_idle(self) -> bool:
+        return True
+
+
+@contextmanager
+def simulated_gpu(monkeypatch: pytest.MonkeyPatch, capacity: int = 1 << 30) -> Iterator[tuple[Device, SimulatedDriver]]:
+    """A process with one GPU, and its driver."""
+    gpu, driver = Device(0, "gpu", 0, "simulated"), SimulatedDriver(0, capacity)
+    monkeypatch.setattr(device, "_gpus", lambda: (gpu,))
+    monkeypatch.setattr(device, "_placements", {k: v for k, v in device._placements.items() if k[0].platform == "cpu"})
+    monkeypatch.setitem(backend._loaded, "gpu", CudaBackend(lambda _: driver))
+    yield gpu, driver

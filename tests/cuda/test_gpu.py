@@ -1,0 +1,87 @@
+"""On a real GPU (`make test-gpu`): the samples of the laws, whole programs, and that runs repeat themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.cuda.test_ptx import KERNELS
+from tests.laws.laws import assert_close
+from tests.laws.samples import Case
+from tests.laws.test_compiled import merged
+from weft import lax
+from weft.base import dtypes
+from weft.runtime.array import copied
+from weft.runtime.cuda import driver
+from weft.runtime.device import placement_of
+from weft.runtime.execute import executable_of
+
+pytestmark = pytest.mark.skipif(not driver.count(), reason="there is no GPU")
+
+
+@pytest.mark.parametrize("cases", [cases for _, cases in KERNELS], ids=[name for name, _ in KERNELS])
+def test_samples_equal_eval(cases: list[Case]) -> None:
+    """Within the budget of the card; and the bits of the CPU, where the same text of mathematics is compiled."""
+    placement = placement_of(weft.devices("gpu")[0], True)
+    jaxpr = merged(cases)
+    arrays = [
+        copied(np.asarray(a), t, placement) for case in cases for a, t in zip(case.arrays, case.types, strict=True)
+    ]
+    results = iter(executable_of(jaxpr, device=placement.device)(arrays, None, placement))
+    for case in cases:
+        for i, expected in enumerate(case.results):
+            assert_close(next(results), expected, case.tolerance, f"{case}, result {i}")
+
+
+def program(w: Any, x: Any) -> Any:
+    """Products, reductions, elementwise functions, loops of both kinds and random numbers."""
+
+    def loss(w: Any) -> Any:
+        h = wnp.tanh(x @ w)
+        total, _ = lax.scan(lambda c, row: (c + wnp.sum(row * row), c), wnp.float32(0), h)
+        return total + wnp.sum(weft.nn.softmax(h) * weft.random.normal(weft.random.key(0), h.shape))
+
+    value, gradient = weft.value_and_grad(loss)(w)
+    steps = lax.while_loop(lambda c: c[0] < 100, lambda c: (c[0] * 2 + 1, c[1] + 1), (value * 0, 0))[1]
+    return value, gradient, steps
+
+
+def test_programs_equal_the_cpu_and_themselves() -> None:
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(20, 30)).astype(np.float32), rng.normal(size=(40, 20)).astype(np.float32)
+    here = weft.jit(program)(w, x)
+    gpu = weft.devices("gpu")[0]
+    there = [weft.device_put(a, gpu) for a in (w, x)]
+    first = [np.asarray(r) for r in weft.jit(program)(*there)]
+    for one, other in zip(first, here, strict=True):
+        np.testing.assert_allclose(one, np.asarray(other), rtol=2e-5, atol=2e-5)
+    for _ in range(10):
+        for one, other in zip(weft.jit(program)(*there), first, strict=True):
+            assert np.asarray(one).tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "complex64", "bool"])
+def test_operations_outside_of_programs(dtype: str) -> None:
+    gpu = weft.devices("gpu")[0]
+    x = np.ones((3, 4), dtypes.as_dtype(dtype))
+    y = weft.device_put(x, gpu)
+    for f in (lambda a: a + a, lambda a: a * a, lambda a: wnp.sum(a, 0), lambda a: a.T, lambda a: a[1:, ::2]):
+        result = f(y)
+        assert result.device is gpu
+        np.testing.assert_array_equal(np.asarray(result), np.asarray(f(wnp.asarray(x))))
+
+
+def test_memory_statistics_and_an_array_too_large() -> None:
+    gpu = weft.devices("gpu")[0]
+    memory = placement_of(gpu, True).memory
+    before = memory.bytes_in_use
+    x = weft.device_put(np.ones(1 << 20, np.float32), gpu)
+    assert memory.bytes_in_use - before == 4 << 20
+    del x
+    assert memory.bytes_in_use == before
+    with pytest.raises(MemoryError, match="on the GPU"):
+        memory.take(1 << 45)

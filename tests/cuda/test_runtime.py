@@ -1,0 +1,107 @@
+"""Programs on a GPU that is simulated: the runtime's part, with the interpreter's results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.cuda.simulated import SimulatedDriver, simulated_gpu
+from weft import lax
+from weft.base.errors import DonatedArrayError, NotSupportedError, OutOfMemoryError
+from weft.runtime.cuda import driver
+from weft.sharding.device import Device
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Device, SimulatedDriver]]:
+    with simulated_gpu(monkeypatch) as found:
+        yield found
+
+
+def loss(w: Any, x: Any) -> Any:
+    return wnp.sum(wnp.tanh(x @ w) ** 2)
+
+
+def test_arrays_live_there(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+    assert weft.devices("gpu") == weft.devices("cuda") == [device]
+    x = weft.device_put(np.arange(6, dtype=np.float32).reshape(2, 3), device)
+    assert x.device is device and x.committed and driver.calls == ["in 24"]
+    np.testing.assert_array_equal(np.asarray(x), np.arange(6).reshape(2, 3))
+    np.asarray(x)
+    assert driver.calls == ["in 24", "out 24"]  # once
+    back = weft.device_put(x, weft.devices()[0])
+    assert back.device.platform == "cpu"
+
+
+def test_programs_run_there(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, _ = gpu
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(3, 4)).astype(np.float32), rng.normal(size=(5, 3)).astype(np.float32)
+    f = weft.jit(weft.value_and_grad(loss))
+    expected, expected_gradient = f(w, x)
+    there = [weft.device_put(a, device) for a in (w, x)]
+    for _ in range(3):  # the general way, and the dispatcher
+        value, gradient = f(*there)
+        assert value.device is device and gradient.device is device
+        np.testing.assert_allclose(np.asarray(value), np.asarray(expected), rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(gradient), np.asarray(expected_gradient), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(there[0] + 1), w + 1)  # outside of programs
+    assert (there[0] + 1).device is device
+
+
+def test_loops_branches_and_callbacks(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, _ = gpu
+    x = weft.device_put(np.arange(4, dtype=np.float32), device)
+
+    def program(x: Any) -> Any:
+        total, stacked = lax.scan(lambda c, a: (c + a, c * a), wnp.float32(1), x)
+        grown = lax.while_loop(lambda c: wnp.sum(c) < 100, lambda c: c * 2 + 1, x)
+        chosen = lax.cond(total > 3, lambda: grown + 1, lambda: grown)
+        called = weft.pure_callback(lambda v: np.asarray(v) * 3, weft.ShapeDtypeStruct((4,), np.float32), chosen)
+        return total, stacked, called
+
+    for one, other in zip(weft.jit(program)(x), weft.jit(program)(np.arange(4, dtype=np.float32)), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_donated_memory_is_taken(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, _ = gpu
+    step = weft.jit(lambda x: x * 2 + 1, donate_argnums=0)
+    x = weft.device_put(np.ones(1000, np.float32), device)
+    pointer = x._pointer
+    y = step(x)
+    assert x.is_deleted() and y._pointer == pointer
+    with pytest.raises(DonatedArrayError):
+        x + 1
+    np.testing.assert_array_equal(np.asarray(y), np.full(1000, 3, np.float32))
+
+
+def test_memory_is_used_again_and_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    with simulated_gpu(monkeypatch, capacity=1 << 20) as (device, driver):
+        for _ in range(10):  # 4 MB in all
+            x = weft.device_put(np.ones(100_000, np.float32), device)
+        assert len(driver.memory) == 2
+        with pytest.raises(OutOfMemoryError, match="on the GPU"):
+            weft.device_put(np.ones(1_000_000, np.float32), device)
+        assert len(driver.memory) == 1  # what was free was returned before it was tried again
+        np.testing.assert_array_equal(np.asarray(x)[:3], 1)
+
+
+def test_what_is_missing_is_named(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, _ = gpu
+    x = weft.device_put(np.eye(3, dtype=np.float32), device)
+    with pytest.raises(NotSupportedError, match="svd has no code for GPUs yet"):
+        weft.jit(wnp.linalg.svd)(x)
+
+
+def test_without_a_gpu() -> None:
+    if driver.count():
+        pytest.skip("there is a GPU")
+    with pytest.raises(RuntimeError, match="There is no GPU here"):
+        weft.devices("gpu")

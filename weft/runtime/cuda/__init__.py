@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: the driver, memory, and programs on them. Loaded when a GPU is first asked for."""

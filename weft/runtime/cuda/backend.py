@@ -1,0 +1,175 @@
+"""The backend of NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft.base.errors import NotSupportedError
+from weft.ir.primitive import Primitive
+from weft.runtime.cuda import driver
+from weft.runtime.cuda.memory import Block, CudaMemory
+from weft.sharding.device import Device
+
+if TYPE_CHECKING:
+    from weft.compiler.target.target import Target
+    from weft.ir.jaxpr import Jaxpr
+    from weft.ir.types import ArrayType
+    from weft.runtime.array import ConcreteArray
+    from weft.runtime.backend import Buffer
+    from weft.runtime.codegen import Source
+    from weft.runtime.device import Placement
+
+
+class CudaBackend:
+    """The GPUs of this process. Work on a GPU is started and goes on while Python does."""
+
+    platform = "gpu"
+    reads_host = False
+    has_flat_programs = False
+
+    def __init__(self, driver_of: Callable[[int], Any] = driver.Driver) -> None:
+        self._driver_of = driver_of
+        self._memories: dict[int, CudaMemory] = {}
+
+    def driver(self, device: Device) -> Any:
+        """The driver of a device."""
+        return self.memory(device).driver
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def memory(self, device: Device) -> CudaMemory:
+        """The allocator of a device."""
+        found = self._memories.get(device.id)
+        return found or self._memories.setdefault(device.id, CudaMemory(self._driver_of(device.id)))
+
+    def adopt(self, value: np.ndarray, device: Device) -> Buffer:
+        """A copy: a GPU does not read the memory of NumPy arrays."""
+        return self.copy_from_host(value, value.shape, device)
+
+    def copy_from_host(self, value: np.ndarray, shape: tuple[Any, ...], device: Device) -> Buffer:
+        block = self.memory(device).copied(value, shape)
+        return None, block, block.address
+
+    def copy_to_host(self, memory: Block, address: int, shape: Any, dtype: np.dtype) -> np.ndarray:
+        value = np.empty(shape, dtype)
+        if value.nbytes:
+            memory.owner.driver.copy_out(value, address)
+        value.flags.writeable = False
+        return value
+
+    def copy_between(self, array: ConcreteArray, device: Device) -> Buffer:
+        """On the GPU itself, or through the host."""
+        source = array._memory
+        assert isinstance(source, Block)
+        if source.owner is not self.memory(device):
+            return self.copy_from_host(array._value, array._value.shape, device)
+        block = self.memory(device).take(source.size)
+        source.owner.driver.copy(block.address, source.address, source.size)  # type: ignore[attr-defined]
+        return None, block, block.address
+
+    def donated_memory(self, array: ConcreteArray) -> Block:
+        """The block of a donated array if no other array refers to it, else a copy."""
+        block = array._memory
+        assert isinstance(block, Block)
+        # The slot of the array, the local variable and the argument of getrefcount.
+        if sys.getrefcount(block) <= 3:
+            return block
+        copied: Block = self.copy_between(array, array.device)[1]
+        return copied
+
+    def takes_donated(self, size: int) -> bool:
+        return True
+
+    def devices_changed(self) -> None:
+        pass
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def wait(self, memory: Block | None) -> None:
+        """Wait for all work of the GPU."""
+        if memory is not None:
+            memory.owner.driver.synchronize()  # type: ignore[attr-defined]
+
+    def is_ready(self, memory: Block | None) -> bool:
+        return memory is None or memory.owner.driver.is_idle()  # type: ignore[attr-defined]
+
+    # -- programs --------------------------------------------------------------------------------------------------
+
+    def target(self, device: Device) -> Target:
+        from weft.compiler.target.cuda.targets import of_capability
+
+        return of_capability(*self.driver(device).capability)
+
+    def compile(
+        self,
+        jaxpr: Jaxpr,
+        donated: Sequence[bool],
+        device: Device,
+        again: Callable[[], Any] | None = None,
+        flat: str = "no",
+    ) -> Any:
+        from weft.compiler.compile import compile_program
+        from weft.runtime.cuda.executable import CudaExecutable
+
+        flags = tuple(donated) or (False,) * len(jaxpr.invars)
+        memory = self.memory(device)
+        return CudaExecutable(compile_program(jaxpr, flags, self.target(device)), memory, memory.driver)
+
+    def compile_for_devices(
+        self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], devices: Sequence[Device], agreement: Any
+    ) -> Callable[..., list[tuple[bytes, Any]]]:
+        raise NotSupportedError("Programs on meshes of GPUs do not run yet.", fix="use a mesh of CPU devices")
+
+    def shared_by_devices(
+        self, parts: Any, owners: Sequence[int], arguments: Sequence[Any], results: Sequence[Any]
+    ) -> Callable[..., list[tuple[bytes, Any]]]:
+        raise NotSupportedError("Programs on meshes of GPUs do not run yet.", fix="use a mesh of CPU devices")
+
+    def scatter(self, value: np.ndarray, layout: Any) -> tuple[bytes, Any]:
+        raise NotSupportedError("Arrays are not split over GPUs yet.", fix="use a mesh of CPU devices")
+
+    def gather(self, addresses: bytes, layout: Any) -> tuple[np.ndarray, Any]:
+        raise NotSupportedError("Arrays are not split over GPUs yet.", fix="use a mesh of CPU devices")
+
+    def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:
+        return False
+
+    def eager_call(
+        self,
+        executable: Any,
+        types: Sequence[ArrayType],
+        results: Sequence[ArrayType],
+        placement: Placement,
+        length: int | None = None,
+    ) -> Callable[[Sequence[Any]], list[Any]]:
+        """A function of arrays that runs the executable of one operation."""
+        from weft.runtime.array import array_at
+
+        def run(args: Sequence[Any]) -> list[Any]:
+            found = executable(args, None, placement)
+            return [array_at(placement, None, t, a._memory, a._pointer) for a, t in zip(found, results, strict=True)]
+
+        return run
+
+    def write_call(
+        self,
+        source: Source,
+        executable: Any,
+        constants: Sequence[ConcreteArray],
+        leaves: Sequence[str],
+        donated: Sequence[bool],
+        placement: Placement,
+    ) -> list[str]:
+        """Write the part of a dispatcher that runs an executable: calls with donated arguments take the general way."""
+        from weft.runtime.array import put
+
+        if any(donated):
+            source.line("return MISS")
+        there = [source.constant(put(constant, placement)) for constant in constants]
+        passed = "".join(f"{name}, " for name in (*there, *leaves))
+        source.line(f"results = {source.constant(executable)}(({passed}), None, {source.constant(placement)})")
+        return [f"results[{i}]" for i in range(len(executable.out_types))]

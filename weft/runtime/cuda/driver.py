@@ -1,0 +1,218 @@
+"""NVIDIA's driver through ctypes: what Weft needs of `libcuda`. No toolkit and no package of NVIDIA's is needed.
+
+All work of a device is in one stream, in the order in which it was started. So memory that is freed and used again is
+overwritten only by later work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import JaxRuntimeError, OutOfMemoryError
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.target.cuda.lower import BLOCK, blocks, module_text
+from weft.compiler.target.cuda.ptx import ptx
+from weft.compiler.target.target import Target
+
+# What the driver is asked: the arguments of each function. Names have the version that this was written for.
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
+    "cuDevicePrimaryCtxRetain": (POINTER(c_void_p), c_int),
+    "cuCtxSetCurrent": (c_void_p,),
+    "cuStreamCreate": (POINTER(c_void_p), c_uint),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuStreamQuery": (c_void_p,),
+    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+    "cuMemFree_v2": (c_uint64,),
+    "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
+    "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
+    "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
+    "cuMemcpyDtoDAsync_v2": (c_uint64, c_uint64, c_size_t, c_void_p),
+    "cuMemsetD8Async": (c_uint64, ctypes.c_ubyte, c_size_t, c_void_p),
+    "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
+    "cuModuleUnload": (c_void_p,),
+    "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
+    "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, POINTER(c_void_p), POINTER(c_void_p)),
+}
+_OUT_OF_MEMORY, _NOT_READY = 2, 600
+_NON_BLOCKING = 1
+_MAJOR, _MINOR = 75, 76
+
+
+@functools.cache
+def library() -> Any | None:
+    """The driver, or None where there is none. Asking loads it."""
+    names = {"linux": "libcuda.so.1", "win32": "nvcuda.dll"}
+    try:
+        found = ctypes.CDLL(names.get(sys.platform, "libcuda.so.1"))
+    except OSError:
+        return None
+    for name, arguments in _FUNCTIONS.items():
+        function = getattr(found, name)
+        function.argtypes, function.restype = arguments, c_int
+    return found if found.cuInit(0) == 0 else None
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a function of the driver; raise what it reports."""
+    status = getattr(library(), name)(*arguments)
+    if status == _OUT_OF_MEMORY:
+        raise OutOfMemoryError("There is no memory left on the GPU.")
+    if status:
+        text = c_char_p()
+        library().cuGetErrorString(status, byref(text))  # type: ignore[union-attr]
+        said = text.value.decode() if text.value else "no reason given"
+        raise JaxRuntimeError(f"The driver of the GPU reports an error in {name}: {said} ({status}).")
+
+
+def count() -> int:
+    """How many GPUs there are."""
+    if library() is None:
+        return 0
+    found = c_int()
+    call("cuDeviceGetCount", byref(found))
+    return found.value
+
+
+def name_of(index: int) -> str:
+    """What a GPU is called."""
+    device, text = c_int(), ctypes.create_string_buffer(256)
+    call("cuDeviceGet", byref(device), index)
+    call("cuDeviceGetName", text, len(text), device)
+    return text.value.decode()
+
+
+class Driver:
+    """One GPU of this process: its context and its stream."""
+
+    def __init__(self, index: int) -> None:
+        self.process = os.getpid()
+        device, context, stream = c_int(), c_void_p(), c_void_p()
+        call("cuDeviceGet", byref(device), index)
+        call("cuDevicePrimaryCtxRetain", byref(context), device)
+        self._device, self._context = device, context
+        self._enter()
+        call("cuStreamCreate", byref(stream), _NON_BLOCKING)
+        self._stream = stream
+
+    def _enter(self) -> None:
+        """Calls of this thread are about this GPU."""
+        if self.process != os.getpid():
+            raise JaxRuntimeError(
+                "A process that was forked from one that uses a GPU cannot use it.",
+                fix="start processes before the GPU is used, or with multiprocessing's method 'spawn'",
+            )
+        call("cuCtxSetCurrent", self._context)
+
+    @functools.cached_property
+    def capability(self) -> tuple[int, int]:
+        """Its compute capability, such as (9, 0)."""
+        found = c_int()
+        parts = []
+        for attribute in (_MAJOR, _MINOR):
+            call("cuDeviceGetAttribute", byref(found), attribute, self._device)
+            parts.append(found.value)
+        return parts[0], parts[1]
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def allocate(self, size: int) -> int:
+        """Memory of so many bytes; returns its address."""
+        self._enter()
+        address = c_uint64()
+        call("cuMemAlloc_v2", byref(address), size)
+        return address.value
+
+    def free(self, address: int) -> None:
+        """Give memory back. It waits for all work."""
+        self._enter()
+        call("cuMemFree_v2", address)
+
+    def memory_left(self) -> tuple[int, int]:
+        """How many bytes are free, and how many there are."""
+        self._enter()
+        free, total = c_size_t(), c_size_t()
+        call("cuMemGetInfo_v2", byref(free), byref(total))
+        return free.value, total.value
+
+    def copy_in(self, address: int, value: np.ndarray) -> None:
+        """The bytes of a contiguous array of the host to an address. When this returns, the array may change."""
+        self._enter()
+        call("cuMemcpyHtoDAsync_v2", address, value.ctypes.data, value.nbytes, self._stream)
+        call("cuStreamSynchronize", self._stream)
+
+    def copy_out(self, value: np.ndarray, address: int) -> None:
+        """The bytes at an address into a contiguous array of the host, once all work before has ended."""
+        self._enter()
+        call("cuMemcpyDtoHAsync_v2", value.ctypes.data, address, value.nbytes, self._stream)
+        call("cuStreamSynchronize", self._stream)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Start copying bytes on the GPU."""
+        self._enter()
+        call("cuMemcpyDtoDAsync_v2", target, source, size, self._stream)
+
+    def fill(self, target: int, size: int) -> None:
+        """Start filling bytes with zeros."""
+        self._enter()
+        call("cuMemsetD8Async", target, 0, size, self._stream)
+
+    # -- kernels ---------------------------------------------------------------------------------------------------
+
+    def load(self, kernels: Mapping[str, Kernel], target: Target) -> Module:
+        """Code for kernels, by their names."""
+        self._enter()
+        handle = c_void_p()
+        call("cuModuleLoadData", byref(handle), ptx(module_text(kernels.items(), target), target).encode())
+        return Module(self, handle, kernels)
+
+    def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
+        """Start a kernel on buffers at these addresses."""
+        self._enter()
+        values = (c_uint64 * len(addresses))(*addresses)
+        base, size = ctypes.addressof(values), ctypes.sizeof(c_uint64)
+        parameters = (c_void_p * len(addresses))(*(base + size * n for n in range(len(addresses))))
+        grid = blocks(kernel)
+        call("cuLaunchKernel", entry, grid, 1, 1, BLOCK, 1, 1, 0, self._stream, parameters, None)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def synchronize(self) -> None:
+        """Wait until all work that was started has ended."""
+        self._enter()
+        call("cuStreamSynchronize", self._stream)
+
+    def is_idle(self) -> bool:
+        """Whether all work that was started has ended."""
+        self._enter()
+        status = library().cuStreamQuery(self._stream)  # type: ignore[union-attr]
+        return bool(status != _NOT_READY)
+
+
+class Module:
+    """Code of kernels on a GPU, for as long as this is referenced."""
+
+    def __init__(self, driver: Driver, handle: Any, kernels: Mapping[str, Kernel]) -> None:
+        self._driver, self._handle = driver, handle
+        self.entries: dict[str, Any] = {}
+        for name in kernels:
+            entry = c_void_p()
+            call("cuModuleGetFunction", byref(entry), handle, name.encode())
+            self.entries[name] = entry
+
+    def __del__(self) -> None:
+        if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
+            self._driver._enter()
+            call("cuModuleUnload", self._handle)

@@ -1,0 +1,201 @@
+"""A compiled program on a GPU: its steps are started one after the other, loops and branches are chosen by the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, assert_never
+
+import numpy as np
+
+from weft.base.errors import NotSupportedError
+from weft.compiler.compilation import Compilation
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.program.assign import address_of
+from weft.compiler.program.frame import CallFrame
+from weft.compiler.program.ir import (
+    TAPE_ROUTINES,
+    Branch,
+    Call,
+    Communicate,
+    Copy,
+    Count,
+    Fill,
+    Launch,
+    Loop,
+    SetAddress,
+    Slot,
+    Start,
+    Step,
+    Wait,
+    While,
+    bytes_of,
+)
+from weft.ir.context import EVALUATION, context
+from weft.ir.types import TapeType
+from weft.runtime.array import ConcreteArray, array_at, put
+from weft.runtime.cuda.memory import Block, CudaMemory
+from weft.runtime.device import Placement
+
+
+class CudaExecutable:
+    """A program in the memory of a GPU. Calling it takes arrays (donated ones as blocks), and returns arrays."""
+
+    def __init__(self, compilation: Compilation, memory: CudaMemory, driver: Any) -> None:
+        self.compilation = compilation
+        self.memory, self.driver = memory, driver
+        program = self.program = compilation.program
+        self.again = None
+        self.compile_stats: list[Any] = []
+        self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
+        self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
+        self.has_tapes = any(isinstance(t, TapeType) for t in (*self.in_types, *self.out_types))
+        self._refuse()
+        kernels = {symbol_of(k): k for k in self._launched()}
+        self._module: Any = driver.load(kernels, compilation.target) if kernels else None
+        # Constants are copied to the GPU once.
+        constants = np.zeros(program.constant_bytes, np.uint8)
+        for slot, array in zip(program.constant_slots, program.constants, strict=True):
+            constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
+        self._constants = memory.copied(constants, constants.shape)
+        self._frame = CallFrame(program, self._constants.address)
+
+    def _launched(self) -> dict[Kernel, None]:
+        return dict.fromkeys(step.full for step in self.program.all_steps() if isinstance(step, Launch))
+
+    def _refuse(self) -> None:
+        """Raise for what programs on GPUs cannot do yet."""
+        routines = {s.routine for s in self.program.all_steps() if isinstance(s, Call) and s.routine != "host"}
+        if self.has_tapes or routines & set(TAPE_ROUTINES):
+            raise NotSupportedError("Reverse mode of while_loop does not run on GPUs yet.", fix="compute it on a CPU")
+        if routines:
+            raise NotSupportedError(f"{', '.join(sorted(routines))} cannot be called on GPUs yet.")
+
+    def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None, placement: Placement) -> list[Any]:
+        """Start the program on arrays; returns arrays at a placement. `donate` is called when all memory is there and
+        before donated memory is overwritten."""
+        operands: list[Any] = [
+            a if type(a) is Block else self._operand(a, t, placement)
+            for a, t in zip(arrays, self.in_types, strict=True)
+        ]
+        addresses = [a.address if type(a) is Block else a._pointer for a in operands]
+        results, outputs = [], []
+        for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
+            block = self.memory.take(bytes_of(aval)) if alias is None else operands[alias]
+            results.append(array_at(placement, None, aval, block, block.address))
+            outputs.append(block.address)
+        # It goes back to the pool at once; what takes it next comes later in the stream.
+        temporaries = self.memory.take(self.program.temporary_bytes)
+        if donate is not None:
+            donate()
+        registers = self._frame.filled(temporaries.address, addresses, outputs)
+        _Run(self, registers).steps(self.program.steps)
+        return results
+
+    def _operand(self, value: Any, aval: Any, placement: Placement) -> ConcreteArray:
+        """An argument on the GPU."""
+        if isinstance(value, ConcreteArray):
+            if value.is_deleted():
+                value._raise_deleted()
+            return value if value._placement.device is placement.device else put(value, placement)
+        block = self.memory.copied(value, aval.shape)
+        return array_at(placement, None, aval, block, block.address)
+
+    def entry_of(self, kernel: Kernel) -> Any:
+        """The code of a kernel."""
+        return self._module.entries[symbol_of(kernel)]
+
+
+class _Run:
+    """One run: its registers, which hold addresses and counters."""
+
+    def __init__(self, executable: CudaExecutable, registers: np.ndarray) -> None:
+        self.executable, self.driver = executable, executable.driver
+        self.program, self.registers = executable.program, registers
+
+    def address(self, slot: Slot) -> int:
+        register, offset = address_of(slot, self.program)
+        return int(self.registers[register]) + offset
+
+    def scalar(self, slot: Slot, dtype: Any) -> Any:
+        """A number that the host needs: all work before it is waited for."""
+        value = np.zeros(1, dtype)
+        self.driver.copy_out(value, self.address(slot))
+        return value[0]
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self.step(step)
+
+    def step(self, step: Any) -> None:
+        match step:
+            case Launch():
+                if step.full.count:
+                    addresses = [self.address(slot) for slot in step.slots]
+                    self.driver.launch(self.executable.entry_of(step.full), step.full, addresses)
+            case Copy():
+                if step.size:
+                    self.driver.copy(self.address(step.target), self.address(step.source), step.size)
+            case Fill():
+                if step.target.size:
+                    self.driver.fill(self.address(step.target), step.target.size)
+            case SetAddress():
+                assert step.target.register is not None
+                shift = int(self.registers[step.counter.index]) * step.stride
+                self.registers[step.target.register.index] = self.address(step.base) + shift
+            case Count():
+                counter = np.array([self.registers[step.counter.index]], np.int32)
+                self.driver.copy_in(self.address(step.target), counter)
+            case Loop():
+                count = int(self.scalar(step.count, np.int32)) if isinstance(step.count, Slot) else step.count
+                for i in reversed(range(count)) if step.reverse else range(count):
+                    self.registers[step.counter.index] = i
+                    self.steps(step.body)
+            case While():
+                self.while_loop(step)
+            case Branch():
+                index = int(self.scalar(step.index, step.dtype))
+                self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
+            case Call():
+                self.call_host(step)
+            case Start():
+                self.step(step.step)  # the stream keeps the order
+            case Wait():
+                pass
+            case Communicate():
+                raise NotSupportedError(f"{step.label} needs several devices, which programs on GPUs do not have yet.")
+            case _:
+                assert_never(step)
+
+    def while_loop(self, step: While) -> None:
+        if step.counter is not None:
+            self.registers[step.counter.index] = 0
+        while True:
+            self.steps(step.condition)
+            if not self.scalar(step.predicate, np.bool_):
+                return
+            self.steps(step.body)
+            if step.counter is not None:
+                self.registers[step.counter.index] += 1
+
+    def call_host(self, step: Call) -> None:
+        """Call Python with copies of the operands, and copy its results back."""
+        assert step.host is not None
+        arrays = [np.empty(shape, dtype) for shape, dtype in step.types]
+        count = len(arrays) - step.results
+        for slot, array in zip(step.slots[:count], arrays, strict=False):
+            if array.nbytes:
+                self.driver.copy_out(array, self.address(slot))
+        trace, source = context.trace, context.source
+        context.trace, context.source = EVALUATION, step.line or source
+        try:
+            more = (
+                {} if step.counters is None else {"iterations": [int(self.registers[c.index]) for c in step.counters]}
+            )
+            with np.errstate(all="ignore"):
+                step.host(*arrays[:count], out=arrays[count:], **more)
+        finally:
+            context.trace, context.source = trace, source
+        for slot, array in zip(step.slots[count:], arrays[count:], strict=True):
+            if array.nbytes:
+                self.driver.copy_in(self.address(slot), np.ascontiguousarray(array))
