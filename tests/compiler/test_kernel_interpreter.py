@@ -14,7 +14,7 @@ from weft.base.errors import InternalError, MissingRuleError
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.interpreter import run
 from weft.compiler.kernel.ir import Compute, Index, Kernel, Load, Loop, LoopKind, Statement
-from weft.compiler.target.cpu import lower
+from weft.compiler.target import vectors
 from weft.compiler.target.cpu.link import Tier
 
 RNG = np.random.default_rng(0)
@@ -58,8 +58,8 @@ def test_a_tail_with_a_body_of_its_own_has_the_same_bits(monkeypatch: pytest.Mon
     """Lanes and their order do not depend on where masks are."""
     x = RNG.normal(size=(3, 200)).astype(np.float32)
     result = []
-    for weight in (lower.SPLIT_WEIGHT, -1):
-        monkeypatch.setattr(lower, "SPLIT_WEIGHT", weight)
+    for weight in (vectors.SPLIT_WEIGHT, -1):
+        monkeypatch.setattr(vectors, "SPLIT_WEIGHT", weight)
         result.append(compiled(kernels.softmax(3, 200), [x, np.zeros_like(x)], MACHINES["host"]())[1])
     assert result[0].tobytes() == result[1].tobytes()
 

@@ -155,8 +155,8 @@ def f(x, w):
 rng = np.random.default_rng(0)
 value, slope = weft.jit(weft.value_and_grad(f))(*(wnp.asarray(rng.normal(size=(80, 80)), wnp.float32) for _ in "xw"))
 print(np.asarray(slope).tobytes().hex()[:400], float(value))
-parts = ("pipeline", "emit", "fuse", "program.build", "target.cpu.lower", "target.lower", "target.lanes",
-         "library.planning")
+parts = ("pipeline", "emit", "fuse", "program.build", "target.cpu.lower", "target.lower", "target.vectors",
+         "target.lanes", "library.planning")
 print([m for m in sys.modules if m.startswith(tuple("weft.compiler." + part for part in parts))])
 """
 

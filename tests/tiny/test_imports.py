@@ -57,6 +57,7 @@ COMPILER = (
     "target.native",
     "target.memory",
     "target.lower",
+    "target.vectors",
     "target.cpu",
     "target.cuda",
 )

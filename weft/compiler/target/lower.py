@@ -1,6 +1,6 @@
 """Kernel to LLVM: what all targets share. The statements of a kernel for one thread, one element at a time.
 
-A target that has vectors, masks or other threads beside it extends `Lowering`.
+`vectors.py` extends it by loops over lanes.
 """
 
 from __future__ import annotations

@@ -1,47 +1,19 @@
-"""Kernel to LLVM: a function `void name(ptr buffers, i64 begin, i64 end)` that runs a part of the loop over threads.
-
-A value that does not differ between lanes stays a scalar until it meets one that does. The tail of a loop over lanes is
-masked: where the machine masks every type and a second body would not pay, in the one body there is; elsewhere the body
-without masks comes first and the tail after it.
-"""
+"""Kernel to LLVM: a function `void name(ptr buffers, i64 begin, i64 end)` that runs a part of the loop over threads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
-from weft.base import dtypes
-from weft.compiler.kernel.interleaved import Group, groups
 from weft.compiler.kernel.ir import (
-    Buffer,
-    Compute,
-    If,
-    Index,
     Kernel,
-    Load,
-    Loop,
-    LoopKind,
-    Statement,
-    Store,
     TileMatmul,
-    Value,
-    Variable,
 )
-from weft.compiler.kernel.operations import weight_of
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import tiles
-from weft.compiler.target.lanes import Lane
-from weft.compiler.target.llvm import constant, constant_vector, i32, i64
-from weft.compiler.target.lower import Lowering, flat, unflat
-from weft.compiler.target.memory import Access, Mask, Memory
+from weft.compiler.target.llvm import i64
 from weft.compiler.target.target import Target
-
-# Whole vectors have a body of their own without masks if there are so many of them, and it is no more work (in
-# additions) than this: the exponential of a softmax is the most.
-SPLIT_VECTORS, SPLIT_WEIGHT = 8, 12
-# Loops over fewer elements than lanes that do no more than this go by shorter vectors.
-COPY_WEIGHT = 4
+from weft.compiler.target.vectors import VectorLowering
 
 
 def lower(kernel: Kernel, target: Target, name: str = "kernel") -> str:
@@ -89,250 +61,13 @@ def lower_at(
         tiles.release(function)
 
 
-class _Lowering(Lowering):
-    """Writes one function for vectors. `mask` says which lanes of the loop over lanes take part."""
-
-    def __init__(self, function: llvm.Function, kernel: Kernel, target: Target) -> None:
-        super().__init__(function, kernel, target)
-        self.mask: llvm.Value | None = None
-        # How far the bound is from the first lane, where there is a mask.
-        self.left = constant(0, i32)
-
-    def block(self, body: Sequence[Statement]) -> None:
-        if self.variable is None or self.width == 1:
-            for statement in body:
-                self.statement(statement)
-            return
-        found = groups(body, self.variable, self.step, self.is_uniform)
-        for statement in body:
-            group = found.get(statement)
-            if group is None:
-                self.statement(statement)
-            elif isinstance(statement, Store):
-                if statement is group.members[-1]:
-                    self.store_group(group)
-            elif statement is group.members[0]:
-                self.load_group(group)
+class _Lowering(VectorLowering):
+    """Writes one function, with tile registers."""
 
     def statement(self, statement: Any) -> None:
         match statement:
             case TileMatmul(out=out, left=left, right=right):
                 pairs = ((out, statement.index), (left, statement.left_index), (right, statement.right_index))
                 tiles.write(self.f, statement, *(self.access(*pair, safe=True)[1].base for pair in pairs))
-            case Loop(kind=LoopKind.LANES):
-                self.loop_over_lanes(statement)
             case _:
                 super().statement(statement)
-
-    # -- memory ----------------------------------------------------------------------------------------------------
-
-    def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
-        memory, access = self.access(buffer, index, condition is None)
-        uniform = not access.stride and access.offsets is None
-        if condition is None or otherwise is None:
-            if uniform:
-                return self.lanes(1).loaded(memory.load_one(access.base), buffer.dtype)
-            mask = None if buffer.padded and access.stride == 1 and access.offsets is None else self.mask
-            return self.lanes(self.width).loaded(memory.load(access, self.width, mask, None), buffer.dtype)
-        holds, rest = self.values[condition].parts[0], self.values[otherwise]
-        if uniform:
-            return self.load_uniform(memory, access, buffer.dtype, holds, rest)
-        lanes = self.lanes(self.width)
-        parts = lanes.stored(self.broadcast(rest, self.width))
-        mask = self.both(self.in_lanes(holds), self.mask)
-        return lanes.loaded(memory.load(access, self.width, mask, parts), buffer.dtype)
-
-    def load_uniform(self, memory: Memory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
-        """One element, read if a lane asks for it."""
-        asked = self.both(holds, self.mask) if holds.type.is_vector else holds
-        zeros = [llvm.zero(memory.element)] * memory.parts
-        with self.f.when(self.f.reduce("or", asked), *zeros) as region, self.scope():
-            region.give(*memory.load_one(access.base))
-        width = max(rest.width, holds.type.count)
-        read = self.broadcast(self.lanes(1).loaded(region.results, dtype), width)
-        return self.chosen(holds, read, self.broadcast(rest, width))
-
-    def store(self, buffer: Buffer, index: Index, value: Value, condition: Value | None) -> None:
-        memory, access = self.access(buffer, index, condition is None)
-        parts = self.lanes(self.width).stored(self.broadcast(self.values[value], self.width))
-        holds = None if condition is None else self.values[condition].parts[0]
-        if self.width > 1:
-            memory.store(parts, access, self.mask if holds is None else self.both(self.in_lanes(holds), self.mask))
-        elif holds is None:
-            memory.store_one(parts, access.base)
-        else:
-            with self.f.when(holds), self.scope():
-                memory.store_one(parts, access.base)
-
-    def is_uniform(self, term: Any) -> bool:
-        """Whether a term of an index is known and the same in all lanes."""
-        return isinstance(term, Variable) or (term in self.values and self.values[term].width == 1)
-
-    def load_group(self, group: Group) -> None:
-        """Read interleaved lanes, for all loads of a group."""
-        memory, access = self.access(group.buffer, group.index, safe=True)
-        columns = memory.load_interleaved(access.base, group.stride, group.offsets, self.width, self.mask_of_lanes())
-        for member, offset in zip(group.members, group.offsets, strict=True):
-            self.values[member.result] = self.lanes(self.width).loaded(columns[offset], group.buffer.dtype)
-
-    def store_group(self, group: Group) -> None:
-        """Write interleaved lanes, for all stores of a group."""
-        memory, access = self.access(group.buffer, group.index, safe=True)
-        lanes = self.lanes(self.width)
-        ordered = sorted(zip(group.offsets, group.members, strict=True), key=lambda pair: pair[0])
-        values = [self.broadcast(self.values[member.value], self.width) for _, member in ordered]
-        columns = [part for value in values for part in lanes.stored(value)]
-        memory.store_interleaved(columns, access.base, self.mask_of_lanes())
-
-    def mask_of_lanes(self) -> Mask | None:
-        """Which numbers in memory belong to lanes that take part, by their lanes."""
-        if self.mask is None:
-            return None
-        left = self.left
-
-        def mask(owners: Sequence[int | None]) -> llvm.Value:
-            never = (1 << 31) - 1
-            steps = constant_vector([never if lane is None else lane * self.step for lane in owners], i32)
-            return self.f.icmp("slt", steps, self.f.splat(left, len(owners)))
-
-        return mask
-
-    def in_lanes(self, holds: llvm.Value) -> llvm.Value:
-        return holds if holds.type.is_vector else self.f.splat(holds, self.width)
-
-    def both(self, a: llvm.Value, b: llvm.Value | None) -> llvm.Value:
-        return a if b is None else self.f.and_(a, b)
-
-    # -- loops -----------------------------------------------------------------------------------------------------
-
-    def loop_over_lanes(self, loop: Loop) -> None:
-        """Whole vectors without masks and then a tail; or one masked loop, where a second body would cost more."""
-        if loop.limit is not None and not loop.limit.terms:
-            loop = replace(loop, stop=min(loop.stop, loop.limit.constant), limit=None)
-        before = self.variable, self.step, self.width, self.mask
-        carried = [self.broadcast(self.values[c.initial], loop.width) for c in loop.carries]
-        start, stop = constant(loop.start, i64), self.stop(loop)
-        self.variable, self.step, self.width, self.mask = loop.variable, loop.step, loop.width, None
-        whole, rest = divmod(loop.count, loop.width)
-        if loop.width == 1 or (loop.limit is None and not rest):
-            carried = self.vectors(loop, start, stop, carried, masked=False)
-        elif not whole and loop.limit is None and not rest & (rest - 1) and (rest > 1 or not carried):
-            carried = self.short_vector(loop, rest, start, carried)
-        elif not whole and loop.limit is None and not carried and _only_copies(loop.body):
-            self.short_vectors(loop, rest)
-        elif self.target.masks and (whole or loop.limit is not None) and not self.splits(loop):
-            carried = self.vectors(loop, start, stop, carried, masked=True)
-        elif self.target.masks and not carried and not whole:
-            self.vector(loop, start, self.lanes_below(loop, start, stop), carried)
-        else:
-            edge = constant(loop.start + whole * loop.width * loop.step, i64)
-            if loop.limit is not None:
-                edge = self.edge(loop, stop)
-            if whole:
-                carried = self.vectors(loop, start, edge, carried, masked=False)
-            carried = self.tail(loop, edge, stop, carried)
-        self.variable, self.step, self.width, self.mask = before
-        self.leave(loop, carried)
-
-    def splits(self, loop: Loop) -> bool:
-        """Whether whole vectors have a body of their own without masks. It costs next to nothing where work is light
-        and the bound is known, since the second body is no loop then; it would where that has loops, as in matmuls."""
-        plain = loop.limit is None and not any(isinstance(statement, Loop) for statement in loop.body)
-        return plain and loop.count // loop.width >= SPLIT_VECTORS and _weight(loop.body) <= SPLIT_WEIGHT
-
-    def edge(self, loop: Loop, stop: llvm.Value) -> llvm.Value:
-        """Where the first vector starts that is not whole, if the bound is known only now."""
-        start = constant(loop.start, i64)
-        left = self.f.smax(self.f.sub(stop, start), constant(0, i64))
-        stride = constant(loop.width * loop.step, i64)
-        # Lanes are `step` apart, so the last vector is whole already if its last lane is below the bound.
-        reach = self.f.add(left, constant(loop.step - 1, i64))
-        return self.f.add(self.f.sub(reach, self.f.urem(reach, stride)), start)
-
-    def vectors(self, loop: Loop, start: llvm.Value, stop: llvm.Value, carried: list[Lane], masked: bool) -> list[Lane]:
-        """A loop that takes one vector at a time."""
-        if not masked and loop.limit is None and loop.count // loop.width == 1:
-            return self.vector(loop, start, None, carried)
-        with self.f.loop(start, stop, loop.width * loop.step, carried=flat(carried)) as index, self.scope():
-            mask = self.lanes_below(loop, index, stop) if masked else None
-            index.give(*flat(self.vector(loop, index, mask, unflat(carried, index.values))))
-        return unflat(carried, index.results)
-
-    def vector(self, loop: Loop, at: llvm.Value, mask: llvm.Value | None, carried: list[Lane]) -> list[Lane]:
-        """One iteration of the body; carries change only in the lanes that take part."""
-        self.variables[loop.variable], self.mask = at, mask
-        self.enter(loop, carried)
-        with self.scope():
-            self.block(loop.body)
-        finals = self.finals(loop, carried)
-        return finals if mask is None else [self.chosen(mask, a, b) for a, b in zip(finals, carried, strict=True)]
-
-    def short_vector(self, loop: Loop, count: int, at: llvm.Value, carried: list[Lane]) -> list[Lane]:
-        """The one iteration of a loop over fewer elements than lanes, a power of two, in as many lanes: the processor
-        forwards nothing from a masked store to a load that soon follows, nor from a short store to a longer load."""
-        self.width = count
-        begun = [lane.with_parts([self.half(part, 0, count) for part in lane.parts]) for lane in carried]
-        finals = self.vector(loop, at, None, begun)
-        self.width = loop.width
-        mask = constant_vector([lane < count for lane in range(loop.width)], llvm.i1)
-        return [self.chosen(mask, self.longer(a), b) for a, b in zip(finals, carried, strict=True)]
-
-    def short_vectors(self, loop: Loop, count: int) -> None:
-        """Fewer elements than lanes in vectors of 8, 4, 2 and 1 of them: a masked store takes longer than two whole
-        ones."""
-        at = loop.start
-        while count:
-            self.width = 1 << (count.bit_length() - 1)
-            self.vector(loop, constant(at, i64), None, [])
-            at, count = at + self.width * loop.step, count - self.width
-        self.width = loop.width
-
-    def longer(self, lane: Lane) -> Lane:
-        """Lanes as the first ones of a whole vector."""
-        chosen = [i % lane.width for i in range(self.width)]
-        return lane.with_parts([self.f.shuffle(part, None, chosen) for part in lane.parts])
-
-    def lanes_below(self, loop: Loop, at: llvm.Value, stop: llvm.Value) -> llvm.Value:
-        """Which lanes of the vector that starts at `at` are below the bound."""
-        left = self.f.sub(stop, at)
-        if loop.stop - loop.start >= 1 << 31:
-            left = self.f.smin(left, constant(loop.width * loop.step, i64))
-        steps = constant_vector([lane * loop.step for lane in range(loop.width)], i32)
-        self.left = self.f.trunc(left, i32)
-        return self.f.icmp("slt", steps, self.f.splat(self.left, loop.width))
-
-    def tail(self, loop: Loop, edge: llvm.Value, stop: llvm.Value, carried: list[Lane]) -> list[Lane]:
-        """What is left after whole vectors: masked where that costs nothing or lanes are carried, else one element at a
-        time."""
-        if not carried and not self.target.masks:
-            self.width = 1
-            with self.f.loop(edge, stop, loop.step) as index:
-                self.vector(loop, index, None, [])
-            return []
-        if loop.limit is None:
-            return self.vector(loop, edge, self.lanes_below(loop, edge, stop), carried)
-        with self.f.when(self.f.icmp("slt", edge, stop), *flat(carried)) as region, self.scope():
-            mask = self.lanes_below(loop, edge, stop)
-            region.give(*flat(self.vector(loop, edge, mask, carried)))
-        return unflat(carried, region.results)
-
-
-def _only_copies(body: Iterable[Statement]) -> bool:
-    """Whether statements only copy an element or two."""
-    return all(isinstance(statement, Load | Store) for statement in body) and _weight(body) <= COPY_WEIGHT
-
-
-def _weight(body: Iterable[Statement]) -> float:
-    """The work of statements, in additions."""
-    total = 0.0
-    for statement in body:
-        match statement:
-            case Compute(result=result, op=op):
-                kind, size = dtypes.kind(result.dtype), result.dtype.itemsize
-                # Complex numbers are two, and short floats are rounded each time.
-                total += weight_of(op) * (4 if kind == "c" or (kind == "f" and size < 4) else 1)
-            case Load() | Store():
-                total += 1
-            case If(body=inner):
-                total += _weight(inner)
-    return total

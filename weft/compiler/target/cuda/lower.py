@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target import llvm
 from weft.compiler.target.llvm import constant, i32, i64
-from weft.compiler.target.lower import Lowering
 from weft.compiler.target.target import Target
+from weft.compiler.target.vectors import VectorLowering
 
 # Threads of a block.
 BLOCK = 128
@@ -25,7 +25,8 @@ def blocks(kernel: Kernel) -> int:
 
 def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target) -> str:
     """One module with an entry for each kernel."""
-    module = llvm.Module(triple=target.triple, vector_bits=128)
+    # LLVM ends the process on masked vectors for GPUs.
+    module = llvm.Module(triple=target.triple, vector_bits=128, masks=False)
     for name, kernel in kernels:
         lower_into(module, kernel, target, name)
     return module.text()
@@ -38,7 +39,7 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
     # The grid may have more threads than an i32 counts.
     index = function.add(function.mul(_register(function, "ctaid"), constant(BLOCK, i64)), _register(function, "tid"))
     with function.when(function.icmp("slt", index, constant(kernel.count, i64))):
-        lowering = Lowering(function, kernel, target)
+        lowering = VectorLowering(function, kernel, target)
         lowering.pointers = dict(zip(kernel.buffers, function.arguments, strict=True))
         lowering.begin, lowering.end = index, function.add(index, constant(1, i64))
         lowering.block(kernel.body)

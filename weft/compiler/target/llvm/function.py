@@ -289,6 +289,8 @@ class Function(Atomics):
         self._check_mask("llvm.masked.load", type, pointer, mask)
         if rest.type is not type:
             self._fail("llvm.masked.load", rest, why=f"elements not read must be {type}")
+        if not self.module.masks:
+            return self._load_lanes(type, self._side_by_side(pointer, type), mask, align, rest)
         return self.intrinsic(
             "masked.load", type, pointer, constant(align, i32), mask, rest, overload=(type, pointer.type)
         )
@@ -296,6 +298,9 @@ class Function(Atomics):
     def masked_store(self, value: Value, pointer: Value, mask: Value, align: int) -> None:
         """Write the elements whose mask is set."""
         self._check_mask("llvm.masked.store", value.type, pointer, mask)
+        if not self.module.masks:
+            self._store_lanes(value, self._side_by_side(pointer, value.type), mask, align)
+            return
         if value.type.kind == "int" and value.type.bits < 64:
             # If a mask turns out to be a constant with one lane set, LLVM 22 stores that lane as wide as it was before
             # it was truncated to `value`, on machines that truncate as they store: neighbours are overwritten.
@@ -318,6 +323,8 @@ class Function(Atomics):
         """Read from an address for each element whose mask is set."""
         rest = zero(type) if otherwise is None else otherwise
         self._check_mask("llvm.masked.gather", type, pointers, mask, pointers.type.count)
+        if not self.module.masks:
+            return self._load_lanes(type, self._each(pointers), mask, align, rest)
         return self.intrinsic(
             "masked.gather", type, pointers, constant(align, i32), mask, rest, overload=(type, pointers.type)
         )
@@ -325,9 +332,33 @@ class Function(Atomics):
     def scatter(self, value: Value, pointers: Value, mask: Value, align: int) -> None:
         """Write to an address for each element whose mask is set, in the order of the elements."""
         self._check_mask("llvm.masked.scatter", value.type, pointers, mask, pointers.type.count)
+        if not self.module.masks:
+            self._store_lanes(value, self._each(pointers), mask, align)
+            return
         self.intrinsic(
             "masked.scatter", void, value, pointers, constant(align, i32), mask, overload=(value.type, pointers.type)
         )
+
+    def _side_by_side(self, pointer: Value, type: Type) -> list[Value]:
+        """The addresses of all lanes of a vector in memory."""
+        return [self.offset(pointer, type.element, lane, inbounds=False) for lane in range(type.count)]
+
+    def _each(self, pointers: Value) -> list[Value]:
+        return [self.extract(pointers, lane) for lane in range(pointers.type.count)]
+
+    def _load_lanes(self, type: Type, pointers: Sequence[Value], mask: Value, align: int, rest: Value) -> Value:
+        """Read the lanes whose mask is set, one after the other."""
+        for lane, pointer in enumerate(pointers):
+            with self.when(self.extract(mask, lane), self.extract(rest, lane)) as region:
+                region.give(self.load(type.element, pointer, align))
+            rest = self.insert(rest, region.results[0], lane)
+        return rest
+
+    def _store_lanes(self, value: Value, pointers: Sequence[Value], mask: Value, align: int) -> None:
+        """Write the lanes whose mask is set, one after the other."""
+        for lane, pointer in enumerate(pointers):
+            with self.when(self.extract(mask, lane)):
+                self.store(self.extract(value, lane), pointer, align)
 
     def _check_mask(self, name: str, type: Type, pointer: Value, mask: Value, pointers: int = 1) -> None:
         fits = type.is_vector and mask.type is vector(i1, type.count) and pointer.type.kind == "ptr"

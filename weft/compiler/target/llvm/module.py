@@ -25,10 +25,12 @@ class Parameter:
 
 
 class Module:
-    """Collects functions and what they need; `text` puts it together."""
+    """Collects functions and what they need; `text` puts it together. Without `masks` loads and stores of some lanes
+    are written lane by lane."""
 
-    def __init__(self, triple: str = "", layout: str = "", vector_bits: int = 512) -> None:
+    def __init__(self, triple: str = "", layout: str = "", vector_bits: int = 512, masks: bool = True) -> None:
         self.triple = triple
+        self.masks = masks
         self.layout = layout
         self.vector_bits = vector_bits
         self.functions: dict[str, Function] = {}
