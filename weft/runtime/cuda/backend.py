@@ -120,7 +120,13 @@ class CudaBackend:
         return CudaExecutable(compile_program(jaxpr, flags, self.target(device)), memory, memory.driver)
 
     def compile_for_devices(
-        self, jaxpr: Jaxpr, donated: Sequence[bool], sizes: Mapping[Any, int], devices: Sequence[Device], agreement: Any
+        self,
+        jaxpr: Jaxpr,
+        donated: Sequence[bool],
+        sizes: Mapping[Any, int],
+        devices: Sequence[Device],
+        agreement: Any,
+        compilation: Any = None,
     ) -> Callable[..., list[tuple[bytes, Any]]]:
         raise NotSupportedError("Programs on meshes of GPUs do not run yet.", fix="use a mesh of CPU devices")
 
