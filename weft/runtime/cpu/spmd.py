@@ -73,6 +73,9 @@ class DevicesExecutable:
             self.executable = compile_executable(constants_to_arguments(jaxpr), flags, target, scheduled=scheduled)
         else:
             self.executable = Executable(compilation)
+        if len(set(self.processes)) > 1:
+            # What goes wrong between processes is told with lines, which programs from disk do not know.
+            self.executable.compilation.complete()
         program = self.program = self.executable.program
         self.steps = self._collective_steps()
         # Those that devices start and wait for.
