@@ -57,6 +57,8 @@ def test_a_plan_is_what_the_program_takes() -> None:
     assert sum(sent) == pytest.approx(found.communication.total_bytes) and len(sent) == len(found.communication)
     assert found.names[:2] == ("params[0][0]", "params[0][1]")
     assert found.fits and found.seconds == found.compute_seconds + found.communication_seconds > 0
+    assert max(found.compute_seconds, found.communication_seconds) * 0.99 < found.overlapped_seconds
+    assert found.overlapped_seconds < found.seconds * 1.01
     assert "plan for 8 devices (d 4 x t 2) of h100" in repr(found)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from weft.api.jit import jit
 from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.settings import config
 from weft.base.text import bytes_text
 from weft.compiler.analysis import MemoryAnalysis, memory_analysis
 from weft.compiler.compile import compile_program
@@ -26,9 +27,11 @@ from weft.compiler.fuse.cost import equation_cost
 from weft.compiler.partition.driver import prepared
 from weft.compiler.partition.partition import Partitioned, partition
 from weft.compiler.program.ir import Kind, Program
+from weft.compiler.program.overlap import overlapped
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments, subjaxprs
 from weft.ir.types import ArrayType
 from weft.plan.machine import MACHINES, Link, Machine, machine_of
+from weft.plan.simulate import Simulation
 from weft.runtime.backend import backend_of
 from weft.runtime.device import CPU
 from weft.runtime.spmd import stored_arguments
@@ -58,6 +61,8 @@ class Plan:
     bytes_accessed: float
     compute_seconds: float
     communication_seconds: float
+    # If collectives are under way while a device computes, as they are between processes.
+    overlapped_seconds: float
     planning_seconds: float = field(default=0.0, compare=False)
 
     @property
@@ -87,7 +92,7 @@ class Plan:
             f"  sends    {bytes_text(sent.total_bytes)} in {len(sent)} collectives{f': {by_kind}' if by_kind else ''}",
             f"  computes {self.flops:.3g} flops, {bytes_text(self.bytes_accessed)} read and written",
             f"  time     {_seconds(self.seconds)}: {_seconds(self.compute_seconds)} computing, "
-            f"{_seconds(self.communication_seconds)} sending",
+            f"{_seconds(self.communication_seconds)} sending; {_seconds(self.overlapped_seconds)} if both overlap",
         ]
         largest: dict[tuple[int, str], int] = {}
         for buffer in self.largest:
@@ -196,6 +201,7 @@ class Staged:
         compiled = compile_program(local, flags, backend.target(CPU))
         compute, flops, accessed = estimate(compiled.fused, machine)
         sent = Communication(split.communication)
+        memory, largest = memory_analysis(compiled.program, 0), largest_buffers(compiled.program)
 
         def named(dims: Any) -> NamedSharding:
             return NamedSharding(self.mesh, PartitionSpec(*dims))
@@ -207,15 +213,23 @@ class Staged:
             tuple(map(named, split.out_dims)),
             self.names[self.constants :],
             split.jaxpr,
-            memory_analysis(compiled.program, 0),
-            largest_buffers(compiled.program),
+            memory,
+            largest,
             sent,
             flops,
             accessed,
             compute,
             communication_seconds(sent, machine),
+            overlapped_seconds(compiled.program, machine, self.sizes),
             time.perf_counter() - started,
         )
+
+
+def overlapped_seconds(program: Program, machine: Machine, sizes: Mapping[Any, int]) -> float:
+    """The time of a run in which collectives are started early and waited for late; the steps of the program are put in
+    that order."""
+    steps = overlapped(program, lambda step: True, config.overlap_bytes or 1).steps
+    return Simulation(lambda e: equation_seconds(equation_cost(e), machine), machine, sizes).run(steps)
 
 
 def communication_seconds(sent: Sequence[Any], machine: Machine) -> float:
@@ -239,9 +253,13 @@ def estimate(jaxpr: Jaxpr, machine: Machine) -> tuple[float, float, float]:
         else:
             cost = equation_cost(equation)
             f, b = cost.flops, float(cost.bytes)
-            s = max(f / machine.flops, b / machine.memory_bandwidth)
+            s = equation_seconds(cost, machine)
         seconds, flops, accessed = seconds + s, flops + f, accessed + b
     return seconds, flops, accessed
+
+
+def equation_seconds(cost: Any, machine: Machine) -> float:
+    return max(cost.flops / machine.flops, cost.bytes / machine.memory_bandwidth)
 
 
 def iterations(equation: Equation) -> int:

@@ -1,0 +1,58 @@
+"""The time of a run in which collectives are under way while a device computes: one clock for what it computes, one for
+what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from weft.compiler.partition.reasons import wire_bytes
+from weft.compiler.program.ir import Branch, Communicate, Event, Loop, Start, Step, Wait, While
+from weft.plan.machine import Machine
+
+
+class Simulation:
+    """Runs steps on two clocks. `seconds_of` is the time of an equation that steps come from, and `sizes` are those of
+    the axes of the mesh."""
+
+    def __init__(self, seconds_of: Callable[[Any], float], machine: Machine, sizes: Mapping[Any, int]) -> None:
+        self.seconds_of, self.machine, self.sizes = seconds_of, machine, sizes
+
+    def run(self, steps: Sequence[Step]) -> float:
+        """Seconds from the first step of a block to its last."""
+        compute = link = 0.0
+        ends: dict[Event, float] = {}
+        seen: set[Any] = set()
+        for step in steps:
+            match step:
+                case Start(Communicate() as started, event):
+                    link = ends[event] = max(compute, link) + self.sending(started)
+                case Wait(event):
+                    compute = max(compute, ends.get(event, 0.0))
+                case Communicate():
+                    compute = link = max(compute, link) + self.sending(step)
+                case Loop():
+                    compute += self.run(step.body) * (step.count if isinstance(step.count, int) else 1)
+                case While():
+                    compute += self.run(step.condition) + self.run(step.body)
+                case Branch():
+                    compute += max(map(self.run, step.branches), default=0.0)
+                case _:
+                    if step.origin not in seen:  # an equation may take several steps
+                        seen.add(step.origin)
+                        compute += 0.0 if step.origin is None else self.seconds_of(step.origin)
+        return max(compute, link)
+
+    def sending(self, step: Communicate) -> float:
+        """Seconds of a collective."""
+        equation = step.equation
+        axes = [a for a in equation.primitive.named_axes(equation.params) if a in self.sizes]
+        count = 1
+        for a in axes:
+            count *= self.sizes[a]
+        kind = "psum" if len(step.operands) > 1 else equation.primitive.name
+        size = wire_bytes(kind, sum(slot.size for slot in step.operands), count)
+        if not size:
+            return 0.0
+        along = self.machine.along(tuple(axes))
+        return along.latency + size / along.bandwidth
