@@ -62,6 +62,29 @@ def test_a_plan_is_what_the_program_takes() -> None:
     assert "plan for 8 devices (d 4 x t 2) of h100" in repr(found)
 
 
+@pytest.mark.parametrize("way", ["dp", "fsdp", "tp"])
+def test_plans_beside_runs(way: str) -> None:
+    mesh = weft.make_mesh((8,), ("d",), (AxisType.Auto,))
+    specs: Any = {
+        "dp": ([(P(), P())] * 2, P("d")),
+        "fsdp": ([(P("d"), P("d"))] * 2, P("d")),
+        "tp": ([(P(None, "d"), P("d")), (P("d"), P())], P()),
+    }[way]
+    arrays = [(onp.ones((64, 128)), onp.ones(128)), (onp.ones((128, 64)), onp.ones(64))], (onp.ones((32, 64)),) * 2
+    arrays = weft.tree.map(onp.float32, arrays)
+    found = weft.plan(step, *arrays, mesh=mesh, in_shardings=specs)
+    there = weft.device_put(arrays, weft.tree.map(lambda s: NamedSharding(mesh, s), specs, is_leaf=is_spec))
+    compiled = weft.jit(step).lower(*there).compile()
+    ran = compiled.memory_analysis()
+    assert found.memory.temp_size_in_bytes == pytest.approx(ran.temp_size_in_bytes, rel=0.05)
+    devices = compiled._partitioned.executable
+    sent = [
+        wire_bytes(s.equation.primitive.name, sum(o.size for o in s.operands), len(groups[0]))
+        for s, groups in zip(devices.steps, devices.groups, strict=True)
+    ]
+    assert sum(sent) == found.communication.total_bytes and len(sent) == len(found.communication)
+
+
 def test_ten_thousand_devices_and_loops() -> None:
     mesh = AbstractMesh((1250, 8), ("d", "t"))
     layers = {"up": Struct((12, 8192, 32768), np.bfloat16), "down": Struct((12, 32768, 8192), np.bfloat16)}
