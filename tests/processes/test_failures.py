@@ -55,10 +55,12 @@ def seconds(text: str, word: str) -> float:
 
 @EITHER_TRANSPORT
 def test_a_dead_process_is_named_at_once(transport: str, tmp_path: pathlib.Path) -> None:
-    _, (first, dead) = failed("dies", tmp_path, WEFT_DISTRIBUTED_TRANSPORT=transport)
-    assert "ProcessFailureError" in first
-    assert re.search(r"Process 1 \(host .*, pid \d+\) has died; .* at failures.py:\d+", first), first
-    assert seconds(first, "raised") - seconds(dead, "dies") < DEATH
+    done, (first, dead) = failed("dies", tmp_path, WEFT_DISTRIBUTED_TRANSPORT=transport)
+    # MPICH's launcher may kill the others once they have printed it, before they can raise.
+    assert re.search(r"Process 1 \(host .*, pid \d+\) has died; .* at failures.py:\d+", first or done.errors), first
+    if first or is_open_mpi():
+        assert "ProcessFailureError" in first
+        assert seconds(first, "raised") - seconds(dead, "dies") < DEATH
 
 
 @pytest.mark.slow
