@@ -113,7 +113,8 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "psum of unknown axis": (
         lambda: mapped(lambda x: lax.psum(x, "z"), P()),
         """There is no axis named 'z' here; in scope: 'd'.
-  fix       call this inside vmap(f, axis_name='z')
+  fix       one of the axes in scope: 'd'
+  or        call this inside vmap(f, axis_name='z')
   or        call this inside shard_map(f, mesh=...), whose mesh has an axis 'z'""",
     ),
     "out_specs whole but varying": (

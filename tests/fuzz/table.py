@@ -193,6 +193,7 @@ NEVER: dict[str, str] = {
         ),
         "only inside of shard_map; tests/laws/test_shard_map.py and test_collectives.py have it",
     ),
+    "unsum": "is written when programs are partitioned; tests/tiny/test_unreduced.py has it",
     "reshard": "says how a value is split; tests/tiny/test_explicit.py has it",
     "inspect_sharding": "shows how a value is split; tests/tiny/test_see_sharding.py has it",
     "pvary": "changes types inside of shard_map; tests/tiny/test_shard_map.py has it",

@@ -58,8 +58,8 @@ class Config(threading.local):
     autotune_milliseconds: int
     num_threads: int
     distributed_checks: str
-    overlap_bytes: int
     distributed_transport: str
+    overlap_bytes: int
     stuck_after: int
     abort_after: int
     checks: str
