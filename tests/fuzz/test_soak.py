@@ -131,6 +131,19 @@ def test_calls_do_not_leak_memory() -> None:
     assert growth(work, 30, 10) < 6000
 
 
+def test_what_loops_on_meshes_store_is_freed() -> None:
+    """The derivative of a loop whose number of iterations nobody knows stores each of them, on every device."""
+
+    def loss(x: Any) -> Any:
+        return lax.while_loop(lambda c: c[1] < 20, lambda c: (wnp.sin(c[0]) * 1.01, c[1] + 1), (x, 0))[0].sum()
+
+    mesh = weft.make_mesh((4, 2), ("x", "y"), (weft.sharding.AxisType.Auto,) * 2)
+    x = weft.device_put(np.ones((256, 256), np.float32), weft.NamedSharding(mesh, weft.P("x", "y")))
+    gradient = weft.jit(weft.grad(loss))
+    # 20 iterations of 256 KB each.
+    assert growth(lambda i: gradient(x), 20, 4) < 1_000_000
+
+
 def test_failures_do_not_leak_memory() -> None:
     """A callback that raises leaves nothing behind, nor does its program once it is gone."""
 

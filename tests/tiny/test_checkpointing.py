@@ -38,6 +38,7 @@ from weft.errors import (
 )
 from weft.ir.types import array_type
 from weft.modules import safetensors
+from weft.runtime.device import placement_of
 from weft.runtime.sharded import ShardedArray, on_device, placed_type
 from weft.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from weft.sharding import PartitionSpec as P
@@ -466,6 +467,8 @@ def test_processes_save_together(tmp_path: pathlib.Path, monkeypatch: pytest.Mon
     """Threads that are told to be processes: each has the parts on its own devices, and writes no others."""
     here = threading.local()
     devices = np.array([weft.Device(d.id, "cpu", d.id // 4) for d in DEVICES])
+    for device in weft.devices():  # all of them are this process's, as long as it is one
+        placement_of(device, True)
     mesh = Mesh(devices.reshape(4, 2), ("x", "y"))
     specs = {"w": P("x", "y"), "half": P("x"), "columns": P(None, "y"), "whole": P()}
     monkeypatch.setattr(sharding_device, "process_index", lambda: getattr(here, "index", 0))

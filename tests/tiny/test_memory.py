@@ -154,3 +154,10 @@ def test_a_process_with_little_memory_continues() -> None:
         [sys.executable, "-c", textwrap.dedent(LIMITED)], capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+def test_more_than_the_machine_has_is_refused_at_once() -> None:
+    """Some systems promise any amount, and end the process that uses it."""
+    with pytest.raises(weft.errors.OutOfMemoryError, match="were asked for"):
+        memory.Chunk(memory.most_memory() + 1)
+    assert memory.most_memory() > 1 << 28

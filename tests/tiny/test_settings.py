@@ -27,7 +27,23 @@ def restored(monkeypatch):
 
 def other_value(state):
     """An allowed value that is not the current one."""
-    plain = (True, False, 1, 7, "strict", "raise", "error", "highest", "rbg", "all", "off", "cpu", -1, "log", "messages")
+    plain = (
+        True,
+        False,
+        1,
+        7,
+        "strict",
+        "raise",
+        "error",
+        "highest",
+        "rbg",
+        "all",
+        "off",
+        "cpu",
+        -1,
+        "log",
+        "messages",
+    )
     for value in (*plain, weft.sharding.AbstractMesh((1,), ("x",))):
         try:
             if state.check(value) != state.value:

@@ -7,9 +7,11 @@ back into the pool when its array dies, unless there are still NumPy views of it
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import math
 import mmap
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -67,8 +69,28 @@ _staggers = itertools.count()
 _NO_MEMORY = (MemoryError, OSError, OverflowError, ValueError)
 
 
+@functools.cache
+def most_memory() -> int:
+    """All memory that the machine has. Some systems promise more and end processes that use it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") + _swap()
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
+
+
+def _swap() -> int:
+    """Memory on disk, where the system says how much there is."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            return sum(int(line.split()[1]) << 10 for line in file if line.startswith("SwapTotal"))
+    except OSError:
+        return 0
+
+
 def _system_memory(size: int) -> tuple[np.ndarray, int, int]:
     """New memory with room for so many bytes; how they are to be aligned in it, and what they begin with then."""
+    if size >= LARGE and size > most_memory():
+        raise MemoryError
     if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(size + ALIGNMENT, np.uint8), ALIGNMENT, 0
     return _large(size), LARGE_PAGE, next(_staggers) % STAGGERS * STAGGER
