@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 import ml_dtypes
 import numpy as np
 
+from weft.compiler.target.cpu import link
 from weft.compiler.target.lanes import Lane, Lanes
 from weft.compiler.target.llvm import Function, Module, Parameter, constant, constant_vector, i32, i64, ptr, void
 
@@ -94,8 +95,9 @@ class Compiled:
         parsed.verify()
         self.machine = machine(target)
         self._optimise(parsed)
-        self.engine = llvm.create_mcjit_compiler(parsed, self.machine)
-        self.engine.finalize_object()
+        # By the linker that programs have: LLVM's older one aborts in an address space that a driver of GPUs crowds.
+        code = link.Object(self.machine.emit_object(parsed), tuple(self.names.values()), ())
+        self.library = link.load(code)
 
     def _optimise(self, parsed: Any) -> None:
         builder = llvm.create_pass_builder(self.machine, llvm.create_pipeline_tuning_options(speed_level=1))
@@ -117,7 +119,7 @@ class Compiled:
         # One more element than is written shows whether masks hold.
         result = np.zeros(size + room + 1, self.results[key])
         kinds = [ctypes.c_void_p] * (len(args) + 1) + [ctypes.c_int64]
-        function = ctypes.CFUNCTYPE(None, *kinds)(self.engine.get_function_address(self.names[key]))
+        function = ctypes.CFUNCTYPE(None, *kinds)(self.library.addresses[self.names[key]])
         function(*(a.ctypes.data for a in args), result.ctypes.data, size + room)
         assert not result[-1:].view(np.uint8).any(), f"{key} wrote beyond the end"
         return result[:size]
