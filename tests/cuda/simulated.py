@@ -89,10 +89,20 @@ class SimulatedDriver:
 
 
 @contextmanager
+def simulated_gpus(
+    monkeypatch: pytest.MonkeyPatch, count: int, capacity: int = 1 << 30
+) -> Iterator[list[tuple[Device, SimulatedDriver]]]:
+    """A process with some GPUs, and their drivers."""
+    gpus = [Device(i, "gpu", 0, "simulated") for i in range(count)]
+    drivers = [SimulatedDriver(i, capacity) for i in range(count)]
+    monkeypatch.setattr(device, "_gpus", lambda: tuple(gpus))
+    monkeypatch.setattr(device, "_placements", {k: v for k, v in device._placements.items() if k[0].platform == "cpu"})
+    monkeypatch.setitem(backend._loaded, "gpu", CudaBackend(lambda index: drivers[index]))
+    yield list(zip(gpus, drivers, strict=True))
+
+
+@contextmanager
 def simulated_gpu(monkeypatch: pytest.MonkeyPatch, capacity: int = 1 << 30) -> Iterator[tuple[Device, SimulatedDriver]]:
     """A process with one GPU, and its driver."""
-    gpu, driver = Device(0, "gpu", 0, "simulated"), SimulatedDriver(0, capacity)
-    monkeypatch.setattr(device, "_gpus", lambda: (gpu,))
-    monkeypatch.setattr(device, "_placements", {k: v for k, v in device._placements.items() if k[0].platform == "cpu"})
-    monkeypatch.setitem(backend._loaded, "gpu", CudaBackend(lambda _: driver))
-    yield gpu, driver
+    with simulated_gpus(monkeypatch, 1, capacity) as (only,):
+        yield only

@@ -10,7 +10,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.cuda.simulated import SimulatedDriver, simulated_gpu
+from tests.cuda.simulated import SimulatedDriver, simulated_gpu, simulated_gpus
 from weft import lax
 from weft.base.errors import DonatedArrayError, NotSupportedError, OutOfMemoryError
 from weft.runtime.cuda import driver
@@ -91,6 +91,17 @@ def test_memory_is_used_again_and_returned(monkeypatch: pytest.MonkeyPatch) -> N
             weft.device_put(np.ones(1_000_000, np.float32), device)
         assert len(driver.memory) == 1  # what was free was returned before it was tried again
         np.testing.assert_array_equal(np.asarray(x)[:3], 1)
+
+
+def test_a_program_is_loaded_to_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs share what was compiled, and have their own memory, code and constants."""
+    with simulated_gpus(monkeypatch, 2) as gpus:
+        f = weft.jit(lambda x: x * 2 + np.arange(3, dtype=np.float32))
+        for device, driver in gpus:
+            result = f(weft.device_put(np.ones(3, np.float32), device))
+            assert result.device is device and result._pointer in driver.memory
+            np.testing.assert_array_equal(np.asarray(result), [2, 3, 4])
+            assert driver.calls.count("load 1") == 1
 
 
 def test_what_is_missing_is_named(gpu: tuple[Device, SimulatedDriver]) -> None:

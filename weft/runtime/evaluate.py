@@ -57,6 +57,11 @@ def storage(value: Any, aval: Type) -> Any:
     return dtypes.canonical_array(value)
 
 
+def on_any_device(value: Any, aval: Type) -> Any:
+    """A concrete value for programs that read the memory of their device: an array as it is, what is none as NumPy."""
+    return value if isinstance(value, ConcreteArray) else storage(value, aval)
+
+
 def memory_to_give(value: Any, aval: Type, placement: Placement) -> Any:
     """The memory of a donated value, which the program may overwrite: of the device that it runs on, and never one that
     the caller can still see."""
@@ -233,13 +238,9 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
     used = None if primitive.control else used_arguments(params["jaxpr"])
     placement = common_placement(args, primitive.name, "operand {}".format, used)
     taken = memory_taken(params["jaxpr"], donated, placement.device) if donated else ()
-    reads_host = placement.backend.reads_host
+    operand = storage if placement.backend.reads_host else on_any_device
     arrays = [
-        memory_to_give(a, t, placement)
-        if taken and taken[n]
-        else a
-        if isinstance(a, ConcreteArray) and not reads_host
-        else storage(a, t)
+        memory_to_give(a, t, placement) if taken and taken[n] else operand(a, t)
         for n, (a, t) in enumerate(zip(args, types, strict=True))
     ]
     give = (lambda: donate(args, donated)) if donated else None

@@ -68,7 +68,7 @@ class CudaBackend:
         if source.owner is not self.memory(device):
             return self.copy_from_host(array._value, array._value.shape, device)
         block = self.memory(device).take(source.size)
-        source.owner.driver.copy(block.address, source.address, source.size)  # type: ignore[attr-defined]
+        source.owner.driver.copy(block.address, source.address, source.size)
         return None, block, block.address
 
     def donated_memory(self, array: ConcreteArray) -> Block:
@@ -92,10 +92,10 @@ class CudaBackend:
     def wait(self, memory: Block | None) -> None:
         """Wait for all work of the GPU."""
         if memory is not None:
-            memory.owner.driver.synchronize()  # type: ignore[attr-defined]
+            memory.owner.driver.synchronize()
 
     def is_ready(self, memory: Block | None) -> bool:
-        return memory is None or memory.owner.driver.is_idle()  # type: ignore[attr-defined]
+        return memory is None or memory.owner.driver.is_idle()
 
     # -- programs --------------------------------------------------------------------------------------------------
 
@@ -116,8 +116,7 @@ class CudaBackend:
         from weft.runtime.cuda.executable import CudaExecutable
 
         flags = tuple(donated) or (False,) * len(jaxpr.invars)
-        memory = self.memory(device)
-        return CudaExecutable(compile_program(jaxpr, flags, self.target(device)), memory, memory.driver)
+        return CudaExecutable(compile_program(jaxpr, flags, self.target(device)))
 
     def compile_for_devices(
         self,

@@ -33,85 +33,97 @@ from weft.compiler.program.ir import (
 )
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
-from weft.runtime.array import ConcreteArray, array_at, put
+from weft.runtime.array import ConcreteArray, array_at, copied, put
 from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.device import Placement
 
 
-class CudaExecutable:
-    """A program in the memory of a GPU. Calling it takes arrays (donated ones as blocks), and returns arrays."""
+class _Loaded:
+    """A program in the memory of one GPU: the code of its kernels, and its constants."""
 
-    def __init__(self, compilation: Compilation, memory: CudaMemory, driver: Any) -> None:
+    def __init__(self, compilation: Compilation, memory: CudaMemory) -> None:
+        self.program, self.driver = compilation.program, memory.driver
+        launches = [step.full for step in self.program.all_steps() if isinstance(step, Launch)]
+        kernels = {symbol_of(kernel): kernel for kernel in launches}
+        self._module = self.driver.load(kernels, compilation.target) if kernels else None
+        constants = np.zeros(self.program.constant_bytes, np.uint8)
+        for slot, array in zip(self.program.constant_slots, self.program.constants, strict=True):
+            constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
+        self._constants = memory.copied(constants, constants.shape)
+        self.frame = CallFrame(self.program, self._constants.address)
+
+    def entry_of(self, kernel: Kernel) -> Any:
+        """The code of a kernel."""
+        assert self._module is not None
+        return self._module.entries[symbol_of(kernel)]
+
+
+class CudaExecutable:
+    """A program for GPUs, which is loaded to each GPU that it is called on. Calling it takes arrays (donated ones as
+    blocks), and returns arrays."""
+
+    def __init__(self, compilation: Compilation) -> None:
         self.compilation = compilation
-        self.memory, self.driver = memory, driver
-        program = self.program = compilation.program
+        self.program = compilation.program
         self.again = None
         self.compile_stats: list[Any] = []
         self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
         self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
         self.has_tapes = any(isinstance(t, TapeType) for t in (*self.in_types, *self.out_types))
         self._refuse()
-        kernels = {symbol_of(k): k for k in self._launched()}
-        self._module: Any = driver.load(kernels, compilation.target) if kernels else None
-        # Constants are copied to the GPU once.
-        constants = np.zeros(program.constant_bytes, np.uint8)
-        for slot, array in zip(program.constant_slots, program.constants, strict=True):
-            constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
-        self._constants = memory.copied(constants, constants.shape)
-        self._frame = CallFrame(program, self._constants.address)
-
-    def _launched(self) -> dict[Kernel, None]:
-        return dict.fromkeys(step.full for step in self.program.all_steps() if isinstance(step, Launch))
+        self._loaded: dict[CudaMemory, _Loaded] = {}
 
     def _refuse(self) -> None:
         """Raise for what programs on GPUs cannot do yet."""
         routines = {s.routine for s in self.program.all_steps() if isinstance(s, Call) and s.routine != "host"}
         if self.has_tapes or routines & set(TAPE_ROUTINES):
-            raise NotSupportedError("Reverse mode of while_loop does not run on GPUs yet.", fix="compute it on a CPU")
+            raise NotSupportedError(
+                "Reverse mode of while_loop does not run on GPUs yet.", fix="compute it on a CPU device"
+            )
         if routines:
-            raise NotSupportedError(f"{', '.join(sorted(routines))} cannot be called on GPUs yet.")
+            names = ", ".join(sorted(routines))
+            raise NotSupportedError(f"{names} cannot be called on GPUs yet.", fix="compute it on a CPU device")
 
     def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None, placement: Placement) -> list[Any]:
         """Start the program on arrays; returns arrays at a placement. `donate` is called when all memory is there and
         before donated memory is overwritten."""
+        memory: CudaMemory = placement.memory
+        loaded = self._loaded.get(memory)
+        if loaded is None:
+            loaded = self._loaded.setdefault(memory, _Loaded(self.compilation, memory))
         operands: list[Any] = [
-            a if type(a) is Block else self._operand(a, t, placement)
-            for a, t in zip(arrays, self.in_types, strict=True)
+            a if type(a) is Block else _operand(a, t, placement) for a, t in zip(arrays, self.in_types, strict=True)
         ]
         addresses = [a.address if type(a) is Block else a._pointer for a in operands]
         results, outputs = [], []
         for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
-            block = self.memory.take(bytes_of(aval)) if alias is None else operands[alias]
+            block = memory.take(bytes_of(aval)) if alias is None else operands[alias]
             results.append(array_at(placement, None, aval, block, block.address))
             outputs.append(block.address)
         # It goes back to the pool at once; what takes it next comes later in the stream.
-        temporaries = self.memory.take(self.program.temporary_bytes)
+        temporaries = memory.take(self.program.temporary_bytes)
         if donate is not None:
             donate()
-        registers = self._frame.filled(temporaries.address, addresses, outputs)
-        _Run(self, registers).steps(self.program.steps)
+        registers = loaded.frame.filled(temporaries.address, addresses, outputs)
+        _Run(loaded, registers).steps(self.program.steps)
         return results
 
-    def _operand(self, value: Any, aval: Any, placement: Placement) -> ConcreteArray:
-        """An argument on the GPU."""
-        if isinstance(value, ConcreteArray):
-            if value.is_deleted():
-                value._raise_deleted()
-            return value if value._placement.device is placement.device else put(value, placement)
-        block = self.memory.copied(value, aval.shape)
-        return array_at(placement, None, aval, block, block.address)
 
-    def entry_of(self, kernel: Kernel) -> Any:
-        """The code of a kernel."""
-        return self._module.entries[symbol_of(kernel)]
+def _operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
+    """An argument on the GPU of a placement."""
+    if not isinstance(value, ConcreteArray):
+        return copied(value, aval, placement)
+    if value.is_deleted():
+        value._raise_deleted()
+    return value if value._placement.device is placement.device else put(value, placement)
 
 
 class _Run:
     """One run: its registers, which hold addresses and counters."""
 
-    def __init__(self, executable: CudaExecutable, registers: np.ndarray) -> None:
-        self.executable, self.driver = executable, executable.driver
-        self.program, self.registers = executable.program, registers
+    def __init__(self, loaded: _Loaded, registers: np.ndarray) -> None:
+        self.loaded, self.driver = loaded, loaded.driver
+        self.program, self.registers = loaded.program, registers
 
     def address(self, slot: Slot) -> int:
         register, offset = address_of(slot, self.program)
@@ -132,7 +144,7 @@ class _Run:
             case Launch():
                 if step.full.count:
                     addresses = [self.address(slot) for slot in step.slots]
-                    self.driver.launch(self.executable.entry_of(step.full), step.full, addresses)
+                    self.driver.launch(self.loaded.entry_of(step.full), step.full, addresses)
             case Copy():
                 if step.size:
                     self.driver.copy(self.address(step.target), self.address(step.source), step.size)

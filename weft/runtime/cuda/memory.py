@@ -7,6 +7,7 @@ for the next one who asks. Nothing is allocated in advance.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,8 +20,8 @@ from weft.runtime.memory import in_units, out_of_memory
 ALIGNMENT = 512
 
 
-class Memory(Protocol):
-    """What allocates and copies: a `Driver`."""
+class Gpu(Protocol):
+    """What allocates, copies, runs and waits: a `Driver`."""
 
     def allocate(self, size: int) -> int: ...
 
@@ -31,6 +32,18 @@ class Memory(Protocol):
     def copy_in(self, address: int, value: np.ndarray) -> None: ...
 
     def copy_out(self, value: np.ndarray, address: int) -> None: ...
+
+    def copy(self, target: int, source: int, size: int) -> None: ...
+
+    def fill(self, target: int, size: int) -> None: ...
+
+    def load(self, kernels: Mapping[str, Any], target: Any) -> Any: ...
+
+    def launch(self, entry: Any, kernel: Any, addresses: Sequence[int]) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def is_idle(self) -> bool: ...
 
 
 class Block:
@@ -48,7 +61,7 @@ class Block:
 class CudaMemory:
     """The allocator of one GPU."""
 
-    def __init__(self, driver: Memory) -> None:
+    def __init__(self, driver: Gpu) -> None:
         self.driver = driver
         self._free: dict[int, list[int]] = {}
         self._lock = held(threading.RLock())
