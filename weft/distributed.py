@@ -158,7 +158,7 @@ def shutdown() -> None:
     control = world.control
     if control is None or control.page.ended is not None:
         return
-    control.end(_error or "without an error")
+    control.end(_error)
     until = time.monotonic() + _settings.shutdown_timeout
     while control.verdict is None and time.monotonic() < until:
         if control.everybody_ended.wait(0.05):

@@ -71,12 +71,13 @@ def test_the_death_of_the_first_process_is_told_too(tmp_path: pathlib.Path) -> N
         assert seconds(second, "raised") - seconds(dead, "dies") < DEATH
 
 
-def test_a_process_that_ends_is_named_with_its_error(tmp_path: pathlib.Path) -> None:
-    done, (first, _) = failed("raises", tmp_path)
-    assert re.search(
-        r"ended \(ValueError: no more data\) while others wait for it in psum.* at failures.py:\d+", first
-    ), first
-    assert "ValueError: no more data" in done.errors
+@pytest.mark.parametrize(
+    ("what", "how"), [("raises", "ValueError: no more data"), ("leaves", "without an error")], ids=["raises", "leaves"]
+)
+def test_a_process_that_ends_is_named_with_its_error(what: str, how: str, tmp_path: pathlib.Path) -> None:
+    done, (first, _) = failed(what, tmp_path)
+    assert re.search(rf"ended \({how}\) while others wait for it in psum.* at failures.py:\d+", first), first
+    assert ("ValueError: no more data" in done.errors) == (what == "raises")
 
 
 @EITHER_TRANSPORT

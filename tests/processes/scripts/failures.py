@@ -75,6 +75,12 @@ def raises() -> None:
     total(put(4, 3))
 
 
+def leaves() -> None:
+    total(put(4, 3))
+    if FIRST:
+        total(put(4, 3))
+
+
 def is_lost_in_thought() -> None:
     time.sleep(600)
 

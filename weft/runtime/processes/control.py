@@ -112,9 +112,10 @@ class Control:
                 peer.socket.settimeout(5)
         threading.Thread(target=self._run, name="weft control", daemon=True).start()
 
-    def end(self, text: str) -> None:
-        """Tell the others that this process ends, and why."""
-        self.page.ended = text
+    def end(self, error: str | None) -> None:
+        """Tell the others that this process ends, and by which error, if by one."""
+        self.page.failed = error is not None
+        self.page.ended = error or "without an error"
         self._changed.set()
 
     def stop(self) -> None:
@@ -340,7 +341,15 @@ class Control:
         for rank, page in pages.items():
             if page["ended"] is None:
                 continue
-            waiting = [r for r, p in pages.items() if p["ended"] is None and p["wait"] and rank in p["wait"][0]]
+            # One that ended without an error has sent all that belongs to what it took part in.
+            waiting = [
+                r
+                for r, p in pages.items()
+                if p["ended"] is None
+                and p["wait"]
+                and rank in p["wait"][0]
+                and (page["failed"] or _has_begun_more(p, page))
+            ]
             if waiting:
                 text = f"{self._name(rank)} has ended ({page['ended']}) while others wait for it"
                 self._fail("died", f"{text} in {pages[waiting[0]]['wait'][1]}.", (rank,))
@@ -390,6 +399,14 @@ class Control:
         text = f"weft: aborting all processes, since {self._name(rank)} is stuck (abort_after)"
         self._broadcast({"report": text})
         self._broadcast({"abort": True})
+
+
+def _has_begun_more(page: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether a process has begun something together with another one that the other has not."""
+    counts = {tuple(ranks): entries[-1][0] for ranks, entries in other["records"]}
+    return any(
+        other["rank"] in ranks and entries[-1][0] > counts.get(tuple(ranks), 0) for ranks, entries in page["records"]
+    )
 
 
 def _line(connection: socket.socket) -> str:

@@ -49,7 +49,8 @@ class Page:
         self.chains: dict[tuple[int, ...], tuple[int, str]] = {}
         self.records: dict[tuple[int, ...], list[tuple[int, str, str]]] = {}
         self.comparing = False  # whether it compares what is to be run with others
-        self.ended: str | None = None
+        self.ended: str | None = None  # how, once it has
+        self.failed = False  # whether by an error
         self.preempted = False
         self.step: int | None = None
         self.steps = threading.Lock()  # held while the step changes, or is reported for a preemption
@@ -83,5 +84,6 @@ class Page:
             "records": [[list(ranks), entries] for ranks, entries in list(self.records.items())],
             "comparing": self.comparing,
             "ended": self.ended,
+            "failed": self.failed,
             "preempted": self.preempted,
         }
