@@ -135,6 +135,7 @@ if _TYPE_CHECKING:
 _LATER = {
     **{name: (f"weft.{name}", "") for name in ("checkpointing", "distributed", "experimental", "haiku", "linen")},
     **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
+    **{name: (f"weft.{name}", "") for name in ("ops",)},
     "explain": ("weft.explain", ""),
     "parallel": ("weft.parallel", ""),
     "plan": ("weft.plan", ""),

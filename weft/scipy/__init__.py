@@ -1,6 +1,24 @@
-"""SciPy on arrays that can be traced, differentiated and vectorised."""
+"""SciPy on arrays that can be traced, differentiated and vectorised. Each module is loaded when it is asked for."""
 
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+from weft.base.publish import MissingNameError as _MissingNameError
 from weft.base.publish import publish as _publish
-from weft.scipy import linalg
 
-_publish(__name__)
+if _TYPE_CHECKING:
+    from weft.scipy import linalg
+
+_LATER = ("linalg",)
+
+__all__ = ["linalg"]
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LATER:
+        raise _MissingNameError(__name__, name)
+    return _importlib.import_module(f"{__name__}.{name}")
+
+
+_publish(__name__, later=_LATER)
