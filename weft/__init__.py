@@ -64,11 +64,16 @@ from weft.api.devices import (
     devices,
     host_count,
     host_id,
+    host_ids,
+    live_arrays,
     local_device_count,
     local_devices,
     process_count,
     process_index,
+    process_indices,
 )
+from weft.api.environment import print_environment_info
+from weft.api.forward_backward import fwd_and_bwd
 from weft.api.differentiate import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
 from weft.api.inspect import eval_shape, make_jaxpr, typeof
 from weft.api.jacobians import hessian, jacfwd, jacobian, jacrev
@@ -92,14 +97,26 @@ from weft.base.settings import (
     default_device,
     default_matmul_precision,
     default_prng_impl,
+    enable_checks,
+    enable_custom_prng,
     enable_x64,
     explain_cache_misses,
+    legacy_prng_key,
     log_compiles,
+    make_user_context,
+    no_execution,
     no_tracing,
     numpy_dtype_promotion,
     numpy_rank_promotion,
     reproducible,
+    thread_guard,
+    threefry_partitionable,
+    transfer_guard,
+    transfer_guard_device_to_device,
+    transfer_guard_device_to_host,
+    transfer_guard_host_to_device,
 )
+from weft.base.state import ignored as _ignored
 from weft.ir.interpreter import evaluate
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapeDtypeStruct
@@ -107,7 +124,16 @@ from weft.api.process_data import local_to_global_shape, make_array_from_process
 from weft.runtime.sharded import make_array_from_callback, make_array_from_single_device_arrays
 from weft.sharding import NamedSharding, PartitionSpec as P, set_mesh
 from weft.sharding.device import Device
+from weft.sharding.layout import Shard
 from weft.trace.array import Array
+
+# Settings of JAX without effect that it has as context managers too.
+allow_f16_reductions = _ignored["allow_f16_reductions"]
+array_garbage_collection_guard = _ignored["array_garbage_collection_guard"]
+auto_pcast = _ignored["auto_pcast"]
+jax2tf_associative_scan_reductions = _ignored["jax2tf_associative_scan_reductions"]
+remove_size_one_mesh_axis_from_type = _ignored["remove_size_one_mesh_axis_from_type"]
+softmax_custom_jvp = _ignored["softmax_custom_jvp"]
 
 # What needs arrays is above the folder of shardings, and public there.
 for _function in (reshard, _auto_axes, _explicit_axes):
@@ -128,7 +154,7 @@ setattr(sharding, "__getattr__", _sharding_later)  # noqa: B010
 _publish("weft.sharding", later=["search"])
 
 if _TYPE_CHECKING:
-    from weft import checkpointing, distributed, experimental, explain, parallel, plan, profiler
+    from weft import checkpointing, distributed, experimental, explain, memory, parallel, plan, profiler
     from weft.profiler import profile
 
 # Loaded when somebody asks for them; with the last few comes the compiler.
@@ -137,6 +163,7 @@ _LATER = {
     **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
     **{name: (f"weft.{name}", "") for name in ("ops",)},
     "explain": ("weft.explain", ""),
+    "memory": ("weft.memory", ""),
     "parallel": ("weft.parallel", ""),
     "plan": ("weft.plan", ""),
     "profile": ("weft.profiler", "profile"),
@@ -257,6 +284,24 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "vmap",
+    "Shard",
+    "fwd_and_bwd",
+    "host_ids",
+    "live_arrays",
+    "make_user_context",
+    "no_execution",
+    "print_environment_info",
+    "process_indices",
+    "thread_guard",
+    "threefry_partitionable",
+    "transfer_guard",
+    "transfer_guard_device_to_device",
+    "transfer_guard_device_to_host",
+    "transfer_guard_host_to_device",
+    "enable_checks",
+    "enable_custom_prng",
+    "legacy_prng_key",
+    "memory",
 ]
 
 _publish(__name__, later=_LATER)

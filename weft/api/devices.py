@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from weft.primitives.movement.sharding_constraint import reshard, sharding_const
 from weft.runtime import device as runtime_device
 from weft.runtime.array import ConcreteArray, from_numpy, put
 from weft.runtime.device import Placement, placement_of
+from weft.runtime.guards import explicit_transfers, transferred
 from weft.runtime.held import HeldArray
 from weft.runtime.processes import world
 from weft.runtime.sharded import ShardedArray, split
@@ -66,7 +68,26 @@ def process_count(backend: str | None = None) -> int:
     return world.current().size
 
 
-host_id, host_count = process_index, process_count
+def process_indices(backend: str | None = None) -> list[int]:
+    """The indices of all processes."""
+    return list(range(process_count(backend)))
+
+
+host_id, host_count, host_ids = process_index, process_count, process_indices
+
+
+def live_arrays(platform: str | None = None) -> list[HeldArray]:
+    """All arrays of this process that somebody still refers to and that were not deleted, on one platform or on all.
+    It looks through all objects that Python knows, so it is slow.
+
+    >>> import weft
+    >>> x = weft.numpy.ones(3)
+    >>> any(a is x for a in weft.live_arrays())
+    True
+    """
+    found = [x for x in gc.get_objects() if isinstance(x, HeldArray) and not x.is_deleted()]
+    wanted = {"cuda": "gpu"}.get(platform or "", platform)
+    return [x for x in found if wanted is None or any(d.platform == wanted for d in x.devices())]
 
 
 def default_backend() -> str:
@@ -95,7 +116,8 @@ def device_put(
     sources = [src] * count if is_destination(src) else tree.broadcast_prefix(src, x, is_leaf=is_destination)
     if may_alias and any(donations):
         raise ArgumentError("device_put: an array cannot be both donated and aliased.", fix="leave out may_alias")
-    result = [_put(*each, may_alias) for each in zip(leaves, destinations, donations, sources, strict=True)]
+    with explicit_transfers():
+        result = [_put(*each, may_alias) for each in zip(leaves, destinations, donations, sources, strict=True)]
     return tree.unflatten(structure, result)
 
 
@@ -129,6 +151,8 @@ def _put(leaf: Any, destination: Any, donated: bool, source: Any, may_alias: boo
             return array
         array = array.gathered()
     assert isinstance(array, ConcreteArray)
+    if where is not None and where.device is not array._placement.device:
+        transferred("device_to_device", f"{array.aval.short()} from {array._placement.device!r} to {where.device!r}")
     result = put(array, where or array._placement, may_alias is not False or leaf is not array)
     if donated and result is not array and result._placement.device is not array._placement.device:
         array._donate(user_location())
@@ -200,7 +224,8 @@ def chosen_device(caller: str, device: Any, backend: str | None) -> Device | Non
 
 def device_get(x: Any) -> Any:
     """Each leaf of `x` as a NumPy array; keys, and values that are traced, as they are."""
-    return tree.map(lambda leaf: leaf if is_valueless(leaf) else np.asarray(leaf), x)
+    with explicit_transfers():
+        return tree.map(lambda leaf: leaf if is_valueless(leaf) else np.asarray(leaf), x)
 
 
 def is_valueless(leaf: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -46,7 +47,7 @@ from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.primitives.control.call import jit as jit_primitive
-from weft.runtime import spmd
+from weft.runtime import guards, spmd
 from weft.runtime.array import ConcreteArray, put
 from weft.runtime.device import HOME, Placement, placement_of
 from weft.runtime.execute import executable_of
@@ -217,7 +218,7 @@ class JitFunction:
             if self._device is not None:
                 return staged.result(self._on_device(self._device, staged, leaves))
             placement = self._placement(staged, leaves, args, kwargs)
-            if calls >= CALLS_BEFORE_DISPATCH and self._simple and not staged.has_empty:
+            if calls >= CALLS_BEFORE_DISPATCH and self._simple and not staged.has_empty and not guards.are_on():
                 self._specialise(staged, args, kwargs, leaves, placement)
         operands = (*staged.constants, *leaves)
         if self._inline and context.trace is not EVALUATION:
@@ -246,6 +247,8 @@ class JitFunction:
         """The results of a call on a device, whatever device its arguments are committed to."""
         placement = placement_of(device, True)
         uncommitted_there = placement_of(device, False)
+        if guards.are_on():
+            guards.check_call(name_of(self._function), leaves, device, with_scalars=True)
         copies = [put(leaf, uncommitted_there) if isinstance(leaf, ConcreteArray) else leaf for leaf in leaves]
         with default_device(device):
             results = EVALUATION.process(jit_primitive, (*staged.constants, *copies), staged.params)  # type: ignore[arg-type]
@@ -358,6 +361,7 @@ class JitFunction:
         if config.log_compiles:
             at = "" if location is None else f" at {location.describe()}"
             logger.warning("%s", f"Finished tracing {name} in {seconds * 1e3:.1f} ms{at}: {cause}")
+        warn_of_constants(name, constants)
         if config.debug_key_reuse:
             check_key_reuse(jaxpr)
         staged = StagedFunction(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
@@ -517,6 +521,15 @@ class ReproducibleFunction(JitFunction):
         if spmd.mesh_of(staged.jaxpr, (*staged.constants, *leaves)) is None:
             raise_unsplit(f"{self._transformation} of {name_of(self._function)}", self._parts)
         return super()._placement(staged, leaves, args, kwargs)
+
+
+def warn_of_constants(name: str, constants: Sequence[Any]) -> None:
+    """Warn if a jitted function closes over more bytes than the setting says."""
+    most = config.captured_constants_warn_bytes
+    size = sum(c.nbytes for c in constants if isinstance(c, ConcreteArray)) if constants and most >= 0 else 0
+    if size and size >= most:
+        what = f"{name} closes over {size} bytes of arrays, which are then part of the program."
+        warnings.warn(message(what, fix="pass them as arguments", at=user_line()), UserWarning, stacklevel=2)
 
 
 def resolve(

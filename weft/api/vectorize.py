@@ -26,11 +26,14 @@ def vmap(
     axis_name: Any = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
+    sum_match: bool = False,
 ) -> Callable[..., Any]:
     """Map `fun` over axes of its arguments: `in_axes` names the axis of each (None: the same for all), as a tree
     prefix; `out_axes` says where results have theirs. `axis_name` lets collectives inside refer to the axis. A
     `shard_map` inside, and constraints, split it over the axes `spmd_axis_name` of their mesh."""
     check_callable(fun, "vmap")
+    if sum_match:
+        raise AxisSpecError("vmap: sum_match is not supported.", fix="leave it out; out_axes says where results are")
     spmd = () if spmd_axis_name is None else entry_axes(spmd_axis_name)
     in_axes = checked_axes(fun, in_axes, out_axes)
 

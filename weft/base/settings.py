@@ -1,375 +1,36 @@
-"""Every setting of Weft, typed, in one place.
-
-A setting has a global value and, inside a `with` block, a value of the current thread:
-
-    config.update("enable_x64", True)      the global value; config.enable_x64 = True is the same
-    with enable_x64(True): ...             this thread, this block
-    config.enable_x64                      the value now
-
-Settings that change the code a trace produces are marked `in_key`; `config.key()` is the tuple of their values, which
-every cache of traced or compiled code must have in its key.
-"""
+"""Every setting of Weft, typed, in one place. `weft.base.state` says what a setting is, and how it is set and read."""
 
 from __future__ import annotations
 
 import contextlib
-import difflib
-import operator
-import os
+import logging
 import threading
-from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Callable
+from typing import Any
 
-from weft.base.forks import held
-
-__all__ = ["Config", "State", "config", "states"]
-
-Value = TypeVar("Value")
-
-_PREFIXES = ("jax_", "weft_")
-_MISSING: Any = object()
-
-
-class Config(threading.local):
-    """The current value of each setting, as an attribute.
-
-    The global values are attributes of this class and the overrides of a thread are attributes of the instance as that
-    thread sees it: so reading is one attribute lookup and needs no function call.
-    """
-
-    enable_x64: bool
-    explicit_x64_dtypes: str
-    numpy_dtype_promotion: str
-    numpy_rank_promotion: str
-    default_matmul_precision: str | None
-    default_prng_impl: str
-    enable_custom_prng: bool
-    threefry_partitionable: bool
-    random_seed_offset: int
-    legacy_prng_key: str
-    compilation_cache: bool
-    compilation_cache_dir: str
-    mesh: Any
-    default_device: Any
-    reproducible: Any
-    disable_jit: bool
-    no_tracing: bool
-    autotune_milliseconds: int
-    num_threads: int
-    distributed_checks: str
-    distributed_transport: str
-    overlap_bytes: int
-    stuck_after: int
-    abort_after: int
-    checks: str
-    enable_checks: bool
-    debug_nans: bool
-    debug_infs: bool
-    debug_key_reuse: bool
-    check_tracer_leaks: bool
-    log_compiles: bool
-    explain_cache_misses: bool
-    profiling: bool
-    traceback_filtering: str
-    num_cpu_devices: int
-    platform_name: str
-    platforms: str
-    cpu_enable_async_dispatch: bool
-    transfer_guard: str
-
-    # (generation, key, key of calls): they are right as long as the generation is still the current one.
-    _stamped: tuple[int, tuple[Any, ...], tuple[Any, ...]] = (-1, (), ())
-
-    def update(self, name: str, value: Any) -> None:
-        """Set the global value of the setting `name` ("enable_x64", or with the prefix "jax_" or "weft_")."""
-        find(name).set_global(value)
-
-    def read(self, name: str) -> Any:
-        """The current value of the setting `name`, which may have the prefix "jax_" or "weft_"."""
-        return find(name).value
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The current value of every setting, by name."""
-        return {name: getattr(self, name) for name in states}
-
-    def key(self) -> tuple[Any, ...]:
-        """The values of all settings that change traced code; equal keys are the same object."""
-        stamped, key, _ = self._stamped
-        return key if stamped == generation[0] else self._make_keys()[1]
-
-    def call_key(self) -> tuple[Any, ...]:
-        """The key with the settings that change how a compiled function is called; equal keys are the same object."""
-        stamped, _, key = self._stamped
-        return key if stamped == generation[0] else self._make_keys()[2]
-
-    @contextlib.contextmanager
-    def as_of(self, key: tuple[Any, ...]) -> Iterator[None]:
-        """A block in which this thread sees the settings of a `key()`."""
-        with contextlib.ExitStack() as stack:
-            for name, value in zip(_in_key, key, strict=True):
-                stack.enter_context(Scope(states[name], value))
-            yield
-
-    def _make_keys(self) -> tuple[int, tuple[Any, ...], tuple[Any, ...]]:
-        # The generation is read before the values: if they change meanwhile, the entry is already old.
-        now = generation[0]
-        key = tuple([getattr(self, name) for name in _in_key])
-        calls = (*key, *(getattr(self, name) for name in _IN_CALLS))
-        entry = (now, _keys.setdefault(key, key), _keys.setdefault(calls, calls))
-        threading.local.__setattr__(self, "_stamped", entry)
-        return entry
-
-    def _override(self, name: str, value: Any) -> Any:
-        """Give the current thread its own value, or with `_MISSING` none; returns the one it had before."""
-        own = self.__dict__
-        before = own.get(name, _MISSING)
-        if value is _MISSING:
-            own.pop(name, None)
-        else:
-            own[name] = value
-        own.pop("_stamped", None)
-        return before
-
-    def __getattr__(self, name: str) -> Any:
-        """Called for names without an attribute: other spellings of settings are found, the rest raise."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self, find(name).name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """The same as `update`: what is assigned holds for the whole program, outside of `with` blocks."""
-        self.update(name, value)
-
-    def __repr__(self) -> str:
-        return "Config(" + ", ".join(f"{name}={value!r}" for name, value in self.values.items()) + ")"
-
-
-class State(Generic[Value]):
-    """One setting: its default, its meaning and its values. Called with a value, it is a scope for a `with` block."""
-
-    def __init__(
-        self, name: str, default: Value, doc: str, *, validate: Callable[[Any], Value], expected: str, in_key: bool
-    ) -> None:
-        self.name = name
-        self.default = default
-        self.in_key = in_key
-        self.environment_variable = f"WEFT_{name.upper()}"
-        self.expected = expected
-        self._validate = validate
-        self._without_argument: Any = _MISSING  # the value that a call without argument means
-        self.__name__ = name
-        self.__doc__ = doc
-
-    @property
-    def value(self) -> Value:
-        """The value that holds now in this thread."""
-        return getattr(config, self.name)
-
-    @property
-    def global_value(self) -> Value:
-        """The value outside of all `with` blocks."""
-        return getattr(Config, self.name)
-
-    def set_global(self, value: Any) -> None:
-        """Set the value outside of `with` blocks, for all threads."""
-        value = self.check(value)
-        with _lock:
-            setattr(Config, self.name, value)
-            generation[0] += 1
-
-    def check(self, value: Any) -> Value:
-        """`value` as this setting stores it; raises ValueError if it is none of the allowed ones."""
-        try:
-            return self._validate(value)
-        except (TypeError, ValueError):
-            raise ValueError(f"Setting {self.name!r} got {value!r}, but expects {self.expected}.") from None
-
-    def parse(self, text: str) -> Value:
-        """The value of an environment variable's text."""
-        if isinstance(self.default, bool):
-            lowered = text.strip().lower()
-            if lowered in _TRUE or lowered in _FALSE:
-                return self.check(lowered in _TRUE)
-        if self.default is None and text.strip().lower() in ("", "none"):
-            return self.default
-        if isinstance(self.default, int) and text.strip().lstrip("+-").isdigit():
-            return self.check(int(text))
-        return self.check(text)
-
-    def __call__(self, value: Any = _MISSING) -> Scope:
-        """A context manager, or decorator, in which this thread sees `value`; for a flag, no value means True."""
-        if value is _MISSING:
-            value = self._without_argument
-        if value is _MISSING:
-            raise TypeError(f"`with {self.name}(...)` needs a value: {self.expected}.")
-        return Scope(self, self.check(value))
-
-    def __bool__(self) -> bool:
-        raise TypeError(f"The setting {self.name} has no truth value; read config.{self.name} or {self.name}.value.")
-
-    def __repr__(self) -> str:
-        return f"<setting {self.name}={self.value!r}>"
-
-
-class Scope(contextlib.ContextDecorator):
-    """Gives the current thread its own value of one setting while the block runs."""
-
-    def __init__(self, state: State[Any], value: Any) -> None:
-        self._state = state
-        self._value = value
-        self._before: list[Any] = []  # a stack, since one scope may be entered again inside itself
-
-    def _recreate_cm(self) -> Scope:
-        # A decorated function may run in many threads at once, so each call has a scope of its own.
-        return Scope(self._state, self._value)
-
-    def __enter__(self) -> None:
-        self._before.append(config._override(self._state.name, self._value))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        config._override(self._state.name, self._before.pop())
-
-
-states: dict[str, State[Any]] = {}
-"""All settings by name, in the order of definition."""
-
-_TRUE = frozenset({"1", "true", "yes", "on", "y", "t"})
-_FALSE = frozenset({"", "0", "false", "no", "off", "n", "f"})
-_in_key: list[str] = []
-# Settings besides those in the key that change what a call of a jitted function does.
-_IN_CALLS = (
-    "num_threads",
-    "disable_jit",
-    "debug_nans",
-    "debug_infs",
-    "debug_key_reuse",
-    "log_compiles",
-    "profiling",
-    "enable_checks",
-    "default_device",
+from weft.base.ignored_settings import IGNORED
+from weft.base.state import (
+    MISSING,
+    Config,
+    Scope,
+    State,
+    Value,
+    attach,
+    choice,
+    config,
+    define,
+    find,
+    flag,
+    generation,
+    ignored,
+    integer,
+    overrides,
+    states,
+    text,
+    value_of_any_kind,
 )
-_keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-# How often a global value was set.
-generation = [0]
-_lock = held(threading.Lock())
-config = Config()
 
-
-def find(name: str) -> State[Any]:
-    """The setting called `name`, with or without a prefix; raises AttributeError with the nearest name if none is."""
-    plain = name
-    for prefix in _PREFIXES:
-        if name.startswith(prefix):
-            plain = name.removeprefix(prefix)
-            break
-    if plain in states:
-        return states[plain]
-    nearest = difflib.get_close_matches(plain, states, n=1, cutoff=0.4)
-    hint = f"Did you mean {nearest[0]!r}?" if nearest else f"There are: {', '.join(states)}."
-    raise AttributeError(f"There is no setting {name!r}. {hint}")
-
-
-@contextlib.contextmanager
-def overrides(**values: Any) -> Iterator[None]:
-    """Several settings at once for this thread and block: `with overrides(enable_x64=True, debug_nans=True):`."""
-    with contextlib.ExitStack() as stack:
-        for name, value in values.items():
-            stack.enter_context(find(name)(value))
-        yield
-
-
-def _alias(name: str) -> property:
-    """The attribute of `Config` that reads the setting `name` under a prefixed name."""
-    return property(operator.attrgetter(name))
-
-
-def _define(state: State[Value]) -> State[Value]:
-    """Enter a setting into the registry, with the value of its environment variable if that is set."""
-    text = os.environ.get(state.environment_variable)
-    value = state.default
-    if text is not None:
-        try:
-            value = state.parse(text)
-        except ValueError as error:
-            raise ValueError(f"Environment variable {state.environment_variable}: {error}") from None
-    states[state.name] = state
-    setattr(Config, state.name, value)
-    for prefix in _PREFIXES:
-        setattr(Config, prefix + state.name, _alias(state.name))
-    if state.in_key:
-        _in_key.append(state.name)
-    return state
-
-
-def flag(name: str, default: bool, doc: str, *, in_key: bool) -> State[bool]:
-    """Define a setting that is True or False."""
-
-    def validate(value: Any) -> bool:
-        if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
-            return bool(value)
-        raise ValueError
-
-    state = State(name, default, doc, validate=validate, expected="True or False", in_key=in_key)
-    state._without_argument = True
-    return _define(state)
-
-
-@overload
-def choice(name: str, default: str, doc: str, choices: tuple[str, ...], *, in_key: bool) -> State[str]: ...
-@overload
-def choice(name: str, default: None, doc: str, choices: tuple[str, ...], *, in_key: bool) -> State[str | None]: ...
-def choice(name: str, default: Any, doc: str, choices: tuple[str, ...], *, in_key: bool) -> State[Any]:
-    """Define a setting that is one of a few strings; with default None it may be None too."""
-
-    def validate(value: Any) -> Any:
-        if (value is None and default is None) or (isinstance(value, str) and value in choices):
-            return value
-        raise ValueError
-
-    expected = "one of " + ", ".join(map(repr, choices)) + (" or None" if default is None else "")
-    return _define(State(name, default, doc, validate=validate, expected=expected, in_key=in_key))
-
-
-def integer(name: str, default: int, doc: str, *, least: int | None = None, in_key: bool) -> State[int]:
-    """Define a setting that is an integer, not below `least`."""
-
-    def validate(value: Any) -> int:
-        if isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least):
-            return value
-        raise ValueError
-
-    expected = "an integer" if least is None else f"an integer of at least {least}"
-    return _define(State(name, default, doc, validate=validate, expected=expected, in_key=in_key))
-
-
-def text(name: str, default: str, doc: str, *, in_key: bool) -> State[str]:
-    """Define a setting that is any string."""
-
-    def validate(value: Any) -> str:
-        if isinstance(value, (str, os.PathLike)):
-            return os.fspath(value)
-        raise ValueError
-
-    return _define(State(name, default, doc, validate=validate, expected="a string or a path", in_key=in_key))
-
-
-def value_of_any_kind(
-    name: str, default: Any, doc: str, *, holds: Callable[[Any], bool], expected: str, in_key: bool
-) -> State[Any]:
-    """Define a setting whose values are hashable objects of other modules, for which `holds` is true."""
-
-    def validate(value: Any) -> Any:
-        hash(value)
-        if holds(value):
-            return value
-        raise ValueError
-
-    return _define(State(name, default, doc, validate=validate, expected=expected, in_key=in_key))
-
+__all__ = ["Config", "State", "config", "find", "generation", "overrides", "states"]
 
 # ----------------------------------------------------------------------------------------------------------- dtypes
 
@@ -512,7 +173,7 @@ def _part_counts(value: Any) -> Any:
     raise ValueError
 
 
-reproducible: State[Any] = _define(
+reproducible: State[Any] = define(
     State(
         "reproducible",
         0,
@@ -596,7 +257,7 @@ def _where_checked(value: Any) -> str:
     raise ValueError
 
 
-checks = _define(
+checks = define(
     State(
         "checks",
         "eager",
@@ -674,7 +335,7 @@ num_cpu_devices = FixedState(
     expected="an integer of at least 1, or -1",
     in_key=False,
 )
-_define(num_cpu_devices)
+define(num_cpu_devices)
 
 # ----------------------------------------------------------------------------- what programs written for JAX may ask
 
@@ -687,7 +348,7 @@ def _only(name: str, default: Value, doc: str, holds: Callable[[Any], bool], exp
             return default if value is None else value
         raise ValueError
 
-    return _define(State(name, default, doc, validate=validate, expected=expected, in_key=False))
+    return define(State(name, default, doc, validate=validate, expected=expected, in_key=False))
 
 
 platform_name = _only(
@@ -711,10 +372,251 @@ cpu_enable_async_dispatch = _only(
     lambda value: isinstance(value, bool),
     "True or False",
 )
-transfer_guard = _only(
-    "transfer_guard",
-    "allow",
-    "What happens when arrays move between host and device, which are one here.",
-    lambda value: value in (None, "allow", "log"),
-    "'allow', 'log' or None, since nothing is transferred",
+cuda_visible_devices = _only(
+    "cuda_visible_devices",
+    "all",
+    "Which GPUs this process sees; the variable CUDA_VISIBLE_DEVICES of the environment says it to the driver.",
+    lambda value: value in (None, "", "all"),
+    "'all'; set CUDA_VISIBLE_DEVICES in the environment for others",
 )
+high_dynamic_range_gumbel = _only(
+    "high_dynamic_range_gumbel",
+    False,
+    "Whether random.gumbel draws more bits, so that its tail is longer.",
+    lambda value: value in (False, None),
+    "False; random.gumbel(..., mode='high') draws more bits",
+)
+disable_vmap_shmap_error = _only(
+    "disable_vmap_shmap_error",
+    False,
+    "Whether a vmap of shard_map over axes that it has may pass.",
+    lambda value: value in (False, None),
+    "False, since the result would be wrong",
+)
+error_checking_behavior_nan, error_checking_behavior_oob, error_checking_behavior_divide = (
+    _only(
+        f"error_checking_behavior_{name}",
+        "ignore",
+        f"What checks of {what} inside of jitted functions do by default.",
+        lambda value: value in (None, "ignore"),
+        "'ignore'; weft.checks('all') checks indices, divisors and nan in compiled code",
+    )
+    for name, what in (("nan", "nan"), ("oob", "indices"), ("divide", "divisors"))
+)
+mock_gpu_topology = _only(
+    "mock_gpu_topology",
+    "",
+    "GPUs that there are not.",
+    lambda value: value in (None, ""),
+    "'', since none are simulated",
+)
+mock_num_gpu_processes = _only(
+    "mock_num_gpu_processes", 0, "Processes that there are not.", lambda value: value in (None, 0), "0"
+)
+
+# ------------------------------------------------------------------------------------------------------------ guards
+
+_GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
+
+
+class TransferGuard(State[str]):
+    """The setting of all three directions at once. Its value is that which was set last."""
+
+    def set_global(self, value: Any) -> None:
+        super().set_global(value)
+        for state in _DIRECTIONS:
+            state.set_global(self.global_value)
+
+    def __call__(self, value: Any = MISSING, /, *, new_val: Any = MISSING) -> Any:
+        value = new_val if value is MISSING else value
+        return Scopes((super().__call__(value), *(state(value) for state in _DIRECTIONS)))
+
+
+class Scopes(contextlib.ContextDecorator):
+    """Several scopes entered together."""
+
+    def __init__(self, scopes: tuple[Scope, ...]) -> None:
+        self._scopes = scopes
+
+    def _recreate_cm(self) -> Scopes:
+        return Scopes(tuple(scope._recreate_cm() for scope in self._scopes))
+
+    def __enter__(self) -> None:
+        for scope in self._scopes:
+            scope.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for scope in reversed(self._scopes):
+            scope.__exit__(*error)
+
+
+def _guard_level(value: Any) -> str:
+    if value is None or value in _GUARDS:
+        return value or "allow"
+    raise ValueError
+
+
+def _transfer_state(direction: str, doc: str, kind: type[State[str]] = State) -> State[str]:
+    expected = "one of " + ", ".join(map(repr, _GUARDS))
+    name = f"transfer_guard{direction}"
+    return define(kind(name, "allow", doc, validate=_guard_level, expected=expected, in_key=False))
+
+
+transfer_guard = _transfer_state(
+    "",
+    "What happens when values move between host and devices, or between devices: 'allow' them, 'log' those that no "
+    "`device_put` or `device_get` asked for, or 'disallow' them; 'log_explicit' and 'disallow_explicit' mean all.",
+    TransferGuard,
+)
+transfer_guard_host_to_device = _transfer_state(
+    "_host_to_device", "The same for numbers and NumPy arrays that become arguments or operands on a device."
+)
+transfer_guard_device_to_device = _transfer_state(
+    "_device_to_device", "The same for arrays that are needed on another device than they are on."
+)
+transfer_guard_device_to_host = _transfer_state(
+    "_device_to_host",
+    "The same for arrays that NumPy or Python reads. Nothing is transferred from a CPU device, whose memory is the "
+    "host's.",
+)
+_DIRECTIONS = (transfer_guard_host_to_device, transfer_guard_device_to_device, transfer_guard_device_to_host)
+
+no_execution = flag("no_execution", False, "Raise where an operation or a compiled function would run.", in_key=False)
+
+
+class ThreadGuard(State[bool]):
+    """The guard holds for all threads: only the one that set it may run anything."""
+
+    owner: int | None = None
+
+    def set_global(self, value: Any) -> None:
+        super().set_global(value)
+        self.owner = threading.get_ident() if self.global_value else None
+
+    def __call__(self, value: Any = True) -> Any:
+        return _GuardedByThread(self, self.check(value))
+
+
+class _GuardedByThread(contextlib.ContextDecorator):
+    """A block in which other threads than the one that entered it may not run anything."""
+
+    def __init__(self, state: ThreadGuard, value: bool) -> None:
+        self._state, self._value = state, value
+        self._before: list[tuple[bool, int | None]] = []
+
+    def __enter__(self) -> None:
+        self._before.append((self._state.global_value, self._state.owner))
+        self._state.set_global(self._value)
+
+    def __exit__(self, *error: Any) -> None:
+        value, owner = self._before.pop()
+        self._state.set_global(value)
+        self._state.owner = owner
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError
+
+
+thread_guard = ThreadGuard(
+    "thread_guard",
+    False,
+    "Raise where another thread than the one that switched this on runs something, from any thread's point of view.",
+    validate=_truth,
+    expected="True or False",
+    in_key=False,
+)
+define(thread_guard)
+
+# ------------------------------------------------------------------------------------------ contexts of users, logging
+
+user_contexts = value_of_any_kind(
+    "user_contexts",
+    (),
+    "The values of contexts made by weft.make_user_context, which are part of every key of traced code.",
+    holds=lambda value: isinstance(value, tuple),
+    expected="a tuple of pairs",
+    in_key=True,
+)
+
+
+class UserContext:
+    """A value of the user's that jitted functions may depend on: they are traced anew where it is another."""
+
+    def __init__(self, default_value: Any) -> None:
+        self._default = default_value
+
+    @property
+    def value(self) -> Any:
+        """The value that holds now in this thread."""
+        return next((value for context, value in config.user_contexts if context is self), self._default)
+
+    def __call__(self, new_val: Any) -> Scope:
+        """A context manager, or decorator, in which this thread sees another value, which is hashable."""
+        others = tuple(pair for pair in config.user_contexts if pair[0] is not self)
+        return user_contexts((*others, (self, new_val)))
+
+
+def make_user_context(default_value: Any = None) -> UserContext:
+    """A context whose value is part of the key of every jitted function: a call under another value traces again.
+
+    `with context(value):` sets the value, which is hashable, for this thread; `context.value` reads it.
+
+    >>> import weft
+    >>> scale = weft.make_user_context(1.0)
+    >>> f = weft.jit(lambda x: x * scale.value)
+    >>> with scale(3.0):
+    ...     print(f(2.0))
+    6.0
+    >>> print(f(2.0))
+    2.0
+    """
+    hash(default_value)
+    return UserContext(default_value)
+
+
+_LEVELS = ("NOTSET", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+class LoggingLevel(State[str]):
+    """The level of the logger named "weft"."""
+
+    def set_global(self, value: Any) -> None:
+        super().set_global(value)
+        logging.getLogger("weft").setLevel(self.global_value)
+
+
+logging_level = LoggingLevel(
+    "logging_level",
+    "NOTSET",
+    "The level of the logger named weft; NOTSET is that of the loggers around it.",
+    validate=lambda value: _LEVELS[_LEVELS.index(value)],
+    expected="one of " + ", ".join(map(repr, _LEVELS)),
+    in_key=False,
+)
+define(logging_level)
+captured_constants_warn_bytes = integer(
+    "captured_constants_warn_bytes",
+    2_000_000_000,
+    "From how many bytes on a warning tells of arrays that a jitted function closes over; -1: never.",
+    least=-1,
+    in_key=False,
+)
+dump_ir_to = text(
+    "dump_ir_to",
+    "",
+    "A folder where the jaxpr of each program that is compiled is written to; empty: none is.",
+    in_key=False,
+)
+
+# -------------------------------------------------------------------------------- those of JAX that change nothing here
+
+for _name, _entry in IGNORED.items():
+    _plain = _name.removeprefix("jax_")
+    ignored[_plain] = State(
+        _plain, _entry.default, f"No effect: {_entry.reason}", validate=lambda value: value, expected="", in_key=False
+    )
+    ignored[_plain]._without_argument = True
+    attach(ignored[_plain], _entry.default)

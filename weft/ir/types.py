@@ -422,7 +422,10 @@ class ShapeDtypeStruct:
         sharding: Any = None,
         weak_type: bool = False,
         manual_axis_type: ManualAxisType = NONE,
+        is_ref: bool = False,
     ):
+        if is_ref:
+            raise ArgumentError("There are no references to mutable memory.", fix="leave out is_ref")
         if dtype is None:
             raise ValueError("ShapeDtypeStruct needs a dtype, got None.")
         put = partial(object.__setattr__, self)

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.runtime.backend import Allocation
 from weft.runtime.device import HOME, Placement, default_placement
+from weft.runtime.guards import transferred
 from weft.runtime.held import HeldArray
 from weft.sharding import SingleDeviceSharding
 from weft.sharding.device import Device
@@ -44,6 +46,8 @@ class ConcreteArray(HeldArray):
                 self._raise_deleted()
             aval = self.aval
             dtype = dtypes.storage(aval.dtype)
+            if not self._placement.backend.reads_host:
+                transferred("device_to_host", aval.short())
             copy = self._placement.backend.copy_to_host
             buffer = self._buffer = copy(self._memory, self._pointer, aval.shape, dtype)
         return buffer
@@ -116,7 +120,7 @@ class ConcreteArray(HeldArray):
     @property
     def addressable_shards(self) -> list[Shard]:
         """The one part that there is: the whole array."""
-        return [Shard(self.device, (slice(None),) * len(self.aval.shape), 0, self)]
+        return [Shard(self.device, self.sharding, self.aval.shape, self)]
 
     @property
     def global_shards(self) -> list[Shard]:
@@ -192,6 +196,8 @@ def from_numpy(
     elements are copied, since NumPy arrays can change."""
     converted = dtypes.canonical_array(value)
     aval = array_type(converted.shape, converted.dtype, weak_type)
+    if config.transfer_guard_host_to_device != "allow":
+        transferred("host_to_device", aval.short())
     placement = default_placement() if placement is None else placement
     return (copied if copy and converted is value else adopted)(converted, aval, placement)
 

@@ -25,7 +25,7 @@ from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
 from weft.ir.staged import raise_named, staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
-from weft.runtime import spmd
+from weft.runtime import guards, spmd
 from weft.runtime.array import ConcreteArray, PlacedArray, adopted, put
 from weft.runtime.device import HOME, Placement, default_placement, placement_of
 from weft.runtime.eager import Run, native_run
@@ -75,7 +75,7 @@ class Plan:
     """How an operation runs on operands of some types: the types of its results, where they are put, and `run`, or None
     for NumPy."""
 
-    __slots__ = ("placement", "results", "run", "types")
+    __slots__ = ("guarded", "placement", "results", "run", "types")
 
     def __init__(
         self, primitive: Primitive, types: Sequence[Type], params: Params, placement: Placement | None
@@ -84,6 +84,7 @@ class Plan:
         self.types = types
         self.placement = default_placement() if placement is None else placement
         self.results: Sequence[Type] = out if primitive.multiple_results else (out,)
+        self.guarded = guards.are_on()  # plans are by settings
         where = primitive.destination(params)
         if where is None:
             self.run = native_run(primitive, types, params, self.results, self.placement)
@@ -148,6 +149,8 @@ def evaluate(primitive: Primitive, args: Sequence[Any], params: Params) -> list[
             placement = common_placement(args, primitive.name, "operand {}".format)
         plan = plan_of(primitive, types, params, placement)
         run = plan.run
+        if plan.guarded:
+            guards.check_call(primitive.name, args, plan.placement.device, with_scalars=False)
         if run is None:
             results = evaluate_by_numpy(primitive, args, plan, params, placement is not None)
         else:
@@ -237,6 +240,8 @@ def evaluate_programs(primitive: Primitive, args: Sequence[Any], types: Sequence
             return spmd.call(jaxpr, args, mesh, donated or (), donate=give)
     used = None if primitive.control else used_arguments(params["jaxpr"])
     placement = common_placement(args, primitive.name, "operand {}".format, used)
+    if guards.are_on():
+        guards.check_call(params.get("name", primitive.name), args, placement.device, with_scalars=True)
     taken = memory_taken(params["jaxpr"], donated, placement.device) if donated else ()
     operand = storage if placement.backend.reads_host else on_any_device
     arrays = [

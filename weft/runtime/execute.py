@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
+import pathlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 _lock = RenewedLock()
 logger = logging.getLogger("weft")
 _programs: Memo[Any, Jaxpr] = Memo(512)
+_dumped = itertools.count()  # files written by `dump_ir_to`
 
 
 def is_compiled(primitive: Primitive) -> bool:
@@ -135,7 +138,17 @@ def compiled(
     with span("compile", jaxpr.name):
         executable: Executable = backend_of(device).compile(jaxpr, donated, device, again, flat)
     record_compilation(jaxpr, CompileCost(executable.compilation.seconds, executable.compile_stats))
+    if config.dump_ir_to:
+        dump_jaxpr(jaxpr, pathlib.Path(config.dump_ir_to))
     return executable
+
+
+def dump_jaxpr(jaxpr: Jaxpr, folder: pathlib.Path) -> None:
+    """Write the text of a jaxpr to a new file in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = "".join(c if c.isalnum() or c in "._-" else "_" for c in jaxpr.name or "program")
+    path = folder / f"weft_{next(_dumped):04d}_{name}.jaxpr"
+    path.write_text(f"{jaxpr}\n")
 
 
 def record_compilation(jaxpr: Jaxpr, cost: CompileCost) -> None:

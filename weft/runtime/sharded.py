@@ -201,13 +201,11 @@ class ShardedArray(HeldArray):
     def global_shards(self) -> list[Shard]:
         """All parts, in the order of the mesh; those on devices of other processes without data."""
         data = iter(self._shown)
-        copies: dict[Any, int] = {}
-        shards = []
         indices = self.sharding.devices_indices_map(self.aval.shape)
-        for part, (device, index) in zip(self.sharding.part_indices(self.aval.ndim), indices.items(), strict=True):
-            replica = copies[part] = copies.get(part, -1) + 1
-            shards.append(Shard(device, index, replica, next(data) if is_addressable(device) else None))
-        return shards
+        return [
+            Shard(device, self.sharding, self.aval.shape, next(data) if is_addressable(device) else None)
+            for device in indices
+        ]
 
     @property
     def itemsize(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -56,10 +57,32 @@ class Format:
 
 @dataclass(frozen=True)
 class Shard:
-    """A device's part of an array: the slices that cut it out, which of several equal copies it is, and its data (None
-    on another process's device)."""
+    """A device's part of an array of `global_shape` that is split by a sharding, and its data (None on another
+    process's device)."""
 
     device: Device
-    index: tuple[slice, ...]
-    replica_id: int
+    sharding: Any
+    global_shape: tuple[Any, ...]
     data: Any = field(default=None, compare=False)
+
+    @property
+    def index(self) -> tuple[slice, ...]:
+        """The slices that cut the part out of the array."""
+        return _parts(self.sharding, tuple(self.global_shape))[self.device][0]
+
+    @property
+    def replica_id(self) -> int:
+        """Which of several equal copies it is."""
+        return _parts(self.sharding, tuple(self.global_shape))[self.device][1]
+
+
+@functools.lru_cache(maxsize=128)
+def _parts(sharding: Any, shape: tuple[Any, ...]) -> dict[Device, tuple[tuple[slice, ...], int]]:
+    """For each device the slices of its part, and how many devices before it have the same one."""
+    copies: dict[Any, int] = {}
+    found: dict[Device, tuple[tuple[slice, ...], int]] = {}
+    indices = sharding.devices_indices_map(shape)
+    for part, (device, index) in zip(sharding.part_indices(len(shape)), indices.items(), strict=True):
+        copies[part] = copies.get(part, -1) + 1
+        found[device] = index, copies[part]
+    return found
