@@ -23,6 +23,11 @@ _EVALUATION.lift = _lift
 from weft.ir.context import context as _context
 from weft.sharding.current import Tracing as _Tracing
 
+from weft.indexing.operators import IntegerOperators as _IntegerOperators
+from weft.primitives.movement.size import size_of as _size_of
+
+_IntegerOperators.as_array = _size_of
+
 _Tracing.is_active = staticmethod(lambda: _context.trace is not _EVALUATION)
 
 from weft.ir import printer as _printer

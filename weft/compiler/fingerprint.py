@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.dtypes import ExtendedDtype
+from weft.indexing.expression import Expression
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
 from weft.ir.primitive import Primitive
 from weft.ir.types import ArrayType, TapeType, Type
@@ -117,6 +118,9 @@ def _value(value: Any) -> str:
         return f"{_class(kind)}.{value.name}"
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
         return f"{_class(kind)}{_sequence(value)}"
+    if isinstance(value, Expression):
+        bounds = [f"{s.name}:{_value(s.lower)}:{_value(s.upper)}" for s in value.symbols]
+        return f"size {value} {','.join(bounds)}"
     if isinstance(value, type):
         return f"class {_class(value)}"
     if dataclasses.is_dataclass(value):

@@ -8,6 +8,7 @@ ranges, so unequal normal forms do not prove that two divisions differ.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -22,7 +23,8 @@ import numpy as np
 
 from weft.base.forks import held
 from weft.indexing import polynomial
-from weft.indexing.inconclusive import inconclusive
+from weft.indexing.guards import current
+from weft.indexing.operators import Algebra, IntegerOperators, as_integer
 from weft.indexing.polynomial import Coefficients, Monomial, Term, Terms
 from weft.indexing.ranges import INFINITY, Range
 
@@ -35,17 +37,25 @@ _interned: weakref.WeakValueDictionary[tuple[Any, ...], Expression] = weakref.We
 _interning = held(threading.Lock())
 
 
-def _operator(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A method for a binary operator whose other side may be anything that is an integer."""
+def _algebra(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that computes with expressions and compares them by identity: what it returns does not depend on the
+    sizes for which questions are answered."""
 
-    def method(self: Expression, other: Any) -> Any:
-        value = _operand(other)
-        return NotImplemented if value is None else function(self, value)
+    @functools.wraps(function)
+    def method(*args: Any) -> Any:
+        answers = current.answers
+        if answers is None:
+            return function(*args)
+        current.answers = None
+        try:
+            return function(*args)
+        finally:
+            current.answers = answers
 
     return method
 
 
-class Expression:
+class Expression(IntegerOperators):
     """A symbolic integer. Compare with `==` or `is`; combine with + - * // % ** and ints on either side.
 
     `<`, `<=`, `>`, `>=` and truth are answered when they hold, or fail, for all values of the symbols, and raise
@@ -53,9 +63,6 @@ class Expression:
     """
 
     __slots__ = ("__weakref__", "_order", "_range", "_symbols")
-
-    # NumPy integers and arrays leave operators with an expression to the expression.
-    __array_ufunc__ = None
 
     _order: str | None
     _range: Range | None
@@ -70,7 +77,7 @@ class Expression:
     def range(self) -> Range:
         """An interval that contains every value the expression can take."""
         if self._range is None:
-            self._range = self._compute_range()
+            self._range = _range_of_parts(self)
         return self._range
 
     @property
@@ -113,37 +120,6 @@ class Expression:
         """
         return substitute(self, values)
 
-    __add__ = __radd__ = _operator(lambda left, right: add(left, right))
-    __mul__ = __rmul__ = _operator(lambda left, right: multiply(left, right))
-    __sub__ = _operator(lambda left, right: add(left, multiply(right, -1)))
-    __rsub__ = _operator(lambda right, left: add(left, multiply(right, -1)))
-    __floordiv__ = _operator(lambda left, right: floor_divide(left, right))
-    __rfloordiv__ = _operator(lambda right, left: floor_divide(left, right))
-    __mod__ = _operator(lambda left, right: modulo(left, right))
-    __rmod__ = _operator(lambda right, left: modulo(left, right))
-    __divmod__ = _operator(lambda left, right: (floor_divide(left, right), modulo(left, right)))
-    __rdivmod__ = _operator(lambda right, left: (floor_divide(left, right), modulo(left, right)))
-    __lt__ = _operator(lambda left, right: _decide(left, "<", right, right - left - 1))
-    __le__ = _operator(lambda left, right: _decide(left, "<=", right, right - left))
-    __gt__ = _operator(lambda left, right: _decide(left, ">", right, left - right - 1))
-    __ge__ = _operator(lambda left, right: _decide(left, ">=", right, left - right))
-
-    def __neg__(self) -> Any:
-        return multiply(self, -1)
-
-    def __pos__(self) -> Expression:
-        return self
-
-    def __pow__(self, exponent: Any) -> Any:
-        if not isinstance(exponent, int) or exponent < 0:
-            return NotImplemented
-        return math.prod([self] * exponent)
-
-    def __bool__(self) -> bool:
-        if 0 not in self.range:
-            return True
-        raise inconclusive(f"whether {self} is zero", self.symbols)
-
     def __repr__(self) -> str:
         return str(self)
 
@@ -167,7 +143,7 @@ class Symbol(Expression):
     upper: Integer | None
 
     def __new__(cls, name: str, lower: Integer | None = None, upper: Integer | None = None) -> Symbol:
-        lower, upper = (None if bound is None else _operand(bound) for bound in (lower, upper))
+        lower, upper = (None if bound is None else as_integer(bound) for bound in (lower, upper))
         return _intern(cls, name=name, lower=lower, upper=upper)
 
     def _operands(self) -> tuple[Integer, ...]:
@@ -341,16 +317,6 @@ def _intern(kind: type[Any], **fields: Any) -> Any:
     return found
 
 
-def _operand(value: Any) -> Any:
-    """The value as int or expression, or None where it is neither."""
-    if isinstance(value, Expression) or type(value) is int:
-        return value
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
-
-
 def _order_of(value: Integer) -> str:
     return value.order if isinstance(value, Expression) else str(value)
 
@@ -369,6 +335,11 @@ def range_of(value: Integer) -> Range:
     return value.range if isinstance(value, Expression) else Range(value, value)
 
 
+@_algebra
+def _range_of_parts(expression: Expression) -> Range:
+    return expression._compute_range()
+
+
 def symbols_of(value: Integer) -> tuple[Symbol, ...]:
     """The symbols of an int (none) or expression, in name order."""
     return value.symbols if isinstance(value, Expression) else ()
@@ -381,6 +352,7 @@ def terms_of(value: Integer) -> Terms:
     return (((), value),) if value else ()
 
 
+@_algebra
 def definitely_nonnegative(value: Integer) -> bool:
     """Whether the value is known to be at least zero, by ranges and by bounds that are expressions themselves."""
     if range_of(value).lower >= 0:
@@ -400,6 +372,7 @@ def definitely_nonnegative(value: Integer) -> bool:
     return False
 
 
+@_algebra
 def linear_in(value: Integer, symbol: Symbol) -> tuple[Integer, Integer] | None:
     """`(coefficient, rest)`, free of the symbol, with `value == coefficient * symbol + rest`, or None."""
     linear: list[Term] = []
@@ -410,15 +383,6 @@ def linear_in(value: Integer, symbol: Symbol) -> tuple[Integer, Integer] | None:
             return None
         (rest if len(others) == len(monomial) else linear).append((others, coefficient))
     return from_terms(linear), from_terms(rest)
-
-
-def _decide(left: Integer, relation: str, right: Integer, difference: Integer) -> bool:
-    """Whether `difference >= 0`, which is what `left relation right` means."""
-    if definitely_nonnegative(difference):
-        return True
-    if definitely_nonnegative(-1 - difference):
-        return False
-    raise inconclusive(f"whether {left} {relation} {right}", symbols_of(left) + symbols_of(right))
 
 
 # --- polynomials --------------------------------------------------------------------------------------------------
@@ -449,6 +413,7 @@ def _normal_form(total: Coefficients) -> Integer:
     return result
 
 
+@_algebra
 def add(left: Integer, right: Integer) -> Integer:
     """Sum in normal form."""
     if isinstance(left, int) and isinstance(right, int):
@@ -460,6 +425,7 @@ def add(left: Integer, right: Integer) -> Integer:
     return from_terms(terms_of(left) + terms_of(right))
 
 
+@_algebra
 def multiply(left: Integer, right: Integer) -> Integer:
     """Product in normal form, multiplied out."""
     if isinstance(left, int) and isinstance(right, int):
@@ -575,6 +541,7 @@ def _single_term(divisor: Integer) -> Term | None:
 # --- division -----------------------------------------------------------------------------------------------------
 
 
+@_algebra
 def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
     """`dividend // divisor`, simplified. A divisor that may be zero is left alone."""
     if isinstance(dividend, int) and isinstance(divisor, int):
@@ -609,6 +576,7 @@ def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
     return _atom(FloorDivide, inside, divisor)
 
 
+@_algebra
 def modulo(dividend: Integer, divisor: Integer) -> Integer:
     """`dividend % divisor`, simplified. A divisor that may be zero is left alone."""
     if isinstance(dividend, int) and isinstance(divisor, int):
@@ -731,6 +699,7 @@ def _unwrap_remainders(dividend: Integer, divisor: Integer) -> Integer:
 # --- minima, maxima, substitution -----------------------------------------------------------------------------------
 
 
+@_algebra
 def minimum(*values: Integer) -> Integer:
     """The smallest of the values; those known not to be the smallest are dropped."""
     if all(type(value) is int for value in values):
@@ -738,6 +707,7 @@ def minimum(*values: Integer) -> Integer:
     return _extremum(1, values)
 
 
+@_algebra
 def maximum(*values: Integer) -> Integer:
     """The largest of the values; those known not to be the largest are dropped."""
     if all(type(value) is int for value in values):
@@ -749,7 +719,7 @@ def _extremum(sign: int, values: Iterable[Integer]) -> Integer:
     flat: dict[Integer, None] = {}
     for value in values:
         nested = type(value) is Extremum and value.sign == sign
-        flat.update(dict.fromkeys(value.arguments if nested else (_operand(value),)))  # type: ignore[union-attr]
+        flat.update(dict.fromkeys(value.arguments if nested else (as_integer(value),)))  # type: ignore[union-attr]
     candidates: list[Integer] = []
     for value in sorted(flat, key=_order_of):
 
@@ -764,7 +734,7 @@ def _extremum(sign: int, values: Iterable[Integer]) -> Integer:
 def _replacement(key: Any, replacement: Any, value: Integer, values: Substitution) -> Any:
     """What a symbol of `value` is replaced by, checked; arrays are int64."""
     if not isinstance(replacement, np.ndarray):
-        integer = _operand(replacement)
+        integer = as_integer(replacement)
         if integer is None:
             raise TypeError(f"{key} must be replaced by an int, an expression or an integer array: {replacement!r}")
         return integer
@@ -777,6 +747,7 @@ def _replacement(key: Any, replacement: Any, value: Integer, values: Substitutio
     return replacement.astype(np.int64)
 
 
+@_algebra
 def substitute(value: Integer, values: Substitution) -> Any:
     """Replace symbols (keys: Symbol or name) by ints, expressions, or NumPy integer arrays."""
     if not any(symbol in values or symbol.name in values for symbol in symbols_of(value)):
@@ -795,3 +766,6 @@ def substitute(value: Integer, values: Substitution) -> Any:
         return done[part]
 
     return visit(value)
+
+
+IntegerOperators.algebra = Algebra(add, multiply, floor_divide, modulo, definitely_nonnegative)

@@ -23,6 +23,7 @@ from weft.base.errors import (
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
+from weft.indexing.expression import Expression, maximum
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, Var, subjaxprs
 from weft.ir.primitive import in_state
@@ -39,6 +40,7 @@ from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.elementwise.select import clamp
 from weft.primitives.movement.concatenate import concatenate, stacked
 from weft.primitives.movement.shape import reshape
+from weft.primitives.movement.size import size_of
 from weft.primitives.movement.slicing import slice as slice_primitive
 from weft.trace.closed import stage_closed
 from weft.trace.tracer import Tracer
@@ -415,12 +417,20 @@ def fori_loop(
         raise wrong_type(
             "lax.fori_loop takes a function body_fun(i, carry) as its third argument.", type(body_fun).__name__
         )
-    _check_bounds(lower, upper)
-    dtype = dtypes.result_type(lower, upper)
     known = not isinstance(lower, Tracer) and not isinstance(upper, Tracer)
+    if known and (isinstance(lower, Expression) or isinstance(upper, Expression)):
+        # A symbolic size counts as the integer that it is.
+        _check_bounds(*(0 if isinstance(bound, Expression) else bound for bound in (lower, upper)))
+        dtype = dtypes.default_int_dtype()
+    else:
+        lower, upper = (size_of(b) if isinstance(b, Expression) else b for b in (lower, upper))
+        _check_bounds(lower, upper)
+        dtype = dtypes.result_type(lower, upper)
     # The number of steps between two floats is not known.
-    first, last = (int(lower), int(upper)) if known and dtypes.kind(dtype) in "iu" else (None, None)
-    if last is not None and last <= np.iinfo(dtypes.default_int_dtype()).max:
+    first, last = (None, None)
+    if known and dtypes.kind(dtype) in "iu":
+        first, last = (bound if isinstance(bound, Expression) else int(bound) for bound in (lower, upper))
+    if last is not None and (isinstance(last, Expression) or last <= np.iinfo(dtypes.default_int_dtype()).max):
         dtype, weak = dtypes.default_int_dtype(), True
     else:
         weak = type_of(lower).weak_type and type_of(lower).dtype == dtype  # type: ignore[attr-defined]
@@ -436,7 +446,7 @@ def fori_loop(
         return step
 
     if first is not None and last is not None:
-        as_index = lambda i: i if weak else np.asarray(i, dtype)
+        as_index = lambda i: size_of(i) if isinstance(i, Expression) else i if weak else np.asarray(i, dtype)
         if config.disable_jit:
             value = arrays_of(init_val)
             for i in range(first, last):
@@ -444,7 +454,7 @@ def fori_loop(
             return value
         step = adapted(body_fun, (dtype, weak), counting)
         start = (as_index(first), init_val)
-        (_, result), _ = run_scan(step, start, None, max(last - first, 0), False, unroll or 1, loop)
+        (_, result), _ = run_scan(step, start, None, maximum(last - first, 0), False, unroll or 1, loop)
         return result
     if unroll not in (None, False, 1):
         what = "lax.fori_loop can unroll only when both bounds are known integers."
@@ -544,7 +554,7 @@ def scan_length(xs: Any, leaves: Sequence[Any], length: Any) -> Any:
     if length is not None:
         if not isinstance(length, Tracer) and not hasattr(length, "__index__"):
             raise wrong_type("length of lax.scan must be an integer.", f"{length!r} of type {type(length).__name__}")
-        length = operator.index(length)
+        length = length if isinstance(length, Expression) else operator.index(length)
         sizes.setdefault(length, "length")
     if len(sizes) > 1:
         found = ", ".join(

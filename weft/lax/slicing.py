@@ -25,6 +25,7 @@ from weft.primitives.movement import scatter as _scatter
 from weft.primitives.movement import slicing as _slicing
 from weft.primitives.movement.gather import GatherDimensionNumbers, GatherScatterMode
 from weft.primitives.movement.scatter import ScatterDimensionNumbers, window_sizes
+from weft.primitives.movement.size import size_of
 from weft.primitives.random.bits import KeyDtype
 from weft.primitives.reduction.reduce_extrema import reduce_max
 from weft.trace.array import Array
@@ -108,18 +109,15 @@ def wrap_negative(index: Any, size: Any) -> Any:
         return value.astype(aval.dtype) if value.dtype != aval.dtype else value  # type: ignore[attr-defined]
     if kind == "u":
         return index
-    if isinstance(size, Expression):
-        raise ArgumentTypeError(
-            f"An index that may be negative cannot be used on an axis of symbolic size {size}; pass "
-            f"allow_negative_indices=False."
-        )
     dtype = aval.dtype  # type: ignore[attr-defined]
-    if size > dtypes.iinfo(dtype).max:
+    symbolic = isinstance(size, Expression)
+    if dtype.itemsize < 4 if symbolic else size > dtypes.iinfo(dtype).max:
         index, dtype = (
             lookup("convert_element_type")(index, new_dtype=np.dtype(np.int32), weak_type=False),
             np.dtype(np.int32),
         )
-    return select_n(lt(index, np.zeros((), dtype)), index, add(index, np.array(size, dtype)))
+    end = size_of(size, dtype, weak=False) if symbolic else np.array(size, dtype)
+    return select_n(lt(index, np.zeros((), dtype)), index, add(index, end))
 
 
 def _starts(start_indices: Any, shape: Sequence[Any], allow_negative: bool | Sequence[bool]) -> list[Any]:

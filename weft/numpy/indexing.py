@@ -23,7 +23,7 @@ from weft.base.errors import (
     OutOfBoundsIndexError,
 )
 from weft.base.source import user_line
-from weft.indexing.dimension import definitely_less
+from weft.indexing.dimension import ceil_divide, definitely_less, same
 from weft.indexing.expression import Expression
 from weft.ir.staged import operation_on
 from weft.ir.types import ArrayType
@@ -38,7 +38,7 @@ from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.gather import default_fill
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.primitives.movement.slicing import dynamic_slice
-from weft.runtime.array import ConcreteArray, PlacedArray
+from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy
 from weft.sharding.infer import unsplit
 from weft.trace.array import Array
 from weft.trace.operands import named_operands
@@ -296,12 +296,13 @@ def _symbolic_slice(start: Any, stop: Any, step: int, axis: int, size: Any) -> S
 
     if step == -1 and start is None and stop is None:
         return SliceEntry(axis, size - 1, size, -1, False)
-    if step != 1:
+    if step < 0:
         raise ArgumentError(f"A slice in steps of {step} needs an axis of known size, got {size}.")
     first, last = position(start, 0), position(stop, size)
     if not 0 <= first <= last <= size:
         raise ArgumentError(f"The slice from {first} to {last} does not lie within an axis of size {size}.")
-    return SliceEntry(axis, first, last - first, 1, bool(first == 0 and last == size))
+    count = ceil_divide(last - first, step)
+    return SliceEntry(axis, first, count, step, bool(step == 1 and same(first, 0) and same(last, size)))
 
 
 def out_of_bounds(value: int, axis: int, aval: ArrayType, where: str = "") -> OutOfBoundsIndexError:
@@ -352,7 +353,8 @@ def read_array(
                     raise out_of_bounds(int(part[where]), axis, aval, f" (at {list(where)} of the index array)")
                 known = False
         elif wrap and (positions < 0).any():
-            raise ArgumentError(f"Negative indices need an axis of known size, got {size}.")
+            part = from_numpy(np.clip(positions, -(2**31), 2**31 - 1).astype(INT32))
+            return ArrayEntry(axis, wrap_negative(part, size), False)
         wide = not isinstance(size, Expression) and size > 2**31 - 1
         return ArrayEntry(axis, positions if wide else np.clip(positions, -(2**31), 2**31 - 1).astype(INT32), known)
     if size == 0 and mode is None and part.size:
@@ -370,7 +372,7 @@ def read_array(
         part = cast(part, INT32)
     elif part.dtype.itemsize < 4:
         part = cast(part, INT32)
-    if wrap and not isinstance(size, Expression):
+    if wrap:
         part = wrap_negative(part, size)
     if not part.ndim:
         return IntegerEntry(axis, part, False)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.indexing.dimension import definitely_less_equal
 from weft.ir.primitive import lookup
 from weft.ir.types import Shape
 from weft.primitives.elementwise.arithmetic import add
@@ -41,7 +42,7 @@ class PrimitiveBuilder:
         size = math.prod(shape)
         high = low = np.zeros((), UINT32)
         if shape:
-            counts = iota(dtype=UINT64 if size > 1 << 32 else UINT32, shape=(size,), dimension=0)
+            counts = iota(dtype=UINT32 if definitely_less_equal(size, 1 << 32) else UINT64, shape=(size,), dimension=0)
             high, low = (self.reshape(words, shape if words.shape else ()) for words in count_words(self, counts))
         return self.hash_all(keys, high, low)
 

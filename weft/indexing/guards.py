@@ -1,0 +1,107 @@
+"""Questions about symbolic integers that have an answer for given sizes only.
+
+Code that is run for symbols asks whether `t >= 16`, or for `int(t)`. Without sizes such a question has no answer. Under
+`deciding(sizes)` it is answered for these sizes and written down, as a `Guard`: what the code then did is what it does
+for all sizes that satisfy the guards. Emitters are run so (`compiler/family/`), and their questions are the classes of
+sizes that have kernels of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+# What a guard says of its expression.
+NOT_NEGATIVE, NEGATIVE, ZERO, NOT_ZERO = ">= 0", "< 0", "== 0", "!= 0"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`expression relation`, where the relation compares with zero."""
+
+    expression: Any
+    relation: str
+
+    def __str__(self) -> str:
+        return f"{self.expression} {self.relation}"
+
+
+class Answers:
+    """Answers questions for given sizes, and collects the guards under which the same answers are right."""
+
+    def __init__(self, sizes: Mapping[Any, int]) -> None:
+        self.sizes = sizes  # by symbol
+        self._guards: dict[tuple[Any, str], Guard] = {}
+
+    @property
+    def guards(self) -> tuple[Guard, ...]:
+        return tuple(self._guards.values())
+
+    def value(self, expression: Any) -> int:
+        """The value of an expression, which is not asked for: nothing depends on it yet."""
+        result = expression.substitute(self.sizes)
+        if not isinstance(result, int):
+            raise LookupError(f"The size {expression} is not known.")
+        return result
+
+    def is_nonnegative(self, expression: Any) -> bool:
+        holds = self.value(expression) >= 0
+        self._ask(expression, NOT_NEGATIVE if holds else NEGATIVE)
+        return holds
+
+    def is_zero(self, expression: Any) -> bool:
+        holds = self.value(expression) == 0
+        self._ask(expression, ZERO if holds else NOT_ZERO)
+        return holds
+
+    def constant(self, expression: Any) -> int:
+        """The value of an expression, which from now on is this constant."""
+        value = self.value(expression)
+        self._ask(expression - value, ZERO)
+        return value
+
+    def _ask(self, expression: Any, relation: str) -> None:
+        self._guards.setdefault((expression, relation), Guard(expression, relation))
+
+
+class _Current(threading.local):
+    answers: Answers | None = None
+
+
+current = _Current()
+
+
+@contextmanager
+def deciding(sizes: Mapping[Any, int]) -> Iterator[Answers]:
+    """Questions in this thread are answered for these sizes."""
+    before, current.answers = current.answers, Answers(sizes)
+    try:
+        yield current.answers
+    finally:
+        current.answers = before
+
+
+@contextmanager
+def undecided() -> Iterator[None]:
+    """Questions are not answered: for what is remembered beyond the sizes of now."""
+    before, current.answers = current.answers, None
+    try:
+        yield
+    finally:
+        current.answers = before
+
+
+def checker(guards: Sequence[Guard], symbols: Sequence[Any]) -> Callable[..., bool]:
+    """A function of the values of symbols: whether all guards hold."""
+    text = " and ".join(map(str, guards)) or "True"
+    return evaluated(text, symbols)
+
+
+def evaluated(text: str, symbols: Sequence[Any]) -> Callable[..., Any]:
+    """A function of the values of symbols that computes what an expression of their names says."""
+    function: Callable[..., Any] = eval(f"lambda {', '.join(s.name for s in symbols)}: {text}", {"__builtins__": {}})
+    function.__globals__.update(min=min, max=max)
+    return function

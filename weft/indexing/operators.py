@@ -1,0 +1,186 @@
+"""The operators of symbolic integers: Python's for integers, and what they are where a program computes with a size."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from weft.indexing.guards import current
+from weft.indexing.inconclusive import inconclusive
+
+# Texts of dimensions may come from files, and powers are multiplied out.
+LARGEST_EXPONENT = 16
+
+
+class Algebra(NamedTuple):
+    """The functions behind the operators, which `expression.py` has."""
+
+    add: Callable[[Any, Any], Any]
+    multiply: Callable[[Any, Any], Any]
+    floor_divide: Callable[[Any, Any], Any]
+    modulo: Callable[[Any, Any], Any]
+    definitely_nonnegative: Callable[[Any], bool]
+
+
+def as_integer(value: Any) -> Any:
+    """The value as int or expression, or None where it is neither."""
+    if type(value) is int or isinstance(value, IntegerOperators):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | complex | np.inexact)
+
+
+def _operator(
+    function: Callable[[Any, Any], Any], of_arrays: Callable[[Any, Any], Any] | None = None
+) -> Callable[[Any, Any], Any]:
+    """A method for a binary operator whose other side may be anything that is an integer; `of_arrays` is the operator
+    where it is another number."""
+
+    def method(self: IntegerOperators, other: Any) -> Any:
+        value = as_integer(other)
+        if value is not None:
+            return function(self, value)
+        return of_arrays(self.__jax_array__(), other) if of_arrays is not None and _is_number(other) else NotImplemented
+
+    return method
+
+
+def _comparison(relation: str, difference: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A method that answers `left relation right`, which means that the difference is not negative."""
+
+    def method(self: IntegerOperators, other: Any) -> Any:
+        value = as_integer(other)
+        return NotImplemented if value is None else _decide(self, relation, value, difference(self, value))
+
+    return method
+
+
+def _decide(left: Any, relation: str, right: Any, difference: Any) -> bool:
+    """Whether `difference >= 0`, for all values of its symbols or for those that are decided for."""
+    nonnegative = IntegerOperators.algebra.definitely_nonnegative
+    if nonnegative(difference):
+        return True
+    if nonnegative(-1 - difference):
+        return False
+    if current.answers is not None:
+        return current.answers.is_nonnegative(difference)
+    symbols = [s for side in (left, right) if isinstance(side, IntegerOperators) for s in side.symbols]  # type: ignore[attr-defined]
+    raise inconclusive(f"whether {left} {relation} {right}", symbols)
+
+
+def _add(left: Any, right: Any) -> Any:
+    return IntegerOperators.algebra.add(left, right)
+
+
+def _multiply(left: Any, right: Any) -> Any:
+    return IntegerOperators.algebra.multiply(left, right)
+
+
+def _subtract(left: Any, right: Any) -> Any:
+    return _add(left, _multiply(right, -1))
+
+
+def _floor_divide(left: Any, right: Any) -> Any:
+    return IntegerOperators.algebra.floor_divide(left, right)
+
+
+def _modulo(left: Any, right: Any) -> Any:
+    return IntegerOperators.algebra.modulo(left, right)
+
+
+def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda right, left: function(left, right)
+
+
+def _quotient(self: IntegerOperators, other: Any, reflected: bool = False) -> Any:
+    """`/`, whose result is an array even if both sides are integers."""
+    if as_integer(other) is None and not _is_number(other):
+        return NotImplemented
+    left, right = (other, self) if reflected else (self, other)
+    return operator.truediv(*(s.__jax_array__() if isinstance(s, IntegerOperators) else s for s in (left, right)))
+
+
+class IntegerOperators:
+    """What expressions inherit. Integers on either side; with other numbers the result is an array."""
+
+    __slots__ = ()
+
+    algebra: ClassVar[Algebra]
+    # Makes an array of rank 0 of an expression, where a program computes with it.
+    as_array: ClassVar[Callable[[Any], Any]]
+    # NumPy integers and arrays leave operators with an expression to the expression.
+    __array_ufunc__ = None
+
+    __add__ = _operator(_add, operator.add)
+    __radd__ = _operator(_swapped(_add), _swapped(operator.add))
+    __mul__ = _operator(_multiply, operator.mul)
+    __rmul__ = _operator(_swapped(_multiply), _swapped(operator.mul))
+    __sub__ = _operator(_subtract, operator.sub)
+    __rsub__ = _operator(_swapped(_subtract), _swapped(operator.sub))
+    __truediv__ = _quotient
+    __rtruediv__ = functools.partialmethod(_quotient, reflected=True)
+    __floordiv__ = _operator(_floor_divide)
+    __rfloordiv__ = _operator(_swapped(_floor_divide))
+    __mod__ = _operator(_modulo)
+    __rmod__ = _operator(_swapped(_modulo))
+    __divmod__ = _operator(lambda left, right: (_floor_divide(left, right), _modulo(left, right)))
+    __rdivmod__ = _operator(lambda right, left: (_floor_divide(left, right), _modulo(left, right)))
+    __lt__ = _comparison("<", lambda left, right: right - left - 1)
+    __le__ = _comparison("<=", lambda left, right: right - left)
+    __gt__ = _comparison(">", lambda left, right: left - right - 1)
+    __ge__ = _comparison(">=", lambda left, right: left - right)
+    # Equal ones are one object.
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        answers = current.answers
+        value = None if answers is None else as_integer(other)
+        if answers is None or value is None:
+            return NotImplemented
+        difference = self - value
+        if isinstance(difference, int):
+            return difference == 0
+        return 0 in difference.range and answers.is_zero(difference)
+
+    def __neg__(self) -> Any:
+        return _multiply(self, -1)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __pow__(self, exponent: Any) -> Any:
+        if not isinstance(exponent, int) or exponent < 0:
+            return NotImplemented
+        if exponent > LARGEST_EXPONENT:
+            raise ValueError(f"A symbolic size may have exponents up to {LARGEST_EXPONENT}. Received: {exponent}")
+        return math.prod([self] * exponent)
+
+    def __bool__(self) -> bool:
+        if 0 not in self.range:  # type: ignore[attr-defined]
+            return True
+        if current.answers is not None:
+            return not current.answers.is_zero(self)
+        raise inconclusive(f"whether {self} is zero", self.symbols)  # type: ignore[attr-defined]
+
+    def __index__(self) -> int:
+        if current.answers is None:
+            raise TypeError(f"The size {self} is symbolic, so it has no value here. Compute with it as it is.")
+        return current.answers.constant(self)
+
+    __int__ = __index__
+
+    def __jax_array__(self) -> Any:
+        return IntegerOperators.as_array(self)

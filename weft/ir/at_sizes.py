@@ -1,0 +1,108 @@
+"""A jaxpr with symbolic sizes at given ones: the same equations with the types and parameters that they then have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.indexing.expression import Expression, Symbol, substitute
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.primitive import Primitive, lookup
+from weft.ir.types import ArrayType, TapeType, Type, array_type
+
+
+def at_sizes(jaxpr: Jaxpr, sizes: Mapping[Symbol, int]) -> Jaxpr:
+    """The jaxpr at these sizes, its sub-jaxprs too. Sizes that it computes with are literals then, as they are in a
+    trace for known shapes."""
+    return AtSizes(sizes).jaxpr(jaxpr)
+
+
+class AtSizes:
+    """Types, parameters and jaxprs at given sizes; types are remembered."""
+
+    def __init__(self, sizes: Mapping[Symbol, int]) -> None:
+        self.sizes = sizes
+        self._types: dict[Type, Type] = {}
+        self._values: dict[Expression, Any] = {}
+        self._size = lookup("size")
+
+    def type(self, aval: Type) -> Type:
+        found = self._types.get(aval)
+        if found is None:
+            found = self._types[aval] = self._type(aval)
+        return found
+
+    def _type(self, aval: Type) -> Type:
+        if isinstance(aval, TapeType):
+            return TapeType(self.type(aval.element))
+        if not isinstance(aval, ArrayType) or not any(isinstance(d, Expression) for d in aval.shape):
+            return aval
+        shape = tuple(self.value(d) for d in aval.shape)
+        return array_type(shape, aval.dtype, aval.weak_type, aval.sharding, aval.manual, aval.memory_space)
+
+    def value(self, value: Any) -> Any:
+        """A dimension, or any parameter of an equation."""
+        kind = type(value)
+        if kind is tuple or kind is list:
+            changed = [self.value(item) for item in value]
+            return value if all(a is b for a, b in zip(changed, value, strict=True)) else kind(changed)
+        if isinstance(value, Expression):
+            found = self._values.get(value)
+            if found is None:
+                found = self._values[value] = substitute(value, self.sizes)
+            return found
+        if isinstance(value, Jaxpr):
+            return self.jaxpr(value)
+        return self.type(value) if isinstance(value, Type) else value
+
+    def params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self.value(value) for name, value in params.items()}
+
+    def jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
+        """A jaxpr at the sizes, its sub-jaxprs too."""
+        known: dict[Atom, Atom] = {}
+        return self.outline(jaxpr, known, lambda e: self.params(e.params))
+
+    def outline(self, jaxpr: Jaxpr, known: dict[Atom, Atom], parameters: Any) -> Jaxpr:
+        """A jaxpr whose variables have their types at the sizes, and whose equations the parameters that a function
+        says."""
+
+        def atom(a: Any) -> Any:
+            if type(a) is Literal:
+                return a
+            found = known.get(a)
+            if found is None:
+                aval = self.type(a.aval)
+                found = known[a] = a if aval is a.aval else Var(aval)
+            return found
+
+        equations: list[Equation] = []
+        for e in jaxpr.eqns:
+            if e.primitive is self._size:
+                literal = self.literal(e.primitive, e.params)
+                if literal is not None:
+                    known[e.outvars[0]] = literal
+                    continue
+            equations.append(
+                Equation(
+                    [atom(a) for a in e.invars],
+                    [atom(v) for v in e.outvars],
+                    e.primitive,
+                    parameters(e),
+                    e.effects,
+                    e.source,
+                    e.stack,
+                )
+            )
+        constvars, invars, outvars = (
+            [atom(a) for a in atoms] for atoms in (jaxpr.constvars, jaxpr.invars, jaxpr.outvars)
+        )
+        return Jaxpr(constvars, invars, outvars, equations, jaxpr.consts, jaxpr.name)
+
+    def literal(self, card: Primitive, params: Mapping[str, Any]) -> Literal | None:
+        """A size that a jaxpr computes with, if it is known."""
+        params = self.params(params)
+        if isinstance(params["expression"], Expression):
+            return None
+        aval: Any = card.type(**params)
+        return Literal(card.eval(**params), aval)
