@@ -120,7 +120,7 @@ def untouched(windows: Sequence[Window]) -> Names:
 
 def elements(x: np.ndarray, window: Window, axis: int) -> Any:
     """For each element of a window along `axis`, its values in all windows."""
-    for i in range(window.window):  # type: ignore[arg-type]
+    for i in range(window.window):
         start = i * window.rhs_dilation
         stop = start + max(0, (window.count - 1) * window.stride + 1)
         yield x[(slice(None),) * axis + (slice(start, stop, window.stride),)]

@@ -142,7 +142,7 @@ def _reduce_stage(fusion: Fusion, windows: list[Window], source: int | None, tar
     def value_at(position: Sequence[Index], taken: Value | None) -> Value:
         if source is None:
             return k.scalars.convert(element(writer, operand, position, taken, neutral), wide)
-        index = row_major([int(w.size) for w in windows], position)  # type: ignore[arg-type]
+        index = row_major([int(w.size) for w in windows], position)
         return k.load(writer.scratch_input(source), index, taken, None if taken is None else start)
 
     def step(now: Sequence[Value], tap: Sequence[Index], at: At) -> list[Value]:

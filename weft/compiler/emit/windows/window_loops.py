@@ -57,7 +57,7 @@ class At:
 
 def visit(k: KernelBuilder, windows: Sequence[Window], width: int, body: Callable[[At], None]) -> None:
     """Visit every window: lanes along the last dimension that has several, threads over the first."""
-    counts = [int(w.count) for w in windows]  # type: ignore[arg-type]
+    counts = [int(w.count) for w in windows]
     if 0 not in counts:
         _Visit(k, windows, counts, width, body).dimension((), (), True)
 
