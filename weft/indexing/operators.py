@@ -37,7 +37,7 @@ def as_integer(value: Any) -> Any:
         return None
 
 
-def _is_number(value: Any) -> bool:
+def _is_inexact(value: Any) -> bool:
     return isinstance(value, float | complex | np.inexact)
 
 
@@ -51,7 +51,7 @@ def _operator(
         value = as_integer(other)
         if value is not None:
             return function(self, value)
-        return of_arrays(self.__jax_array__(), other) if of_arrays is not None and _is_number(other) else NotImplemented
+        return of_arrays(self.__jax_array__(), other) if of_arrays is not None and _is_inexact(other) else NotImplemented
 
     return method
 
@@ -105,7 +105,7 @@ def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 def _quotient(self: IntegerOperators, other: Any, reflected: bool = False) -> Any:
     """`/`, whose result is an array even if both sides are integers."""
-    if as_integer(other) is None and not _is_number(other):
+    if as_integer(other) is None and not _is_inexact(other):
         return NotImplemented
     left, right = (other, self) if reflected else (self, other)
     return operator.truediv(*(s.__jax_array__() if isinstance(s, IntegerOperators) else s for s in (left, right)))
