@@ -51,7 +51,9 @@ def _operator(
         value = as_integer(other)
         if value is not None:
             return function(self, value)
-        return of_arrays(self.__jax_array__(), other) if of_arrays is not None and _is_inexact(other) else NotImplemented
+        if of_arrays is not None and _is_inexact(other):
+            return of_arrays(self.__jax_array__(), other)
+        return NotImplemented
 
     return method
 
