@@ -7,7 +7,6 @@ from typing import Any
 
 from weft.indexing.expression import Expression, Symbol, substitute
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
-from weft.ir.primitive import Primitive, lookup
 from weft.ir.types import ArrayType, TapeType, Type, array_type
 
 
@@ -24,7 +23,6 @@ class AtSizes:
         self.sizes = sizes
         self._types: dict[Type, Type] = {}
         self._values: dict[Expression, Any] = {}
-        self._size = lookup("size")
 
     def type(self, aval: Type) -> Type:
         found = self._types.get(aval)
@@ -78,31 +76,13 @@ class AtSizes:
 
         equations: list[Equation] = []
         for e in jaxpr.eqns:
-            if e.primitive is self._size:
-                literal = self.literal(e.primitive, e.params)
-                if literal is not None:
-                    known[e.outvars[0]] = literal
-                    continue
-            equations.append(
-                Equation(
-                    [atom(a) for a in e.invars],
-                    [atom(v) for v in e.outvars],
-                    e.primitive,
-                    parameters(e),
-                    e.effects,
-                    e.source,
-                    e.stack,
-                )
-            )
+            params = parameters(e)
+            if not e.invars and (value := e.primitive.literal(params)) is not None:
+                known[e.outvars[0]] = Literal(value, e.outvars[0].aval)
+                continue
+            operands, results = [atom(a) for a in e.invars], [atom(v) for v in e.outvars]
+            equations.append(Equation(operands, results, e.primitive, params, e.effects, e.source, e.stack))
         constvars, invars, outvars = (
             [atom(a) for a in atoms] for atoms in (jaxpr.constvars, jaxpr.invars, jaxpr.outvars)
         )
         return Jaxpr(constvars, invars, outvars, equations, jaxpr.consts, jaxpr.name)
-
-    def literal(self, card: Primitive, params: Mapping[str, Any]) -> Literal | None:
-        """A size that a jaxpr computes with, if it is known."""
-        params = self.params(params)
-        if isinstance(params["expression"], Expression):
-            return None
-        aval: Any = card.type(**params)
-        return Literal(card.eval(**params), aval)

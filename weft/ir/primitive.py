@@ -217,6 +217,10 @@ class Primitive:
         """Where the result is put, wherever the operand is; None: where the operands are."""
         return None
 
+    def literal(self, params: Params) -> Any:
+        """The constant that an equation is, known from its parameters alone; None if it is none."""
+        return None
+
     def eval(self, *arrays: Any, **params: Any) -> Any:
         """The meaning of the operation on NumPy arrays: the oracle for every other way of running it."""
         raise missing(f"`{self.name}` has no eval rule.")

@@ -50,7 +50,6 @@ from weft.primitives.contraction.contract import dot_general
 from weft.primitives.control.callback import Callback
 from weft.primitives.control.check import trap
 from weft.primitives.control.tape import TapePrimitive
-from weft.primitives.movement.size import size
 
 _emissions: Memo[Any, Emission] = Memo(4096)
 
@@ -217,8 +216,8 @@ class Builder:
             self.callback(block, position, equation)
         elif card is trap:
             build_trap(self, block, equation)
-        elif card is size:
-            self.put_slot(block, equation.outvars[0], self.constant(card.eval(**equation.params)))
+        elif (literal := card.literal(equation.params)) is not None:
+            self.put_slot(block, equation.outvars[0], self.constant(literal))
         elif isinstance(card, Collective):
             self.collective(block, position, equation)
         elif card.higher_order:

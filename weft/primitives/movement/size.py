@@ -13,7 +13,7 @@ from weft.indexing.expression import Expression, range_of
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
 from weft.ir.fusing import UNFUSED, Machine, Properties
-from weft.ir.primitive import Primitive, Sample, primitive
+from weft.ir.primitive import Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, array_type
 from weft.sharding.factors import AxisFactors
 
@@ -33,6 +33,9 @@ class size(Primitive):
         if dtypes.kind(dtype) not in "iufc":
             raise ArgumentTypeError(f"A size is an integer, float or complex number, not {dtypes.name(dtype)}.")
         return array_type((), dtype, weak_type)
+
+    def literal(self, params: Params) -> Any:
+        return None if isinstance(params["expression"], Expression) else self.eval(**params)
 
     def eval(self, *, expression: Dimension, dtype: Any, weak_type: bool) -> Any:
         if isinstance(expression, Expression):
