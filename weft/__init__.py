@@ -166,7 +166,7 @@ if _TYPE_CHECKING:
 _LATER = {
     **{name: (f"weft.{name}", "") for name in ("checkpointing", "distributed", "experimental", "haiku", "linen")},
     **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
-    **{name: (f"weft.{name}", "") for name in ("ops",)},
+    **{name: (f"weft.{name}", "") for name in ("image", "ops")},
     "explain": ("weft.explain", ""),
     "memory": ("weft.memory", ""),
     "parallel": ("weft.parallel", ""),
