@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.api.flat import MISS, Dispatcher
+from weft.base.codegen import Source
 from weft.base.settings import config, generation
 from weft.base.source import user_location
-from weft.base.tree import PyTreeDef, flatten_one_level
-from weft.base.tree_def import LEAF
-from weft.base.tree_nodes import same_data
+from weft.base.tree import PyTreeDef
+from weft.base.tree_code import Reader, built
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, PlacedArray
-from weft.runtime.codegen import Source
 from weft.runtime.device import HOME, Placement
 from weft.runtime.evaluate import check_donated_once, donate
 from weft.runtime.sharded import ShardedArray
@@ -60,7 +59,7 @@ def dispatcher(
     args, kwargs = in_tree.children()
     writer.arguments(args, kwargs)
     results = placement.backend.write_call(writer.source, executable, constants, writer.leaves, flags, placement)
-    writer.line(f"return {writer.tree(out_tree, iter(results))}")
+    writer.line(f"return {built(writer.source, out_tree, results)}")
     function: Dispatcher = writer.source.function("dispatch", "args, kwargs")
     return function
 
@@ -85,10 +84,10 @@ def spmd_dispatcher(
     if ready and all(isinstance(a, Sharding) and a.is_equivalent_to(b, t.ndim) for a, b, t in ready):
         if any(flags):
             writer.line(f"if {not_owned(writer, compiled)}:")
-            writer.line(f"return {writer.tree(out_tree, iter(general_call(writer, compiled, constants, 2)))}", 2)
-        writer.line(f"return {writer.tree(out_tree, iter(ready_call(writer, compiled)))}")
+            writer.line(f"return {built(writer.source, out_tree, general_call(writer, compiled, constants, 2))}", 2)
+        writer.line(f"return {built(writer.source, out_tree, ready_call(writer, compiled))}")
     else:
-        writer.line(f"return {writer.tree(out_tree, iter(general_call(writer, compiled, constants)))}")
+        writer.line(f"return {built(writer.source, out_tree, general_call(writer, compiled, constants))}")
     function: Dispatcher = writer.source.function("dispatch", "args, kwargs")
     return function
 
@@ -177,12 +176,9 @@ class _Writer:
         self.donated = donated
         self.placements = placements
         self.leaves: list[str] = []
-        self.count = 0
         names: dict[str, Any] = {
             "MISS": MISS,
             "adopted": adopted,
-            "flatten_one_level": flatten_one_level,
-            "same_data": same_data,
             "Array": ConcreteArray,
             "Placed": PlacedArray,
             "Sharded": ShardedArray,
@@ -205,79 +201,28 @@ class _Writer:
         self.line("return MISS", 2)
         self.line("if context.trace is not EVALUATION or context.axes: return MISS")
         self.line("try:")
+        reader = Reader(self.source, "return MISS", leaf=self.leaf)
         # The call itself makes them a tuple and a dict.
-        self.node("args", args, known=True)
+        reader.read("args", args, known=True)
         if kwargs.children():
-            self.node("kwargs", kwargs, known=True)
+            reader.read("kwargs", kwargs, known=True)
         else:
             self.line("if kwargs: return MISS", 2)
-        if not self.leaves:
-            self.line("pass", 2)
-        self.line("except KeyError: return MISS")
+        self.line("except (KeyError, TypeError, ValueError): return MISS")
 
-    def node(self, name: str, tree: PyTreeDef, known: bool = False) -> None:
-        """Check the structure of what is under a name, whose kind may be known."""
-        described = tree.node_data()
-        if described is None:
-            i = len(self.leaves)
-            aval, placement = self.constant(self.types[i]), self.placements[i]
-            if isinstance(placement, Sharding):
-                other = f"{name}.aval is not {aval} or {name}.sharding is not {self.constant(placement)}"
-                self.line(f"if type({name}) is not Sharded or {other}: return MISS", 2)
-            elif placement is not HOME:
-                other = f"{name}.aval is not {aval} or {name}._placement is not {self.constant(placement)}"
-                self.line(f"if type({name}) is not Placed or {other}: return MISS", 2)
-            elif self.donated[i]:
-                self.line(f"if type({name}) is not Array or {name}.aval is not {aval}: return MISS", 2)
-            else:
-                self.line(
-                    f"if type({name}) is not Array and ({name} := adopted({name}, {aval})) is None: return MISS", 2
-                )
-                self.line(f"if {name}.aval is not {aval}: return MISS", 2)
-            self.leaves.append(name)
-            return
-        (kind, data), children = described, tree.children()
-        if kind is type(None):
-            self.line(f"if {name} is not None: return MISS", 2)
-            return
-        if kind not in (tuple, list, dict) and not (issubclass(kind, tuple) and hasattr(kind, "_fields")):
-            # A registered node: its own function takes it apart.
-            self.line(f"if type({name}) is not {self.constant(kind)}: return MISS", 2)
-            self.count += 1
-            inside = f"v{self.count}"
-            self.line(f"{inside}, data = flatten_one_level({name})", 2)
-            self.line(f"if not same_data(data, {self.constant(data)}): return MISS", 2)
-            self.line(f"{inside} = tuple({inside})", 2)
-            name, kind = inside, tuple
-        other = "" if known else f"type({name}) is not {self.constant(kind)} or "
-        self.line(f"if {other}len({name}) != {len(children)}: return MISS", 2)
-        parts = []
-        for position in range(len(children)):
-            self.count += 1
-            parts.append(f"v{self.count}")
-            key = self.constant(data[position]) if kind is dict else position
-            self.line(f"{parts[-1]} = {name}[{key}]", 2)
-        for part, child in zip(parts, children, strict=True):
-            self.node(part, child)
-
-    # -- the results -----------------------------------------------------------------------------------------------
-
-    def tree(self, tree: PyTreeDef, leaves: Any) -> str:
-        """The tree of results as an expression."""
-        described = tree.node_data()
-        if described is None:
-            return next(leaves)
-        kind, data = described
-        if kind is type(None):
-            return "None"
-        parts = [self.tree(child, leaves) for child in tree.children()]
-        if kind is tuple:
-            return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-        if kind is list:
-            return f"[{', '.join(parts)}]"
-        if kind is dict:
-            return "{" + ", ".join(f"{self.constant(k)}: {p}" for k, p in zip(data, parts, strict=True)) + "}"
-        # Another kind of node: its parts are leaves of a structure of one level.
-        level = PyTreeDef.from_node_data_and_children(None, described, [LEAF] * len(parts))
-        unflatten = self.constant(level.unflatten)
-        return f"{unflatten}(({', '.join(parts)}{',' if len(parts) == 1 else ''}))"
+    def leaf(self, name: str) -> None:
+        """Check the type and the placement of a leaf."""
+        i = len(self.leaves)
+        aval, placement = self.constant(self.types[i]), self.placements[i]
+        if isinstance(placement, Sharding):
+            other = f"{name}.aval is not {aval} or {name}.sharding is not {self.constant(placement)}"
+            self.line(f"if type({name}) is not Sharded or {other}: return MISS", 2)
+        elif placement is not HOME:
+            other = f"{name}.aval is not {aval} or {name}._placement is not {self.constant(placement)}"
+            self.line(f"if type({name}) is not Placed or {other}: return MISS", 2)
+        elif self.donated[i]:
+            self.line(f"if type({name}) is not Array or {name}.aval is not {aval}: return MISS", 2)
+        else:
+            self.line(f"if type({name}) is not Array and ({name} := adopted({name}, {aval})) is None: return MISS", 2)
+            self.line(f"if {name}.aval is not {aval}: return MISS", 2)
+        self.leaves.append(name)

@@ -172,6 +172,9 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     values, treedef = flatten(tree, is_leaf)
     if not rest:
         return unflatten(treedef, [f(value) for value in values])
+    if len(rest) == 1:
+        others = flatten_up_to(treedef, rest[0], "tree 2")
+        return unflatten(treedef, [f(value, other) for value, other in zip(values, others, strict=True)])
     columns = [flatten_up_to(treedef, other, f"tree {i}") for i, other in enumerate(rest, 2)]
     return unflatten(treedef, [f(*row) for row in zip(values, *columns, strict=True)])
 

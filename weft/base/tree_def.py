@@ -12,13 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, repeat
+from types import FunctionType
 from typing import Any
 from weakref import ref
 
 from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError, TreeMismatchError
-from weft.base.memo import Memo
 from weft.base.source import user_line
+from weft.base.tree_code import (
+    Unwritable,
+    can_be_written,
+    written_flatten,
+    written_flatten_until,
+    written_flatten_up_to,
+    written_flatten_with_path,
+    written_unflatten,
+)
 from weft.base.tree_mismatch import prefix_mismatches
 from weft.base.tree_nodes import (
     CUSTOM,
@@ -36,7 +45,9 @@ from weft.base.tree_nodes import (
     kind_of,
     same_data,
     sorted_keys,
+    when_leaves_become_nodes,
 )
+from weft.base.tree_tokens import Exact, Identity, token
 
 IsLeaf = Callable[[Any], bool]
 
@@ -48,13 +59,34 @@ class PyTreeDef:
     (for a dict: its keys) and equal children.
     """
 
-    __slots__ = ("__weakref__", "_children", "_data", "_flat", "_hash", "_kind", "depth", "num_leaves", "num_nodes")
+    __slots__ = (
+        "__weakref__",
+        "_children",
+        "_data",
+        "_flat",
+        "_hash",
+        "_kind",
+        "_lasts",
+        "_seen",
+        "_unflatten",
+        "_up_to",
+        "_written",
+        "depth",
+        "num_leaves",
+        "num_nodes",
+    )
 
     _kind: NodeKind | None
     _data: Any
     _children: tuple[PyTreeDef, ...]
     _flat: bool
     _hash: int
+    # Code for this structure, where it was used often; and the functions in the tables of such code that belong to it.
+    _unflatten: Callable[[Sequence[Any]], Any] | None
+    _up_to: Callable[[Any], list[Any] | None] | None
+    _written: tuple[Callable[..., Any], ...]
+    _seen: dict[Any, int] | None  # how often, by what for
+    _lasts: bool  # tables may hold it
     depth: int
     num_leaves: int
     num_nodes: int
@@ -163,6 +195,11 @@ def make_treedef(kind: NodeKind | None, data: Any, children: tuple[PyTreeDef, ..
     _set(treedef, "num_leaves", 1 if kind is None else count)
     _set(treedef, "num_nodes", nodes)
     _set(treedef, "depth", depth + 1)
+    _set(treedef, "_unflatten", None)
+    _set(treedef, "_up_to", None)
+    _set(treedef, "_written", ())
+    _set(treedef, "_seen", None)
+    _set(treedef, "_lasts", True)
     return treedef
 
 
@@ -233,51 +270,30 @@ class _LeafToken:
     __slots__ = ()
 
 
-class _Exact(tuple):
-    """A token for static data that is equal to another exactly when the data are of the same types and equal."""
-
-    __slots__ = ()
-
-
-class _Identity(tuple):
-    """A token for static data of which only the identity is known; good while the data are alive."""
-
-    __slots__ = ()
-
-
 _LEAF_TOKEN = _LeafToken()
 # Tokens of these types are equal only when they are interchangeable (1 == True == 1.0 are not).
-_PLAIN = frozenset({str, int, type(None), NodeKind, FlatKind, _LeafToken, _Exact})
-_INTERNED: Memo[tuple[Any, ...], PyTreeDef] = Memo(4096, lasting=True)
+_PLAIN = frozenset({str, int, type(None), NodeKind, FlatKind, _LeafToken, Exact})
+_INTERNED: dict[tuple[Any, ...], PyTreeDef] = {}
+_MOST_INTERNED = 4096
 # Structures that hold objects of the user's are referred to weakly.
 _INTERNED_BY_IDENTITY: dict[tuple[Any, ...], ref[PyTreeDef]] = {}
-
-
-def _token(data: Any) -> Any:
-    """A hashable stand-in for static data (or a dict key) in signatures."""
-    data_type = type(data)
-    if data_type is str or data_type is int or data is None:
-        return data
-    if data_type is tuple:
-        parts = [_token(part) for part in data]
-        token_type = _Identity if any(type(part) is _Identity for part in parts) else _Exact
-        return token_type((tuple, *parts))
-    if data_type is bool or data_type is bytes:
-        return _Exact((data_type, data))
-    if data_type is float:
-        return _Exact((float, data.hex()))  # 0.0 == -0.0, and nan != nan
-    return _Identity((id(data),))
 
 
 def _intern(signature: list[Any], datas: list[Any]) -> PyTreeDef:
     """The structure of a signature; `datas` holds the static data of its custom nodes in order."""
     tokens = tuple(signature)
     if not _PLAIN.issuperset(map(type, tokens)):
-        tokens = tuple([t if type(t) in _PLAIN or type(t) is _Identity else _token(t) for t in tokens])
+        tokens = tuple([t if type(t) in _PLAIN or type(t) is Identity else token(t) for t in tokens])
         if not _PLAIN.issuperset(map(type, tokens)):
             return _intern_by_identity(tokens, signature, datas)
     found = _INTERNED.get(tokens)
-    return found if found is not None else _INTERNED.keep(tokens, _read(signature, datas))
+    if found is None:
+        if len(_INTERNED) >= _MOST_INTERNED:
+            _INTERNED.clear()
+            for table in (_FLATTEN, _FLATTEN_UNTIL, _FLATTEN_WITH_PATH):  # what they return would not be interned
+                table.clear()
+        found = _INTERNED.setdefault(tokens, _read(signature, datas))
+    return found
 
 
 def _intern_by_identity(tokens: tuple[Any, ...], signature: list[Any], datas: list[Any]) -> PyTreeDef:
@@ -292,6 +308,7 @@ def _intern_by_identity(tokens: tuple[Any, ...], signature: list[Any], datas: li
                 _INTERNED_BY_IDENTITY.pop(tokens, None)
 
         found = _read(signature, datas)
+        _set(found, "_lasts", False)
         _INTERNED_BY_IDENTITY[tokens] = ref(found, forget)
     return found
 
@@ -348,24 +365,140 @@ _STRUCTURE = (NodeKind, FlatKind, _LeafToken)
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
     """The leaves of a tree, in order, and its structure. `is_leaf` stops the traversal where it returns True."""
+    if is_leaf is not None:
+        return _flatten_asking(tree, is_leaf)
+    found = _FLATTEN.get(type(tree))
+    if found is not None:
+        for function in found if type(found) is tuple else found.get(len(tree), ()):
+            result = function(tree)
+            if result is not None:
+                return result
+    kind = kind_of(tree)
+    if kind is None:
+        return [tree], LEAF
     signature: list[Any] = []
     datas: list[Any] = []
     leaves: list[Any] = []
-    if is_leaf is None:
-        kind = kind_of(tree)
-        if kind is None:
-            return [tree], LEAF
-        try:
-            _flatten_node(tree, kind, leaves, signature, datas)
-        except RecursionError:
-            leaves, signature, datas = [], [], []
-            _flatten_until(tree, None, leaves, signature, datas, None)
+    try:
+        _flatten_node(tree, kind, leaves, signature, datas)
+    except RecursionError:
+        leaves, signature, datas = [], [], []
+        _flatten_until(tree, None, leaves, signature, datas, None)
+    treedef = _intern(signature, datas)
+    if _often(treedef, flatten):
+        _add_function(_FLATTEN, treedef, tree, written_flatten)
+    return leaves, treedef
+
+
+def _flatten_asking(tree: Any, is_leaf: IsLeaf) -> tuple[list[Any], PyTreeDef]:
+    """`flatten` with `is_leaf`, which is called once for each node, in order."""
+    asked = is_leaf
+    if type(is_leaf) is FunctionType:
+        hint = (type(tree), id(is_leaf.__code__))
     else:
         function_of(is_leaf, "is_leaf", "is_leaf=lambda node: isinstance(node, Mine)")
-        _flatten_until(tree, None, leaves, signature, datas, lambda path, node: is_leaf(node))
-        if signature[0] is _LEAF_TOKEN:
-            return leaves, LEAF
-    return leaves, _intern(signature, datas)
+        hint = (type(tree), 0)
+    found = _FLATTEN_UNTIL.get(hint)
+    if found is not None:
+        result = found[0](tree, is_leaf)
+        if type(result) is tuple:
+            return result
+        if result is not None:  # these questions were answered
+            asked = _Answered([*found[1][: result // 2 - 1], bool(result % 2)], is_leaf)
+    signature: list[Any] = []
+    datas: list[Any] = []
+    leaves: list[Any] = []
+    _flatten_until(tree, None, leaves, signature, datas, lambda path, node: asked(node))
+    if signature[0] is _LEAF_TOKEN:
+        return leaves, LEAF
+    treedef = _intern(signature, datas)
+    if _often(treedef, hint) and can_be_written(treedef):
+        written = written_flatten_until(treedef, tree, _held(treedef))
+        if len(_FLATTEN_UNTIL) >= _MOST_HINTS:
+            _FLATTEN_UNTIL.clear()
+        _FLATTEN_UNTIL[hint] = (_weakly(treedef, written[0]), written[1])
+    return leaves, treedef
+
+
+class _Answered:
+    """`is_leaf` of which the first answers are known."""
+
+    def __init__(self, answers: list[bool], is_leaf: IsLeaf) -> None:
+        self.answers, self.is_leaf = iter(answers), is_leaf
+
+    def __call__(self, node: Any) -> bool:
+        answer = next(self.answers, None)
+        return self.is_leaf(node) if answer is None else answer
+
+
+# Code that takes trees apart (see `tree_code`), by what the root shows at a glance: functions to try in turn, by the
+# type of the root, and for types of which there are many structures by its length too.
+_FLATTEN: dict[type, Any] = {}
+_FLATTEN_WITH_PATH: dict[type, Any] = {}
+# By the type of the root and the identity of is_leaf's code: a function and the answers it expects. One only, since
+# is_leaf must not be asked twice.
+_FLATTEN_UNTIL: dict[Any, tuple[Callable[..., Any], list[bool]]] = {}
+# A structure gets code when it was taken apart by the loops so often. There may be several functions for one, since
+# they know the order in which dicts have their keys.
+_OFTEN, _MOST_TRIED, _MOST_OF_STRUCTURE, _MOST_HINTS, _MOST_PURPOSES = 16, 4, 8, 4096, 256
+_BY_LENGTH = frozenset({dict, list, tuple})
+when_leaves_become_nodes.append(_FLATTEN_UNTIL.clear)  # it knows types of leaves
+
+
+def _often(treedef: PyTreeDef, purpose: Any) -> bool:
+    """Count that a structure was used; True when it is time to write code."""
+    seen = treedef._seen
+    if seen is None:
+        _set(treedef, "_seen", seen := {})
+    elif len(seen) > _MOST_PURPOSES:
+        seen.clear()
+    count = seen[purpose] = seen.get(purpose, 0) + 1
+    return count % _OFTEN == 0
+
+
+def _held(treedef: PyTreeDef) -> Any:
+    """A structure as functions hold it that tables hold."""
+    return treedef if treedef._lasts else ref(treedef)
+
+
+def _weakly(treedef: PyTreeDef, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function as a table may hold it: code of a structure with objects of the user's lives as long as that."""
+    if treedef._lasts:
+        return function
+    i = len(treedef._written)
+    _set(treedef, "_written", (*treedef._written, function))
+    holder = ref(treedef)
+
+    def run(*args: Any) -> Any:
+        found = holder()
+        return None if found is None else found._written[i](*args)
+
+    return run
+
+
+def _add_function(
+    table: dict[type, Any], treedef: PyTreeDef, example: Any, write: Callable[[PyTreeDef, Any, Any], Callable[..., Any]]
+) -> None:
+    """Have trees like this one taken apart by code."""
+    seen: Any = treedef._seen
+    if seen.get(write, 0) >= _MOST_OF_STRUCTURE or not can_be_written(treedef):
+        return
+    seen[write] = seen.get(write, 0) + 1
+    try:
+        function = _weakly(treedef, write(treedef, example, _held(treedef)))
+    except Unwritable:
+        seen[write] = _MOST_OF_STRUCTURE
+        return
+    root = type(example)
+    if len(table) >= _MOST_HINTS:
+        table.clear()
+    if root in _BY_LENGTH:
+        lengths = table.setdefault(root, {})
+        if len(lengths) >= _MOST_HINTS:
+            lengths.clear()
+        lengths[len(example)] = (function, *lengths.get(len(example), ())[: _MOST_TRIED - 1])
+    else:
+        table[root] = (function, *table.get(root, ())[: _MOST_TRIED - 1])
 
 
 def _flatten_node(node: Any, kind: NodeKind, leaves: list[Any], signature: list[Any], datas: list[Any]) -> None:
@@ -389,7 +522,7 @@ def _flatten_node(node: Any, kind: NodeKind, leaves: list[Any], signature: list[
         return
     else:
         children, data = kind.flatten(node)
-        header = (len(children), _token(data))
+        header = (len(children), token(data))
         datas.append(data)
         flat = LEAF_TYPES.issuperset(map(type, children))
     if flat:
@@ -447,7 +580,7 @@ def _flatten_until(
             elif kind.code == SEQUENCE:
                 signature.append(count)
             elif kind.code == CUSTOM:
-                signature += (count, _token(data))
+                signature += (count, token(data))
                 datas.append(data)
             paths: Iterable[Any] = repeat(None)
             if path is not None:
@@ -470,13 +603,25 @@ def flatten_with_path(
 ) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
     """As `flatten`, with each leaf as a pair (key path, leaf); `is_leaf` may take the path as its first argument."""
     asked = is_leaf
-    if is_leaf is not None and not is_leaf_takes_path:
+    if is_leaf is None:
+        found = _FLATTEN_WITH_PATH.get(type(tree))
+        if found is not None:
+            for function in found if type(found) is tuple else found.get(len(tree), ()):
+                result = function(tree)
+                if result is not None:
+                    return result
+    elif not is_leaf_takes_path:
         asked = lambda path, node: is_leaf(node)
     signature: list[Any] = []
     datas: list[Any] = []
     leaves: list[Any] = []
     _flatten_until(tree, (), leaves, signature, datas, asked)
-    return leaves, LEAF if signature[0] is _LEAF_TOKEN else _intern(signature, datas)
+    if signature[0] is _LEAF_TOKEN:
+        return leaves, LEAF
+    treedef = _intern(signature, datas)
+    if is_leaf is None and _often(treedef, flatten_with_path):
+        _add_function(_FLATTEN_WITH_PATH, treedef, tree, written_flatten_with_path)
+    return leaves, treedef
 
 
 class _NoPrefix(Exception):
@@ -487,6 +632,12 @@ def flatten_up_to(treedef: PyTreeDef, tree: Any, name: str = "the tree") -> list
     """The subtrees of `tree` at the leaves of `treedef`, which must be a prefix of it; `name` is for the error."""
     if treedef._kind is None:
         return [tree]
+    if treedef._up_to is not None:
+        found = treedef._up_to(tree)
+        if found is not None:
+            return found
+    elif _often(treedef, flatten_up_to) and can_be_written(treedef):
+        _set(treedef, "_up_to", written_flatten_up_to(treedef))
     subtrees: list[Any] = []
     try:
         _flatten_up_to(treedef, tree, subtrees)
@@ -551,8 +702,12 @@ def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
             f"expected {treedef.num_leaves} leaves for the structure {treedef}, got {len(leaves)}",
             fix=f"{treedef.num_leaves} leaves, in the order of tree.leaves",
         )
+    if treedef._unflatten is not None:
+        return treedef._unflatten(leaves)
     if treedef._kind is None:
         return leaves[0]
+    if _often(treedef, unflatten) and can_be_written(treedef):
+        _set(treedef, "_unflatten", written_unflatten(treedef))
     try:
         return _assemble(treedef, iter(leaves))
     except RecursionError:

@@ -3,63 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeVar
 
 KeyEntry = TypeVar("KeyEntry", bound=Hashable)
 KeyPath = tuple[KeyEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceKey:
+class _Entry:
+    """A step of one attribute, which cannot be set. They are made for every node whose children have names, each time
+    its paths are asked for, so making one must be quick: a property over a slot is, a frozen dataclass is not."""
+
+    __slots__ = ("_value",)
+    __match_args__: tuple[str, ...] = ()
+    _value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other._value if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._value))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.__match_args__[0]}={self._value!r})"
+
+
+class SequenceKey(_Entry):
     """The step into a list, tuple or deque: the position `idx`."""
 
-    idx: int
+    __slots__ = ()
+    __match_args__ = ("idx",)
+    idx = property(attrgetter("_value"), doc="The position.")
+
+    def __init__(self, idx: int) -> None:
+        self._value = idx
 
     def __str__(self) -> str:
-        return f"[{self.idx!r}]"
+        return f"[{self._value!r}]"
 
 
-@dataclass(frozen=True, slots=True)
-class DictKey:
+class DictKey(_Entry):
     """The step into a mapping: the entry `key`."""
 
-    key: Hashable
+    __slots__ = ()
+    __match_args__ = ("key",)
+    key = property(attrgetter("_value"), doc="The key.")
+
+    def __init__(self, key: Hashable) -> None:
+        self._value = key
 
     def __str__(self) -> str:
-        return f"[{self.key!r}]"
+        return f"[{self._value!r}]"
 
 
-@dataclass(frozen=True, slots=True)
-class GetAttrKey:
+class GetAttrKey(_Entry):
     """The step into an object with named children: the attribute `name`."""
 
-    name: str
+    __slots__ = ()
+    __match_args__ = ("name",)
+    name = property(attrgetter("_value"), doc="The name.")
+
+    def __init__(self, name: str) -> None:
+        self._value = name
 
     def __str__(self) -> str:
-        return f".{self.name}"
+        return f".{self._value}"
 
 
-@dataclass(frozen=True, slots=True)
-class FlattenedIndexKey:
+class FlattenedIndexKey(_Entry):
     """The step into a custom node that does not name its children: their position when it is flattened."""
 
-    key: int
+    __slots__ = ()
+    __match_args__ = ("key",)
+    key = property(attrgetter("_value"), doc="The position.")
+
+    def __init__(self, key: int) -> None:
+        self._value = key
 
     def __str__(self) -> str:
-        return f"[<flat index {self.key}>]"
+        return f"[<flat index {self._value}>]"
 
 
 def _plain(entry: Any) -> str:
     """The name in a step, without the brackets or the dot around it."""
-    match entry:
-        case SequenceKey(idx):
-            return str(idx)
-        case DictKey(key) | FlattenedIndexKey(key):
-            return str(key)
-        case GetAttrKey(name):
-            return name
-    return str(entry)
+    return str(entry._value if isinstance(entry, _Entry) else entry)
 
 
 def keystr(keys: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:

@@ -35,9 +35,14 @@ class FlatKind:
 
 
 class NodeKind:
-    """How nodes of one type are taken apart and put together again. Compared by identity."""
+    """How nodes of one type are taken apart and put together again. Compared by identity.
 
-    __slots__ = ("code", "entries", "flat", "flatten", "label", "type", "unflatten")
+    `user` and `fields` are for code that is written for one structure: the functions that the user registered
+    (flatten, unflatten of a tuple, and flatten with keys or None), whose answers are not checked, and the names of a
+    dataclass's data and static fields.
+    """
+
+    __slots__ = ("code", "entries", "fields", "flat", "flatten", "label", "type", "unflatten", "user")
 
     def __init__(
         self,
@@ -47,6 +52,9 @@ class NodeKind:
         entries: Callable[[Any, Any, int], Sequence[Any]],
         code: int = CUSTOM,
         label: str | None = None,
+        *,
+        user: tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any] | None] | None = None,
+        fields: tuple[tuple[str, ...], tuple[str, ...]] | None = None,
     ) -> None:
         self.type = node_type
         self.flatten = flatten  # node -> (children, static data)
@@ -55,6 +63,8 @@ class NodeKind:
         self.code = code
         self.label = node_type.__name__ if label is None else label
         self.flat = FlatKind(self)
+        self.user = user
+        self.fields = fields
 
     def __repr__(self) -> str:
         return f"NodeKind({self.label})"
@@ -64,6 +74,8 @@ KINDS: dict[type, NodeKind] = {}
 # Types seen and found to be leaves. A set, so that "are all children leaves" is one call that runs in C.
 LEAF_TYPES: set[type] = {int, float, complex, bool, str}
 _LEAF_TYPES_LIMIT = 4096
+# Called when values of a type were leaves and are nodes from now on.
+when_leaves_become_nodes: list[Callable[[], None]] = []
 _LOCK = held(Lock())
 
 
@@ -102,7 +114,10 @@ def _add(kind: NodeKind) -> None:
                 "remove the second registration or register a subclass."
             )
         KINDS[kind.type] = kind
-        LEAF_TYPES.discard(kind.type)
+        if kind.type in LEAF_TYPES:
+            LEAF_TYPES.discard(kind.type)
+            for forget in when_leaves_become_nodes:
+                forget()
 
 
 # Built-in kinds
@@ -162,13 +177,13 @@ TUPLE_KIND = NodeKind(
 DICT_KIND = NodeKind(
     dict, _flatten_dict, lambda keys, children: dict(zip(keys, children, strict=True)), _key_entries, DICT
 )
-_ORDERED_DICT_KIND = NodeKind(
+ORDERED_DICT_KIND = NodeKind(
     OrderedDict,
     lambda node: (list(node.values()), tuple(node)),
     lambda keys, children: OrderedDict(zip(keys, children, strict=True)),
     _key_entries,
 )
-_DEFAULT_DICT_KIND = NodeKind(
+DEFAULT_DICT_KIND = NodeKind(
     defaultdict,
     _flatten_defaultdict,
     lambda data, children: defaultdict(data[0], zip(data[1], children, strict=True)),
@@ -177,7 +192,7 @@ _DEFAULT_DICT_KIND = NodeKind(
 _DEQUE_KIND = NodeKind(
     deque, lambda node: (list(node), node.maxlen), lambda maxlen, children: deque(children, maxlen), _index_entries
 )
-for _kind in (NONE_KIND, LIST_KIND, TUPLE_KIND, DICT_KIND, _ORDERED_DICT_KIND, _DEFAULT_DICT_KIND, _DEQUE_KIND):
+for _kind in (NONE_KIND, LIST_KIND, TUPLE_KIND, DICT_KIND, ORDERED_DICT_KIND, DEFAULT_DICT_KIND, _DEQUE_KIND):
     _add(_kind)
 
 
@@ -254,6 +269,7 @@ def register_pytree_node(
             lambda node: _checked(nodetype, flatten_func(node), "flatten"),
             lambda data, children: unflatten_func(data, tuple(children)),
             entries,
+            user=(flatten_func, unflatten_func, flatten_with_keys_func),
         )
     )
 
@@ -369,6 +385,7 @@ def register_dataclass(
             lambda node: (read_data(node), read_meta(node)),
             lambda meta, children: nodetype(**dict(zip(names, (*meta, *children), strict=True))),
             lambda node, data, count: entries,
+            fields=(data_names, meta_names),
         )
     )
     return nodetype

@@ -16,12 +16,12 @@ from weft.ir.primitive import Primitive
 from weft.sharding.device import Device
 
 if TYPE_CHECKING:
+    from weft.base.codegen import Source
     from weft.compiler.compilation import Compilation
     from weft.compiler.target.target import Target
     from weft.ir.jaxpr import Jaxpr
     from weft.ir.types import ArrayType
     from weft.runtime.array import ConcreteArray
-    from weft.runtime.codegen import Source
     from weft.runtime.cpu.executable import Executable
     from weft.runtime.device import Placement
     from weft.runtime.layouts import Layout

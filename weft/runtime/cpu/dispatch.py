@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.base.codegen import Source
 from weft.base.errors import OutOfMemoryError
 from weft.base.settings import config
 from weft.base.source import user_location
 from weft.compiler.program.ir import bytes_of
 from weft.primitives.control.check import FlagRaised
 from weft.runtime.array import ConcreteArray, PlacedArray
-from weft.runtime.codegen import Source
 from weft.runtime.cpu import memory
 from weft.runtime.cpu.executable import Executable
 from weft.runtime.device import HOME, Placement

@@ -15,12 +15,12 @@ from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.sharding.device import Device
 
 if TYPE_CHECKING:
+    from weft.base.codegen import Source
     from weft.compiler.target.target import Target
     from weft.ir.jaxpr import Jaxpr
     from weft.ir.types import ArrayType
     from weft.runtime.array import ConcreteArray
     from weft.runtime.backend import Buffer
-    from weft.runtime.codegen import Source
     from weft.runtime.device import Placement
 
 

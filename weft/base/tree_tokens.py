@@ -1,0 +1,71 @@
+"""Tokens: hashable stand-ins for static data and dict keys, equal exactly when the data are interchangeable."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from typing import Any
+
+import numpy as np
+
+from weft.base.memo import Memo
+
+
+class Exact(tuple):
+    """A token for static data that is equal to another exactly when the data are of the same types and equal."""
+
+    __slots__ = ()
+
+
+class Identity(tuple):
+    """A token for static data of which only the identity is known; good while the data are alive."""
+
+    __slots__ = ()
+
+
+def token(data: Any) -> Any:
+    """A hashable stand-in for static data (or a dict key) in signatures."""
+    data_type = type(data)
+    if data_type is str or data_type is int or data is None:
+        return data
+    if data_type is tuple:
+        parts = [token(part) for part in data]
+        token_type = Identity if any(type(part) is Identity for part in parts) else Exact
+        return token_type((tuple, *parts))
+    if data_type is bool or data_type is bytes:
+        return Exact((data_type, data))
+    if data_type is float:
+        return Exact((float, data.hex()))  # 0.0 == -0.0, and nan != nan
+    return (Exact if lasts(data) else Identity)((id(data),))
+
+
+# Objects that were found to last, by their identities.
+_LASTING: Memo[int, Any] = Memo(4096, lasting=True)
+
+
+def lasts(data: Any) -> bool:
+    """True for objects that live as long as the process anyway, so that a table may hold them: what a module has under
+    its name (functions, classes), members of such enumerations, dtypes, and plain `object()`, which holds nothing."""
+    if _LASTING.get(id(data)) is data:
+        return True
+    found = (
+        type(data) is object
+        or _is_named(data)
+        or (isinstance(data, np.dtype) and data.isbuiltin == 1)
+        or (isinstance(data, enum.Enum) and _is_named(type(data)))
+    )
+    if found:
+        _LASTING.keep(id(data), data)
+    return found
+
+
+def _is_named(data: Any) -> bool:
+    """True when a module has the object under the name that the object says."""
+    try:
+        module, name = data.__module__, data.__qualname__
+        found = sys.modules[module]
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception:  # the attributes of an object may be anything, and may raise anything
+        return False
+    return found is data
