@@ -11,13 +11,13 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 import pytest
 
 import weft
-from weft.base import tree, tree_def
+from weft.base import tree, tree_def, tree_functions
 from weft.base.tree_code import LONG
 from weft.base.tree_tokens import lasts
 
 from .test_tree import Box, Layer, Named, Point, identity, random_tree
 
-OFTEN = tree_def._OFTEN + 1
+OFTEN = tree_functions._OFTEN + 1
 
 
 def by_loops(value, is_leaf=None, path=None):
@@ -148,10 +148,10 @@ def test_neighbours_are_told_apart(values):
         assert tree.flatten_with_path(value) == by_loops(value, path=())
 
 
-def test_keys_that_are_made_anew_are_found():
+def test_keys_that_are_new_objects_are_found():
     make = lambda: {"".join(["la", "yer", str(i)]): {"".join(["ker", "nel"]): i} for i in range(3)}
     warm(make())
-    (function,) = tree_def._FLATTEN[dict][3][:1]
+    (function,) = tree_functions.FLATTEN[dict][3][:1]
     assert function(make()) == by_loops(make())
 
 
@@ -229,7 +229,7 @@ def test_a_leaf_that_is_registered_becomes_a_node():
     assert [leaf for _, leaf in tree.leaves_with_path(value)] == [7, 8, 1]
 
 
-def test_nothing_of_the_users_is_kept_alive():
+def test_nothing_of_the_users_is_retained():
     class Value:
         pass
 

@@ -2,7 +2,8 @@
 
 Everything that Weft's transformations take and return is a tree. Lists, tuples, dicts, None, OrderedDict, defaultdict,
 deque, namedtuples and registered types are nodes; anything else is a leaf. The parts: `tree_keys` (key paths),
-`tree_nodes` (kinds of nodes and their registration), `tree_def` (structures; the loops), `tree_mismatch` (errors).
+`tree_nodes` (kinds of nodes and their registration), `tree_def` (structures; the loops), `tree_code` and
+`tree_functions` (code for single structures, and its tables), `tree_mismatch` (errors).
 
 Names follow `weft.tree`, so `map`, `all` and `reduce` here are functions over trees: import the module, not its names.
 """

@@ -20,13 +20,21 @@ from weft.base.arguments import described, function_of
 from weft.base.errors import ArgumentError, ArgumentTypeError, TreeMismatchError
 from weft.base.source import user_line
 from weft.base.tree_code import (
-    Unwritable,
     can_be_written,
     written_flatten,
-    written_flatten_until,
     written_flatten_up_to,
     written_flatten_with_path,
     written_unflatten,
+)
+from weft.base.tree_functions import (
+    FLATTEN,
+    FLATTEN_UNTIL,
+    FLATTEN_WITH_PATH,
+    Answered,
+    add_function,
+    add_until,
+    forget_functions,
+    often,
 )
 from weft.base.tree_mismatch import prefix_mismatches
 from weft.base.tree_nodes import (
@@ -45,7 +53,6 @@ from weft.base.tree_nodes import (
     kind_of,
     same_data,
     sorted_keys,
-    when_leaves_become_nodes,
 )
 from weft.base.tree_tokens import Exact, Identity, token
 
@@ -290,8 +297,7 @@ def _intern(signature: list[Any], datas: list[Any]) -> PyTreeDef:
     if found is None:
         if len(_INTERNED) >= _MOST_INTERNED:
             _INTERNED.clear()
-            for table in (_FLATTEN, _FLATTEN_UNTIL, _FLATTEN_WITH_PATH):  # what they return would not be interned
-                table.clear()
+            forget_functions()  # what they return would not be interned
         found = _INTERNED.setdefault(tokens, _read(signature, datas))
     return found
 
@@ -367,7 +373,7 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
     """The leaves of a tree, in order, and its structure. `is_leaf` stops the traversal where it returns True."""
     if is_leaf is not None:
         return _flatten_asking(tree, is_leaf)
-    found = _FLATTEN.get(type(tree))
+    found = FLATTEN.get(type(tree))
     if found is not None:
         for function in found if type(found) is tuple else found.get(len(tree), ()):
             result = function(tree)
@@ -385,8 +391,8 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTree
         leaves, signature, datas = [], [], []
         _flatten_until(tree, None, leaves, signature, datas, None)
     treedef = _intern(signature, datas)
-    if _often(treedef, flatten):
-        _add_function(_FLATTEN, treedef, tree, written_flatten)
+    if often(treedef, flatten):
+        add_function(FLATTEN, treedef, tree, written_flatten)
     return leaves, treedef
 
 
@@ -398,13 +404,13 @@ def _flatten_asking(tree: Any, is_leaf: IsLeaf) -> tuple[list[Any], PyTreeDef]:
     else:
         function_of(is_leaf, "is_leaf", "is_leaf=lambda node: isinstance(node, Mine)")
         hint = (type(tree), 0)
-    found = _FLATTEN_UNTIL.get(hint)
+    found = FLATTEN_UNTIL.get(hint)
     if found is not None:
         result = found[0](tree, is_leaf)
         if type(result) is tuple:
             return result
         if result is not None:  # these questions were answered
-            asked = _Answered([*found[1][: result // 2 - 1], bool(result % 2)], is_leaf)
+            asked = Answered([*found[1][: result // 2 - 1], bool(result % 2)], is_leaf)
     signature: list[Any] = []
     datas: list[Any] = []
     leaves: list[Any] = []
@@ -412,93 +418,9 @@ def _flatten_asking(tree: Any, is_leaf: IsLeaf) -> tuple[list[Any], PyTreeDef]:
     if signature[0] is _LEAF_TOKEN:
         return leaves, LEAF
     treedef = _intern(signature, datas)
-    if _often(treedef, hint) and can_be_written(treedef):
-        written = written_flatten_until(treedef, tree, _held(treedef))
-        if len(_FLATTEN_UNTIL) >= _MOST_HINTS:
-            _FLATTEN_UNTIL.clear()
-        _FLATTEN_UNTIL[hint] = (_weakly(treedef, written[0]), written[1])
+    if often(treedef, hint):
+        add_until(hint, treedef, tree)
     return leaves, treedef
-
-
-class _Answered:
-    """`is_leaf` of which the first answers are known."""
-
-    def __init__(self, answers: list[bool], is_leaf: IsLeaf) -> None:
-        self.answers, self.is_leaf = iter(answers), is_leaf
-
-    def __call__(self, node: Any) -> bool:
-        answer = next(self.answers, None)
-        return self.is_leaf(node) if answer is None else answer
-
-
-# Code that takes trees apart (see `tree_code`), by what the root shows at a glance: functions to try in turn, by the
-# type of the root, and for types of which there are many structures by its length too.
-_FLATTEN: dict[type, Any] = {}
-_FLATTEN_WITH_PATH: dict[type, Any] = {}
-# By the type of the root and the identity of is_leaf's code: a function and the answers it expects. One only, since
-# is_leaf must not be asked twice.
-_FLATTEN_UNTIL: dict[Any, tuple[Callable[..., Any], list[bool]]] = {}
-# A structure gets code when it was taken apart by the loops so often. There may be several functions for one, since
-# they know the order in which dicts have their keys.
-_OFTEN, _MOST_TRIED, _MOST_OF_STRUCTURE, _MOST_HINTS, _MOST_PURPOSES = 16, 4, 8, 4096, 256
-_BY_LENGTH = frozenset({dict, list, tuple})
-when_leaves_become_nodes.append(_FLATTEN_UNTIL.clear)  # it knows types of leaves
-
-
-def _often(treedef: PyTreeDef, purpose: Any) -> bool:
-    """Count that a structure was used; True when it is time to write code."""
-    seen = treedef._seen
-    if seen is None:
-        _set(treedef, "_seen", seen := {})
-    elif len(seen) > _MOST_PURPOSES:
-        seen.clear()
-    count = seen[purpose] = seen.get(purpose, 0) + 1
-    return count % _OFTEN == 0
-
-
-def _held(treedef: PyTreeDef) -> Any:
-    """A structure as functions hold it that tables hold."""
-    return treedef if treedef._lasts else ref(treedef)
-
-
-def _weakly(treedef: PyTreeDef, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function as a table may hold it: code of a structure with objects of the user's lives as long as that."""
-    if treedef._lasts:
-        return function
-    i = len(treedef._written)
-    _set(treedef, "_written", (*treedef._written, function))
-    holder = ref(treedef)
-
-    def run(*args: Any) -> Any:
-        found = holder()
-        return None if found is None else found._written[i](*args)
-
-    return run
-
-
-def _add_function(
-    table: dict[type, Any], treedef: PyTreeDef, example: Any, write: Callable[[PyTreeDef, Any, Any], Callable[..., Any]]
-) -> None:
-    """Have trees like this one taken apart by code."""
-    seen: Any = treedef._seen
-    if seen.get(write, 0) >= _MOST_OF_STRUCTURE or not can_be_written(treedef):
-        return
-    seen[write] = seen.get(write, 0) + 1
-    try:
-        function = _weakly(treedef, write(treedef, example, _held(treedef)))
-    except Unwritable:
-        seen[write] = _MOST_OF_STRUCTURE
-        return
-    root = type(example)
-    if len(table) >= _MOST_HINTS:
-        table.clear()
-    if root in _BY_LENGTH:
-        lengths = table.setdefault(root, {})
-        if len(lengths) >= _MOST_HINTS:
-            lengths.clear()
-        lengths[len(example)] = (function, *lengths.get(len(example), ())[: _MOST_TRIED - 1])
-    else:
-        table[root] = (function, *table.get(root, ())[: _MOST_TRIED - 1])
 
 
 def _flatten_node(node: Any, kind: NodeKind, leaves: list[Any], signature: list[Any], datas: list[Any]) -> None:
@@ -604,7 +526,7 @@ def flatten_with_path(
     """As `flatten`, with each leaf as a pair (key path, leaf); `is_leaf` may take the path as its first argument."""
     asked = is_leaf
     if is_leaf is None:
-        found = _FLATTEN_WITH_PATH.get(type(tree))
+        found = FLATTEN_WITH_PATH.get(type(tree))
         if found is not None:
             for function in found if type(found) is tuple else found.get(len(tree), ()):
                 result = function(tree)
@@ -619,8 +541,8 @@ def flatten_with_path(
     if signature[0] is _LEAF_TOKEN:
         return leaves, LEAF
     treedef = _intern(signature, datas)
-    if is_leaf is None and _often(treedef, flatten_with_path):
-        _add_function(_FLATTEN_WITH_PATH, treedef, tree, written_flatten_with_path)
+    if is_leaf is None and often(treedef, flatten_with_path):
+        add_function(FLATTEN_WITH_PATH, treedef, tree, written_flatten_with_path)
     return leaves, treedef
 
 
@@ -636,7 +558,7 @@ def flatten_up_to(treedef: PyTreeDef, tree: Any, name: str = "the tree") -> list
         found = treedef._up_to(tree)
         if found is not None:
             return found
-    elif _often(treedef, flatten_up_to) and can_be_written(treedef):
+    elif often(treedef, flatten_up_to) and can_be_written(treedef):
         _set(treedef, "_up_to", written_flatten_up_to(treedef))
     subtrees: list[Any] = []
     try:
@@ -706,7 +628,7 @@ def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
         return treedef._unflatten(leaves)
     if treedef._kind is None:
         return leaves[0]
-    if _often(treedef, unflatten) and can_be_written(treedef):
+    if often(treedef, unflatten) and can_be_written(treedef):
         _set(treedef, "_unflatten", written_unflatten(treedef))
     try:
         return _assemble(treedef, iter(leaves))
