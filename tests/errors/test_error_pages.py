@@ -34,6 +34,7 @@ BUILTIN_BASES = {
     "KeyReuseError": {TypeError},
     "TypePromotionError": {ValueError},
     "JaxRuntimeError": {RuntimeError},
+    "FailedCheckError": {RuntimeError, ValueError},
     "JaxprTypeError": {TypeError},
     "InconclusiveDimensionOperation": set(),
     "ShapeMismatchError": {TypeError, ValueError},

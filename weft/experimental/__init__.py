@@ -1,8 +1,8 @@
 """Modules that JAX has under `jax.experimental`."""
 
 from weft.base.publish import publish as _publish
-from weft.experimental import layout, mesh_utils, multihost_utils, pjit, shard_map
+from weft.experimental import checkify, layout, mesh_utils, multihost_utils, pjit, shard_map
 
-__all__ = ["layout", "mesh_utils", "multihost_utils", "pjit", "shard_map"]
+__all__ = ["checkify", "layout", "mesh_utils", "multihost_utils", "pjit", "shard_map"]
 
 _publish(__name__)

@@ -3,6 +3,7 @@ line of the first bad one. Compiled programs do it with traps (`docs/design/chec
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -15,11 +16,28 @@ from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.context import context, named
 from weft.ir.primitive import Params, Primitive
+from weft.ir.types import ArrayType
 
 
 def checks_for_nans() -> bool:
     """Whether results are checked for nan (or inf), in what is computed now or compiled."""
     return config.debug_nans or config.debug_infs or config.checks == "all"
+
+
+def can_be(kind: str, aval: Any) -> bool:
+    """Whether an array may have a nan or an infinity among its elements."""
+    if not isinstance(aval, ArrayType) or dtypes.kind(aval.dtype) not in "fc":
+        return False
+    if not all(type(d) is int and d > 0 for d in aval.shape):
+        return False
+    return _has(kind, aval.dtype)
+
+
+@functools.cache
+def _has(kind: str, dtype: Any) -> bool:
+    with np.errstate(all="ignore"):
+        special = np.array(np.nan if kind == "nan" else np.inf).astype(dtype).astype(np.complex128)
+    return bool(np.isnan(special) if kind == "nan" else np.isinf(special))
 
 
 class _NansAllowed(str):

@@ -176,6 +176,8 @@ class Primitive:
     fills: ClassVar[bool] = False
     # Operands of which every nan is one of the result too: at its own index, or in what it is reduced to.
     keeps_nan: ClassVar[Operands] = ()
+    # The operand that others are divided by.
+    divisor: ClassVar[int | None] = None
     # Whether a float result can be -0.0.
     negative_zero: ClassVar[bool] = True
     # What one element takes to compute, in additions; nothing if it is only copied.

@@ -55,6 +55,7 @@ from weft.base.errors.processes import ProcessFailureError, ProgramMismatchError
 from weft.base.errors.running import (
     CheckpointMismatchError,
     DonatedArrayError,
+    FailedCheckError,
     FileFormatError,
     IntegerDivisionError,
     JaxprSyntaxError,
@@ -104,6 +105,7 @@ __all__ = [
     "CustomRuleError",
     "DonatedArrayError",
     "DtypeMismatchError",
+    "FailedCheckError",
     "FileFormatError",
     "ImmutableArrayError",
     "ImmutableCollectionError",

@@ -170,6 +170,41 @@ class JaxRuntimeError(WeftError, RuntimeError):
     """
 
 
+class FailedCheckError(JaxRuntimeError, ValueError):
+    """A condition of `checkify.check` did not hold, or an error that `checkify` returned was thrown.
+
+    The message is the one that was passed to `check`, with its values; the line is that of the check. `checkify` makes
+    of such an error a value that a function returns, for the caller to look at (`err.get()`) or to raise
+    (`err.throw()`). The class is `checkify.JaxRuntimeError` too.
+
+    Wrong::
+
+        import weft
+        import weft.numpy as wnp
+        from weft.experimental import checkify
+
+        @weft.jit
+        def root(x):
+            checkify.check(x >= 0, "x must not be negative, got {}", x)
+            return wnp.sqrt(x)
+
+        root(-1.0).block_until_ready()
+
+    Right::
+
+        import weft
+        import weft.numpy as wnp
+        from weft.experimental import checkify
+
+        def root(x):
+            checkify.check(x >= 0, "x must not be negative, got {}", x)
+            return wnp.sqrt(x)
+
+        error, y = weft.jit(checkify.checkify(root))(-1.0)
+        print(error.get())
+    """
+
+
 class IntegerDivisionError(WeftError, ZeroDivisionError):
     """With `checks` enabled, an integer was divided by zero in a compiled program.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,11 +15,10 @@ from weft.compiler.rewrite import make_literal, new_equation, with_mapped_params
 from weft.indexing.ranges import Range
 from weft.ir.interpreter import run
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
-from weft.ir.nans import allows_nans, checks_for_nans
+from weft.ir.nans import allows_nans, can_be, checks_for_nans
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, lookup
-from weft.ir.types import ArrayType
-from weft.primitives.control.check import CHECK, CheckedValue, Flags, MappedAxis, check, without_checks
+from weft.primitives.control.check import CHECK, CheckedValue, Flags, MappedAxis, check, split_operands, without_checks
 from weft.primitives.families import Reduction
 
 _TRAP = lookup("trap")
@@ -150,22 +148,6 @@ def kinds_of(equation: Equation, aval: Any) -> list[str]:
     return kinds
 
 
-def can_be(kind: str, aval: Any) -> bool:
-    """Whether an array may have a nan or an infinity among its elements."""
-    if not isinstance(aval, ArrayType) or dtypes.kind(aval.dtype) not in "fc":
-        return False
-    if not all(type(d) is int and d > 0 for d in aval.shape):
-        return False
-    return _has(kind, aval.dtype)
-
-
-@functools.cache
-def _has(kind: str, dtype: Any) -> bool:
-    with np.errstate(all="ignore"):
-        special = np.array(np.nan if kind == "nan" else np.inf).astype(dtype).astype(np.complex128)
-    return bool(np.isnan(special) if kind == "nan" else np.isinf(special))
-
-
 class Value(NamedTuple):
     """A value that is tested for nan or inf: of which operation, and which of its results."""
 
@@ -267,13 +249,13 @@ class Writer:
             return None
         self._known.add(key)
         self.like = equation
-        value, *active = equation.invars
+        value, _, active = split_operands(equation.invars, equation.params)
         aval: Any = value.aval
         outside = self.outside(value, equation.params)
         if outside is None:
             return None
         for mask in active:
-            shape: Any = mask.aval.shape  # type: ignore[attr-defined]
+            shape: Any = mask.aval.shape
             if shape != aval.shape:
                 dims = tuple(range(len(shape)))
                 mask = self.make("broadcast_in_dim", mask, shape=aval.shape, broadcast_dimensions=dims)
@@ -283,6 +265,10 @@ class Writer:
     def outside(self, value: Atom, params: Params) -> Var | None:
         """Which elements are bad; None if none can be."""
         aval: Any = value.aval
+        if params["kind"] == "debug":
+            return None
+        if params["kind"] == "user":
+            return self.make("not", value)
         possible = self.bounds.of(value)
         if params["kind"] == "divisor":
             return self.make("eq", value, make_literal(0, aval.dtype)) if 0 in possible else None

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from weft.base.settings import config
-from weft.compiler.passes.checks import NOWHERE, Writer, can_be, kinds_of
+from weft.compiler.passes.checks import NOWHERE, Writer, kinds_of
 from weft.compiler.rewrite import make_literal, new_equation
 from weft.indexing.ranges import Range
 from weft.ir.flow import limits_of
 from weft.ir.inline import Constants, constants_of, copy_equations
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
-from weft.ir.nans import allows_nans, checks_for_nans
+from weft.ir.nans import allows_nans, can_be, checks_for_nans
 from weft.ir.primitive import Params, lookup, positions
 from weft.ir.types import array_type
 from weft.primitives.control.check import CHECK, check, unchecked, without_checks

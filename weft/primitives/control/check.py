@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import IntegerDivisionError, NonFiniteValueError, OutOfBoundsIndexError, WeftError
+from weft.base.errors import (
+    FailedCheckError,
+    IntegerDivisionError,
+    NonFiniteValueError,
+    OutOfBoundsIndexError,
+    WeftError,
+)
 from weft.base.settings import config
 from weft.base.source import Location
 from weft.ir.context import EVALUATION, context, current_line, current_source
@@ -20,6 +26,7 @@ from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
 from weft.ir.nans import checks_for_nans
 from weft.ir.primitive import Axis, Params, Primitive, primitive
 from weft.ir.types import ArrayType, Type, type_of
+from weft.primitives.control.failures import Sites
 from weft.primitives.movement.shape import batched_at_front
 
 CHECK = "Check"
@@ -113,6 +120,19 @@ def check_divisor(divisor: Any) -> None:
         _bind(divisor, {"kind": "divisor", "low": 0, "high": 0, "about": (), "lanes": ()})
 
 
+def check_failures(holds: Any, code: Any, values: Sequence[Any], sites: Sites, debug: bool = False) -> None:
+    """Have a condition of the user's checked, whatever the settings are: where it does not hold, the error is that of
+    the site with `code`. A check for debugging counts only where errors are functionalised."""
+    kind = "debug" if debug else "user"
+    check(holds, code, *values, kind=kind, low=0, high=0, about=sites, lanes=())
+
+
+def split_operands(operands: Sequence[Any], params: Params) -> tuple[Any, Sequence[Any], Sequence[Any]]:
+    """The operands of a check: the value, what a message shows (the code of a site, and values), and masks."""
+    count = 1 + len(params["about"].types) if params["kind"] in ("user", "debug") else 0
+    return operands[0], operands[1 : 1 + count], operands[1 + count :]
+
+
 def _bind(value: Any, params: Params) -> None:
     if isinstance(value, (int, np.ndarray, np.generic)):  # known now: it is only bound to fail when it runs
         array = np.asarray(value)
@@ -149,7 +169,10 @@ def _updates(jaxpr: Jaxpr) -> bool:
 
 def bad(value: np.ndarray, *active: np.ndarray, kind: str, low: int, high: int, **params: Any) -> np.ndarray:
     """Which elements fail the check; `active` says in which lanes that counts."""
-    outside = value == 0 if kind == "divisor" else (value < low) | (value > high)
+    if kind in ("user", "debug"):
+        outside = ~value & (kind == "user")
+    else:
+        outside = value == 0 if kind == "divisor" else (value < low) | (value > high)
     for mask in active:
         outside = outside & np.asarray(mask).reshape(mask.shape + (1,) * (value.ndim - mask.ndim))
     return outside
@@ -173,31 +196,34 @@ class Check(Primitive):
 
 @primitive
 class check(Check):
-    """Raise unless all elements of an integer array are from `low` to `high` (or, as divisors, not 0).
+    """Raise unless all elements of an integer array are from `low` to `high` (or, as divisors, not 0; or, as conditions
+    of the user's, true).
 
-    `lanes` are the names of the mapped axes of the leading dimensions, outermost first. A second operand says which
+    `lanes` are the names of the mapped axes of the leading dimensions, outermost first. After the value come, for a
+    condition, the code of the site that reports it and the values that its message shows. A last operand says which
     lanes count; its shape is a prefix of that of the lanes.
     """
 
     def type(
-        self, value: ArrayType, *active: ArrayType, kind: str, low: int, high: int, about: Any, lanes: Any
+        self, value: ArrayType, *others: ArrayType, kind: str, low: int, high: int, about: Any, lanes: Any
     ) -> list[Type]:
         return []
 
-    def eval(self, value: Any, *active: Any, **params: Any) -> list[Any]:
-        error = failure(np.asarray(value), *active, **params)
+    def eval(self, value: Any, *others: Any, **params: Any) -> list[Any]:
+        error = failure(np.asarray(value), *others, **params)
         if error is not None:
             raise error
         return []
 
     def batch(self, axis: Axis, args: Any, dims: Any, *, lanes: tuple[Any, ...], **params: Any) -> tuple[Any, Any]:
-        value = batched_at_front(args[0], dims[0], axis)
-        active = [
+        value, shown, active = split_operands([*zip(args, dims, strict=True)], params)
+        front = [batched_at_front(a, d, axis) for a, d in (value, *shown)]
+        masks = [
             a if d is None and not type_of(a).shape else batched_at_front(a, d, axis)  # type: ignore[attr-defined]
-            for a, d in zip(args[1:], dims[1:], strict=True)
+            for a, d in active
         ]
         name = None if axis.name is None else str(axis.name)
-        return check(value, *active, lanes=(name, *lanes), **params), []
+        return check(*front, *masks, lanes=(name, *lanes), **params), []
 
 
 @primitive
@@ -234,14 +260,21 @@ def reason(flag: Any, *operands: Any, iterations: Sequence[Iteration], **params:
     return failure(*(np.asarray(a) for a in values), iterations=iterations, **params)
 
 
-def failure(value: np.ndarray, *active: Any, iterations: Sequence[Iteration] = (), **params: Any) -> WeftError | None:
+def failure(value: np.ndarray, *others: Any, iterations: Sequence[Iteration] = (), **params: Any) -> WeftError | None:
     """What a check finds in an array, or None."""
+    _, shown, active = split_operands((value, *others), params)
     wrong = bad(value, *active, **params)
     if not wrong.any():
         return None
     position = tuple(int(i) for i in np.unravel_index(int(np.argmax(wrong)), value.shape))
     lanes, inner = position[: len(params["lanes"])], position[len(params["lanes"]) :]
     context_lines = around(list(zip(params["lanes"], lanes, strict=True)), iterations)
+    if params["kind"] == "user":
+        code, *values = (np.asarray(v)[lanes] for v in shown)
+        sites: Sites = params["about"]
+        received = "\n".join(context_lines) or None
+        at = sites.sites[int(code) - 1].at or current_line()
+        return FailedCheckError(sites.message(int(code), values), received=received, at=at)
     own = value.shape[len(lanes) :]
     many = f" at {list(inner)} of {dtypes.name(value.dtype)}{list(own)}" if own else ""
     if params["kind"] == "divisor":

@@ -12,7 +12,7 @@ from weft.base import dtypes
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var, subjaxprs
 from weft.ir.primitive import NO_EFFECTS, lookup
 from weft.ir.types import ArrayType, array_type
-from weft.primitives.control.check import CHECK, check, without_checks
+from weft.primitives.control.check import CHECK, check, split_operands, without_checks
 
 FLAG = array_type((), np.dtype(np.bool_))
 CALLBACKS = ("io_callback", "debug_callback", "pure_callback")
@@ -80,8 +80,9 @@ def _mask(equation: Equation, flag: Var, equations: list[Equation]) -> None:
     params, operands = dict(equation.params), list(equation.invars)
     match equation.primitive.name:
         case "check":
-            mask = _both(operands[1], flag, equation, equations) if len(operands) > 1 else flag
-            operands = [operands[0], mask]
+            value, shown, masks = split_operands(operands, params)
+            mask = _both(masks[0], flag, equation, equations) if masks else flag
+            operands = [value, *shown, mask]
         case "io_callback" | "debug_callback" | "pure_callback":
             params["callback"] = MaskedCallback(params["callback"], params["result_types"])
             operands.insert(0, flag)

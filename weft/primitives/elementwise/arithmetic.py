@@ -179,6 +179,7 @@ class div(Elementwise):
 
     eval = rounded(lambda x, y: _integer_quotient(x, y) if x.dtype.kind in "iu" else np.divide(x, y))
     keeps_nan = "all"
+    divisor = 1
     weight = 4
 
     def partial(self, i: int, tangent: Any, out: Any, x: Any, y: Any) -> Any:

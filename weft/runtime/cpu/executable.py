@@ -221,6 +221,8 @@ class Executable:
             try:
                 status = bytecode.run(code, registers.ctypes.data)
             except FlagRaised:
+                status = None  # and not here: the error that is found has no other one as its context
+            if status is None:
                 return self._run_with_traps(operands, placement)
             if status:
                 self.raise_(status)

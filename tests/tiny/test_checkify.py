@@ -1,0 +1,248 @@
+"""Errors as values: every check comes out of every transformation and composition, and is the first that failed."""
+
+from __future__ import annotations
+
+import doctest
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.api import checkify as api
+from weft.errors import FailedCheckError
+from weft.experimental import checkify
+from weft.sharding import Mesh
+from weft.sharding import PartitionSpec as P
+
+
+def positive(x: Any) -> Any:
+    checkify.check(x > 0, "not positive: {} of {name}", x, name=x + 1)
+    return wnp.log(x)
+
+
+def message(x: float) -> str:
+    return f"not positive: {x} of {x + 1} (`check` failed)"
+
+
+def custom_forward(x: Any) -> Any:
+    f = weft.custom_jvp(positive)
+    f.defjvp(lambda primals, tangents: (positive(*primals), tangents[0] * 2))
+    return f(x)
+
+
+def custom_backward(x: Any) -> Any:
+    f = weft.custom_vjp(positive)
+    f.defvjp(lambda x: (positive(x), None), lambda _, ct: (ct * 2,))
+    return f(x)
+
+
+def in_cond(x: Any) -> Any:
+    return lax.cond(x < 10, positive, lambda x: x, x)
+
+
+def in_scan(x: Any) -> Any:
+    return lax.scan(lambda c, d: (c + positive(c * 0 + d), d), x, wnp.array([1.0, 2.0]) * x)[0]
+
+
+def in_while(x: Any) -> Any:
+    return lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] + positive(x)), (0, x))[1]
+
+
+def in_condition(x: Any) -> Any:
+    def holds(c: Any) -> Any:
+        positive(x)
+        return c[0] < 2
+
+    return lax.while_loop(holds, lambda c: (c[0] + 1, c[1] * 2), (0, x))[1]
+
+
+def in_map(x: Any) -> Any:
+    return lax.map(positive, wnp.stack([x, x + 1])).sum()
+
+
+def in_vmap(x: Any) -> Any:
+    return weft.vmap(positive)(wnp.stack([x * 0 + 1, x])).sum()
+
+
+def in_vmapped_cond(x: Any) -> Any:
+    return weft.vmap(in_cond)(wnp.stack([x * 0 + 20.0, x])).sum()
+
+
+BODIES = [
+    positive,
+    weft.jit(positive),
+    weft.checkpoint(positive),
+    custom_forward,
+    custom_backward,
+    in_cond,
+    in_scan,
+    in_while,
+    in_condition,
+    in_map,
+    in_vmap,
+    in_vmapped_cond,
+]
+
+
+def named(f: Any) -> str:
+    return getattr(f, "__name__", "f")
+
+
+@pytest.mark.parametrize("f", BODIES, ids=[f"{i}-{named(f)}" for i, f in enumerate(BODIES)])
+def test_a_failed_check_comes_out_of_every_operation(f: Any) -> None:
+    for run in (checkify.checkify(f), weft.jit(checkify.checkify(f))):
+        error, result = run(-2.0)
+        assert error.get() == message(-2.0)
+        with pytest.raises(FailedCheckError, match="not positive") as raised:
+            error.throw()
+        assert raised.value.at is not None and "checkify.check(x > 0" in raised.value.at
+        error, result = run(2.0)
+        assert error.get() is None
+        error.throw()
+        np.testing.assert_array_equal(result, f(2.0))
+    # Without checkify the check is one like Weft's own.
+    with pytest.raises(FailedCheckError, match="not positive"):
+        weft.jit(f)(-2.0)
+
+
+@pytest.mark.parametrize("f", BODIES, ids=[f"{i}-{named(f)}" for i, f in enumerate(BODIES)])
+def test_derivatives(f: Any) -> None:
+    def second(x: Any) -> Any:
+        error, y = checkify.checkify(f)(x)
+        return y, error
+
+    def run(x: float) -> Any:
+        return weft.jit(weft.grad(second, has_aux=True))(x)
+
+    gradient, error = run(3.0)
+    assert error.get() is None
+    np.testing.assert_allclose(gradient, weft.grad(f)(3.0), rtol=1e-6)
+    assert run(-3.0)[1].get() == message(-3.0)
+    error, gradient = weft.jit(checkify.checkify(weft.grad(f)))(3.0)
+    assert error.get() is None
+    np.testing.assert_allclose(gradient, weft.grad(f)(3.0), rtol=1e-6)
+    assert checkify.checkify(weft.grad(f))(-3.0)[0].get() == message(-3.0)
+
+
+@pytest.mark.parametrize("f", BODIES, ids=[f"{i}-{named(f)}" for i, f in enumerate(BODIES)])
+def test_mapped_errors(f: Any) -> None:
+    error, _ = weft.jit(weft.vmap(checkify.checkify(f)))(wnp.array([-1.0, 2.0, -3.0]))
+    assert error.get() == f"at mapped index 0: {message(-1.0)}\nat mapped index 2: {message(-3.0)}"
+    with pytest.raises(FailedCheckError, match="at mapped index 2"):
+        error.throw()
+    error, _ = weft.jit(checkify.checkify(weft.vmap(f)))(wnp.array([1.0, 2.0, -3.0]))
+    assert error.get() == message(-3.0)
+
+
+def test_lanes_that_do_not_take_a_branch_report_nothing() -> None:
+    error, _ = checkify.checkify(weft.vmap(lambda x: lax.cond(x < 0, lambda x: x, positive, x)))(
+        wnp.arange(-2.0, 2.0) + 0.5
+    )
+    assert error.get() is None
+
+
+def test_the_first_failure_counts() -> None:
+    def f(x: Any) -> Any:
+        checkify.check(x < 3, "first {}", x)
+        y = wnp.sqrt(x - 2)
+        checkify.check(x > 3, "second {}", x)
+        return wnp.arange(3)[wnp.int32(y) + 2] // wnp.int32(y)
+
+    run = weft.jit(checkify.checkify(f, errors=checkify.all_checks))
+    assert run(5.0)[0].get() == "first 5.0 (`check` failed)"
+    assert run(1.0)[0].get() == "nan generated by primitive: sqrt."
+    assert run(2.5)[0].get() == "second 2.5 (`check` failed)"
+    automatic = weft.jit(checkify.checkify(f, errors=checkify.index_checks | checkify.div_checks))
+    assert "index 3 is out of bounds for axis 0 with size 3" in str(automatic(3.5)[0])
+    assert automatic(2.5)[0].get() == "division by zero"
+    assert weft.jit(checkify.checkify(f, errors=checkify.nan_checks))(5.0)[0].get() is None
+
+
+@pytest.mark.parametrize(
+    ("f", "x", "errors", "expected"),
+    [
+        (lambda x: wnp.log(x), -1.0, checkify.nan_checks, "nan generated by primitive: log."),
+        (lambda x: x / (x + 1), -1.0, checkify.div_checks, "division by zero"),
+        (lambda x: x % (x + 1), -1, checkify.div_checks, "division by zero"),
+        (lambda x: wnp.take(wnp.ones(3), x), 4, checkify.index_checks, "index 4 is out of"),
+        (lambda x: wnp.ones((2, 3)).at[:, x].add(1), 4, checkify.index_checks, "index 4"),
+        (lambda x: lax.dynamic_slice(wnp.ones(3), (x,), (2,)), 2, checkify.index_checks, "index 2 is out of bounds"),
+        (lambda x: wnp.ones(3).at[x].get(mode="clip"), 4, checkify.index_checks, None),
+        (lambda x: lax.map(lambda i: wnp.ones(3)[i], x + wnp.arange(3)), 2, checkify.index_checks, "index 3"),
+        (weft.grad(lambda x: wnp.sqrt(x) * 0), 0.0, checkify.nan_checks, "nan generated"),
+    ],
+)  # fmt: skip
+def test_automatic_checks(f: Any, x: Any, errors: Any, expected: str | None) -> None:
+    for run in (checkify.checkify(f, errors=errors), weft.jit(checkify.checkify(f, errors=errors))):
+        found = run(x)[0].get()
+        assert found is None if expected is None else expected in found
+    assert checkify.checkify(f, errors=checkify.user_checks)(x)[0].get() is None
+
+
+def test_errors_are_checked_again() -> None:
+    def inner(x: Any) -> Any:
+        error, y = checkify.checkify(positive)(x)
+        checkify.check_error(error)
+        return y
+
+    error, _ = weft.jit(checkify.checkify(inner))(-1.0)
+    assert error.get() == message(-1.0)
+    with pytest.raises(FailedCheckError, match="not positive"):
+        weft.jit(inner)(-1.0)
+    mapped, _ = weft.vmap(checkify.checkify(positive))(wnp.array([1.0, -2.0]))
+    with pytest.raises(FailedCheckError, match=r"-2.0"):
+        checkify.check_error(mapped)
+    checkify.check_error(checkify.init_error)
+    # What the inner function does not ask for, the outer one finds.
+    nested = checkify.checkify(lambda i: checkify.checkify(lambda i: wnp.ones(3)[i])(i)[1], errors=checkify.all_checks)
+    assert "index 5" in str(nested(5)[0])
+
+
+def test_errors_are_trees_that_loops_carry() -> None:
+    def step(error: Any, x: Any) -> Any:
+        new, y = checkify.checkify(positive)(x)
+        return weft.tree.map(lambda a, b: wnp.where(error._pred, a, b), error, new), y
+
+    start = weft.tree.map(wnp.zeros_like, checkify.checkify(positive)(1.0)[0])
+    error, _ = weft.jit(lambda xs: lax.scan(step, start, xs))(wnp.array([1.0, -1.0, -2.0]))
+    assert error.get() == message(-1.0)
+
+
+def test_debug_checks_count_under_checkify_only() -> None:
+    def f(x: Any) -> Any:
+        checkify.debug_check(x > 0, "never")
+        return x
+
+    assert f(-1.0) == weft.jit(f)(-1.0) == -1.0
+    assert checkify.checkify(f)(-1.0)[0].get() == "never (`check` failed)"
+
+
+def test_shard_map() -> None:
+    mesh = Mesh(np.array(weft.devices()[:1]), ("i",))
+    f = weft.shard_map(lambda x: weft.vmap(positive)(x), mesh=mesh, in_specs=P("i"), out_specs=P("i"))
+    for run in (checkify.checkify(f), weft.jit(checkify.checkify(f))):
+        assert run(wnp.array([1.0, -1.0]))[0].get() == message(-1.0)
+        assert run(wnp.array([1.0, 1.0]))[0].get() is None
+    loop = weft.shard_map(lambda x: lax.map(positive, x), mesh=mesh, in_specs=P("i"), out_specs=P("i"))
+    assert weft.jit(checkify.checkify(loop))(wnp.array([1.0, -1.0]))[0].get() == message(-1.0)
+
+
+def test_examples_in_docstrings() -> None:
+    for module in (api, checkify):
+        assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
+
+
+def test_mistakes() -> None:
+    with pytest.raises(TypeError, match="scalar pred"):
+        checkify.check(1, "message")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="scalar pred"):
+        checkify.check(wnp.array([True]), "message")
+    with pytest.raises(TypeError, match="need to be PyTrees of arrays"):
+        checkify.check(False, "message {}", "text")
+    with pytest.raises(TypeError, match="set of error categories"):
+        checkify.checkify(positive, errors=["nan"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="check_error takes"):
+        checkify.check_error("message")  # type: ignore[arg-type]

@@ -1,0 +1,227 @@
+"""`checkify`: functions whose errors are values. `weft.experimental.checkify` is the public module."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
+from weft.base import dtypes, tree
+from weft.base.errors import ArgumentTypeError, FailedCheckError
+from weft.base.settings import checks
+from weft.base.source import user_line
+from weft.base.tracebacks import boundary
+from weft.ir.types import ArrayType, is_value, type_of
+from weft.primitives.control.check import check_failures
+from weft.primitives.control.failures import CHECK_FAILED, DIVISION, INDEX, NAN, NOTHING, Sites
+from weft.primitives.elementwise.compare import eq, ne
+from weft.trace.stage import stage
+from weft.trace.tracer import Tracer
+from weft.transforms.functionalize import Run, first_of
+
+JaxRuntimeError = FailedCheckError
+
+
+class ErrorCategory(enum.Enum):
+    """A kind of error. Sets of them, such as `user_checks | nan_checks`, say which errors `checkify` returns."""
+
+    CHECK = CHECK_FAILED
+    NAN = NAN
+    DIVISION = DIVISION
+    INDEX = INDEX
+
+
+user_checks = frozenset({ErrorCategory.CHECK})
+"""Conditions that are passed to `check`."""
+nan_checks = frozenset({ErrorCategory.NAN})
+"""Operations that return nan for operands that are not nan."""
+div_checks = frozenset({ErrorCategory.DIVISION})
+"""Divisions by zero, of integers and of floats."""
+index_checks = frozenset({ErrorCategory.INDEX})
+"""Indices out of bounds, where no mode says what they mean."""
+float_checks = nan_checks | div_checks
+automatic_checks = float_checks | index_checks
+all_checks = automatic_checks | user_checks
+
+
+@dataclasses.dataclass(frozen=True)
+class Error:
+    """An error that may have happened: a tree of arrays, so it can be returned from `jit`, carried by loops and mapped.
+
+    `get` returns its message or None, `throw` raises it.
+    """
+
+    _pred: Any  # whether something failed
+    _code: Any  # at which site of the metadata, counted from 1
+    _metadata: Sites
+    _payload: tuple[Any, ...]  # the values that messages show
+
+    def get(self) -> str | None:
+        """The message of the error, or None if there was none. Of an error that `vmap` mapped, a line for each index
+        that failed."""
+        failures = self._failures()
+        if not failures:
+            return None
+        if np.ndim(self._code) == 0:
+            return failures[0][1]
+        return "\n".join(f"at mapped index {','.join(map(str, index))}: {text}" for index, text, _ in failures)
+
+    def get_exception(self) -> FailedCheckError | None:
+        """The error as an exception, with the user's line, or None."""
+        failures = self._failures()
+        return FailedCheckError(self.get(), at=failures[0][2]) if failures else None
+
+    def throw(self) -> None:
+        """Raise the error, if there was one. Where it is not known yet, this is `check_error`."""
+        if any(isinstance(leaf, Tracer) for leaf in (self._code, *self._payload)):
+            check_error(self)
+            return
+        exception = self.get_exception()
+        if exception is not None:
+            raise exception
+
+    def _failures(self) -> list[tuple[tuple[int, ...], str, str | None]]:
+        """For each index of a mapped error that failed: the index, the message and the line."""
+        if self._code is None:
+            return []
+        codes, values = np.asarray(self._code), [np.asarray(p) for p in self._payload]
+        found = []
+        for index in np.argwhere(codes):
+            lane = tuple(int(i) for i in index)
+            code = int(codes[lane])
+            text = self._metadata.message(code, [v[lane] for v in values])
+            found.append((lane, text, self._metadata.sites[code - 1].at))
+        return found
+
+    def __str__(self) -> str:
+        return f"Error({self.get()})"
+
+
+tree.register_pytree_node(
+    Error,
+    lambda error: ((error._pred, error._code, error._payload), error._metadata),
+    lambda metadata, children: Error(children[0], children[1], metadata, children[2]),
+)
+
+init_error = Error(None, None, NOTHING, ())
+"""No error."""
+
+
+def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs: Any) -> None:
+    """Report an error if a condition does not hold.
+
+    Args:
+        pred: a scalar bool, which may be traced.
+        msg: the message, a format string.
+        fmt_args, fmt_kwargs: trees of arrays that `msg.format` shows.
+        debug: whether the check is only for functions that are transformed by `checkify`, and does nothing elsewhere.
+
+    Under `checkify` (with `user_checks`) the error becomes a value. Elsewhere it is raised, by compiled code too.
+
+        >>> import weft
+        >>> from weft.experimental import checkify
+        >>> def halved(n):
+        ...     checkify.check(n % 2 == 0, "{} is odd", n)
+        ...     return n // 2
+        >>> weft.jit(halved)(7)
+        Traceback (most recent call last):
+        ...
+        weft.errors.FailedCheckError: 7 is odd (`check` failed)...
+    """
+    if not isinstance(msg, str):
+        raise ArgumentTypeError(
+            "check takes a message, a string.", received=repr(msg), fix="check(pred, 'what failed')"
+        )
+    aval: Any = type_of(pred) if is_value(pred) else None
+    if not isinstance(aval, ArrayType) or aval.shape or aval.dtype != np.bool_:
+        raise ArgumentTypeError(
+            "check takes a scalar pred as argument, a bool.",
+            received=repr(pred) if aval is None else aval.short(),
+            fix="check(wnp.all(x > 0), ...)",
+        )
+    leaves, form = tree.flatten((fmt_args, fmt_kwargs))
+    for leaf in leaves:
+        if not is_value(leaf) or not isinstance(type_of(leaf), ArrayType) or dtypes.kind(type_of(leaf).dtype) == "V":  # type: ignore[attr-defined]
+            raise ArgumentTypeError(
+                "Formatting arguments to checkify.check need to be PyTrees of arrays.",
+                received=f"{leaf!r} of type {type(leaf).__name__}",
+                fix="put what is not an array into the message itself",
+            )
+    sites = Sites.of(CHECK_FAILED, msg, form, leaves, user_line())
+    check_failures(pred, np.array(1, np.int32), leaves, sites, debug)
+
+
+def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
+    """A `check` that does nothing unless `checkify` transforms the function that it is in. Arguments as for `check`."""
+    check(pred, msg, *fmt_args, debug=True, **fmt_kwargs)
+
+
+def check_error(error: Error) -> None:
+    """Check an error that `checkify` returned, as if its check were here: `checkify` around it makes it a value again;
+    elsewhere it is raised."""
+    if not isinstance(error, Error):
+        fix = "error, result = checkify.checkify(f)(x); checkify.check_error(error)"
+        raise ArgumentTypeError("check_error takes an error that checkify returned.", received=repr(error), fix=fix)
+    if error._code is None:
+        return
+    failed = ne(error._code, np.array(0, np.int32))
+    code, *values = [first_of(failed, v) for v in (error._code, *error._payload)]
+    check_failures(eq(code, np.array(0, np.int32)), code, values, error._metadata)
+
+
+def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_checks) -> Callable[..., Any]:
+    """A function that returns an `Error` and the result of `f`, and never raises what its checks find.
+
+    Args:
+        f: a function of trees of arrays.
+        errors: which errors are returned, a set of categories: `user_checks` (the default), `nan_checks`, `div_checks`,
+            `index_checks`, unions of them, or `all_checks`. Others are not looked for.
+
+    Returns:
+        A function of the same arguments that returns `(error, result)`. It can be transformed by `jit`, `grad`, `vmap`
+        and so on, and `f` may use all of them. If several checks fail, the error is the first one.
+
+        >>> import weft.numpy as wnp
+        >>> from weft.experimental import checkify
+        >>> error, y = checkify.checkify(lambda x: wnp.log(x) + 1, errors=checkify.float_checks)(-1.0)
+        >>> error.get()
+        'nan generated by primitive: log.'
+    """
+    check_callable(f, "checkify")
+    categories = frozenset(errors)
+    for category in categories:
+        if not isinstance(category, ErrorCategory):
+            raise ArgumentTypeError(
+                "checkify takes a set of error categories as errors.",
+                received=repr(category),
+                fix="errors=checkify.user_checks | checkify.nan_checks",
+            )
+    kinds = frozenset(c.value for c in categories)
+
+    @boundary
+    @wraps(f)
+    def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
+        leaves, in_tree = tree.flatten((args, kwargs))
+        check_leaves(f, "checkify", leaves, args, kwargs)
+        out = OutTree()
+        flat = flat_function(f, in_tree, out)
+        # Functions that index and divide bind their checks where the settings ask for it.
+        asking = checks("all") if kinds & {DIVISION, INDEX} else contextlib.nullcontext()
+        with asking:
+            names = argument_paths(f, args, kwargs)
+            types = [type_of(leaf) for leaf in leaves]
+            jaxpr, _ = stage(flat, types, where=name_of(f), names=names, name=name_of(f))
+        run = Run(kinds)
+        results = run.equations(jaxpr, leaves)
+        error = init_error
+        if run.sites.sites:
+            code, *values = run.outputs()
+            error = Error(ne(code, np.array(0, np.int32)), code, run.sites, tuple(values))
+        return error, tree.unflatten(out.treedef, results)
+
+    return checked

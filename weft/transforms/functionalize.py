@@ -1,0 +1,490 @@
+"""Errors as values: run a jaxpr and return, beside its results, which of its checks failed first.
+
+`Run` interprets the equations under the active trace, with a rule for each operation that runs sub-jaxprs. What it
+finds is a code, 0 if nothing failed, and the values that messages show (`primitives/control/failures.py`). Checks of
+indices and divisors are the `check` equations that user functions bind; nan is looked for in results of operations
+whose cards say that it may be new there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.settings import config
+from weft.ir.context import context, merged_stack
+from weft.ir.interpreter import last_uses, literal, replay
+from weft.ir.jaxpr import Equation, Jaxpr, Literal, drop_dead, subjaxprs
+from weft.ir.nans import allows_nans, can_be
+from weft.ir.primitive import in_state
+from weft.ir.types import ArrayType, Type, array_type, type_of
+from weft.primitives.control.call import Call
+from weft.primitives.control.check import CHECK, check, split_operands, unchecked, without_checks
+from weft.primitives.control.cond import cond
+from weft.primitives.control.custom import CustomCall, JvpRule, VjpRule
+from weft.primitives.control.failures import CHECK_FAILED, DIVISION, INDEX, NAN, NOTHING, Sites, union
+from weft.primitives.control.lanes import Lane, lanes
+from weft.primitives.control.loop_bodies import with_extra_arguments
+from weft.primitives.control.repeat import repeat
+from weft.primitives.control.scan import scan
+from weft.primitives.control.shard_map import in_scope, shard_map
+from weft.primitives.control.tape import zeros
+from weft.primitives.control.while_loop import while_
+from weft.primitives.elementwise.arithmetic import add
+from weft.primitives.elementwise.bitwise import and_, not_
+from weft.primitives.elementwise.compare import eq, gt, lt, ne
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.elementwise.select import where
+from weft.primitives.movement.shape import broadcast_in_dim, reshape
+from weft.primitives.movement.slicing import dynamic_slice
+from weft.primitives.reduction.reduce_extrema import argmax
+from weft.primitives.reduction.reduce_other import reduce_or
+from weft.sharding.spec import PartitionSpec
+from weft.trace.closed import stage_closed
+
+Kinds = frozenset[str]
+_INT = np.dtype(np.int32)
+_CODE = array_type((), _INT)
+# What sites report of the kinds of `check`.
+_REPORTED = {"user": CHECK_FAILED, "debug": CHECK_FAILED, "divisor": DIVISION, "index": INDEX}
+
+
+class Functional(NamedTuple):
+    """A jaxpr whose last results are the code of the first failure and the values of all slots, and what they mean."""
+
+    jaxpr: Jaxpr
+    sites: Sites
+
+
+def functionalized(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
+    """A sub-jaxpr with its errors as results; None if nothing in it can fail."""
+    return jaxpr.cached(("functionalized", kinds, config.checks), lambda: (_functionalized(jaxpr, kinds),))[0]
+
+
+def _functionalized(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
+    run = Run(kinds)
+    staged = stage_closed(lambda *args: [*run.equations(jaxpr, args), *run.outputs()], jaxpr.in_avals, name=jaxpr.name)
+    return Functional(staged, run.sites) if run.sites.sites else None
+
+
+class Run:
+    """The interpretation of a jaxpr: what may have failed until now, and what did."""
+
+    def __init__(self, kinds: Kinds, sites: Sites = NOTHING, code: Any = None, values: Sequence[Any] = ()):
+        self.kinds, self.sites, self.code = kinds, sites, code
+        # For each slot, what is in it.
+        self.slots: list[list[Any]] = []
+        rest = iter(values)
+        for slot in sites.slots:
+            self.slots.append([next(rest) for _ in slot])
+
+    def outputs(self) -> list[Any]:
+        """The code and the values of all slots: what `Functional` jaxprs return last."""
+        code = np.zeros((), _INT) if self.code is None else self.code
+        return [code, *(v for slot in self.slots for v in slot)]
+
+    # -- what failed -----------------------------------------------------------------------------------------------
+
+    def fail(self, bad: Any, kind: str, text: str, form: Any, values: Sequence[Any], at: str | None) -> None:
+        """Report a check of which `bad`, a scalar, says whether it failed."""
+        code = where(bad, np.array(1, _INT), np.array(0, _INT))
+        self.merge(Sites.of(kind, text, form, values, at), [code, *values])
+
+    def merge(self, sites: Sites, outputs: Sequence[Any]) -> None:
+        """Report what a part of the program found: the first failure counts."""
+        code, *values = outputs
+        merged, (_, offset), (_, indices) = union([self.sites, sites])
+        first = None if self.code is None else eq(self.code, np.array(0, _INT))
+        if offset:
+            code = where(gt(code, np.array(0, _INT)), add(code, np.array(offset, _INT)), np.array(0, _INT))
+        self.sites, self.code = merged, code if first is None else where(first, code, self.code)
+        rest = iter(values)
+        for i, slot in zip(indices, sites.slots, strict=True):
+            new = [strong(next(rest)) for _ in slot]
+            if i == len(self.slots):
+                self.slots.append(new)
+            elif first is not None:
+                self.slots[i] = [where(wide(first, n), n, o) for n, o in zip(new, self.slots[i], strict=True)]
+
+    # -- equations -------------------------------------------------------------------------------------------------
+
+    def equations(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+        """The results of the jaxpr under the active trace."""
+        values: dict[Any, Any] = dict(zip(jaxpr.constvars, jaxpr.consts, strict=True))
+        values.update(zip(jaxpr.invars, args, strict=True))
+        source, stack = context.source, context.stack
+        try:
+            for equation, finished in zip(jaxpr.eqns, last_uses(jaxpr), strict=True):
+                context.source = equation.source or source
+                context.stack = merged_stack(stack, equation.stack)
+                operands = [literal(a) if type(a) is Literal else values[a] for a in equation.invars]
+                values.update(zip(equation.outvars, self.equation(equation, operands), strict=True))
+                for v in finished:
+                    values.pop(v, None)
+        finally:
+            context.source, context.stack = source, stack
+        return [literal(a) if type(a) is Literal else values[a] for a in jaxpr.outvars]
+
+    def equation(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        card = equation.primitive
+        rule = next((r for kind, r in _RULES if isinstance(card, kind)), None)
+        if rule is not None:
+            return rule(self, equation, operands)
+        if subjaxprs(equation.params):  # parts of a kernel, and functions of solvers: they cannot report anything
+            equation = without_checks(equation)
+        results = context.trace.process(card, operands, equation.params)
+        if DIVISION in self.kinds and card.divisor is not None:
+            aval: Any = equation.invars[card.divisor].aval
+            if can_be("inf", aval):  # divisors that are integers are checked by the function that the user called
+                zero = eq(operands[card.divisor], np.zeros((), aval.dtype))
+                self.fail(any_of(zero), DIVISION, "", None, [], line(equation))
+        if NAN in self.kinds and equation.invars and not card.fills and not allows_nans(equation.stack):
+            if "nan" in card.introduced(equation.params):
+                for v, result in zip(equation.outvars, results, strict=True):
+                    if can_be("nan", v.aval):
+                        self.fail(any_of(ne(result, result)), NAN, card.name, None, [], line(equation))
+        return results
+
+    def check(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """A check that was asked for: of the elements that fail it the first is reported."""
+        params = equation.params
+        kind = _REPORTED[params["kind"]]
+        if kind not in self.kinds:
+            if kind in (DIVISION, INDEX) and config.checks == "all":  # it is checked by what runs this program
+                check(*operands, **params)
+            return []
+        value, shown, masks = split_operands(operands, params)
+        bad = failing(value, params)
+        for mask in masks:
+            bad = and_(bad, wide(mask, bad))
+        if kind == CHECK_FAILED:
+            outputs = [first_of(bad, v) for v in shown] if type_of(bad).shape else list(shown)  # type: ignore[attr-defined]
+            outputs[0] = where(any_of(bad), outputs[0], np.array(0, _INT))
+            self.merge(params["about"], outputs)
+        elif kind == DIVISION:
+            self.fail(any_of(bad), kind, "", None, [], line(equation))
+        else:
+            axis, shape, window = params["about"]
+            wide_window = f" and {window} elements from there on do not fit" if window != 1 else ""
+            text = (
+                f"out-of-bounds indexing for array of shape {tuple(shape)}: index {{}} is out of bounds for axis {axis}"
+                f" with size {shape[axis]}{wide_window}."
+            )
+            self.fail(any_of(bad), kind, text, None, [first_of(bad, value)], line(equation))
+        return []
+
+    # -- operations that run sub-jaxprs ----------------------------------------------------------------------------
+
+    def split(self, results: Sequence[Any], count: int, sites: Sites) -> Sequence[Any]:
+        """Of the results of a functionalised operation the first `count`; the others are merged."""
+        self.merge(sites, results[count:])
+        return results[:count]
+
+    def call(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        inner = functionalized(equation.params["jaxpr"], self.kinds)
+        if inner is None:
+            return self.silent(equation, operands)
+        params = {k: v for k, v in equation.params.items() if k != "donated"}
+        results = context.trace.process(equation.primitive, operands, {**params, "jaxpr": inner.jaxpr})
+        return self.split(results, len(equation.outvars), inner.sites)
+
+    def silent(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """An operation in which nothing is left to be found."""
+        return context.trace.process(equation.primitive, operands, without_checks(equation).params)
+
+    def apart(self, jaxpr: Jaxpr, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """An operation with derivative rules of its own, which know of no further results: errors are computed beside
+        it, by the jaxpr that it calls. What both compute is merged when they are compiled."""
+        inner = functionalized(jaxpr, self.kinds)
+        if inner is not None:
+            count = len(jaxpr.outvars)
+            live = [i >= count for i in range(len(inner.jaxpr.outvars))]
+            self.merge(inner.sites, replay(drop_dead(inner.jaxpr, live)[0], *operands))
+        return self.silent(equation, operands)
+
+    def custom(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """What the function checks is reported by the function, not by a rule that calls it once more. A backward rule
+        has no function beside it: its checks stay."""
+        jaxpr, rule = equation.params["call_jaxpr"], equation.params["rule"]
+        if CHECK in jaxpr.effects:
+            quiet: Any
+            if isinstance(rule, JvpRule):
+                quiet = JvpRule(lambda nonzero: unchecked(rule.jvp(nonzero)), rule.name)
+            else:
+                quiet = VjpRule(
+                    lambda nonzero: unchecked(rule.forward(nonzero)), rule.backward, rule.name, len(jaxpr.outvars)
+                )
+            equation = equation.replace(params={**equation.params, "rule": quiet})
+        return self.apart(jaxpr, equation, operands)
+
+    def lanes(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        lane: Lane = equation.params["lane"]
+        card: Any = equation.primitive
+        quiet = Lane(unchecked(lane.jaxpr), lane.axes, lane.batched, lane.forced)
+        equation = equation.replace(params=card.params_of(quiet, equation.params["name"]))
+        return self.apart(lane.over_all()[0], equation, operands)
+
+    def cond(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        branches = equation.params["branches"]
+        found = [functionalized(b, self.kinds) for b in branches]
+        if not any(found):
+            return self.silent(equation, operands)
+        count = len(equation.outvars)
+        sites, _, _ = union([f.sites for f in found if f is not None])
+
+        def reporting(i: int) -> Jaxpr:
+            branch, inner = branches[i], found[i]
+
+            def function(*args: Any) -> list[Any]:
+                run = Run(self.kinds)
+                results = replay(unchecked(branch) if inner is None else inner.jaxpr, *args)
+                for k, other in enumerate(found):
+                    if other is not None:
+                        run.merge(other.sites, results[count:] if k == i else empty(other.sites))
+                return [*results[:count], *run.outputs()]
+
+            return stage_closed(function, branch.in_avals, name=branch.name)
+
+        new = [reporting(i) for i in range(len(branches))]
+        results = context.trace.process(equation.primitive, operands, {"branches": same_states(new)})
+        return self.split(results, count, sites)
+
+    def carried(
+        self, sites: Sites, body: Callable[[Run, Sequence[Any]], Sequence[Any]], types: Sequence[Type], name: str
+    ) -> tuple[Jaxpr, list[Any]]:
+        """The body of a loop as a jaxpr whose last arguments and results are the errors until now, and the errors
+        before the first iteration. Along manual axes errors vary as what they are computed from does."""
+        carried: list[Type] = [_CODE, *sites.types]
+        count = len(carried)
+
+        def function(*args: Any) -> list[Any]:
+            code, *values = args[-count:]
+            run = Run(self.kinds, sites, code, values)
+            results = body(run, args[:-count])
+            outputs = [in_state(v, t) for v, t in zip(run.outputs(), carried, strict=True)]
+            return [*results, *outputs]
+
+        staged = stage_closed(function, [*types, *carried], name=name)
+        if any(not t.is_plain for t in staged.out_avals[-count:]):
+            carried = list(staged.out_avals[-count:])
+            staged = stage_closed(function, [*types, *carried], name=name)
+        return staged, [zeros(t) for t in carried]
+
+    def scan(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        params = equation.params
+        inner = functionalized(params["jaxpr"], self.kinds)
+        if inner is None:
+            return self.silent(equation, operands)
+        first, carry = params["num_consts"] + params["num_carry"], params["num_carry"]
+        count = len(equation.outvars)
+        body, start = self.carried(inner.sites, self.one(inner, count), params["jaxpr"].in_avals, params["jaxpr"].name)
+        errors = len(start)
+        invars, outvars = body.invars, body.outvars
+        body = body.replace(
+            invars=[*invars[:first], *invars[-errors:], *invars[first:-errors]],
+            outvars=[*outvars[:carry], *outvars[-errors:], *outvars[carry:-errors]],
+        )
+        results = context.trace.process(
+            equation.primitive,
+            [*operands[:first], *start, *operands[first:]],
+            {**params, "jaxpr": body, "num_carry": carry + errors},
+        )
+        self.merge(inner.sites, results[carry : carry + errors])
+        return [*results[:carry], *results[carry + errors :]]
+
+    def one(self, inner: Functional, count: int) -> Callable[[Run, Sequence[Any]], Sequence[Any]]:
+        """One iteration: the first failure of all iterations is kept."""
+
+        def body(run: Run, args: Sequence[Any]) -> Sequence[Any]:
+            results = replay(inner.jaxpr, *args)
+            run.again(results[count:])
+            return results[:count]
+
+        return body
+
+    def again(self, outputs: Sequence[Any]) -> None:
+        """Report what another iteration found at the same sites."""
+        first = eq(self.code, np.array(0, _INT))
+        new, old = list(outputs), self.outputs()
+        code, *values = [where(wide(first, o), n, o) for n, o in zip(new, old, strict=True)]
+        self.code = code
+        rest = iter(values)
+        self.slots = [[next(rest) for _ in slot] for slot in self.slots]
+
+    def repeat(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        inner = functionalized(equation.params["jaxpr"], self.kinds)
+        if inner is None:
+            return self.silent(equation, operands)
+        jaxpr, count = equation.params["jaxpr"], len(equation.outvars)
+        body, start = self.carried(inner.sites, self.one(inner, count), jaxpr.in_avals, jaxpr.name)
+        results = context.trace.process(equation.primitive, [*operands, *start], {**equation.params, "jaxpr": body})
+        return self.split(results, count, inner.sites)
+
+    def while_(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """The loop goes on after a failure, as it would without checks. A condition that can fail is computed at the
+        end of each iteration, and once before the first."""
+        params = equation.params
+        first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+        cond_jaxpr, body_jaxpr = params["cond_jaxpr"], params["body_jaxpr"]
+        condition, body = functionalized(cond_jaxpr, self.kinds), functionalized(body_jaxpr, self.kinds)
+        if condition is None and body is None:
+            return self.silent(equation, operands)
+        count = len(equation.outvars)
+        parts = [f.sites for f in (body, condition) if f is not None]
+        sites, _, _ = union(parts)
+
+        def iteration(run: Run, args: Sequence[Any]) -> Sequence[Any]:
+            # Constants of the condition, constants of the body, carry, and whether the condition holds.
+            carry = replay(unchecked(body_jaxpr) if body is None else body.jaxpr, *args[first : second + count])
+            found = Run(self.kinds)
+            if body is not None:
+                carry = list(found.split(carry, count, body.sites))
+            if condition is None:
+                run.again(found.outputs())
+                return carry
+            holds = found.split(replay(condition.jaxpr, *args[:first], *carry), 1, condition.sites)
+            run.again(found.outputs())
+            return [*carry, *holds]
+
+        carry = list(operands[second:])
+        types = [*cond_jaxpr.in_avals[:first], *body_jaxpr.in_avals]
+        if condition is not None:
+            outputs = replay(condition.jaxpr, *operands[:first], *carry)
+            before = Run(self.kinds)
+            for others in parts[:-1]:
+                before.merge(others, empty(others))
+            carry += before.split(outputs, 1, condition.sites)
+            types.append(cond_jaxpr.outvars[0].aval)
+        looped, start = self.carried(sites, iteration, types, body_jaxpr.name)
+        if condition is not None:
+            start = [in_state(v, t) for v, t in zip(before.outputs(), looped.in_avals[-len(start) :], strict=True)]
+            consts = operands[:second]
+            test = holds_last(looped.in_avals[second:], count)
+            new = {"cond_jaxpr": test, "cond_nconsts": 0, "body_jaxpr": looped, "body_nconsts": second}
+        else:
+            consts = [*operands[:first], *operands[:second]]
+            test = with_extra_arguments(unchecked(cond_jaxpr), looped.in_avals[second + count :])
+            new = {"cond_jaxpr": test, "cond_nconsts": first, "body_jaxpr": looped, "body_nconsts": second}
+        results = context.trace.process(equation.primitive, [*consts, *carry, *start], new)
+        self.merge(sites, results[len(carry) :])
+        return results[:count]
+
+    def shard_map(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """Each device has its own errors; that of the first device that failed counts."""
+        params = equation.params
+        axes = tuple(a for a in params["mesh"].axis_names if a in params["manual_axes"])
+        with in_scope(params):
+            inner = functionalized(params["jaxpr"], self.kinds)
+            if inner is None:
+                return self.silent(equation, operands)
+            count = len(equation.outvars)
+
+            def function(*args: Any) -> list[Any]:
+                results = replay(inner.jaxpr, *args)
+                return [*results[:count], *(leading(r) for r in results[count:])]
+
+            body = stage_closed(function, params["jaxpr"].in_avals, name=params["jaxpr"].name)
+        specs = (*params["out_specs"], *[PartitionSpec(axes)] * (len(body.outvars) - count))
+        results = context.trace.process(equation.primitive, operands, {**params, "jaxpr": body, "out_specs": specs})
+        failed = ne(results[count], np.array(0, _INT))
+        self.merge(inner.sites, [first_of(failed, r) for r in results[count:]])
+        return results[:count]
+
+
+# The rule of each operation that checks, or runs sub-jaxprs: the first that fits.
+_RULES: tuple[tuple[type, Callable[..., Sequence[Any]]], ...] = (
+    (type(check), Run.check),
+    (type(lanes), Run.lanes),
+    (Call, Run.call),
+    (CustomCall, Run.custom),
+    (type(cond), Run.cond),
+    (type(scan), Run.scan),
+    (type(while_), Run.while_),
+    (type(repeat), Run.repeat),
+    (type(shard_map), Run.shard_map),
+)
+
+
+def line(equation: Equation) -> str | None:
+    """The user's line, as messages show it."""
+    return None if equation.source is None else equation.source.describe()
+
+
+def empty(sites: Sites) -> list[Any]:
+    """The outputs of a program that did not run."""
+    return [np.zeros((), _INT), *(zeros(t) for t in sites.types)]
+
+
+def holds_last(types: Sequence[Type], index: int) -> Jaxpr:
+    """The condition of a loop that carries whether it holds."""
+    return stage_closed(lambda *args: [args[index]], types, name="condition")
+
+
+def same_states(branches: Sequence[Jaxpr]) -> tuple[Jaxpr, ...]:
+    """Branches whose results vary along the same manual axes: those of any of them."""
+    from_all = [[b.out_avals[i] for b in branches] for i in range(len(branches[0].outvars))]
+    wanted = [next((t for t in types if not t.is_plain), types[0]) for types in from_all]
+    if all(a == b for types, b in zip(from_all, wanted, strict=True) for a in types):
+        return tuple(branches)
+
+    def cast(branch: Jaxpr) -> Jaxpr:
+        def function(*args: Any) -> list[Any]:
+            return [in_state(r, t) for r, t in zip(replay(branch, *args), wanted, strict=True)]
+
+        return stage_closed(function, branch.in_avals, name=branch.name)
+
+    return tuple(cast(b) for b in branches)
+
+
+def failing(value: Any, params: Any) -> Any:
+    """Which elements fail a check."""
+    if params["kind"] in ("user", "debug"):
+        return not_(value)
+    dtype = type_of(value).dtype  # type: ignore[attr-defined]
+    if params["kind"] == "divisor":
+        return eq(value, np.zeros((), dtype))
+    limits = dtypes.iinfo(dtype)
+    low, high = np.array(max(params["low"], limits.min), dtype), np.array(min(params["high"], limits.max), dtype)
+    inside = and_(not_(lt(value, low)), not_(gt(value, high)))
+    return not_(inside)
+
+
+def any_of(flags: Any) -> Any:
+    """Whether any element is set."""
+    rank = len(type_of(flags).shape)  # type: ignore[attr-defined]
+    return reduce_or(flags, axes=tuple(range(rank))) if rank else flags
+
+
+def strong(value: Any) -> Any:
+    """A value whose type is not weak."""
+    aval: Any = type_of(value)
+    return convert_element_type(value, new_dtype=aval.dtype) if aval.weak_type else value
+
+
+def wide(mask: Any, like: Any) -> Any:
+    """A mask for the leading dimensions of an array as one for all of them."""
+    shape, rank = type_of(like).shape, len(type_of(mask).shape)  # type: ignore[attr-defined]
+    return broadcast_in_dim(mask, shape=shape, broadcast_dimensions=tuple(range(rank))) if len(shape) > rank else mask
+
+
+def leading(value: Any) -> Any:
+    """A value with a leading dimension of size 1."""
+    aval: ArrayType = type_of(value)  # type: ignore[assignment]
+    dims = tuple(range(1, 1 + aval.ndim))
+    return broadcast_in_dim(value, shape=(1, *aval.shape), broadcast_dimensions=dims)
+
+
+def first_of(flags: Any, value: Any) -> Any:
+    """Of a value for each flag (and further dimensions) that of the first flag that is set."""
+    aval: Any = type_of(value)
+    lead = type_of(flags).shape  # type: ignore[attr-defined]
+    if not lead:
+        return value
+    own, size = aval.shape[len(lead) :], int(np.prod(lead))
+    index = argmax(reshape(flags, new_sizes=(size,)), axes=(0,), index_dtype=_INT)
+    rows = reshape(value, new_sizes=(size, *own))
+    start = [index, *[np.zeros((), _INT)] * len(own)]
+    return reshape(dynamic_slice(rows, *start, slice_sizes=(1, *own)), new_sizes=own)
