@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
@@ -64,6 +65,56 @@ def test_arrays_of_any_layout_are_copied() -> None:
         result = wnp.asarray(args)
         np.testing.assert_array_equal(np.asarray(result), args)
     gc.collect()
+
+
+# -- temporaries -------------------------------------------------------------------------------------------------------
+
+
+def test_programs_share_the_memory_of_their_temporaries() -> None:
+    device = memory.DeviceMemory()
+    large, small = device.temporaries(40 * memory.SHARED), device.temporaries(3 * memory.SHARED)
+    first = large.take()
+    large.append(first)
+    assert small.take() is first  # what is large enough
+    other = large.take()
+    assert other is not first  # both run now
+    small.append(first)
+    large.append(other)
+    assert large.take() in (first, other) and small.take() in (first, other) and not large and not small
+
+
+def test_larger_temporaries_replace_smaller_ones() -> None:
+    device = memory.DeviceMemory()
+    tiny, small, large = (device.temporaries(size) for size in (1000, 3 * memory.SHARED, 40 * memory.SHARED))
+    held, freed = tiny.take(), small.take()
+    tiny.append(held)
+    small.append(freed)
+    assert large.take().room >= 40 * memory.SHARED
+    assert not small and tiny == [held]
+    assert small.take().room >= 3 * memory.SHARED
+
+
+def test_threads_never_share_temporaries_at_the_same_time() -> None:
+    device = memory.DeviceMemory()
+    used: set[int] = set()
+    wrong: list[int] = []
+
+    def work(size: int) -> None:
+        free = device.temporaries(size)
+        for _ in range(300):
+            chunk = free.take()
+            if id(chunk) in used or chunk.room < size:
+                wrong.append(size)
+            used.add(id(chunk))
+            used.discard(id(chunk))
+            free.append(chunk)
+
+    threads = [threading.Thread(target=work, args=(k * memory.SHARED,)) for k in (1, 2, 3, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 # -- no more memory ----------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.searched import SearchedFunction
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
 from weft.api.stages import Lowered, Traced, check_compiler_options, is_empty, with_structs
-from weft.base import memo, tree
+from weft.base import collector, memo, tree
 from weft.base.dtypes import float0
 from weft.base.errors import ArgumentError, UnhashableStaticArgumentError, message
 from weft.base.settings import config, default_device
@@ -340,6 +340,7 @@ class JitFunction:
             for leaf, sharding, path in zip(leaves, wanted, paths, strict=True)
         ]
 
+    @collector.paused()
     def _stage(
         self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any
     ) -> StagedFunction:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base import collector
 from weft.base.errors import ArgumentError
 from weft.base.settings import config
 from weft.base.source import user_line
@@ -147,6 +148,7 @@ def spmd_program(
     return jaxpr.cached(key, lambda: _compiled(jaxpr, mesh, in_dims, out_dims, donated))
 
 
+@collector.paused()
 def _compiled(
     jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: tuple[bool, ...]
 ) -> SpmdProgram:

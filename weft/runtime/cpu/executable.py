@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.base import spans
+from weft.base import collector, spans
 from weft.base.errors import InternalError, OutOfMemoryError
 from weft.base.forks import held
 from weft.base.settings import config
@@ -287,18 +287,14 @@ class Executable:
         """Memory for a result: its address, and the allocation that it is in."""
         return of.allocate(size)
 
-    def free_temporaries(self, of: memory.DeviceMemory) -> list[memory.Chunk]:
+    def free_temporaries(self, of: memory.DeviceMemory) -> memory.Temporaries:
         """Pieces of memory that runs may take, and put back afterwards."""
         return of.temporaries(self.program.temporary_bytes)
 
-    def take_temporaries(self, free: list[memory.Chunk]) -> memory.Chunk:
+    def take_temporaries(self, free: memory.Temporaries) -> memory.Chunk:
         """Memory for one run: of what is free, or else new."""
         try:
-            return free.pop()
-        except IndexError:
-            pass
-        try:
-            return memory.Chunk(memory.size_of_class(memory.class_of(self.program.temporary_bytes)))
+            return free.take()
         except OutOfMemoryError:
             raise self._out_of_memory("the temporaries", self.program.temporary_bytes) from None
 
@@ -343,6 +339,7 @@ class Executable:
         raise InternalError(f"The program {self.program.name} ended with status {status}.", stage="run")
 
 
+@collector.paused()
 def compile_executable(
     jaxpr: Jaxpr,
     donated: Sequence[bool],

@@ -32,7 +32,7 @@ from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import TapeType
 from weft.runtime.cpu.executable import Executable
-from weft.runtime.cpu.memory import Chunk, DeviceMemory
+from weft.runtime.cpu.memory import Chunk, DeviceMemory, Temporaries
 
 PAGE = mmap.PAGESIZE
 # What memory holds before a run.
@@ -130,10 +130,10 @@ class GuardedExecutable(Executable):
         chunk = Guarded(Layout.of([size], self.edge))
         return chunk.address + chunk.layout.offsets[0], chunk
 
-    def free_temporaries(self, of: DeviceMemory) -> list[Chunk]:
-        return []  # each run has memory that nobody has written
+    def free_temporaries(self, of: DeviceMemory) -> Temporaries:
+        return Temporaries(0, {})  # each run has memory that nobody has written
 
-    def take_temporaries(self, free: list[Chunk]) -> Chunk:
+    def take_temporaries(self, free: Temporaries) -> Chunk:
         return Guarded(self._layout)
 
 

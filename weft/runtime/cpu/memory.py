@@ -2,10 +2,12 @@
 
 Small results are cut from chunks, which live as long as one of them does. Larger ones have a block each; a block goes
 back into the pool when its array dies, unless there are still NumPy views of it. Each device has memory of its own.
+Temporaries of programs that do not run at the same time are in the same memory: it is paged in once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -32,6 +34,8 @@ LARGE = 1 << 22
 LARGE_PAGE = 1 << 21
 # Large pieces begin at different offsets in their pages: equal offsets would compete for the same sets of a cache.
 STAGGER, STAGGERS = (1 << 12) + ALIGNMENT, 16
+# Temporaries of at least this size may be in what was allocated for those of another program.
+SHARED = 1 << 18
 # Blocks of all devices are pooled up to so many bytes; beyond, memory goes back to the system.
 MOST_POOLED = 1 << 29
 
@@ -54,6 +58,11 @@ class Chunk:
         address = whole.__array_interface__["data"][0]
         self.array = whole
         self.address: int = address + -address % alignment + first
+
+    @property
+    def room(self) -> int:
+        """How many bytes there are from the address on."""
+        return self.array.nbytes - (self.address - self.array.__array_interface__["data"][0])
 
     def view(self, pointer: int, shape: Any, dtype: Any) -> np.ndarray:
         """A part of the memory as an array."""
@@ -211,6 +220,42 @@ class Arena(threading.local):
     end = 0
 
 
+class Temporaries(list[Chunk]):
+    """Free memory for the temporaries of programs whose temporaries are of one size class. A run takes a chunk and puts
+    it back afterwards; dispatchers do so themselves where there is one."""
+
+    __slots__ = ("_others", "_size_class")
+
+    def __init__(self, size_class: int, others: dict[int, Temporaries]) -> None:
+        super().__init__()
+        self._size_class, self._others = size_class, others
+
+    def take(self) -> Chunk:
+        """Memory for one run: of what is free, or else new."""
+        with contextlib.suppress(IndexError):
+            return self.pop()
+        size = size_of_class(self._size_class)
+        if size >= SHARED:
+            free = [(chunk.room, i, chunk) for i, other in list(self._others.items()) for chunk in list(other)]
+            for _, i, chunk in sorted((f for f in free if f[0] >= size), key=lambda f: f[0]):
+                if self._others[i].drop(chunk):
+                    return chunk
+            # Smaller ones would not be used again: this program's serve for theirs.
+            for room, i, chunk in free:
+                if room >= SHARED:
+                    self._others[i].drop(chunk)
+            free.clear()
+        return Chunk(size)
+
+    def drop(self, chunk: Chunk) -> bool:
+        """Whether the chunk was still free; now it is not."""
+        try:
+            self.remove(chunk)
+        except ValueError:  # another thread has taken it
+            return False
+        return True
+
+
 class DeviceMemory:
     """What the arrays and programs of one device take their memory from."""
 
@@ -219,7 +264,7 @@ class DeviceMemory:
     def __init__(self) -> None:
         self.pool = Pool()
         self.cut = _cutter(Arena())
-        self._temporaries: dict[int, list[Chunk]] = {}
+        self._temporaries: dict[int, Temporaries] = {}
         _memories.append(self)
 
     def allocate(self, size: int) -> tuple[int, Chunk]:
@@ -229,9 +274,10 @@ class DeviceMemory:
         block = self.pool.take(size)
         return block.address, block
 
-    def temporaries(self, size: int) -> list[Chunk]:
-        """Free memory for the temporaries of programs that need so many bytes; a run takes a chunk and puts it back."""
-        return self._temporaries.setdefault(class_of(size), [])
+    def temporaries(self, size: int) -> Temporaries:
+        """Free memory for the temporaries of programs that need so many bytes."""
+        size_class = class_of(size)
+        return self._temporaries.setdefault(size_class, Temporaries(size_class, self._temporaries))
 
     def empty(self, shape: Any, dtype: Any) -> np.ndarray:
         """An array whose elements are not set yet."""
