@@ -25,6 +25,7 @@ from weft.compiler.fuse.verify import verify_equation
 from weft.compiler.passes.accumulate import accumulate
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.checks import insert_checks
+from weft.compiler.passes.choose_platform import choose_platform
 from weft.compiler.passes.decompose import decompose
 from weft.compiler.passes.defer import defer
 from weft.compiler.passes.drop_dead import drop_dead
@@ -140,6 +141,7 @@ class Step:
 # All passes over a jaxpr before kernels are emitted, in this order.
 ALL_STEPS = (
     Step(inline, needs=TRACED, makes=OPEN),  # calls opened
+    Step(choose_platform, needs=OPEN, makes=OPEN, for_target=True),  # what depends on the kind of device alone
     Step(drop_dead, needs=OPEN, makes=OPEN),  # before the work grows
     Step(insert_checks, needs=OPEN, makes=OPEN),  # traps, while operations are those that the user knows
     Step(split_transforms, needs=OPEN, makes=OPEN),  # long Fourier transforms by short ones; they round otherwise

@@ -141,6 +141,9 @@ class Primitive:
     # the default.
     ulp: ClassVar[dict[str, float]] = {"": 0.0}
     higher_order: ClassVar[bool] = False
+    # Calls of a jaxpr that JAX's programs ask for; no operation maps over devices.
+    call_primitive: ClassVar[bool] = False
+    map_primitive: ClassVar[bool] = False
     # Whether `type` sees where operands are: a card that carries jaxprs, or only hands values on, says itself where its
     # results are. For all others `factors` says it.
     types_placement: ClassVar[bool] = False
@@ -201,7 +204,14 @@ class Primitive:
         results = context.trace.process(self, args, params)
         return results if self.multiple_results else results[0]
 
-    bind = __call__
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """The same with the parameters of JAX's equations: of those that this operation does not have, hints are
+        ignored, and others are taken where they say nothing."""
+        return self(*args, **{word: value for word, value in params.items() if not _is_silent(word, value)})
+
+    def get_bind_params(self, params: Params) -> tuple[list[Any], Params]:
+        """What `bind` takes before the operands of an equation (nothing: jaxprs are parameters), and its parameters."""
+        return [], dict(params)
 
     # -- trace and verify ------------------------------------------------------------------------------------------
 
@@ -353,6 +363,11 @@ class Primitive:
             return [operands[0].copied(self, params)]
         return None
 
+    def on_platform(self, platform: str, params: Params) -> Any:
+        """The result as a NumPy scalar, where that is a matter of the platform that a program is compiled for; None for
+        all others."""
+        return None
+
     def live_operands(
         self, live_results: Sequence[bool], params: Params
     ) -> tuple[list[bool], Params, list[bool]] | None:
@@ -416,6 +431,15 @@ class Primitive:
 
     def __reduce__(self) -> Any:
         return lookup, (self.name,)
+
+
+# Parameters of JAX's equations: hints, and those which say something only if they are not None or empty.
+_HINTS = frozenset(("accuracy", "use_magma"))
+_OFTEN_SILENT = frozenset(("out_dtype", "out_sharding", "sharding", "update_consts", "update_jaxpr"))
+
+
+def _is_silent(word: str, value: Any) -> bool:
+    return word in _HINTS or (word in _OFTEN_SILENT and (value is None or value == ()))
 
 
 @dataclass

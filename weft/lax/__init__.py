@@ -1,6 +1,9 @@
 """The primitives' public API, with JAX's names and signatures: what `weft.numpy` is written with."""
 
+from typing import Any as _Any
+
 from weft.api.shardings import with_sharding_constraint
+from weft.base.publish import MissingNameError as _MissingNameError
 from weft.base.publish import publish as _publish
 from weft.lax import linalg
 from weft.lax.associative import associative_scan
@@ -29,6 +32,7 @@ from weft.lax.convolution import (
     conv_general_dilated_patches,
     conv_general_permutations,
     conv_general_shape_tuple,
+    conv_shape_tuple,
     conv_transpose,
     conv_transpose_shape_tuple,
     conv_with_general_padding,
@@ -136,6 +140,8 @@ from weft.lax.parallel import (
     psum_scatter,
     pswapaxes,
 )
+from weft.lax.primitive_objects import LAX as _PRIMITIVES
+from weft.lax.primitive_objects import primitive_object as _primitive_object
 from weft.lax.ragged import ragged_all_to_all
 from weft.lax.reductions import (
     argmax,
@@ -154,10 +160,12 @@ from weft.lax.reductions import (
     reduce_sum,
     reduce_xor,
 )
+from weft.lax.scaled import AccuracyMode, Tolerance, scaled_dot
 from weft.lax.sending import precv, psend
 from weft.lax.shape import (
     broadcast,
     broadcast_in_dim,
+    broadcast_like,
     broadcast_shapes,
     broadcast_to_rank,
     broadcasted_iota,
@@ -171,10 +179,13 @@ from weft.lax.shape import (
     pad,
     reshape,
     rev,
+    shape_as_value,
     split,
     squeeze,
+    stack,
     tile,
     transpose,
+    unstack,
     zeros_like_array,
 )
 from weft.lax.slicing import (
@@ -189,6 +200,7 @@ from weft.lax.slicing import (
     dynamic_update_slice_in_dim,
     gather,
     index_in_dim,
+    index_take,
     scatter,
     scatter_add,
     scatter_apply,
@@ -201,6 +213,18 @@ from weft.lax.slicing import (
 )
 from weft.lax.solvers import custom_linear_solve, custom_root
 from weft.lax.sorting import approx_max_k, approx_min_k, sort, sort_key_val, top_k
+from weft.lax.staging import after_all, composite, create_token, dce_sink, platform_dependent, stage
 from weft.lax.windows import padtype_to_pads, reduce_window, reduce_window_shape_tuple
 
-_publish(__name__)
+
+def __getattr__(name: str) -> _Any:
+    if name not in _PRIMITIVES:
+        raise _MissingNameError(__name__, name)
+    return _primitive_object(name, _PRIMITIVES)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PRIMITIVES])
+
+
+_publish(__name__, later=_PRIMITIVES)

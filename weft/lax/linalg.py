@@ -24,6 +24,7 @@ from weft.primitives.linalg import condensed as linalg_reduce
 from weft.primitives.linalg import eigen as linalg_eigen
 from weft.primitives.linalg import lu as _lu
 from weft.primitives.linalg import qr as _qr
+from weft.primitives.linalg import reflectors as _reflectors
 from weft.primitives.linalg import svd as linalg_svd
 from weft.primitives.linalg import triangular as _triangular
 from weft.primitives.linalg.matrix import (
@@ -34,9 +35,7 @@ from weft.primitives.linalg.matrix import (
     diagonal,
     flip,
     hermitian_part,
-    identity_like,
     matmul,
-    resized,
     scalar,
     scaled,
     triangle,
@@ -180,48 +179,21 @@ def qr(
     return tuple(_qr.qr(_array(x), pivoting=bool(pivoting), full_matrices=bool(full_matrices)))
 
 
-def _reflectors(a: Any, taus: Any, count: Any) -> tuple[Any, Any]:
-    """V and T such that the product of the reflectors is 1 − V T Vᴴ."""
-    v = triangle(resized(a, a.shape[-2], count), lower=True, offset=-1)
-    v = add(v, identity_like(v))
-    # T = (1 + D S)⁻¹ D with D = diag(taus) and S the part of VᴴV above the diagonal.
-    above = triangle(matmul(adjoint(v), v), lower=False, offset=1)
-    scale = as_columns(taus, above.shape)
-    system = mul(scale, above)
-    right = mul(scale, identity_like(above))
-    t = _triangular.triangular_solve(
-        system, right, left_side=True, lower=False, transpose_a=False, conjugate_a=False, unit_diagonal=True
-    )
-    return v, t
-
-
 def householder_product(a: Any, taus: Any) -> Array:
     """The first columns of the product of the reflectors that are below the diagonal of a, as in LAPACK's geqrf."""
-    a, taus = _array(a), _array(taus)
-    _check_reflectors("householder_product", a, taus)
-    v, t = _reflectors(a, taus, taus.shape[-1])
-    start = identity_like(a)
-    return sub(start, matmul(v, matmul(t, matmul(adjoint(v), start))))
+    return _reflectors.householder_product(_array(a), _array(taus))
 
 
 def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Array:
     """Q c (or c Q unless `left`), Q being the product of the reflectors in a; with `transpose`, Qᴴ in place of Q."""
     a, taus, c = _array(a), _array(taus), _array(c)
-    _check_reflectors("ormqr", a, taus)
-    v, t = _reflectors(a, taus, taus.shape[-1])
+    _reflectors.check_reflectors("ormqr", a, taus)
+    v, t = _reflectors.block_form(a, taus)
     if transpose:
         t = adjoint(t)
     if left:
         return sub(c, matmul(v, matmul(t, matmul(adjoint(v), c))))
     return sub(c, matmul(matmul(matmul(c, v), t), adjoint(v)))
-
-
-def _check_reflectors(name: str, a: Any, taus: Any) -> None:
-    if a.ndim < 2 or taus.shape[:-1] != a.shape[:-2] or taus.shape[-1] > min(a.shape[-2:]):
-        raise fail(
-            f"{name} got reflectors of shape {a.shape} and factors of shape {taus.shape}.",
-            fix="give (..., m, n) and (..., k) with k at most m and n",
-        )
 
 
 def svd(

@@ -20,12 +20,14 @@ from weft.base.errors import (
 from weft.base.source import user_line
 from weft.indexing.dimension import as_dimension
 from weft.indexing.expression import Expression
+from weft.ir.context import lifted
 from weft.ir.types import ArrayType, Shape, array_type, type_of
 from weft.primitives.elementwise.convert import convert_element_type as _convert_element_type
 from weft.primitives.movement import concatenate as _concatenate
 from weft.primitives.movement import iota as _iota
 from weft.primitives.movement import pad as _pad
 from weft.primitives.movement import shape as _shape
+from weft.primitives.movement import stack as _stack
 from weft.primitives.random.bits import KeyDtype, key_of_words
 from weft.runtime.array import wrap
 from weft.trace.array import Array
@@ -144,6 +146,61 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     if sharding is not None:
         return split_so(out, sharding, "full_like")
     return split_like(out, x) if shape is None and isinstance(x, Array) else out
+
+
+def broadcast_like(arr: Any, like_arr: Any) -> Array:
+    """An array repeated to the shape and the sharding of another; its dimensions are the last ones, as in NumPy.
+
+    >>> import weft.lax as lax, weft.numpy as wnp
+    >>> lax.broadcast_like(wnp.array([1, 2]), wnp.zeros((2, 2)))
+    Array([[1, 2],
+           [1, 2]], dtype=int32)
+    """
+    own: ArrayType = type_of(arr)  # type: ignore[assignment]
+    like: ArrayType = type_of(like_arr)  # type: ignore[assignment]
+    if broadcast_shapes(own.shape, like.shape) != like.shape:
+        raise ShapeMismatchError(
+            "lax.broadcast_like: the array does not have the last dimensions of the other, or 1.",
+            received=f"{own.short()} for {like.short()}",
+            at=user_line(),
+        )
+    return split_like(broadcast_in_dim(arr, like.shape, range(like.ndim - own.ndim, like.ndim)), like_arr)
+
+
+def stack(operands: Sequence[Any], axis: int = 0) -> Array:
+    """Arrays of one shape along a new axis.
+
+    >>> import weft.lax as lax, weft.numpy as wnp
+    >>> lax.stack([wnp.array([1, 2]), wnp.array([3, 4])], axis=1)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
+    arrays = sequence(operands, "The operands of lax.stack", "a sequence of arrays")
+    if not arrays:
+        raise ArgumentTypeError("lax.stack needs at least one operand.")
+    rank = len(type_of(arrays[0]).shape)  # type: ignore[attr-defined]
+    return _stack.stack(*arrays, axis=canonical_axis(axis, rank + 1))
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+    """The slices of an array along an axis.
+
+    >>> import weft.lax as lax, weft.numpy as wnp
+    >>> lax.unstack(wnp.array([[1, 2], [3, 4]]), axis=1)
+    (Array([1, 3], dtype=int32), Array([2, 4], dtype=int32))
+    """
+    rank = len(type_of(x).shape)  # type: ignore[attr-defined]
+    return tuple(_stack.unstack(x, axis=canonical_axis(axis, rank)))
+
+
+def shape_as_value(shape: Any) -> Array:
+    """A shape as a vector of integers, as many as it has dimensions."""
+    sizes = canonical_shape(shape)
+    if any(isinstance(d, Expression) for d in sizes):
+        raise TracedShapeError(
+            "lax.shape_as_value needs known sizes.", received=str(sizes), fix="call it where sizes are numbers"
+        )
+    return lifted(np.array(sizes, np.int32))
 
 
 def zeros_like_array(x: Any) -> Array:

@@ -12,12 +12,22 @@ from weft.base.arguments import described, indices, sequence
 from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidIndexError
 from weft.base.settings import config
 from weft.indexing.expression import Expression
+from weft.ir.context import lifted
 from weft.ir.primitive import lookup
 from weft.ir.types import type_of
 from weft.lax.control_flow import while_loop
-from weft.lax.shape import as_index, canonical_axis, canonical_shape, expand_dims, full, squeeze
+from weft.lax.shape import (
+    as_index,
+    canonical_axis,
+    canonical_shape,
+    concatenate,
+    expand_dims,
+    full,
+    reshape,
+    squeeze,
+)
 from weft.primitives.control.check import asked, check_index
-from weft.primitives.elementwise.arithmetic import add
+from weft.primitives.elementwise.arithmetic import add, rem
 from weft.primitives.elementwise.compare import gt, lt
 from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement import gather as _gather
@@ -230,6 +240,34 @@ def dynamic_update_index_in_dim(
 
 
 # -------------------------------------------------------------------------------------------------- gather and scatter
+
+
+def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
+    """Elements of `src` at `idxs`, vectors of one size, one for each of `axes`: the index is the first dimension of the
+    result, those of `src` that are not in `axes` follow. Indices wrap around.
+
+    >>> import weft.lax as lax, weft.numpy as wnp
+    >>> lax.index_take(wnp.arange(12).reshape(3, 4), (wnp.array([0, 4]),), (1,))
+    Array([[0, 4, 8],
+           [0, 4, 8]], dtype=int32)
+    """
+    src = lifted(src)
+    axes = tuple(canonical_axis(a, src.ndim) for a in axes)
+    columns = []
+    for i, axis in zip(idxs, axes, strict=True):
+        i = lifted(i)
+        size = np.array(max(src.shape[axis], 1), i.dtype)
+        rest = rem(i, size)
+        wrapped = select_n(lt(rest, np.array(0, i.dtype)), rest, add(rest, size))
+        columns.append(reshape(wrapped, (*i.shape, 1)))
+    dims = GatherDimensionNumbers(
+        offset_dims=tuple(range(1, src.ndim - len(axes) + 1)),
+        collapsed_slice_dims=tuple(sorted(axes)),
+        start_index_map=axes,
+    )
+    sizes = tuple(1 if i in axes else n for i, n in enumerate(src.shape))
+    starts = concatenate(columns, 1)
+    return gather(src, starts, dims, sizes, mode=GatherScatterMode.PROMISE_IN_BOUNDS)
 
 
 def gather(

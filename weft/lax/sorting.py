@@ -11,8 +11,6 @@ from weft.indexing.expression import Expression
 from weft.ir.types import ArrayType, type_of
 from weft.lax.shape import canonical_axis
 from weft.primitives.movement import sort as _sort
-from weft.primitives.movement.iota import iota
-from weft.primitives.reduction.reduce_other import part
 from weft.trace.array import Array
 
 __all__ = ["approx_max_k", "approx_min_k", "sort", "sort_key_val", "top_k"]
@@ -55,8 +53,8 @@ def approx_max_k(
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
     """The `k` largest elements along a dimension and their indices. The result is exact: it meets every target."""
-    axis = _approximate("approx_max_k", operand, reduction_dimension)
-    return top_k(operand, k, axis=axis)
+    hints = (recall_target, reduction_input_size_override, aggregate_to_topk)
+    return _approximate("approx_max_k", operand, k, reduction_dimension, True, hints)
 
 
 def approx_min_k(
@@ -68,17 +66,23 @@ def approx_min_k(
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
     """The `k` smallest elements along a dimension and their indices. The result is exact: it meets every target."""
-    axis = _approximate("approx_min_k", operand, reduction_dimension)
-    aval: ArrayType = type_of(operand)  # type: ignore[assignment]
-    size = aval.shape[axis]
-    if not 0 <= k <= size:
-        raise ArgumentError(f"lax.approx_min_k got k={k} for {size} elements along axis {axis}.")
-    positions = iota(dtype=_sort.index_dtype(size), shape=aval.shape, dimension=axis)
-    return [part(x, 0, k, axis=axis) for x in sort((operand, positions), dimension=axis)]
+    hints = (recall_target, reduction_input_size_override, aggregate_to_topk)
+    return _approximate("approx_min_k", operand, k, reduction_dimension, False, hints)
 
 
-def _approximate(name: str, operand: Any, dimension: int) -> int:
+def _approximate(
+    name: str, operand: Any, k: int, dimension: int, is_max: bool, hints: tuple[float, int, bool]
+) -> list[Array]:
     aval: ArrayType = type_of(operand)  # type: ignore[assignment]
     if dtypes.kind(aval.dtype) != "f":
         raise ArgumentError(f"lax.{name} takes an array of floats, got {aval.short()}; use lax.top_k.")
-    return canonical_axis(dimension, aval.ndim)
+    recall_target, size_override, aggregate = hints
+    return _sort.approx_top_k(
+        operand,
+        k=k if isinstance(k, Expression) else index(k),
+        reduction_dimension=canonical_axis(dimension, aval.ndim),
+        recall_target=float(recall_target),
+        is_max_k=is_max,
+        reduction_input_size_override=index(size_override),
+        aggregate_to_topk=bool(aggregate),
+    )

@@ -61,7 +61,7 @@ def with_definitions(
                     stage="decompose",
                 )
             renamed[var] = atom
-    if not renamed:
+    if not renamed and len(equations) == len(jaxpr.eqns):
         return jaxpr
     found = constants_of(jaxpr) if constants is None else constants
     return jaxpr.replace(

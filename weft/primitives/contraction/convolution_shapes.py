@@ -261,6 +261,20 @@ def conv_general_shape_tuple(
     return placed((lhs[0], rhs[0], *counts), dnums.out_spec)
 
 
+def conv_shape_tuple(
+    lhs_shape: Sequence[Dimension],
+    rhs_shape: Sequence[Dimension],
+    strides: Sequence[int],
+    pads: str | Sequence[tuple[int, int]],
+    batch_group_count: int = 1,
+) -> Shape:
+    """The shape of a convolution of (batch, features, ...) by (features out, features in, ...), without dilation."""
+    batch, *rest = conv_general_shape_tuple(lhs_shape, rhs_shape, strides, pads, None)
+    if isinstance(batch, int) and batch % batch_group_count:
+        raise fail(f"A batch of {batch} does not divide into {batch_group_count} groups.")
+    return (batch // batch_group_count, *rest)
+
+
 def conv_transpose_shape_tuple(
     lhs_shape: Sequence[Dimension],
     rhs_shape: Sequence[Dimension],

@@ -296,7 +296,9 @@ def scaled(x: Any, factor: float) -> Any:
 def each(
     function: Callable[..., Any], arrays: Sequence[np.ndarray], core: Sequence[int], outs: Sequence[np.ndarray]
 ) -> None:
-    """Apply a function to each matrix of a batch and store its results in `outs`; NaN where LAPACK fails."""
+    """Apply a function to each matrix of a batch and store its results in `outs`, which are contiguous; NaN where
+    LAPACK fails."""
+    assert all(o.flags.c_contiguous for o in outs), "views of the results would be copies"
     lead = arrays[0].shape[: arrays[0].ndim - core[0]]
     count = math.prod(lead)
     flat = [a.reshape(count, *a.shape[len(lead) :]) for a in arrays]

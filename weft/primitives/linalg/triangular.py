@@ -49,7 +49,7 @@ def solve_triangles(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: bo
         from scipy.linalg.blas import get_blas_funcs
 
         (trsm,) = get_blas_funcs(("trsm",), (a, b))
-        out = np.empty_like(b)
+        out = np.empty(b.shape, b.dtype)  # in rows, whatever order b has in memory: `each` fills it
         each(lambda a, b: (trsm(1.0, a, b, lower=lower, diag=unit_diagonal),), [a, b], (2, 2), [out])
         return out
     x = b.copy()
@@ -156,6 +156,7 @@ class triangular_solve(MatrixFunction):
                 flags = {"transpose_a": transposed, "conjugate_a": conjugated, "unit_diagonal": False}
                 yield Sample(turned, right.astype(np.complex64), left_side=True, lower=True, **flags)
         yield Sample(triangular(2), np.zeros((2, 0), np.float32), left_side=True, lower=True, **plain)
+        yield Sample(many[:4].reshape(2, 2, 2, 2), ramp(2, 2, 2, 3), left_side=True, lower=True, **plain)
 
 
 def triangular(size: int, dtype: Any = np.float32) -> np.ndarray:

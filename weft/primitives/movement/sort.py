@@ -14,7 +14,7 @@ from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, HigherOrder, Params, Primitive, Sample, lookup, primitive
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.ir.zeros import Zero
-from weft.primitives.families import check_kind, fail
+from weft.primitives.families import Composite, check_kind, fail
 from weft.primitives.movement.gather import take_along
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import batched_at_front, broadcast_in_dim, ramp
@@ -249,3 +249,41 @@ class top_k(Primitive):
         several = np.array([1.0, np.nan, -np.nan, np.inf], np.float32)
         several.view(np.uint32)[1] ^= 5
         yield Sample(several, k=4, axis=0, differentiable=False)
+
+
+@primitive
+class approx_top_k(Composite):
+    """The `k` largest (or smallest) elements along `reduction_dimension` and their indices. The result is exact, so
+    that it meets every `recall_target`."""
+
+    multiple_results = True
+
+    def decompose(
+        self,
+        x: Any,
+        *,
+        k: int,
+        reduction_dimension: int,
+        recall_target: float,
+        is_max_k: bool,
+        reduction_input_size_override: int,
+        aggregate_to_topk: bool,
+    ) -> list[Any]:
+        check_kind("approx_top_k", x.dtype, "f")
+        axis = reduction_dimension
+        if is_max_k:
+            return top_k(x, k=k, axis=axis)
+        size = x.shape[axis]
+        if not 0 <= k <= size:
+            raise fail(f"approx_min_k got k={k} for {size} elements along axis {axis}.", fix="0 <= k <= size")
+        positions = iota(dtype=index_dtype(size), shape=x.shape, dimension=axis)
+        ordered = sort(x, positions, dimension=axis, is_stable=True, num_keys=1)
+        starts = (0,) * x.ndim
+        limits = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+        return [lookup("slice")(y, start_indices=starts, limit_indices=limits, strides=None) for y in ordered]
+
+    def samples(self) -> Any:
+        mixed = np.array([2.0, -1.5, 3.25, 0.5, -2.25], np.float32)
+        hints: dict[str, Any] = {"recall_target": 0.95, "reduction_input_size_override": -1, "aggregate_to_topk": True}
+        yield Sample(mixed, k=2, reduction_dimension=0, is_max_k=True, **hints)
+        yield Sample(np.stack([mixed, mixed[::-1]]), k=3, reduction_dimension=1, is_max_k=False, **hints)

@@ -1,0 +1,37 @@
+"""Replace what only depends on the platform by its value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.compiler.rewrite import everywhere, with_renamed
+from weft.compiler.target.target import Target
+from weft.ir.context import context
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
+
+
+@everywhere
+def choose_platform(jaxpr: Jaxpr, target: Target) -> Jaxpr:
+    """Replace equations whose result is a matter of the platform by a literal.
+
+    Needs: no calls. Makes: the same form.
+    """
+    values: dict[Any, Atom] = {}
+    for equation in jaxpr.eqns:
+        if not equation.invars:
+            value = value_on(target.kind, equation)
+            if value is not None:
+                values[equation.outvars[0]] = Literal(value, equation.outvars[0].aval)
+    if not values:
+        return jaxpr
+    equations = [with_renamed(e, values) for e in jaxpr.eqns if not e.outvars or e.outvars[0] not in values]
+    return jaxpr.replace(eqns=equations, outvars=[values.get(a, a) for a in jaxpr.outvars])
+
+
+def value_on(platform: str, equation: Equation) -> Any:
+    """The value of the result, or None; an error has the line of the equation."""
+    before, context.source = context.source, equation.source
+    try:
+        return equation.primitive.on_platform(platform, equation.params)
+    finally:
+        context.source = before

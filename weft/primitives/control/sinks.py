@@ -1,0 +1,110 @@
+"""Operations about which equations stay, and none about numbers: sinks, tokens and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
+from weft.ir.types import ArrayType, Type, array_type
+from weft.primitives.control.callback import DEBUG, Effect, debug_callback
+from weft.primitives.control.remat import optimization_barrier
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.families import Composite
+from weft.primitives.movement.shape import broadcast_in_dim, ramp
+
+SINK = Effect("Sink")
+
+
+@primitive
+class dce_sink(Primitive):
+    """Uses its operands, so that a jaxpr retains what computes them. Compiled code has nothing of it, unless
+    `prevent_mlir_dce`: then it computes them too."""
+
+    multiple_results = True
+
+    def type(self, *types: Type, prevent_mlir_dce: bool) -> list[Type]:
+        return []
+
+    def effects(self, types: Sequence[Type], params: Params) -> frozenset[Any]:
+        return frozenset((SINK, DEBUG) if params["prevent_mlir_dce"] else (SINK,))
+
+    def eval(self, *arrays: Any, prevent_mlir_dce: bool) -> list[Any]:
+        return []
+
+    def jvp(self, tangents: Sequence[Any], out: Any, *args: Any, **params: Any) -> list[Any]:
+        return []
+
+    def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        return self(*args, **params), []
+
+    def definition(self, *args: Any, prevent_mlir_dce: bool) -> list[Any]:
+        if prevent_mlir_dce and args:
+            debug_callback(*args, callback=ignored, result_types=(), ordered=False)
+        return []
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3), ramp(2, 2), prevent_mlir_dce=False)
+
+
+def ignored(*arrays: Any) -> list[Any]:
+    """A callback that does nothing."""
+    return []
+
+
+@primitive
+class create_token(Composite):
+    """A token: a value without elements, which says only that something comes after something."""
+
+    def decompose(self) -> Any:
+        return broadcast_in_dim(np.zeros((), np.bool_), shape=(0,), broadcast_dimensions=())
+
+    def samples(self) -> Any:
+        yield Sample(differentiable=False)
+
+
+@primitive
+class after_all(Composite):
+    """A token that comes after others."""
+
+    def type(self, *types: ArrayType) -> ArrayType:
+        return array_type((0,), np.dtype(np.bool_))
+
+    def decompose(self, *tokens: Any) -> Any:
+        return optimization_barrier(*tokens)[0] if tokens else create_token()
+
+    def samples(self) -> Any:
+        yield Sample(np.zeros(0, np.bool_), np.zeros(0, np.bool_), differentiable=False)
+
+
+class Identity(Elementwise):
+    """The operand as it is."""
+
+    kinds = "biufck"
+    linear = (0,)
+    identity = True
+    weight = 0
+
+    def eval(self, x: Any) -> Any:
+        return x
+
+    def transpose(self, cotangent: Any, x: Any) -> Sequence[Any]:
+        return [cotangent]
+
+    def emit(self, builder: Any, x: Any) -> Any:
+        return x
+
+    def samples(self) -> Any:
+        yield Sample(ramp(3))
+
+
+@primitive
+class copy(Identity):
+    """The operand as it is, in memory of its own as far as a program can tell."""
+
+
+@primitive
+class stage(Identity):
+    """A value as one of the function that is being traced."""
