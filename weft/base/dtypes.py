@@ -518,6 +518,8 @@ def canonical_array(value: Any) -> np.ndarray:
         try:
             return np.array(int(value), canonical)
         except OverflowError:
+            if kind is np.int64 and not config.strict_narrowing:
+                return np.array(value).astype(canonical)
             raise _does_not_fit(int(value), canonical) from None
     if kind is bool:
         return np.array(value, bool_)
@@ -533,6 +535,8 @@ def canonical_array(value: Any) -> np.ndarray:
             received=str(error).partition(". ")[0],
             fix="pad the rows to the same length, or keep a list of arrays",
         ) from None
+    if array.dtype == int64 and not config.enable_x64:
+        return _narrow_integers(array, int32)  # Python integers, which never wrap
     return canonical_array(array)
 
 
@@ -583,14 +587,16 @@ def _truncated(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def convert(array: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """`array.astype(dtype)` without warnings; from 64 to 32 bits of one kind the values must fit."""
+    """`array.astype(dtype)` without warnings; from 64 to 32 bits of one kind the values must fit, if the setting
+    `strict_narrowing` says so."""
     source = array.dtype
     if source is dtype:
         return array
-    if source in (int64, uint64) and dtype in (int32, uint32):
-        return _narrow_integers(array, dtype)
-    if (source is float64 and dtype is float32) or (source is complex128 and dtype is complex64):
-        return _narrow_floats(array, dtype)
+    if config.strict_narrowing:
+        if source in (int64, uint64) and dtype in (int32, uint32):
+            return _narrow_integers(array, dtype)
+        if (source is float64 and dtype is float32) or (source is complex128 and dtype is complex64):
+            return _narrow_floats(array, dtype)
     with np.errstate(all="ignore"):
         return array.astype(dtype, copy=False)
 

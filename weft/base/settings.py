@@ -63,6 +63,14 @@ numpy_rank_promotion = choice(
     ("allow", "warn", "raise"),
     in_key=True,
 )
+strict_narrowing = flag(
+    "strict_narrowing",
+    True,
+    "Raise where a number of 64 bits does not fit into the 32 bits that it becomes, or a fraction is written into "
+    "integers. When off, integers wrap, floats become zero or infinite, and fractions are truncated with a warning, "
+    "as in JAX.",
+    in_key=True,
+)
 
 # ------------------------------------------------------------------------------------------------- numbers and keys
 
@@ -269,6 +277,13 @@ checks = define(
     )
 )
 checks._without_argument = "all"
+strict_indices = flag(
+    "strict_indices",
+    True,
+    "Raise where an index without a mode is seen to be out of bounds while tracing. When off, what is read is clamped "
+    "and what is written is dropped, as in JAX.",
+    in_key=True,
+)
 enable_checks = flag("enable_checks", False, "Verify each pass, and the Program and kernels that follow.", in_key=False)
 debug_nans = flag("debug_nans", False, "Raise where a computation first yields a NaN.", in_key=True)
 debug_infs = flag("debug_infs", False, "Raise where a computation first yields an infinity.", in_key=True)

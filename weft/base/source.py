@@ -73,6 +73,11 @@ def is_internal(filename: str) -> bool:
     return known
 
 
+def mark_internal(filename: str) -> None:
+    """From now on, lines of this file are not the user's: error messages name the line that called them."""
+    _internal_files[filename] = True
+
+
 def _is_machinery(filename: str) -> bool:
     """The standard library, NumPy and SciPy, whose Python functions call ours in passing, and libraries that we
     call."""

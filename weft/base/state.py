@@ -43,6 +43,7 @@ class Config(threading.local):
     explicit_x64_dtypes: str
     numpy_dtype_promotion: str
     numpy_rank_promotion: str
+    strict_narrowing: bool
     default_matmul_precision: str | None
     default_prng_impl: str
     enable_custom_prng: bool
@@ -64,6 +65,7 @@ class Config(threading.local):
     stuck_after: int
     abort_after: int
     checks: str
+    strict_indices: bool
     enable_checks: bool
     debug_nans: bool
     debug_infs: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError, ShapeMismatchError
-from weft.base.source import user_line
+from weft.base.settings import config
+from weft.base.source import user_line, user_stacklevel
 from weft.ir.types import ArrayType
 from weft.lax import shape as lax_shape
 from weft.lax import slicing as lax_slicing
@@ -331,10 +333,15 @@ def as_update(values: Any, aval: ArrayType) -> Any:
                 f". Keys are written into arrays of keys of the same kind, numbers into numbers."
             )
         if _KIND_ORDER.get(source, 9) > _KIND_ORDER.get(target, -1):
-            raise ArgumentTypeError(
+            what = (
                 f"A {_KIND_NAMES.get(source, dtypes.name(dtype))} value ({dtypes.name(dtype)}) cannot be written into "
                 f"an array of {dtypes.name(aval.dtype)} without loss. Convert the array first, "
                 f"x.astype('{dtypes.name(dtype)}').at[...], or the values, values.astype(x.dtype)."
+            )
+            if config.strict_narrowing:
+                raise ArgumentTypeError(what)
+            warnings.warn(
+                f"scatter inputs have incompatible types: {what}", FutureWarning, stacklevel=user_stacklevel()
             )
     if dtype == aval.dtype and isinstance(update, Array) and isinstance(dtype, dtypes.ExtendedDtype):
         return update

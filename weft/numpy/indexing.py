@@ -22,6 +22,7 @@ from weft.base.errors import (
     NonConcreteBooleanIndexError,
     OutOfBoundsIndexError,
 )
+from weft.base.settings import config
 from weft.base.source import user_line
 from weft.indexing.dimension import ceil_divide, definitely_less, same
 from weft.indexing.expression import Expression
@@ -329,7 +330,7 @@ def read_integer(value: Any, axis: int, aval: ArrayType, mode: GatherScatterMode
         return IntegerEntry(axis, position)
     if 0 <= position < size:
         return IntegerEntry(axis, position)
-    if mode is None:
+    if mode is None and config.strict_indices:
         raise out_of_bounds(value, axis, aval)
     # Beyond 32 bits it is out of bounds all the same.
     return IntegerEntry(axis, np.array(min(max(position, -(2**31)), 2**31 - 1), INT32), False)
@@ -348,7 +349,7 @@ def read_array(
                 positions = np.where(positions < 0, positions + size, positions)
             outside = (positions < 0) | (positions >= size)
             if outside.any():
-                if mode is None:
+                if mode is None and config.strict_indices:
                     where = tuple(int(i) for i in np.argwhere(outside)[0])
                     raise out_of_bounds(int(part[where]), axis, aval, f" (at {list(where)} of the index array)")
                 known = False
