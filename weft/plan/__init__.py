@@ -7,11 +7,12 @@ and time follows from a description of the machine.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft.api.communication import Communication
@@ -32,6 +33,7 @@ from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments, subjaxprs
 from weft.ir.types import ArrayType
 from weft.plan.machine import MACHINES, Link, Machine, machine_of
 from weft.plan.simulate import Simulation
+from weft.plan.times import equation_seconds, seconds_of_steps
 from weft.runtime.backend import backend_of
 from weft.runtime.device import CPU
 from weft.runtime.spmd import stored_arguments
@@ -200,6 +202,9 @@ class Staged:
         flags = (*[False] * more, *donated) if any(donated) else ()
         compiled = compile_program(local, flags, backend.target(CPU))
         compute, flops, accessed = estimate(compiled.fused, machine)
+        if machine.kernels is not None:
+            free = replace(machine, link=Link(math.inf, 0.0), links={})
+            compute = Simulation(seconds_of_steps(machine), free, self.sizes).run(compiled.program.steps)
         sent = Communication(split.communication)
         memory, largest = memory_analysis(compiled.program, 0), largest_buffers(compiled.program)
 
@@ -229,7 +234,7 @@ def overlapped_seconds(program: Program, machine: Machine, sizes: Mapping[Any, i
     """The time of a run in which collectives are started early and waited for late; the steps of the program are put in
     that order."""
     steps = overlapped(program, lambda step: True, config.overlap_bytes or 1).steps
-    return Simulation(lambda e: equation_seconds(equation_cost(e), machine), machine, sizes).run(steps)
+    return Simulation(seconds_of_steps(machine), machine, sizes).run(steps)
 
 
 def communication_seconds(sent: Sequence[Any], machine: Machine) -> float:
@@ -256,10 +261,6 @@ def estimate(jaxpr: Jaxpr, machine: Machine) -> tuple[float, float, float]:
             s = equation_seconds(cost, machine)
         seconds, flops, accessed = seconds + s, flops + f, accessed + b
     return seconds, flops, accessed
-
-
-def equation_seconds(cost: Any, machine: Machine) -> float:
-    return max(cost.flops / machine.flops, cost.bytes / machine.memory_bandwidth)
 
 
 def iterations(equation: Equation) -> int:

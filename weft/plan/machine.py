@@ -8,7 +8,10 @@ from typing import Any
 
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError
+from weft.compiler.target.target import KernelCosts
+from weft.runtime.backend import backend_of
 from weft.runtime.cpu.limits import limits
+from weft.runtime.device import CPU
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,8 @@ class Link:
 @dataclass(frozen=True)
 class Machine:
     """A device and its links: flops and bytes of memory a second, bytes of memory, the link along most axes and those
-    along some by name."""
+    along some by name. `kernels` is there if plans are compiled for this very machine: then steps take as long as their
+    kernels, and not only as long as their flops or bytes do at best."""
 
     name: str
     flops: float
@@ -31,6 +35,7 @@ class Machine:
     memory: float
     link: Link
     links: Mapping[Any, Link] = field(default_factory=dict)
+    kernels: KernelCosts | None = None
 
     def along(self, axis: Any) -> Link:
         """The link along an axis; of several the slowest."""
@@ -58,7 +63,14 @@ def machine_of(machine: Any) -> Machine:
     if machine == "cpu":
         found = limits()
         # All devices share the memory, so that is what sending is.
-        return Machine("cpu", found.flops / found.threads, found.memory / found.threads, 8e9, Link(found.memory, 2e-6))
+        return Machine(
+            "cpu",
+            found.flops / found.threads,
+            found.memory / found.threads,
+            8e9,
+            Link(found.memory, 2e-6),
+            kernels=backend_of(CPU).target(CPU).kernel,
+        )
     if machine not in MACHINES:
         raise ArgumentError(
             "There is no description of such a machine.",

@@ -12,17 +12,16 @@ from weft.plan.machine import Machine
 
 
 class Simulation:
-    """Runs steps on two clocks. `seconds_of` is the time of an equation that steps come from, and `sizes` are those of
-    the axes of the mesh."""
+    """Runs steps on two clocks. `seconds_of` is the time of a step that computes, and `sizes` are those of the axes of
+    the mesh."""
 
-    def __init__(self, seconds_of: Callable[[Any], float], machine: Machine, sizes: Mapping[Any, int]) -> None:
+    def __init__(self, seconds_of: Callable[[Step], float], machine: Machine, sizes: Mapping[Any, int]) -> None:
         self.seconds_of, self.machine, self.sizes = seconds_of, machine, sizes
 
     def run(self, steps: Sequence[Step]) -> float:
         """Seconds from the first step of a block to its last."""
         compute = link = 0.0
         ends: dict[Event, float] = {}
-        seen: set[Any] = set()
         for step in steps:
             match step:
                 case Start(Communicate() as started, event):
@@ -38,9 +37,7 @@ class Simulation:
                 case Branch():
                     compute += max(map(self.run, step.branches), default=0.0)
                 case _:
-                    if step.origin not in seen:  # an equation may take several steps
-                        seen.add(step.origin)
-                        compute += 0.0 if step.origin is None else self.seconds_of(step.origin)
+                    compute += self.seconds_of(step)
         return max(compute, link)
 
     def sending(self, step: Communicate) -> float:

@@ -1,0 +1,50 @@
+"""How long the steps of a program take on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.compiler.fuse.cost import equation_cost
+from weft.compiler.kernel.cost import work
+from weft.compiler.program.ir import Copy, Launch, Step
+from weft.compiler.target.target import KernelCosts
+from weft.ir.jaxpr import Equation
+from weft.plan.machine import Machine
+
+NANO = 1e-9
+
+
+def seconds_of_steps(machine: Machine) -> Callable[[Step], float]:
+    """The time of each step of one program: that of its kernels where they are compiled for the machine, else that of
+    the equations that steps come from, of which each counts once."""
+    costs = machine.kernels
+    if costs is not None:
+        return lambda step: kernel_seconds(step, machine, costs)
+    seen: set[Equation] = set()
+
+    def seconds(step: Step) -> float:
+        if step.origin is None or step.origin in seen:  # an equation may take several steps
+            return 0.0
+        seen.add(step.origin)
+        return equation_seconds(equation_cost(step.origin), machine)
+
+    return seconds
+
+
+def kernel_seconds(step: Step, machine: Machine, costs: KernelCosts) -> float:
+    """The time of a step by its kernel, or by what a library does for it."""
+    match step:
+        case Launch():
+            return NANO * (costs.launch + work(step.full, costs))
+        case Copy():
+            return NANO * step.size * costs.copied_byte
+        case _ if step.origin is None:
+            return NANO * costs.launch
+        case _:
+            return max(NANO * costs.library_call, equation_seconds(equation_cost(step.origin), machine))
+
+
+def equation_seconds(cost: Any, machine: Machine) -> float:
+    """As long as flops or bytes take at best."""
+    return max(cost.flops / machine.flops, cost.bytes / machine.memory_bandwidth)
