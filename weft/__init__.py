@@ -159,15 +159,16 @@ setattr(sharding, "__getattr__", _sharding_later)  # noqa: B010
 _publish("weft.sharding", later=["search"])
 
 if _TYPE_CHECKING:
-    from weft import checkpointing, distributed, experimental, explain, memory, parallel, plan, profiler
+    from weft import api_util, checkpointing, distributed, experimental, explain, extend, interpreters, memory
+    from weft import parallel, plan, profiler
     from weft.profiler import profile
 
 # Loaded when somebody asks for them; with the last few comes the compiler.
 _LATER = {
     **{name: (f"weft.{name}", "") for name in ("checkpointing", "distributed", "experimental", "haiku", "linen")},
-    "extend": ("weft.extend", ""),
     **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
     **{name: (f"weft.{name}", "") for name in ("image", "ops")},
+    **{name: (f"weft.{name}", "") for name in ("api_util", "extend", "interpreters")},
     "explain": ("weft.explain", ""),
     "memory": ("weft.memory", ""),
     "parallel": ("weft.parallel", ""),
@@ -308,6 +309,9 @@ __all__ = [
     "enable_custom_prng",
     "legacy_prng_key",
     "memory",
+    "api_util",
+    "extend",
+    "interpreters",
 ]
 
 _publish(__name__, later=_LATER)

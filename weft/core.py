@@ -1,19 +1,100 @@
-"""What libraries above Weft need to know of tracing and of jaxprs: in which traced function the present operation would
-be; the text of a jaxpr, the jaxpr of a text, and whether it is well formed."""
+"""What libraries above Weft need to know of tracing and of jaxprs: types, traces and tracers; in which traced function
+the present operation would be; running a jaxpr, its text, the jaxpr of a text, and whether it is well formed."""
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from weft.base.publish import publish as _publish
-from weft.ir import parser, printer, verifier
-from weft.ir.context import EVALUATION, Trace, context
-from weft.ir.jaxpr import Jaxpr
-from weft.trace.stage import StagingTrace
+import numpy as np
 
-__all__ = ["OpaqueTraceState", "check_jaxpr", "get_opaque_trace_state", "jaxpr_to_text", "parse_jaxpr"]
+from weft.api.scopes import ensure_compile_time_eval
+from weft.base.publish import publish as _publish
+from weft.indexing.expression import maximum as max_dim
+from weft.indexing.expression import minimum as min_dim
+from weft.ir import parser, printer, verifier
+from weft.ir.context import EVALUATION, active, context
+from weft.ir.context import Trace as _Trace
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Atom, Jaxpr
+from weft.ir.primitive import Primitive
+from weft.ir.types import FOREIGN as pytype_aval_mappings
+from weft.ir.types import ArrayType as ShapedArray
+from weft.ir.types import Type as AbstractValue
+from weft.ir.types import type_of
+from weft.trace.stage import StagingTrace
+from weft.trace.tracer import Tracer
+
+__all__ = [
+    "AbstractValue",
+    "Atom",
+    "OpaqueTraceState",
+    "ParamDict",
+    "ShapedArray",
+    "Trace",
+    "Tracer",
+    "Value",
+    "check_jaxpr",
+    "ensure_compile_time_eval",
+    "eval_context",
+    "eval_jaxpr",
+    "get_aval",
+    "get_opaque_trace_state",
+    "jaxpr_to_text",
+    "max_dim",
+    "min_dim",
+    "parse_jaxpr",
+    "pytype_aval_mappings",
+]
+
+ParamDict = dict[str, Any]
+Value = Any
+get_aval = type_of
+# Objects of NumPy and Python's numbers enter programs in any case; entries for other classes are usually one of these.
+pytype_aval_mappings.update(dict.fromkeys((np.ndarray, np.generic, bool, int, float, complex), type_of))
+
+
+class Trace(_Trace):
+    """The base of traces that libraries define: a subclass has `process_primitive(primitive, tracers, params)`, which
+    returns the result of an operation, or the list of its results. `weft.extend.core.set_current_trace` makes it the
+    one that operations go to. Calls of jitted functions and custom derivative rules come as primitives too."""
+
+    def process_primitive(self, primitive: Primitive, tracers: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Perform one operation."""
+        raise NotImplementedError(f"{type(self).__name__} must have process_primitive")
+
+    def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        out = self.process_primitive(primitive, args, params)
+        return list(out) if primitive.multiple_results else [out]
+
+    def invalidate(self) -> None:
+        """Called when the trace is done."""
+
+
+@contextlib.contextmanager
+def eval_context() -> Iterator[None]:
+    """A block in which operations run on concrete arrays, whatever is being traced around it."""
+    with active(EVALUATION):
+        yield
+
+
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, propagate_source_info: bool = True) -> list[Any]:
+    """The results of a jaxpr on arguments, by performing its equations one after the other under whatever
+    transformation is active. `consts` are the values of its `constvars`; lines of errors are always those of the
+    equations.
+
+    >>> import weft
+    >>> jaxpr = weft.make_jaxpr(lambda x: x * 2 + 1)(0.0)
+    >>> print(weft.core.eval_jaxpr(jaxpr.jaxpr, jaxpr.consts, 3.0)[0])
+    7.0
+    """
+    if len(consts) != len(jaxpr.constvars):
+        raise TypeError(f"This jaxpr has {len(jaxpr.constvars)} constants, got {len(consts)}.")
+    if any(a is not b for a, b in zip(consts, jaxpr.consts, strict=False)) or len(jaxpr.consts) != len(consts):
+        jaxpr = jaxpr.replace(consts=consts)
+    return replay(jaxpr, *args)
 
 
 class OpaqueTraceState:
@@ -25,11 +106,11 @@ class OpaqueTraceState:
 
     __slots__ = ("_reference",)
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: _Trace):
         self._reference = weakref.ref(trace)  # holding the state does not keep what was traced alive
 
     @property
-    def _trace(self) -> Trace | None:
+    def _trace(self) -> _Trace | None:
         return self._reference()
 
     def __eq__(self, other: object) -> bool:
@@ -66,12 +147,12 @@ class OpaqueTraceState:
         return False
 
 
-def _around(trace: Trace) -> Trace | None:
+def _around(trace: _Trace) -> _Trace | None:
     """The trace around one; None for the one that runs operations."""
     return getattr(trace, "parent", None) or getattr(trace, "outer", None)
 
 
-def _recorder(trace: Trace | None) -> Trace | None:
+def _recorder(trace: _Trace | None) -> _Trace | None:
     """The innermost trace that records, or the one that runs operations."""
     while trace is not None and not isinstance(trace, StagingTrace) and trace is not EVALUATION:
         trace = _around(trace)

@@ -12,6 +12,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _LIBRARIES = frozenset({"numpy", "scipy", "llvmlite", "ml_dtypes", "opt_einsum"})
 _internal_files: dict[str, bool] = {}
+_excluded: list[str] = []  # files and folders of libraries that are not the user's either
 
 
 class Location:
@@ -68,14 +69,16 @@ def is_internal(filename: str) -> bool:
     """Whether a file belongs to Weft or to Python's own machinery rather than to the user."""
     known = _internal_files.get(filename)
     if known is None:
-        known = is_own(filename) or filename.startswith("<frozen") or _is_machinery(filename)
+        known = is_own(filename) or filename.startswith(("<frozen", *_excluded)) or _is_machinery(filename)
         _internal_files[filename] = known
     return known
 
 
-def mark_internal(filename: str) -> None:
-    """From now on, lines of this file are not the user's: error messages name the line that called them."""
-    _internal_files[filename] = True
+def mark_internal(path: str) -> None:
+    """From now on the lines of a file, or of the files in a folder, are not the user's: error messages name the line
+    that called them."""
+    _excluded.append(path)
+    _internal_files.clear()
 
 
 def _is_machinery(filename: str) -> bool:

@@ -92,7 +92,7 @@ def _operation(equation: Equation) -> str:
 
 
 def _card(card: Primitive) -> str:
-    if not type(card).__module__.startswith("weft."):
+    if card.of_this_process or not type(card).__module__.startswith("weft."):
         raise _NoFingerprint  # what it means may change without Weft
     return card.name
 

@@ -29,6 +29,11 @@ class Trace:
     def describe(self) -> str:
         return type(self).__name__
 
+    @property
+    def main(self) -> Trace:
+        """The trace itself, for programs that compare the traces of values by this attribute."""
+        return self
+
 
 class EvaluationTrace(Trace):
     """The bottom of every stack: operations run on concrete arrays. The runtime fills in `evaluate`, and `lift`, which

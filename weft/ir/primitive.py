@@ -144,6 +144,8 @@ class Primitive:
     # Calls of a jaxpr that JAX's programs ask for; no operation maps over devices.
     call_primitive: ClassVar[bool] = False
     map_primitive: ClassVar[bool] = False
+    # What it means is known to this process alone, so nothing that is compiled from it is stored on disk.
+    of_this_process: ClassVar[bool] = False
     # Whether `type` sees where operands are: a card that carries jaxprs, or only hands values on, says itself where its
     # results are. For all others `factors` says it.
     types_placement: ClassVar[bool] = False
@@ -213,6 +215,11 @@ class Primitive:
         """What `bind` takes before the operands of an equation (nothing: jaxprs are parameters), and its parameters."""
         return [], dict(params)
 
+    def bind_with_trace(self, trace: Any, args: Sequence[Any], avals: Any, params: Params | None = None) -> Any:
+        """Hand the operation to a trace. The types `avals` of the operands may be left out, as older programs do."""
+        results = trace.process(self, args, avals if params is None else params)
+        return results if self.multiple_results else results[0]
+
     # -- trace and verify ------------------------------------------------------------------------------------------
 
     def type(self, *types: Any, **params: Any) -> Any:
@@ -247,7 +254,18 @@ class Primitive:
                     return False
         return True
 
+    def eager(self, types: Sequence[Type], params: Params) -> Callable[[Sequence[Any]], list[Any]] | None:
+        """A function from concrete arrays to concrete arrays that runs the operation outside of programs; None where
+        compiled code or `eval` does."""
+        return None
+
     # -- differentiate ---------------------------------------------------------------------------------------------
+
+    def push_forward(
+        self, primals: Sequence[Any], tangents: Sequence[Any], params: Params
+    ) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """Results and their tangents, by a rule that computes both together; None where `jvp` is the rule."""
+        return None
 
     def jvp(self, tangents: Sequence[Any], out: Any, *args: Any, **params: Any) -> Any:
         """Tangent of the result, from tangents (some of them `Zero`), the result and the operands."""

@@ -7,7 +7,7 @@ identity first. A dimension is an int or a symbolic expression.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,7 +67,27 @@ class Type:
         return self.short()
 
 
-class ArrayType(Type):
+class _Interned(type):
+    """Makes a call of the class return the interned type, whatever form shape and dtype have."""
+
+    def __call__(
+        cls,
+        shape: Any,
+        dtype: Any,
+        weak_type: bool = False,
+        *,
+        sharding: Any = None,
+        manual_axis_type: ManualAxisType = NONE,
+        memory_space: MemorySpace | None = None,
+    ) -> Any:
+        return array_type(tuple(shape), dtype, weak_type, sharding, manual_axis_type, memory_space)
+
+    def new(cls, *args: Any) -> Any:
+        """A type object that is not interned yet."""
+        return super().__call__(*args)
+
+
+class ArrayType(Type, metaclass=_Interned):
     """Shape, dtype and weak type, and where the array is: its sharding over Explicit axes of a mesh, its state along
     Manual ones and its memory.
 
@@ -315,7 +335,7 @@ def array_type(
     exact = tuple(d if isinstance(d, Expression) else index(d) for d in shape)
     dtype = dtype if isinstance(dtype, dtypes.ExtendedDtype) else np.dtype(dtype)
     check_size(exact, dtype)
-    aval = ArrayType(exact, dtype, bool(weak_type))
+    aval = ArrayType.new(exact, dtype, bool(weak_type))
     return _interned.keep((exact, aval.dtype, aval.weak_type), aval)
 
 
@@ -335,7 +355,7 @@ def _placed_type(
     found = _placed.get(key)
     if found is not None:
         return found
-    aval = ArrayType(plain.shape, plain.dtype, plain.weak_type, known, manual, space, plain)
+    aval = ArrayType.new(plain.shape, plain.dtype, plain.weak_type, known, manual, space, plain)
     return _placed.keep(key, aval)
 
 
@@ -512,7 +532,14 @@ def type_of(x: Any) -> Type:
         return array_type(x.shape, dtypes.canonicalize_dtype(x.dtype))
     if isinstance(x, (int, float, complex)):
         return _scalar_type(next(k for k in (bool, int, float, complex) if isinstance(x, k)))
+    known = FOREIGN.get(kind)
+    if known is not None:
+        return known(x)
     raise TypeError(f"{x!r} of type {type(x).__name__} is not an array or a number, so it cannot enter a Weft program.")
+
+
+# Classes of other libraries whose objects may enter programs: NumPy converts them, and the function says their type.
+FOREIGN: dict[type, Callable[[Any], Type]] = {}
 
 
 def _scalar_type(kind: type) -> ArrayType:
@@ -521,4 +548,4 @@ def _scalar_type(kind: type) -> ArrayType:
 
 def is_value(x: Any) -> bool:
     """Whether `x` may enter a program as an array-like leaf."""
-    return hasattr(x, "aval") or isinstance(x, (np.ndarray, np.generic, int, float, complex))
+    return hasattr(x, "aval") or isinstance(x, (np.ndarray, np.generic, int, float, complex)) or type(x) in FOREIGN

@@ -57,7 +57,7 @@ def _resolve(impl: Any, dtype: Any) -> KeyDtype:
     return key_dtype(dtype if dtype is not None else impl)
 
 
-def _seed_value(seed: Any) -> Any:
+def seed_value(seed: Any) -> Any:
     """A seed as something to bind. Integers are taken modulo 2**32, or 2**64 when `enable_x64` is on."""
     if isinstance(seed, (int, np.integer, np.ndarray)) and not isinstance(seed, np.bool_):
         wide = np.asarray(seed)
@@ -78,7 +78,7 @@ def _seed_value(seed: Any) -> Any:
 
 
 def _make(name: str, seed: Any, generator: KeyDtype) -> Array:
-    value = _seed_value(seed)
+    value = seed_value(seed)
     shape = np.shape(value) if not isinstance(value, Array) else value.shape
     if shape:
         raise ArgumentTypeError(

@@ -76,14 +76,20 @@ class Plan:
     for NumPy."""
 
     __slots__ = ("guarded", "placement", "results", "run", "types")
+    results: Sequence[Type]
+    run: Run | None
 
     def __init__(
         self, primitive: Primitive, types: Sequence[Type], params: Params, placement: Placement | None
     ) -> None:
-        out = staged_type(primitive, types, params)
         self.types = types
         self.placement = default_placement() if placement is None else placement
-        self.results: Sequence[Type] = out if primitive.multiple_results else (out,)
+        own = primitive.eager(types, params)
+        if own is not None:
+            self.results, self.run, self.guarded = (), own, guards.are_on()
+            return
+        out = staged_type(primitive, types, params)
+        self.results = out if primitive.multiple_results else (out,)
         self.guarded = guards.are_on()  # plans are by settings
         where = primitive.destination(params)
         if where is None:

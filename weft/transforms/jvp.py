@@ -80,6 +80,9 @@ def push_forward(
     """Results and tangents of one operation under the active trace."""
     if isinstance(primitive, HigherOrder):
         return primitive.jvp_through(jvp_jaxpr, primals, tangents, **params)
+    both = primitive.push_forward(primals, tangents, params)
+    if both is not None:
+        return list(both[0]), list(both[1])
     decompose = getattr(primitive, "decompose", None)
     if decompose is not None and type(primitive).jvp is Primitive.jvp and type(primitive).partial is Primitive.partial:
         outs, out_tangents = jvp_flat(lambda *a: as_list(decompose(*a, **params)), primals, tangents)

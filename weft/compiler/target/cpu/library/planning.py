@@ -58,7 +58,7 @@ SUMS = frozenset({dot_general})
 
 def _is_ours(card: Primitive) -> bool:
     """Whether a primitive is one of Weft's; a user's may be known by its meaning alone."""
-    return type(card).__module__.startswith("weft.")
+    return not card.of_this_process and type(card).__module__.startswith("weft.")
 
 
 def plan(equation: Equation) -> LibraryCall:

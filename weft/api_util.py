@@ -1,0 +1,177 @@
+"""Flat functions, names of arguments and donation, under the names of `jax.api_util`."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base import tree
+from weft.base.publish import publish as _publish
+from weft.extend.core import DebugInfo
+from weft.extend.linear_util import Store, WrappedFun, transformation2, transformation_with_aux2
+from weft.ir.types import ShapeDtypeStruct, Type, type_of
+
+__all__ = [
+    "argnums_partial",
+    "debug_info",
+    "donation_vector",
+    "flatten_axes",
+    "flatten_fun",
+    "flatten_fun_nokwargs",
+    "rebase_donate_argnums",
+    "safe_map",
+    "shaped_abstractify",
+]
+
+
+@transformation_with_aux2
+def flatten_fun(f: Callable[..., Any], store: Store, in_tree: Any, *args_flat: Any) -> Any:
+    """`flatten_fun(fun, in_tree)`: a function of `linear_util` as one of the leaves of `(args, kwargs)`, which returns
+    the leaves of its result; and a function that returns the structure of the result, once the first has run.
+
+    >>> import weft
+    >>> from weft.extend import linear_util
+    >>> leaves, in_tree = weft.tree.flatten(((1, 2), {}))
+    >>> flat, out_tree = weft.api_util.flatten_fun(linear_util.wrap_init(lambda x, y: {"sum": x + y}), in_tree)
+    >>> flat.call_wrapped(*leaves), out_tree()
+    ([3], PyTreeDef({'sum': *}))
+    """
+    args, kwargs = tree.unflatten(in_tree, args_flat)
+    leaves, out_tree = tree.flatten(f(*args, **kwargs))
+    store.store(out_tree)
+    return leaves
+
+
+@transformation_with_aux2
+def flatten_fun_nokwargs(f: Callable[..., Any], store: Store, in_tree: Any, *args_flat: Any) -> Any:
+    """The same for leaves of the positional arguments alone."""
+    leaves, out_tree = tree.flatten(f(*tree.unflatten(in_tree, args_flat)))
+    store.store(out_tree)
+    return leaves
+
+
+@transformation2
+def _with_fixed(f: Callable[..., Any], dynamic: tuple[int, ...], fixed: tuple[Any, ...], *args: Any, **kw: Any) -> Any:
+    own, others = iter(args), iter(fixed)
+    count = len(dynamic) + len(fixed)
+    return f(*(next(own) if i in dynamic else next(others).value for i in range(count)), **kw)
+
+
+class _Fixed:
+    """An argument that is fixed, equal to others by its value where that is hashable and else by identity."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Fixed):
+            return False
+        return self.value is other.value or (self._is_hashable and bool(self.value == other.value))
+
+    def __hash__(self) -> int:
+        return hash(self.value) if self._is_hashable else id(self.value)
+
+    @property
+    def _is_hashable(self) -> bool:
+        try:
+            hash(self.value)
+        except TypeError:
+            return False
+        return True
+
+
+def argnums_partial(
+    f: WrappedFun, dyn_argnums: int | Sequence[int], args: Sequence[Any], require_static_args_hashable: bool = True
+) -> tuple[WrappedFun, tuple[Any, ...]]:
+    """A function of `linear_util` as one of the arguments `dyn_argnums` alone, and those arguments; the others are
+    fixed, and must be hashable unless it is said otherwise."""
+    indices = (dyn_argnums,) if isinstance(dyn_argnums, int) else tuple(dyn_argnums)
+    dynamic = tuple(sorted(operator.index(i) % len(args) for i in indices))
+    fixed = tuple(_Fixed(a) for i, a in enumerate(args) if i not in dynamic)
+    if require_static_args_hashable:
+        for one in fixed:
+            if not one._is_hashable:
+                kind = type(one.value).__name__
+                raise ValueError(f"Non-hashable static arguments are used: {one.value!r} of type {kind}.")
+    return _with_fixed(f, dynamic, fixed), tuple(args[i] for i in dynamic)
+
+
+def debug_info(
+    traced_for: str,
+    fun: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    *,
+    static_argnums: Sequence[int] = (),
+    static_argnames: Sequence[str] = (),
+    result_paths_thunk: Callable[[], tuple[str, ...]] | None = None,
+    sourceinfo: str | None = None,
+    signature: inspect.Signature | None = None,
+) -> DebugInfo:
+    """What a function that is traced for a transformation is called, and its leaves of arguments that are dynamic."""
+    names = _argument_names(fun, args, kwargs, static_argnums, static_argnames, signature)
+    return DebugInfo(traced_for, sourceinfo or _described(fun), names, result_paths_thunk)
+
+
+def _described(fun: Callable[..., Any]) -> str:
+    """`name at file:line`."""
+    code = getattr(inspect.unwrap(fun), "__code__", None)
+    name = getattr(fun, "__name__", str(fun))
+    return name if code is None else f"{name} at {code.co_filename}:{code.co_firstlineno}"
+
+
+def _argument_names(
+    fun: Any, args: Any, kwargs: Any, static_argnums: Any, static_argnames: Any, signature: Any
+) -> tuple[str, ...] | None:
+    try:
+        bound = (signature or inspect.signature(fun)).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return None
+    static = {list(bound)[i] for i in static_argnums if -len(bound) <= i < len(bound)} | set(static_argnames)
+    dynamic = {name: value for name, value in bound.items() if name not in static}
+    return tuple(
+        f"{name}{tree.keystr(path)}" for name, value in dynamic.items() for path, _ in tree.leaves_with_path(value)
+    )
+
+
+def donation_vector(donate_argnums: Any, donate_argnames: Any, in_tree: Any, kws: bool = True) -> tuple[bool, ...]:
+    """A flag for each leaf of `(args, kwargs)`, or of the positional arguments without `kws`: whether it is donated."""
+    children = in_tree.children()
+    args, kwargs = (children[0].children(), children[1]) if kws else (children, None)
+    flags: list[bool] = []
+    for i, argument in enumerate(args):
+        flags.extend([i in donate_argnums] * argument.num_leaves)
+    if kwargs is not None:
+        for name, argument in zip(sorted(kwargs.node_data()[1] or ()), kwargs.children(), strict=True):
+            flags.extend([name in donate_argnames] * argument.num_leaves)
+    return tuple(flags)
+
+
+def rebase_donate_argnums(donate_argnums: Sequence[int], static_argnums: Sequence[int]) -> tuple[int, ...]:
+    """Positions of donated arguments among those that are not static."""
+    return tuple(i - sum(s < i for s in static_argnums) for i in sorted(donate_argnums))
+
+
+def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False) -> list[Any]:
+    """A leaf of `axis_tree`, a tree that is a prefix of `treedef`, for each leaf of that; None is a leaf. `name` says
+    in errors what it is, `kws` that the structure is that of `(args, kwargs)` and the tree one of `args`, and
+    `tupled_args` that it is one of a tuple of arguments."""
+    return tree.flatten_axes(name, treedef, axis_tree, kws=kws)
+
+
+def safe_map(f: Callable[..., Any], *args: Sequence[Any]) -> list[Any]:
+    """`list(map(f, *args))` of sequences that must have one length."""
+    lists = [list(a) for a in args]
+    if any(len(a) != len(lists[0]) for a in lists):
+        raise ValueError(f"safe_map() arguments have different lengths: {[len(a) for a in lists]}")
+    return [f(*each) for each in zip(*lists, strict=True)]
+
+
+def shaped_abstractify(x: Any) -> Type:
+    """The type of a value that may enter a program, or of a `ShapeDtypeStruct`."""
+    return x.aval if isinstance(x, ShapeDtypeStruct) else type_of(x)
+
+
+_publish(__name__)

@@ -1,0 +1,147 @@
+"""Lines of the user and names of scopes, under the names of `jax.extend.source_info_util`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.publish import publish as _publish
+from weft.base.source import Location, mark_internal, user_location
+from weft.ir.context import context
+
+__all__ = [
+    "NameStack",
+    "SourceInfo",
+    "current",
+    "current_name_stack",
+    "extend_name_stack",
+    "new_name_stack",
+    "new_source_info",
+    "register_exclusion",
+    "reset_name_stack",
+    "set_name_stack",
+    "summarize",
+    "transform_name_stack",
+    "user_context",
+]
+
+
+@dataclass(frozen=True)
+class NameStack:
+    """The names of the scopes and transformations around an operation, the outermost first."""
+
+    stack: tuple[str, ...] = ()
+
+    def extend(self, name: str) -> NameStack:
+        """With one more scope inside."""
+        return NameStack((*self.stack, name))
+
+    def transform(self, transform_name: str) -> NameStack:
+        """With one more transformation inside."""
+        return self.extend(transform_name)
+
+    def __getitem__(self, index: Any) -> NameStack:
+        return NameStack(self.stack[index])
+
+    def __len__(self) -> int:
+        return len(self.stack)
+
+    def __add__(self, other: NameStack) -> NameStack:
+        return NameStack(self.stack + other.stack)
+
+    def __str__(self) -> str:
+        return "/".join(map(str, self.stack))
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """The line of the user that an operation is from, and the names around it. `traceback` is the same line: of the
+    frames around it nothing is recorded."""
+
+    location: Location | None
+    name_stack: NameStack
+
+    @property
+    def traceback(self) -> Location | None:
+        """The line."""
+        return self.location
+
+    def replace(self, **changes: Any) -> SourceInfo:
+        """The same with another `location` or `name_stack`; a `traceback` is a location."""
+        if "traceback" in changes:
+            changes["location"] = changes.pop("traceback")
+        return SourceInfo(**{"location": self.location, "name_stack": self.name_stack, **changes})
+
+
+def current() -> SourceInfo:
+    """What an operation would record that was asked for here."""
+    return SourceInfo(context.source or user_location(), current_name_stack())
+
+
+def new_source_info() -> SourceInfo:
+    """No line and no names."""
+    return SourceInfo(None, NameStack())
+
+
+def current_name_stack() -> NameStack:
+    """The names around operations now."""
+    return NameStack(context.stack)
+
+
+def new_name_stack(name: str = "") -> NameStack:
+    """A stack of one name, or of none."""
+    return NameStack((name,) if name else ())
+
+
+def summarize(source_info: Any, num_frames: int = 1) -> str:
+    """The line as text, `file.py:3 (function)`, of a `SourceInfo` or a location."""
+    location = getattr(source_info, "location", source_info)
+    return "unknown" if location is None else repr(location)
+
+
+def register_exclusion(path: str) -> None:
+    """Say that a file, or the files of a folder, are not the user's: errors name the lines that called them."""
+    mark_internal(path)
+
+
+@contextlib.contextmanager
+def set_name_stack(name_stack: NameStack) -> Iterator[None]:
+    """A block whose operations have these names around them."""
+    before, context.stack = context.stack, name_stack.stack
+    try:
+        yield
+    finally:
+        context.stack = before
+
+
+@contextlib.contextmanager
+def extend_name_stack(name: str) -> Iterator[NameStack]:
+    """A block whose operations have one more scope around them; it has the new stack."""
+    stack = current_name_stack().extend(name) if name else current_name_stack()
+    with set_name_stack(stack):
+        yield stack
+
+
+transform_name_stack = extend_name_stack
+
+
+def reset_name_stack() -> contextlib.AbstractContextManager[None]:
+    """A block whose operations have no names around them."""
+    return set_name_stack(NameStack())
+
+
+@contextlib.contextmanager
+def user_context(traceback: Location | None, *, name_stack: NameStack | None = None) -> Iterator[None]:
+    """A block whose operations record another line, and other names."""
+    line, stack = context.source, context.stack
+    context.source = line if traceback is None else traceback
+    context.stack = stack if name_stack is None else name_stack.stack
+    try:
+        yield
+    finally:
+        context.source, context.stack = line, stack
+
+
+_publish(__name__)

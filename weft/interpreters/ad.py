@@ -1,0 +1,206 @@
+"""Differentiation rules of primitives, under the names of `jax.interpreters.ad`.
+
+`primitive_jvps[p]` is a function of primals, tangents and parameters that returns results and their tangents;
+`primitive_transposes[p]` one of cotangents and operands, `UndefinedPrimal` where it is linear. A tangent or cotangent
+that is zero is a `Zero`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.api.user_primitive import primitive_jvps, primitive_transposes
+from weft.base import tree
+from weft.base.publish import publish as _publish
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.primitive import Primitive, accumulate, instantiate, lookup
+from weft.ir.types import Type
+from weft.ir.zeros import Linear as UndefinedPrimal
+from weft.ir.zeros import Zero
+from weft.ir.zeros import is_linear as is_undefined_primal
+from weft.transforms.jvp import JVPTrace, JVPTracer, jvp_flat
+from weft.transforms.linearize import linearize_flat
+
+__all__ = [
+    "JVPTrace",
+    "JVPTracer",
+    "UndefinedPrimal",
+    "Zero",
+    "add_jaxvals",
+    "add_jaxvals_p",
+    "add_tangents",
+    "defbilinear",
+    "defjvp",
+    "defjvp2",
+    "deflinear",
+    "deflinear2",
+    "get_primitive_transpose",
+    "instantiate_zeros",
+    "is_undefined_primal",
+    "jvp",
+    "linearize",
+    "primitive_jvps",
+    "primitive_transposes",
+    "zeros_like_aval",
+]
+
+# Functions on trees see no leaf in an operand without value.
+tree.register_pytree_node(UndefinedPrimal, lambda x: ((), x.aval), lambda aval, _: UndefinedPrimal(aval))
+
+add_jaxvals_p = lookup("add")
+
+
+def add_jaxvals(x: Any, y: Any) -> Any:
+    """The sum of two tangents or cotangents of one value."""
+    return accumulate(x, y)
+
+
+def add_tangents(x: Any, y: Any) -> Any:
+    """The sum of two tangents, either of which may be a `Zero`."""
+    return accumulate(x, y)
+
+
+def instantiate_zeros(tangent: Any) -> Any:
+    """A `Zero` as real zeros of its type; anything else as it is."""
+    return instantiate(tangent)
+
+
+def zeros_like_aval(aval: Type) -> Any:
+    """Zeros of a type."""
+    return instantiate(Zero(aval))
+
+
+def defjvp(primitive: Primitive, *jvprules: Callable[..., Any] | None) -> None:
+    """Define the derivative of a primitive with one result by a function for each operand: of the tangent, the
+    operands and the parameters. None says that the derivative in that operand is zero."""
+    defjvp2(primitive, *(None if rule is None else _without_result(rule) for rule in jvprules))
+
+
+def _without_result(rule: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda tangent, out, *primals, **params: rule(tangent, *primals, **params)
+
+
+def defjvp2(primitive: Primitive, *jvprules: Callable[..., Any] | None) -> None:
+    """The same by functions of the tangent, the result, the operands and the parameters."""
+
+    def rule(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        out = primitive.bind(*primals, **params)
+        total: Any = Zero.of(out.aval)
+        for one, tangent in zip(jvprules, tangents, strict=True):
+            if one is not None and type(tangent) is not Zero:
+                total = accumulate(total, one(tangent, out, *primals, **params))
+        return out, total
+
+    primitive_jvps[primitive] = rule
+
+
+def deflinear(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
+    """Define a primitive as linear in all operands together. The rule takes the cotangent and the parameters, and
+    returns a cotangent for each operand."""
+    deflinear2(primitive, lambda cotangent, *args, **params: transpose_rule(cotangent, **params))
+
+
+def deflinear2(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
+    """The same by a rule of the cotangent, the operands and the parameters."""
+
+    def jvp_rule(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        out = primitive.bind(*primals, **params)
+        if all(type(t) is Zero for t in tangents):
+            return out, ([Zero.of(o.aval) for o in out] if primitive.multiple_results else Zero.of(out.aval))
+        return out, primitive.bind(*map(instantiate, tangents), **params)
+
+    def transposed(cotangent: Any, *args: Any, **params: Any) -> Any:
+        if type(cotangent) is Zero:
+            return [Zero(a.aval.cotangent()) if is_undefined_primal(a) else None for a in args]
+        return transpose_rule(cotangent, *args, **params)
+
+    primitive_jvps[primitive] = jvp_rule
+    primitive_transposes[primitive] = transposed
+
+
+def defbilinear(primitive: Primitive, lhs_rule: Callable[..., Any], rhs_rule: Callable[..., Any]) -> None:
+    """Define a primitive of two operands as linear in each. `lhs_rule(cotangent, lhs, rhs, **params)` returns the
+    cotangent of the first operand, which is an `UndefinedPrimal` there, `rhs_rule` that of the second."""
+    defjvp(
+        primitive,
+        lambda t, x, y, **params: primitive.bind(t, y, **params),
+        lambda t, x, y, **params: primitive.bind(x, t, **params),
+    )
+
+    def transposed(cotangent: Any, x: Any, y: Any, **params: Any) -> Any:
+        if is_undefined_primal(x):
+            return (Zero(x.aval) if type(cotangent) is Zero else lhs_rule(cotangent, x, y, **params)), None
+        return None, Zero(y.aval) if type(cotangent) is Zero else rhs_rule(cotangent, x, y, **params)
+
+    primitive_transposes[primitive] = transposed
+
+
+def get_primitive_transpose(p: Primitive) -> Callable[..., Any]:
+    """The transpose rule of a primitive; NotImplementedError if it has none."""
+    found = primitive_transposes.get(p)
+    if found is None:
+        raise NotImplementedError(f"Transpose rule (for reverse-mode differentiation) for '{p}' not implemented")
+    return found
+
+
+def _called(fun: Any) -> Callable[..., Any]:
+    return getattr(fun, "call_wrapped", fun)
+
+
+def jvp(
+    fun: Any,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    has_aux: bool = False,
+    instantiate: bool | Sequence[bool] = True,
+) -> Any:
+    """Results and tangents of a flat function (one of `linear_util`, or a plain one that returns a list). With
+    `has_aux` it returns a pair, and what is second comes last. `instantiate` says which tangents are never `Zero`."""
+    auxiliary: list[Any] = []
+
+    def flat(*args: Any) -> Any:
+        out = _called(fun)(*args)
+        if has_aux:
+            out, aux = out
+            auxiliary.append(aux)
+        return out
+
+    outs, out_tangents = jvp_flat(flat, primals, tangents)
+    flags = [instantiate] * len(outs) if isinstance(instantiate, bool) else instantiate
+    out_tangents = [instantiate_zeros(t) if flag else t for t, flag in zip(out_tangents, flags, strict=True)]
+    return (outs, out_tangents, *auxiliary)
+
+
+def linearize(traceable: Any, primals: Sequence[Any], has_aux: bool = False) -> tuple[Any, ...]:
+    """The results of a flat function at a point, and the jaxpr from tangents of its arguments to those of its results,
+    with the residuals as constants; a result that does not depend on the arguments has zeros there. With `has_aux` what
+    the function returns second comes last."""
+    auxiliary: list[Any] = []
+
+    def flat(*args: Any) -> Any:
+        out = _called(traceable)(*args)
+        if has_aux:
+            out, aux = out
+            auxiliary.append(aux)
+        return out
+
+    outs, jaxpr, live = linearize_flat(flat, primals)
+    if not all(live):
+        jaxpr = _with_zeros(jaxpr, [o.aval for o in outs], live)
+    return (outs, jaxpr, *auxiliary)
+
+
+def _with_zeros(jaxpr: Jaxpr, types: Sequence[Any], live: Sequence[bool]) -> Jaxpr:
+    """A linear jaxpr that returns zeros too, for results that are not among its own."""
+    zeros = [zeros_like_aval(t.tangent()) for t, n in zip(types, live, strict=True) if not n]
+    variables = [type(jaxpr.invars[0])(z.aval) for z in zeros]
+    own, others = iter(jaxpr.outvars), iter(variables)
+    return jaxpr.replace(
+        constvars=(*jaxpr.constvars, *variables),
+        consts=(*jaxpr.consts, *zeros),
+        outvars=[next(own) if n else next(others) for n in live],
+    )
+
+
+_publish(__name__)
