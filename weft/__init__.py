@@ -166,6 +166,7 @@ if _TYPE_CHECKING:
 # Loaded when somebody asks for them; with the last few comes the compiler.
 _LATER = {
     **{name: (f"weft.{name}", "") for name in ("checkpointing", "distributed", "experimental", "haiku", "linen")},
+    "custom_batching": ("weft.custom_batching", ""),
     **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
     **{name: (f"weft.{name}", "") for name in ("image", "ops")},
     **{name: (f"weft.{name}", "") for name in ("api_util", "extend", "interpreters")},
