@@ -116,7 +116,9 @@ class _Rule:
         count = len(self.constants)
         passed = tree.unflatten(self.in_tree, args[count:])
         flags = list(tree.unflatten(self.in_tree, batched[count:]))
-        result, mapped = pair_of(self.rule(axis.size, flags, *passed), self.name, "result, which of its leaves are mapped")
+        result, mapped = pair_of(
+            self.rule(axis.size, flags, *passed), self.name, "result, which of its leaves are mapped"
+        )
         leaves, treedef = tree.flatten(result)
         marks, marked = tree.flatten(mapped)
         if treedef != marked:

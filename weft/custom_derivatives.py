@@ -7,9 +7,13 @@ from weft.api.custom import (
     custom_gradient,
     custom_jvp,
     custom_vjp,
+    custom_vjp_primal_tree_values,
     zero_from_primal,
 )
+from weft.api.linear_call import linear_call
 from weft.base.publish import publish as _publish
+from weft.primitives.control.custom import custom_jvp_call as custom_jvp_call_p
+from weft.primitives.control.custom import custom_vjp_call as custom_vjp_call_p
 
 __all__ = [
     "CustomVJPPrimal",
@@ -17,7 +21,11 @@ __all__ = [
     "closure_convert",
     "custom_gradient",
     "custom_jvp",
+    "custom_jvp_call_p",
     "custom_vjp",
+    "custom_vjp_call_p",
+    "custom_vjp_primal_tree_values",
+    "linear_call",
     "zero_from_primal",
 ]
 

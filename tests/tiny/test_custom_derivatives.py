@@ -10,7 +10,13 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import errors, lax
-from weft.custom_derivatives import SymbolicZero
+from weft.custom_derivatives import (
+    CustomVJPPrimal,
+    SymbolicZero,
+    custom_vjp_primal_tree_values,
+    linear_call,
+    zero_from_primal,
+)
 
 pytestmark = pytest.mark.tiny
 
@@ -345,3 +351,57 @@ def test_closure_convert() -> None:
     counts: list[int] = []
     assert float(f(3.0)) == 7.0 and float(weft.grad(f)(3.0)) == 2.0 and float(weft.jit(f)(3.0)) == 7.0
     assert counts == [0, 1, 1]
+
+
+def test_linear_call() -> None:
+    def scaled(x, r):
+        return linear_call(lambda r, x: x / r, lambda r, ct: 10 * ct / r, r, x)
+
+    x, r = wnp.arange(3.0), 2.0
+    np.testing.assert_allclose(weft.jit(scaled)(x, r), x / 2)
+    assert float(weft.grad(scaled)(3.0, r)) == 5.0
+    assert float(weft.jit(weft.grad(scaled, 1))(3.0, r)) == -0.75
+    np.testing.assert_allclose(weft.jvp(lambda x: scaled(x, r), (x,), (x,))[1], x / 2)
+    np.testing.assert_allclose(weft.vmap(weft.grad(scaled), (0, None))(x, r), [5, 5, 5])
+    np.testing.assert_allclose(weft.vmap(weft.grad(scaled), (None, 0))(1.0, x + 1), 10 / (x + 1), rtol=1e-6)
+    transpose = weft.linear_transpose(lambda x: scaled(x, r), 1.0)
+    assert float(transpose(1.0)[0]) == 5.0
+    assert float(weft.linear_transpose(lambda ct: transpose(ct)[0], 1.0)(1.0)[0]) == 0.5
+    in_loop = lambda x: lax.scan(lambda c, _: (scaled(c, r), None), x, None, length=3)[0]
+    assert float(weft.grad(in_loop)(1.0)) == 125.0
+    assert float(weft.grad(weft.checkpoint(in_loop))(1.0)) == 125.0
+    pair = linear_call(lambda r, x: {"o": x[0] * r + x[1]}, lambda r, ct: (ct["o"] * r, ct["o"]), 2.0, (1.0, 2.0))
+    assert float(pair["o"]) == 4.0
+    with pytest.raises(errors.CustomRuleError, match="structure of linear_args"):
+        weft.grad(lambda x: linear_call(lambda r, x: x, lambda r, ct: (ct, ct), 2.0, x))(1.0)
+    with pytest.raises(errors.CustomRuleError, match="types of linear_args"):
+        weft.grad(lambda x: linear_call(lambda r, x: x, lambda r, ct: wnp.ones(2), 2.0, x))(1.0)
+
+
+def test_values_of_primals() -> None:
+    assert custom_vjp_primal_tree_values({"a": CustomVJPPrimal(1.0, True)}) == {"a": 1.0}
+    with pytest.raises(TypeError, match="CustomVJPPrimal"):
+        custom_vjp_primal_tree_values({"a": 1.0})
+    assert float(zero_from_primal(val=2.0)) == 0.0
+
+
+def test_forward_and_backward_are_compiled_once() -> None:
+    traced = []
+
+    def function(x, w):
+        traced.append(1)
+        return wnp.sin(x) * w, x
+
+    fwd, bwd = weft.fwd_and_bwd(function, argnums=(0, 1), has_aux=True)
+    for scale in (1.0, 2.0, 3.0):
+        x = scale * wnp.ones(3)
+        value, residuals, auxiliary = fwd(x, x)
+        np.testing.assert_allclose(value, np.sin(x) * x, rtol=1e-6)
+        np.testing.assert_allclose(auxiliary, x)
+        first, second = bwd(residuals, wnp.ones(3))
+        np.testing.assert_allclose(first, np.cos(x) * x, rtol=1e-6)
+        np.testing.assert_allclose(second, np.sin(x), rtol=1e-6)
+    assert len(traced) == 1
+    assert bwd._cache and len(bwd._cache) == 1
+    fwd, bwd = weft.fwd_and_bwd(lambda x, y: x * y, argnums=-1, jitted=False)
+    assert float(bwd(fwd(2.0, 3.0)[1], 1.0)) == 2.0

@@ -10,7 +10,14 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import errors, lax
-from weft.ad_checkpoint import checkpoint_name, print_saved_residuals, saved_residuals
+from weft.ad_checkpoint import (
+    Offloadable,
+    Recompute,
+    Saveable,
+    checkpoint_name,
+    print_saved_residuals,
+    saved_residuals,
+)
 
 policies = weft.checkpoint_policies
 
@@ -196,3 +203,41 @@ def test_policies_apply_inside_of_sub_jaxprs(name):
     else:
         assert tuple(counts) == COUNTS[name]
     np.testing.assert_allclose(weft.jit(weft.grad(remat))(V), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_policies_that_offload() -> None:
+
+    policy = policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=["a"],
+        names_which_can_be_offloaded=["b"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+
+    def function(x):
+        a = checkpoint_name(wnp.sin(x), "a")
+        b = checkpoint_name(wnp.cos(a) * 2, "b")
+        return (wnp.exp(b) * b * a).sum()
+
+    x = wnp.ones(3)
+    saved = [origin for _, origin in saved_residuals(weft.checkpoint(function, policy=policy), x)]
+    assert sum("named" in origin for origin in saved) == 2
+    wanted = weft.grad(function)(x)
+    np.testing.assert_allclose(weft.jit(weft.grad(weft.checkpoint(function, policy=policy)))(x), wanted, rtol=1e-6)
+    dots = policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    both = policies.save_from_both_policies(policy_1=policy, policy_2=dots)
+    plain = (((0,), (0,)), ((), ()))
+    found = both(weft.lax.dot_general_p, dimension_numbers=plain)
+    assert found == Offloadable(src="device", dst="pinned_host")
+    assert both(weft.lax.add_p) is Recompute and not Recompute
+    assert policy(weft.lax.optimization_barrier_p) is Recompute
+    assert Saveable
+    with pytest.raises(ValueError, match="either saved or offloaded"):
+        policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=["a"],
+            names_which_can_be_offloaded=["a"],
+            offload_src="device",
+            offload_dst="pinned_host",
+        )
+    with pytest.raises(ValueError, match="memory"):
+        policies.offload_dot_with_no_batch_dims("device", "attic")

@@ -219,3 +219,14 @@ def test_collectives_that_do_not_fit(function, text: str) -> None:
     with pytest.raises(ValueError, match=text) as caught:
         named(function, X)
     assert names_this_file(caught.value)
+
+
+def test_results_are_summed_where_asked() -> None:
+    x = wnp.arange(6.0).reshape(2, 3)
+    function = lambda x: (x, x * 2, 5.0)
+    total, each, constant = weft.vmap(function, out_axes=(None, 0, None), sum_match=True)(x)
+    np.testing.assert_array_equal(total, x.sum(0))
+    np.testing.assert_array_equal(each, x * 2)
+    assert constant == 5.0
+    gradient = weft.jit(weft.grad(lambda x: weft.vmap(wnp.sin, out_axes=None, sum_match=True)(x).sum()))(x)
+    np.testing.assert_allclose(gradient, np.cos(x), rtol=1e-6)

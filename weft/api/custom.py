@@ -18,6 +18,7 @@ from weft.api.custom_rules import (
     checked_cotangents,
     checked_jvp,
     checked_residuals,
+    custom_vjp_primal_tree_values,
     pair_of,
     rule_name,
     zero_from_primal,
@@ -54,7 +55,7 @@ from weft.transforms.linearize import TangentTrace
 
 __all__ = [
     "CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_vjp",
-    "zero_from_primal",
+    "custom_vjp_primal_tree_values", "zero_from_primal",
 ]  # fmt: skip
 
 LIMIT = 1024  # signatures remembered per function

@@ -7,8 +7,9 @@ from typing import Any
 
 from weft.api.flat import name_of, structure_differences
 from weft.base import dtypes, tree
-from weft.base.errors import CustomRuleError
+from weft.base.errors import ArgumentTypeError, CustomRuleError
 from weft.base.source import Location, user_line
+from weft.base.tree import map as map_tree
 from weft.ir.context import lifted
 from weft.ir.primitive import instantiate
 from weft.ir.types import Type, is_value, type_of
@@ -46,9 +47,9 @@ class SymbolicZero:
         return f"SymbolicZero({self.aval.short()})"
 
 
-def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
-    """A zero tangent for a value."""
-    zero = SymbolicZero.from_primal_value(value)
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
+    """A zero tangent for a value; with `symbolic_zeros` as a `SymbolicZero`."""
+    zero = SymbolicZero.from_primal_value(val)
     return zero if symbolic_zeros else zero.instantiate()
 
 
@@ -60,6 +61,18 @@ class CustomVJPPrimal:
 
     def __repr__(self) -> str:
         return f"CustomVJPPrimal(value={self.value!r}, perturbed={self.perturbed})"
+
+
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
+    """The values of a tree of `CustomVJPPrimal`, which a forward rule with symbolic zeros gets."""
+
+    def value_of(leaf: Any) -> Any:
+        if not isinstance(leaf, CustomVJPPrimal):
+            what = "custom_vjp_primal_tree_values takes a tree of CustomVJPPrimal."
+            raise ArgumentTypeError(what, received=f"{leaf!r} of type {type(leaf).__name__}")
+        return leaf.value
+
+    return map_tree(value_of, tree, is_leaf=lambda leaf: isinstance(leaf, CustomVJPPrimal))
 
 
 class Promise:

@@ -1,4 +1,4 @@
-"""The forward and the backward pass of a function as two functions that are compiled once."""
+"""`fwd_and_bwd`: forward and backward pass of a function as two functions, each compiled once."""
 
 from __future__ import annotations
 
@@ -6,31 +6,38 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.api.differentiate import argument_indices, hold_others, vjp
+from weft.api.flat import check_callable, wraps
 from weft.api.jit import jit
+
+__all__ = ["fwd_and_bwd"]
 
 
 def fwd_and_bwd(
     fun: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Two functions, the forward and the backward pass of `fun` for its arguments `argnums`.
+    """Two functions: `fwd(*args)` returns the value of `fun` and residuals, `bwd(residuals, cotangent)` the cotangents
+    of the arguments `argnums`.
 
-    `fwd(*args)` returns `(fun(*args), residuals)`, with `has_aux` also what `fun` returns second; `bwd(residuals,
-    cotangent)` returns the cotangents of the arguments at `argnums`: a tuple, also for one index. Both are jitted
-    unless `jitted` is False, so that a loop of calls compiles each of them once.
+    Residuals are a tree of arrays, so that they may be passed on, and `bwd` is compiled once for all calls of `fwd`
+    with arguments of the same types. With `has_aux`, `fun` returns a pair, and `fwd` returns the second part last.
+    Neither is compiled unless `jitted`.
 
-    >>> import weft, weft.numpy as np
-    >>> fwd, bwd = weft.fwd_and_bwd(lambda x, w: x * np.sin(w), argnums=(0, 1))
-    >>> y, residuals = fwd(2.0, 0.0)
+    >>> import weft
+    >>> fwd, bwd = weft.fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))
+    >>> value, residuals = fwd(2.0, 3.0)
     >>> [float(ct) for ct in bwd(residuals, 1.0)]
-    [0.0, 2.0]
+    [3.0, 2.0]
     """
+    check_callable(fun, "fwd_and_bwd")
     indices = argument_indices(argnums, "fwd_and_bwd")
 
-    def fwd(*args: Any) -> Any:
-        held, chosen = hold_others(fun, indices, args, {}, "fwd_and_bwd")
-        return vjp(held, *chosen, has_aux=has_aux)
+    @wraps(fun)
+    def fwd(*args: Any, **kwargs: Any) -> Any:
+        partial, chosen = hold_others(fun, indices, args, kwargs, "fwd_and_bwd")
+        return vjp(partial, *chosen, has_aux=has_aux)
 
     def bwd(residuals: Any, cotangent: Any) -> Any:
-        return residuals(cotangent)
+        found = residuals(cotangent)
+        return found if isinstance(argnums, (tuple, list)) else found[0]
 
     return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of
 from weft.api.jit import JitFunction, as_tuple
@@ -14,10 +14,40 @@ from weft.base.tracebacks import boundary
 from weft.ir.types import type_of
 from weft.primitives.control.remat import checkpoint as checkpoint_primitive
 from weft.primitives.control.remat import checkpoint_name as name_primitive
+from weft.sharding.device import MEMORY_KINDS
 from weft.trace.stage import StagedTracer, stage
 from weft.transforms.linearize import linearize_flat
 
-Policy = Callable[..., bool]
+# Says of an operation whether its results are stored: `Saveable` or True, `Offloadable`, `Recompute` or False.
+Policy = Callable[..., Any]
+
+
+class RecomputeType:
+    """What a policy returns for results that are computed again."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "Recompute"
+
+
+class SaveableType:
+    """What a policy returns for results that are stored."""
+
+    def __repr__(self) -> str:
+        return "Saveable"
+
+
+Recompute, Saveable = RecomputeType(), SaveableType()
+
+
+class Offloadable(NamedTuple):
+    """What a policy returns for results that are stored in the memory `dst`, and come back to `src` when they are
+    needed. A device that has one memory only, such as a CPU, stores them there."""
+
+    src: str
+    dst: str
 
 
 class Once:
@@ -159,9 +189,49 @@ def save_anything_except_these_names(*names: str) -> Policy:
     return lambda primitive, *types, **params: primitive.name != "name" or params["name"] not in unwanted
 
 
-def save_from_both_policies(first: Policy, second: Policy) -> Policy:
+def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
     """Keep what either policy keeps."""
-    return lambda primitive, *types, **params: first(primitive, *types, **params) or second(primitive, *types, **params)
+    return lambda primitive, *types, **params: (
+        policy_1(primitive, *types, **params) or policy_2(primitive, *types, **params)
+    )
+
+
+def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+    """Keep results of contractions without batch dimensions, in the memory `offload_dst`."""
+    offloaded = checked_offload(offload_src, offload_dst)
+    return lambda primitive, *types, **params: (
+        offloaded if dots_with_no_batch_dims_saveable(primitive, *types, **params) else Recompute
+    )
+
+
+def save_and_offload_only_these_names(
+    *,
+    names_which_can_be_saved: Sequence[str],
+    names_which_can_be_offloaded: Sequence[str],
+    offload_src: str,
+    offload_dst: str,
+) -> Policy:
+    """Keep values named with `checkpoint_name`: some where they are, some in the memory `offload_dst`."""
+    saved, moved = frozenset(names_which_can_be_saved), frozenset(names_which_can_be_offloaded)
+    if saved & moved:
+        what = "save_and_offload_only_these_names: a value is either saved or offloaded."
+        raise ArgumentError(what, received=f"in both: {', '.join(sorted(saved & moved))}")
+    offloaded = checked_offload(offload_src, offload_dst)
+
+    def policy(primitive: Any, *types: Any, **params: Any) -> Any:
+        name = params["name"] if primitive.name == "name" else None
+        return Saveable if name in saved else offloaded if name in moved else Recompute
+
+    return policy
+
+
+def checked_offload(src: str, dst: str) -> Offloadable:
+    """What is returned for values that are moved; an error unless both are memories."""
+    for kind in (src, dst):
+        if kind not in MEMORY_KINDS:
+            what = "A memory to offload from or to is one that devices have."
+            raise ArgumentError(what, received=repr(kind), fix=f"one of {', '.join(map(repr, MEMORY_KINDS))}")
+    return Offloadable(src, dst)
 
 
 # -- looking at what is stored ----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from weft.ir.primitive import Axis
 from weft.ir.types import ArrayType, is_value, type_of
 from weft.primitives.movement.shape import batched_at_front, move_axis
 from weft.primitives.movement.sharding_constraint import reshard
+from weft.primitives.reduction.reduce import reduce_sum
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec, entry_axes
 from weft.transforms.batch import batch_flat
@@ -30,10 +31,9 @@ def vmap(
 ) -> Callable[..., Any]:
     """Map `fun` over axes of its arguments: `in_axes` names the axis of each (None: the same for all), as a tree
     prefix; `out_axes` says where results have theirs. `axis_name` lets collectives inside refer to the axis. A
-    `shard_map` inside, and constraints, split it over the axes `spmd_axis_name` of their mesh."""
+    `shard_map` inside, and constraints, split it over the axes `spmd_axis_name` of their mesh. With `sum_match` a
+    result that differs between elements is their sum where `out_axes` is None."""
     check_callable(fun, "vmap")
-    if sum_match:
-        raise AxisSpecError("vmap: sum_match is not supported.", fix="leave it out; out_axes says where results are")
     spmd = () if spmd_axis_name is None else entry_axes(spmd_axis_name)
     in_axes = checked_axes(fun, in_axes, out_axes)
 
@@ -53,6 +53,10 @@ def vmap(
         function, arrays, array_dims = without_objects(flat_function(fun, in_tree, out), leaves, dims)
         values, out_dims = batch_flat(function, axis, arrays, array_dims, f"vmap({name_of(fun)})", user_location())
         wanted = result_axes(fun, out_axes, out.treedef)
+        if sum_match:
+            summed = [w is None and d is not None for d, w in zip(out_dims, wanted, strict=True)]
+            values = [reduce_sum(v, axes=(d,)) if s else v for v, d, s in zip(values, out_dims, summed, strict=True)]
+            out_dims = [None if s else d for d, s in zip(out_dims, summed, strict=True)]
         return tree.unflatten(
             out.treedef, [move_batch_axis(fun, v, d, w, axis) for v, d, w in zip(values, out_dims, wanted, strict=True)]
         )

@@ -20,7 +20,7 @@ from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.movement.shape import ramp
 
-Policy = Callable[..., bool]
+Policy = Callable[..., Any]
 
 
 @primitive
