@@ -37,14 +37,14 @@ class VmapRule:
 
     def __init__(self, make: Make, name: str, run: Run | None = None, primal: tuple[int, int] | None = None):
         self._make, self.name, self.run, self.primal = make, name, run, primal
-        self._made: dict[Any, tuple[Jaxpr, Mask]] = {}
+        self._results: dict[Any, tuple[Jaxpr, Mask]] = {}
 
     def jaxpr(self, axis: Axis, batched: Sequence[bool]) -> tuple[Jaxpr, Mask]:
         """The jaxpr over arguments of which some are batched, and which of its results are."""
         key = (axis, tuple(batched))
-        found = self._made.get(key)
+        found = self._results.get(key)
         if found is None:
-            found = self._made[key] = self._make(*key)
+            found = self._results[key] = self._make(*key)
         return found
 
     def apply(self, axis: Axis, batched: Sequence[bool], args: Sequence[Any]) -> tuple[Sequence[Any], Mask]:

@@ -20,12 +20,12 @@ class Later:
 
     def __init__(self, make: Callable[[], Jaxpr]):
         self._make = make
-        self._made: Jaxpr | None = None
+        self._jaxpr: Jaxpr | None = None
 
     def __call__(self) -> Jaxpr:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+        if self._jaxpr is None:
+            self._jaxpr = self._make()
+        return self._jaxpr
 
     def __repr__(self) -> str:
         return "transpose"
