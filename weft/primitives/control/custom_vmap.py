@@ -110,8 +110,8 @@ def broadcasting(jaxpr: Jaxpr, axis: Axis, batched: Sequence[bool], wanted: Sequ
     flags = list(zip(batched, wanted, strict=True))
 
     def function(*args: Any) -> list[Any]:
-        given = zip(args, flags, strict=True)
-        return replay(jaxpr, *(batched_at_front(a, None, axis) if w and not b else a for a, (b, w) in given))
+        pairs = zip(args, flags, strict=True)
+        return replay(jaxpr, *(batched_at_front(a, None, axis) if w and not b else a for a, (b, w) in pairs))
 
     types: list[Any] = jaxpr.in_avals
     types = [t.without_dimension(0) if w and not b else t for t, (b, w) in zip(types, flags, strict=True)]
