@@ -159,7 +159,8 @@ setattr(sharding, "__getattr__", _sharding_later)  # noqa: B010
 _publish("weft.sharding", later=["search"])
 
 if _TYPE_CHECKING:
-    from weft import api_util, checkpointing, distributed, experimental, explain, extend, interpreters, memory
+    from weft import api_util, checkpointing, distributed, dlpack, experimental, explain, extend, interpreters
+    from weft import memory, monitoring
     from weft import parallel, plan, profiler
     from weft.profiler import profile
 
@@ -169,7 +170,7 @@ _LATER = {
     "custom_batching": ("weft.custom_batching", ""),
     **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
     **{name: (f"weft.{name}", "") for name in ("image", "ops")},
-    **{name: (f"weft.{name}", "") for name in ("api_util", "extend", "interpreters")},
+    **{name: (f"weft.{name}", "") for name in ("api_util", "dlpack", "extend", "interpreters", "monitoring")},
     "explain": ("weft.explain", ""),
     "memory": ("weft.memory", ""),
     "parallel": ("weft.parallel", ""),
@@ -313,6 +314,8 @@ __all__ = [
     "api_util",
     "extend",
     "interpreters",
+    "dlpack",
+    "monitoring",
 ]
 
 _publish(__name__, later=_LATER)

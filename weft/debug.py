@@ -7,9 +7,12 @@ from weft.api.callbacks import debug_print as print
 from weft.api.device_steps import DeviceStop, devices
 from weft.api.visualize import inspect_array_sharding, visualize_array_sharding, visualize_sharding
 from weft.base.publish import publish as _publish
+from weft.primitives.control.callback import DebugEffect, OrderedDebugEffect
 
 __all__ = [
+    "DebugEffect",
     "DeviceStop",
+    "OrderedDebugEffect",
     "breakpoint",
     "callback",
     "devices",

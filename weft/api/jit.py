@@ -36,7 +36,7 @@ from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.searched import SearchedFunction
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
 from weft.api.stages import Lowered, Traced, check_compiler_options, is_empty, with_structs
-from weft.base import collector, memo, tree
+from weft.base import collector, events, memo, tree
 from weft.base.dtypes import float0
 from weft.base.errors import ArgumentError, UnhashableStaticArgumentError, message
 from weft.base.settings import config, default_device
@@ -359,6 +359,7 @@ class JitFunction:
         with span("trace", name, location):
             jaxpr, constants = stage(flat, types, where=where, names=paths, name=name)
         seconds = time.perf_counter() - started
+        events.took(events.TRACING, seconds, fun_name=name)
         if config.log_compiles:
             at = "" if location is None else f" at {location.describe()}"
             logger.warning("%s", f"Finished tracing {name} in {seconds * 1e3:.1f} ms{at}: {cause}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from weft.api.communication import Communication
 from weft.api.flat import structure_differences
@@ -26,6 +26,7 @@ from weft.runtime.held import HeldArray
 from weft.runtime.spmd import SpmdProgram, compiled_for, mesh_of, run
 from weft.sharding import Sharding, SingleDeviceSharding
 from weft.sharding.device import Device
+from weft.sharding.layout import Format, Layout
 
 Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -34,8 +35,13 @@ Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dic
 class ArgInfo:
     """An argument of a staged function: its type, and whether it is donated."""
 
-    aval: ArrayType
+    _aval: ArrayType
     donated: bool
+
+    @property
+    def aval(self) -> ArrayType:
+        """The type."""
+        return self._aval
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -44,6 +50,26 @@ class ArgInfo:
     @property
     def dtype(self) -> Any:
         return self.aval.dtype
+
+
+CompilerOptions = dict[str, str | bool]
+
+
+@runtime_checkable
+class Wrapped(Protocol):
+    """A function that `jit` returned: it can be called, and looked at stage by stage."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it."""
+        ...
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Stage it for these arguments without running."""
+        ...
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The same, ready to compile."""
+        ...
 
 
 class Traced:
@@ -216,6 +242,19 @@ class Compiled(Stage):
         found = [one if self._partitioned is None or is_empty(t) else next(results) for t in self._traced._out_types]
         return tree.unflatten(self.out_tree, found)
 
+    @property
+    def input_formats(self) -> Any:
+        """How arguments lie in memory and are split, in the tree of `(args, kwargs)`."""
+        pairs = zip(self._traced._in_types, self._argument_shardings(), strict=True)
+        return tree.unflatten(self.in_tree, [format_of(t, s) for t, s in pairs])
+
+    @property
+    def output_formats(self) -> Any:
+        """How results lie in memory and are split, in their tree."""
+        shardings = tree.leaves(self.output_shardings)
+        pairs = zip(self._traced._out_types, shardings, strict=True)
+        return tree.unflatten(self.out_tree, [format_of(t, s) for t, s in pairs])
+
     def _argument_shardings(self) -> Sequence[Sharding]:
         count = len(self._traced._in_types)
         if self._partitioned is None:
@@ -275,6 +314,10 @@ class Compiled(Stage):
         """What runs."""
         return self._executable
 
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The same as calling it."""
+        return self(*args, **kwargs)
+
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         traced = self._traced
@@ -311,6 +354,11 @@ class Compiled(Stage):
             give = (lambda: donate(operands, donated)) if donated else None
             return traced._result(run(self._partitioned, operands, give))
         return traced._result(jit_primitive(*operands, **traced._params))
+
+
+def format_of(aval: Any, sharding: Sharding) -> Format:
+    """Arrays are stored by rows."""
+    return Format(Layout(tuple(range(len(aval.shape)))), sharding)
 
 
 def sharding_of(leaf: Any) -> Sharding | None:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from weft.base import events
 from weft.base.settings import config
 from weft.base.spans import measured
 from weft.compiler import cache
@@ -45,6 +46,10 @@ def compilation_of(
     if key is not None:
         with measured(seconds, "compile", "program from disk"):
             program = stored_program(key, jaxpr.name)
+        events.happened.tell(events.CACHE_REQUEST)
+        events.happened.tell(events.CACHE_MISS if program is None else events.CACHE_HIT)
+        if program is not None:
+            events.took(events.CACHE_RETRIEVAL, seconds["program from disk"], fun_name=jaxpr.name)
         if program is not None:
             result = stored_compilation(jaxpr, donated, program, target, flagged, flat)
             result.seconds, result.key = seconds, key

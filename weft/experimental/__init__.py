@@ -1,8 +1,9 @@
 """Modules that JAX has under `jax.experimental`."""
 
+from weft.api.callbacks import io_callback
 from weft.base.publish import publish as _publish
 from weft.experimental import checkify, layout, mesh_utils, multihost_utils, pjit, shard_map
 
-__all__ = ["checkify", "layout", "mesh_utils", "multihost_utils", "pjit", "shard_map"]
+__all__ = ["io_callback", "checkify", "layout", "mesh_utils", "multihost_utils", "pjit", "shard_map"]
 
 _publish(__name__)

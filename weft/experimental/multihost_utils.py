@@ -13,7 +13,7 @@ import weft.runtime.processes.world as _world
 from weft.api.process_data import make_array_from_process_local_data, process_slices
 from weft.base import dtypes, tree
 from weft.base.arguments import described
-from weft.base.errors import ArgumentError, ArgumentTypeError, ProgramMismatchError
+from weft.base.errors import ArgumentError, ArgumentTypeError, ProcessFailureError, ProgramMismatchError
 from weft.base.publish import publish as _publish
 from weft.base.source import user_line
 from weft.ir.types import array_type
@@ -29,6 +29,8 @@ from weft.runtime.sharded import (
 from weft.sharding import Mesh, NamedSharding, PartitionSpec
 
 __all__ = [
+    "P",
+    "ProcessFailureError",
     "assert_equal",
     "broadcast_one_to_all",
     "global_array_to_host_local_array",

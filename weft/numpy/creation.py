@@ -250,10 +250,12 @@ def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) ->
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array from another library's, by DLPack. The data is copied, since the other library may change it."""
+    """An array from another library's, by DLPack. The data is copied, since the other library may change it;
+    `weft.dlpack.from_dlpack` shares it."""
     if copy is False and not isinstance(x, Array):
         raise ArgumentError(
-            "from_dlpack always copies: the other library could change a shared buffer; leave copy out."
+            "This from_dlpack always copies: the other library could change a shared buffer.",
+            fix="weft.dlpack.from_dlpack(x), which shares it, or leave copy out",
         )
     return asarray(np.from_dlpack(x), device=device)
 

@@ -23,6 +23,7 @@ from weft.ir.primitive import Primitive
 from weft.primitives.control.call import jit as jit_primitive
 from weft.profiler.chrome import trace_of
 from weft.profiler.data import ProfileData, ProfileEvent, ProfilePlane
+from weft.profiler.memory import device_memory_profile, save_device_memory_profile
 from weft.profiler.recorder import Recorder
 from weft.profiler.report import Profile
 from weft.profiler.server import Server
@@ -36,7 +37,9 @@ __all__ = [
     "StepTraceAnnotation",
     "TraceAnnotation",
     "annotate_function",
+    "device_memory_profile",
     "profile",
+    "save_device_memory_profile",
     "start_server",
     "start_trace",
     "stop_server",

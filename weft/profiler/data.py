@@ -54,12 +54,12 @@ class ProfilePlane:
 
 
 class ProfileData:
-    """A trace that `stop_trace` wrote."""
+    """A trace that `stop_trace` wrote, from what its file holds as JSON."""
 
-    def __init__(self, trace: dict[str, Any]) -> None:
+    def __init__(self, arg: dict[str, Any]) -> None:
         names: dict[tuple[str, int, int], str] = {}
         events: dict[int, dict[int, list[ProfileEvent]]] = {}
-        for event in trace["traceEvents"]:
+        for event in arg["traceEvents"]:
             if event["ph"] == "M":
                 thread = 0 if event["name"] == "process_name" else event["tid"]
                 names[event["name"], event["pid"], thread] = event["args"]["name"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.base import dtypes
+from weft.base import dtypes, events
 from weft.base.forks import RenewedLock
 from weft.base.memo import Memo
 from weft.base.settings import config
@@ -154,6 +154,7 @@ def dump_jaxpr(jaxpr: Jaxpr, folder: pathlib.Path) -> None:
 def record_compilation(jaxpr: Jaxpr, cost: CompileCost) -> None:
     """Remember what it took to compile a jaxpr, and say it where `log_compiles` asks for that."""
     compile_costs(jaxpr).append(cost)
+    events.took(events.COMPILING, cost.total, fun_name=jaxpr.name)
     if config.log_compiles:
         location = user_location()
         at = "" if location is None else f" at {location.describe()}"

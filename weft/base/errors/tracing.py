@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft.base.errors.layout import WeftError
 
 
 class JAXTypeError(WeftError, TypeError):
     """The type errors that JAX has too, as a group to catch."""
 
+    def __init__(self, message: object = "", context: str = "", **parts: Any) -> None:
+        # JAX's programs pass the traced value, and what it was needed for.
+        super().__init__(f"{message}: {context}" if context else message, **parts)
+
 
 class JAXIndexError(WeftError, IndexError):
     """The index errors that JAX has too, as a group to catch."""
+
+    def __init__(self, message: object = "", context: str = "", **parts: Any) -> None:
+        # JAX's programs pass the traced value, and what it was needed for.
+        super().__init__(f"{message}: {context}" if context else message, **parts)
 
 
 class ConcretizationTypeError(JAXTypeError):

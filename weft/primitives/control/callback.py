@@ -40,10 +40,25 @@ class Effect:
         return f"{'Ordered' if self.ordered else ''}{self.kind}"
 
 
+@dataclass(frozen=True, repr=False)
+class DebugEffect(Effect):
+    """Something is shown."""
+
+    kind: str = "Debug"
+
+
+@dataclass(frozen=True, repr=False)
+class OrderedDebugEffect(Effect):
+    """Something is shown, in the order of the equations."""
+
+    kind: str = "Debug"
+    ordered: bool = True
+
+
 IO = Effect("IO")
 ORDERED_IO = Effect("IO", ordered=True)
-DEBUG = Effect("Debug")
-ORDERED_DEBUG = Effect("Debug", ordered=True)
+DEBUG = DebugEffect()
+ORDERED_DEBUG = OrderedDebugEffect()
 
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
 

@@ -1,0 +1,67 @@
+"""Arrays shared with other libraries by DLPack, without copying them where that can be.
+
+An array of Weft is given to others as it is: `torch.from_dlpack(x)`, `numpy.from_dlpack(x)`. Who is told that memory is
+read-only shares it; others get a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.api.devices import device_put
+from weft.base import dtypes
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.publish import publish as _publish
+from weft.ir.types import array_type
+from weft.runtime.array import adopted, copied
+from weft.runtime.device import default_placement
+from weft.trace.array import Array
+
+__all__ = ["from_dlpack", "is_supported_dtype"]
+
+
+def is_supported_dtype(dtype: Any) -> bool:
+    """Whether arrays of a dtype can be exchanged: booleans, integers, floats and complex numbers that NumPy has."""
+    return np.dtype(dtype).kind in "biufc" and np.dtype(dtype).isbuiltin == 1
+
+
+def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Array:
+    """An array of Weft over the memory of another library's array, which has `__dlpack__`.
+
+    The memory is shared: nobody may write to the other array while this one is used. With `copy=True` it is copied. It
+    is also copied where it has to be, unless `copy=False` forbids it: for 64-bit types while `enable_x64` is off, and
+    for another `device` (or sharding).
+
+    >>> import numpy, weft
+    >>> ones = numpy.ones(3, numpy.float32)
+    >>> x = weft.dlpack.from_dlpack(ones)
+    >>> numpy.shares_memory(numpy.asarray(x), ones)
+    True
+    """
+    if not hasattr(external_array, "__dlpack__"):
+        what = "from_dlpack takes an array of a library that has DLPack."
+        fix = "weft.numpy.asarray(x)   for everything that NumPy understands"
+        raise ArgumentTypeError(what, received=f"an object of type {type(external_array).__name__}", fix=fix)
+    if isinstance(external_array, Array) and not copy:
+        return external_array if device is None else device_put(external_array, device)
+    try:
+        value = np.from_dlpack(external_array)
+    except (BufferError, RuntimeError, TypeError) as error:
+        what = "This array cannot be exchanged by DLPack: NumPy does not understand its dtype or device."
+        fix = "convert it there to a dtype of NumPy's, on the CPU"
+        raise ArgumentTypeError(what, received=str(error), fix=fix) from error
+    converted = dtypes.canonical_array(value)
+    if converted is not value and copy is False:
+        raise ArgumentError(
+            f"An array of {value.dtype} becomes one of {converted.dtype}, which needs a copy; copy=False forbids it.",
+            fix="weft.config.update('enable_x64', True), or leave out copy",
+        )
+    aval = array_type(converted.shape, converted.dtype)
+    make = copied if copy and converted is value else adopted
+    array = make(converted, aval, default_placement())
+    return array if device is None else device_put(array, device)
+
+
+_publish(__name__)

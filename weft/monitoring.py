@@ -1,0 +1,107 @@
+"""Events for whoever watches a program: that something happened, how long it took, or a value.
+
+Weft records what tracing and compiling take (`/jax/core/compile/jaxpr_trace_duration`, `backend_compile_duration`) and
+whether compiled programs were found on disk (`/jax/compilation_cache/cache_hits`, `cache_misses`). Libraries record
+events of their own.
+
+>>> import weft
+>>> seen = []
+>>> listener = lambda event, **details: seen.append((event, details))
+>>> weft.monitoring.register_event_listener(listener)
+>>> weft.monitoring.record_event("/my_library/loaded", files=3)
+>>> weft.monitoring.unregister_event_listener(listener)
+>>> seen
+[('/my_library/loaded', {'files': 3})]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.base import events as _events
+from weft.base.publish import publish as _publish
+
+__all__ = [
+    "clear_event_listeners",
+    "record_event",
+    "record_event_duration_secs",
+    "record_event_time_span",
+    "record_scalar",
+    "register_event_duration_secs_listener",
+    "register_event_listener",
+    "register_event_time_span_listener",
+    "register_scalar_listener",
+    "unregister_event_duration_listener",
+    "unregister_event_listener",
+    "unregister_event_time_span_listener",
+    "unregister_scalar_listener",
+]
+
+
+def record_event(event: str, **kwargs: str | int) -> None:
+    """Tell listeners that something happened; keyword arguments are its details."""
+    _events.happened.tell(event, **kwargs)
+
+
+def record_event_duration_secs(event: str, duration: float, **kwargs: str | int) -> None:
+    """Tell listeners of something that took `duration` seconds."""
+    _events.durations.tell(event, duration, **kwargs)
+
+
+def record_event_time_span(event: str, start_time: float, end_time: float, **kwargs: str | int) -> None:
+    """Tell listeners of something that began and ended at these times, in seconds since 1970."""
+    _events.spans.tell(event, start_time, end_time, **kwargs)
+
+
+def record_scalar(event: str, value: float | int, **kwargs: str | int) -> None:
+    """Tell listeners of a value."""
+    _events.values.tell(event, value, **kwargs)
+
+
+def register_event_listener(callback: Callable[..., None]) -> None:
+    """Have `callback(event, **details)` called for each `record_event`."""
+    _events.happened.register(callback)
+
+
+def register_event_duration_secs_listener(callback: Callable[..., None]) -> None:
+    """Have `callback(event, seconds, **details)` called for each duration."""
+    _events.durations.register(callback)
+
+
+def register_event_time_span_listener(callback: Callable[..., None]) -> None:
+    """Have `callback(event, start, end, **details)` called for each time span."""
+    _events.spans.register(callback)
+
+
+def register_scalar_listener(callback: Callable[..., None]) -> None:
+    """Have `callback(event, value, **details)` called for each value."""
+    _events.values.register(callback)
+
+
+def unregister_event_listener(callback: Callable[..., None]) -> None:
+    """Take back `register_event_listener`; ValueError if the callback is not registered."""
+    _events.happened.unregister(callback)
+
+
+def unregister_event_duration_listener(callback: Callable[..., None]) -> None:
+    """Take back `register_event_duration_secs_listener`."""
+    _events.durations.unregister(callback)
+
+
+def unregister_event_time_span_listener(callback: Callable[..., None]) -> None:
+    """Take back `register_event_time_span_listener`."""
+    _events.spans.unregister(callback)
+
+
+def unregister_scalar_listener(callback: Callable[..., None]) -> None:
+    """Take back `register_scalar_listener`."""
+    _events.values.unregister(callback)
+
+
+def clear_event_listeners() -> None:
+    """Forget all listeners of all kinds."""
+    for listeners in (_events.happened, _events.durations, _events.spans, _events.values):
+        listeners.clear()
+
+
+_publish(__name__)

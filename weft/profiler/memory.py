@@ -1,0 +1,77 @@
+"""The arrays in memory as a profile that `pprof` reads: how many of each type are on each device, and their bytes.
+
+The format is a message of protocol buffers, of which the few fields that are needed are written here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pathlib
+from collections import Counter
+from typing import Any
+
+from weft.api.devices import live_arrays
+
+
+def device_memory_profile(backend: str | None = None) -> bytes:
+    """The arrays of this process on a platform, or on all, as a compressed profile for `pprof`.
+
+    A sample has the type of arrays (`f32[2,3]`) inside of the device that they are on; its values are how many there
+    are, and their bytes.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    sizes: Counter[tuple[str, str]] = Counter()
+    for array in live_arrays(backend):
+        for shard in array.addressable_shards:
+            if shard.data is None:
+                continue
+            key = (shard.data.aval.short(), str(shard.device))
+            counts[key] += 1
+            sizes[key] += shard.data.nbytes
+    return gzip.compress(_profile(counts, sizes))
+
+
+def save_device_memory_profile(filename: str | os.PathLike[str], backend: str | None = None) -> None:
+    """Write `device_memory_profile(backend)` to a file: `pprof -top FILE` shows it."""
+    pathlib.Path(filename).write_bytes(device_memory_profile(backend))
+
+
+def _profile(counts: Counter[tuple[str, str]], sizes: Counter[tuple[str, str]]) -> bytes:
+    """The message `perftools.profiles.Profile`."""
+    texts: dict[str, int] = {"": 0}
+
+    def text(value: str) -> int:
+        return texts.setdefault(value, len(texts))
+
+    functions: dict[str, int] = {}
+    out = b"".join(
+        _field(1, _integer(1, text(kind)) + _integer(2, text(unit)))
+        for kind, unit in (("allocations", "count"), ("space", "bytes"))
+    )
+    for key in sorted(counts):
+        stack = b"".join(_varint(functions.setdefault(name, len(functions) + 1)) for name in key)
+        values = _varint(counts[key]) + _varint(sizes[key])
+        out += _field(2, _field(1, stack) + _field(2, values))
+    for index in functions.values():  # a location for each function
+        out += _field(4, _integer(1, index) + _field(4, _integer(1, index)))
+    for name, index in functions.items():
+        out += _field(5, _integer(1, index) + _integer(2, text(name)))
+    return out + b"".join(_field(6, value.encode()) for value in texts)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _integer(field: int, value: int) -> bytes:
+    return _varint(field << 3) + _varint(value)
+
+
+def _field(field: int, content: Any) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(content)) + content
