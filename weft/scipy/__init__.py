@@ -8,11 +8,11 @@ from weft.base.publish import MissingNameError as _MissingNameError
 from weft.base.publish import publish as _publish
 
 if _TYPE_CHECKING:
-    from weft.scipy import linalg
+    from weft.scipy import cluster, fft, integrate, interpolate, linalg, ndimage, optimize, sparse
 
-_LATER = ("linalg",)
+_LATER = ("cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "sparse")
 
-__all__ = ["linalg"]
+__all__ = ["cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "sparse"]
 
 
 def __getattr__(name: str) -> _Any:

@@ -1,0 +1,8 @@
+"""Clusters of observations."""
+
+from weft.base.publish import publish as _publish
+from weft.scipy.cluster import vq
+
+__all__ = ["vq"]
+
+_publish(__name__)

@@ -1,0 +1,8 @@
+"""Minimisation of functions of a vector."""
+
+from weft.base.publish import publish as _publish
+from weft.scipy.optimize.minimize import OptimizeResults, minimize
+
+__all__ = ["OptimizeResults", "minimize"]
+
+_publish(__name__)
