@@ -96,7 +96,7 @@ LOADED_LATER = {
         "weft.compiler.partition.verify",
         "weft.runtime.stored_partitions",
     ),
-    "weft/compiler/load.py": ("weft.compiler.compile", "weft.compiler.flat"),
+    "weft/compiler/load.py": ("weft.compiler.compile", "weft.compiler.family", "weft.compiler.flat"),
     "weft/compiler/target/cpu/targets.py": ("weft.compiler.target.cpu.tables",),
     "weft/compiler/target/cuda/targets.py": ("weft.compiler.target.cuda.tables",),
     "weft/compiler/target/cpu/kernels.py": ("weft.compiler.target.cpu.lower",),

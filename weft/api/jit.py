@@ -15,6 +15,7 @@ import numpy as np
 from weft.api.cache_report import CacheReport, Signatures
 from weft.api.contract import Contract, contract_of
 from weft.api.devices import chosen_device
+from weft.api.dynamic import DynamicSizes
 from weft.api.explain import explain_miss, logger
 from weft.api.flat import (
     MISS,
@@ -43,6 +44,7 @@ from weft.base.settings import config, default_device
 from weft.base.source import user_line, user_location
 from weft.base.spans import span
 from weft.base.tracebacks import boundary, conceal
+from weft.ir.at_sizes import AtSizes, JaxprAtSizes
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
@@ -100,6 +102,23 @@ class StagedFunction:
         # By whether calls are timed, the default device and where the leaves of the arguments are; None where there
         # cannot be one.
         self.dispatchers: dict[Any, Dispatcher | None] = {}
+
+    def at_sizes(self, sizes: Mapping[Any, int]) -> StagedFunction:
+        """The function staged for symbolic sizes, at given ones."""
+        staged = object.__new__(StagedFunction)
+        at = AtSizes(sizes)
+        staged.jaxpr = JaxprAtSizes(self.jaxpr, sizes)
+        staged.out_types = [at.type(t) for t in self.out_types]
+        staged.constants, staged.out_tree, staged.donated = self.constants, self.out_tree, self.donated
+        staged.params = {**self.params, "jaxpr": staged.jaxpr}
+        staged.calls = staged.timed_calls = 0
+        staged.dispatchers = {}
+        return staged
+
+    def traced_params(self) -> dict[str, Any]:
+        """The parameters of a call that becomes part of another jaxpr."""
+        jaxpr = self.jaxpr
+        return {**self.params, "jaxpr": jaxpr.plain()} if isinstance(jaxpr, JaxprAtSizes) else self.params
 
     @property
     def has_empty(self) -> bool:
@@ -224,7 +243,8 @@ class JitFunction:
         if self._inline and context.trace is not EVALUATION:
             results: Sequence[Any] = replay(staged.jaxpr, *operands)
         else:
-            results = context.trace.process(jit_primitive, operands, staged.params)  # type: ignore[arg-type]
+            params = staged.params if context.trace is EVALUATION else staged.traced_params()
+            results = context.trace.process(jit_primitive, operands, params)  # type: ignore[arg-type]
         return staged.result(results)
 
     def _placement(self, staged: StagedFunction, leaves: Sequence[Any], args: Any, kwargs: Any) -> Placement:
@@ -534,6 +554,34 @@ def warn_of_constants(name: str, constants: Sequence[Any]) -> None:
         warnings.warn(message(what, fix="pass them as arguments", at=user_line()), UserWarning, stacklevel=2)
 
 
+class DynamicFunction(JitFunction):
+    """A jitted function some of whose sizes are symbols: it is staged once for all of them."""
+
+    def __init__(self, dynamic: Mapping[Any, Any], *options: Any) -> None:
+        super().__init__(*options)
+        self._sizes = DynamicSizes(dynamic, f"{self._transformation} of {name_of(self._function)}")
+        self._cache = cache_for(self._function, ("dynamic", repr(dynamic), repr(options[1:])))
+
+    def _stage(
+        self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any
+    ) -> StagedFunction:
+        names = self._dynamic_names(static) or parameter_names(self._function, len(args)) or [""] * len(args)
+        general, sizes = self._sizes.general(types, args, kwargs, names[: len(args)])
+        if not sizes:
+            return super()._stage(key, leaves, in_tree, types, args, kwargs, static)
+        general_key = (in_tree, general, *key[2:])
+        staged = self._cache.get(general_key)
+        if staged is None:
+            staged = super()._stage(general_key, leaves, in_tree, general, args, kwargs, static)
+        at_sizes = staged.at_sizes(sizes)
+        if general_key in self._cache:
+            self._cache[key] = at_sizes
+            if len(self._cache) > LIMIT:
+                self._cache.move_to_end(general_key)
+                self._cache.popitem(last=False)
+        return at_sizes
+
+
 def resolve(
     function: Callable[..., Any], argnums: tuple[int, ...], names: tuple[str, ...]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -587,6 +635,7 @@ def jit(
     max_replicated: Any = None,
     reproducible: Any = None,
     sharding: str | None = None,
+    dynamic: Mapping[Any, Any] | None = None,
 ) -> Any:
     """Stage `fun` to a jaxpr once for each signature of its arguments, and run that.
 
@@ -613,6 +662,16 @@ def jit(
     With `sharding="search"` how arguments are split over the mesh that is set is searched for at the first call with
     arguments of their types (`weft.sharding.search`); what is found is logged once, to be pasted as `in_shardings`, and
     is `found` of the function. Arguments are put so, wherever they are.
+
+    With `dynamic={"x": "b, t, _"}` the function is traced and compiled once for all sizes that are named, those of at
+    least two; calls return the same bits as without it. Arguments are named, or counted from 0; `"_"` is a size that
+    stays as it is, `"..."` several of them, and a dict from axes to names does the same for some axes. Arguments that
+    are trees have trees of shapes, or one for all their arrays.
+
+    >>> import weft, weft.numpy as np
+    >>> f = weft.jit(lambda x: x.mean(-1), dynamic={0: "b, t"})
+    >>> [f(np.ones((2, t))).shape for t in (5, 6, 7)], f(np.arange(6.0).reshape(2, 3))
+    ([(2,), (2,), (2,)], Array([1., 4.], dtype=float32))
     """
     contract = contract_of(comm, max_replicated)
     chosen = chosen_device("jit", device, backend)
@@ -635,6 +694,7 @@ def jit(
             max_replicated=max_replicated,
             reproducible=reproducible,
             sharding=sharding,
+            dynamic=dynamic,
         )
     check_callable(fun, "jit")
     if sharding is not None:
@@ -663,4 +723,8 @@ def jit(
         out_shardings,
     )
     parts = part_counts(reproducible) if reproducible is not None else 0
+    if dynamic is not None:
+        if parts or in_shardings is not None or out_shardings is not None:
+            raise ArgumentError("jit: dynamic goes with arrays of one device.", received="shardings", at=user_line())
+        return DynamicFunction(dynamic, *options)
     return ReproducibleFunction(parts, *options) if parts else JitFunction(*options)

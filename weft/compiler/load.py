@@ -22,6 +22,7 @@ from weft.compiler.program import stored
 from weft.compiler.program.ir import Program
 from weft.compiler.schedules import pinned
 from weft.compiler.target.target import Target
+from weft.ir.at_sizes import JaxprAtSizes
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.ir.types import Type
 
@@ -37,6 +38,11 @@ def compilation_of(
     """The program with its memory planned, ready to be linked; with one flag for all its checks, or a trap for each.
     A flat one is for arrays of any length, which is its first argument (`compiler/flat.py`)."""
     donated = tuple(donated)
+    if isinstance(jaxpr, JaxprAtSizes):
+        # Its kernels are on disk, but not the program: that takes less to make than to read.
+        from weft.compiler.family import compile_instance
+
+        return compile_instance(jaxpr, donated, target, flagged)
     seconds: dict[str, float] = {}
     key = None
     if is_storing():

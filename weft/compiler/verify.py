@@ -12,6 +12,7 @@ from weft.compiler.program.ir import Launch, Program
 def verify_program(program: Program, spaces: Sequence[str]) -> Program:
     """Raise `InternalError` unless a Program and every kernel that it launches are well formed, for a target with these
     memory spaces; returns the Program."""
-    for kernel in {id(step.full): step.full for step in program.all_steps() if isinstance(step, Launch)}.values():
-        kernels.verify(kernel)
+    launched = {(id(s.full), s.sizes): s for s in program.all_steps() if isinstance(s, Launch)}
+    for step in launched.values():
+        kernels.verify(step.concrete)
     return programs.verify(program, spaces)

@@ -16,6 +16,74 @@ def at_sizes(jaxpr: Jaxpr, sizes: Mapping[Symbol, int]) -> Jaxpr:
     return AtSizes(sizes).jaxpr(jaxpr)
 
 
+def symbols_of_jaxpr(jaxpr: Jaxpr) -> tuple[Symbol, ...]:
+    """The symbols of all types and parameters of a jaxpr and its sub-jaxprs, in the order of their names."""
+    found: set[Symbol] = set()
+
+    def visit(value: Any) -> None:
+        if isinstance(value, Expression):
+            found.update(value.symbols)
+        elif type(value) in (tuple, list):
+            for item in value:
+                visit(item)
+        elif isinstance(value, Jaxpr):
+            found.update(value.cached("symbols", lambda: symbols_of_jaxpr(value)))
+        elif isinstance(value, ArrayType):
+            visit(value.shape)
+        elif isinstance(value, TapeType):
+            visit(value.element)
+
+    for v in (*jaxpr.constvars, *jaxpr.invars):
+        visit(v.aval)
+    for e in jaxpr.eqns:
+        for v in e.outvars:
+            visit(v.aval)
+        for value in e.params.values():
+            visit(value)
+    return tuple(sorted(found, key=lambda s: s.order))
+
+
+def general_of(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr with symbols of one at sizes; another one itself. They have the same structure."""
+    return jaxpr.general if isinstance(jaxpr, JaxprAtSizes) else jaxpr
+
+
+class JaxprAtSizes(Jaxpr):
+    """A jaxpr at given sizes whose equations are made when somebody asks for them: a program that is compiled once for
+    many sizes does not."""
+
+    __slots__ = ("_known", "general", "sizes")
+
+    def __init__(self, general: Jaxpr, sizes: Mapping[Symbol, int]) -> None:
+        self.general, self.sizes = general, dict(sizes)
+        at = AtSizes(sizes)
+        known: dict[Atom, Atom] = {}
+
+        def variable(v: Any) -> Any:
+            if type(v) is Literal:
+                return v
+            if v not in known:
+                known[v] = Var(at.type(v.aval))
+            return known[v]
+
+        self.constvars, self.consts = (), ()
+        self.invars, self.outvars = (tuple(map(variable, vs)) for vs in (general.invars, general.outvars))
+        self.name, self.effects = general.name, general.effects
+        self._known, self._cache = known, {}
+
+    def plain(self) -> Jaxpr:
+        """The same as a jaxpr like others."""
+        return self.cached("plain", self.replace)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "eqns":
+            raise AttributeError(name)
+        at = AtSizes(self.sizes)
+        made = at.outline(self.general, dict(self._known), lambda e: at.params(e.params))
+        self.outvars, self.eqns = made.outvars, made.eqns
+        return self.eqns
+
+
 class AtSizes:
     """Types, parameters and jaxprs at given sizes; types are remembered."""
 

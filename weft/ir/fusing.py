@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from weft.base.memo import Memo
+from weft.indexing.guards import current
 
 Space = tuple[Any, ...]
 
@@ -142,7 +143,10 @@ _measures: Memo[Any, tuple[Space, int]] = Memo(10_000)
 
 
 def measure(shape: Any) -> tuple[Space, int]:
-    """A shape without its dimensions of size 1, and its number of elements; remembered."""
+    """A shape without its dimensions of size 1, and its number of elements; remembered, but for answers that hold for
+    some sizes only."""
+    if current.answers is not None:
+        return squeezed(shape), size_of(shape)
     known = _measures.get(shape)
     return known if known is not None else _measures.keep(shape, (squeezed(shape), size_of(shape)))
 

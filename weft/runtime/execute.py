@@ -16,6 +16,7 @@ from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_location
 from weft.base.spans import span
+from weft.ir.at_sizes import JaxprAtSizes, general_of
 from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.parameters import params_key
 from weft.ir.primitive import Params, Primitive
@@ -116,8 +117,11 @@ def compile_costs(jaxpr: Jaxpr) -> list[CompileCost]:
 def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Executable:
     """The program as machine code. With checks it has one flag for all of them, if it can run again to tell what they
     found: then arguments must be whole, and donated memory is not taken, unless that would mean to copy."""
-    jaxpr = inspected(unplaced(jaxpr), SingleDeviceSharding(device))
-    if not can_flag(jaxpr) or (any(donated) and writes_in_place(jaxpr)):
+    general = general_of(jaxpr)
+    plain = inspected(unplaced(general), SingleDeviceSharding(device))
+    if plain is not general:
+        jaxpr = JaxprAtSizes(plain, jaxpr.sizes) if isinstance(jaxpr, JaxprAtSizes) else plain
+    if not can_flag(plain) or (any(donated) and writes_in_place(plain)):
         return compiled(jaxpr, donated, device)
 
     def with_traps() -> Executable:

@@ -18,6 +18,7 @@ from weft.base import collector
 from weft.base.errors import ArgumentError
 from weft.base.settings import config
 from weft.base.source import user_line
+from weft.ir.at_sizes import general_of
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import ArrayType
 from weft.runtime.array import ConcreteArray, from_numpy
@@ -39,6 +40,7 @@ Dims = tuple[tuple[Any, ...], ...]
 
 def named_meshes(jaxpr: Jaxpr) -> tuple[Mesh, ...]:
     """The meshes with devices that a jaxpr names, in bodies too."""
+    jaxpr = general_of(jaxpr)
 
     def find() -> tuple[Mesh, ...]:
         found: dict[Mesh, None] = {}

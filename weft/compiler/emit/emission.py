@@ -21,8 +21,11 @@ from weft.compiler.emit.values import MultiIndex, Values, expanded, row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Kernel, Value
 from weft.compiler.kernel.merge import merge_loops
+from weft.compiler.kernel.sizes import with_sizes
 from weft.compiler.kernel.threads import split_for_threads
 from weft.compiler.target.target import Target
+from weft.indexing.dimension import product
+from weft.indexing.expression import Integer
 from weft.ir.jaxpr import Jaxpr, Literal
 
 _KEY_STORAGE = {8: dtypes.uint64, 16: dtypes.complex128}
@@ -40,9 +43,9 @@ def kernel_dtype(atom: Any, copied: Mapping[Any, Any]) -> np.dtype[Any]:
     return copied.get(dtype) or dtype
 
 
-def size_of(atom: Any) -> int:
+def size_of(atom: Any) -> Integer:
     """How many elements a value has."""
-    return int(np.prod(atom.aval.shape, dtype=np.int64))
+    return product(atom.aval.shape)
 
 
 def literals_of(jaxpr: Jaxpr) -> list[tuple[Literal, np.dtype[Any]]]:
@@ -65,10 +68,15 @@ def literal_arrays(jaxpr: Jaxpr) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """A kernel, and for each of its buffers the operand of the emission that it is."""
+    """A kernel, and for each of its buffers, that of sizes aside, the operand of the emission that it is. At given
+    sizes it has their values, the iterations of its loop over threads, how many of these are a task, and its work."""
 
     kernel: Kernel
     operands: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
+    count: int | None = None
+    grain: int | None = None
+    nanoseconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class Scratch:
     """Memory that only the kernels of one emission use."""
 
     dtype: np.dtype[Any]
-    size: int
+    size: Integer
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,7 @@ class Fusion:
         """The dtype of a value's elements in the kernels."""
         return kernel_dtype(atom, self.copied)
 
-    def new_scratch(self, dtype: Any, size: int) -> int:
+    def new_scratch(self, dtype: Any, size: Integer) -> int:
         """Memory between kernels; returns its index for `Writer.scratch`."""
         self.scratch.append(Scratch(np.dtype(dtype), size))
         return len(self.scratch) - 1
@@ -219,10 +227,12 @@ class Writer:
         """The finished kernel: loops merged where that is possible, and split for threads."""
         if self._finished is None:
             kernel = self.k.finish()
-            self._finished = kernel if self.final else split_for_threads(merge_loops(kernel))
+            self._finished = with_sizes(kernel if self.final else split_for_threads(merge_loops(kernel)))
         return self._finished
 
-    def _buffer(self, operand: Any, name: str, dtype: Any, size: int, written: bool, padded: bool = False) -> Buffer:
+    def _buffer(
+        self, operand: Any, name: str, dtype: Any, size: Integer, written: bool, padded: bool = False
+    ) -> Buffer:
         found = self._buffers.get(operand)
         if found is None:
             found = self._buffers[operand] = self.k.buffer(name, dtype, size, written, padded)

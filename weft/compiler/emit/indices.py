@@ -10,8 +10,18 @@ import numpy as np
 
 from weft.base.errors import InternalError
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Value
-from weft.indexing.expression import Division, Expression, Extremum, FloorDivide, Symbol, terms_of
+from weft.compiler.kernel.ir import Index, Value, is_zero
+from weft.indexing.expression import (
+    Division,
+    Expression,
+    Extremum,
+    FloorDivide,
+    Integer,
+    Symbol,
+    symbols_of,
+    terms_of,
+)
+from weft.indexing.guards import current
 from weft.indexing.index_map import Constraint, IndexMap
 from weft.ir.primitive import Primitive
 
@@ -19,9 +29,14 @@ INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
 
 
-@lru_cache(maxsize=4096)
 def sources(primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
-    """Where the elements of a result come from. Cached, because maps are expensive to build and shapes repeat."""
+    """Where the elements of a result come from. Cached, because maps are expensive to build and shapes repeat; but not
+    where questions are answered for some sizes, which every emission asks for itself."""
+    return (_sources if current.answers is None else _sources.__wrapped__)(primitive, types, params)
+
+
+@lru_cache(maxsize=4096)
+def _sources(primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
     found = primitive.sources(*types, **dict(params))  # type: ignore[attr-defined]
     return tuple((entry[0], entry[1]) for entry in found)
 
@@ -36,16 +51,20 @@ def lowered(k: KernelBuilder, expression: Any, bound: dict[Symbol, Index]) -> In
     """An expression over bound symbols as an index: affine where it is affine, integer values where it is not."""
     if not isinstance(expression, Expression):
         return Index(int(expression))
-    if isinstance(expression, Symbol):
+    if isinstance(expression, Symbol) and expression in bound:
         return bound[expression]
     total = Index()
-    for monomial, coefficient in terms_of(expression):
-        if not monomial:
-            total = total + coefficient
-            continue
-        if len(monomial) > 1:
+    for monomial, factor in terms_of(expression):
+        # Sizes are factors of the coefficient: the index is affine in what varies.
+        coefficient, varying = factor, []
+        for atom in monomial:
+            if bound.keys().isdisjoint(atom.symbols):
+                coefficient = coefficient * atom
+            else:
+                varying.append(atom)
+        if len(varying) > 1:
             raise InternalError(f"The index {expression} is not affine in its atoms.")
-        total = total + _atom(k, monomial[0], bound) * coefficient
+        total = total + (_atom(k, varying[0], bound) * coefficient if varying else coefficient)
     return total
 
 
@@ -53,7 +72,7 @@ def _atom(k: KernelBuilder, atom: Expression, bound: dict[Symbol, Index]) -> Ind
     if isinstance(atom, Symbol):
         return bound[atom]
     if isinstance(atom, Division):
-        dividend, divisor = lowered(k, atom.dividend, bound), static_size(atom.divisor)
+        dividend, divisor = lowered(k, atom.dividend, bound), constant_divisor(atom.divisor, bound)
         quotient = divided(k, dividend, divisor)
         return quotient if isinstance(atom, FloorDivide) else dividend - quotient * divisor
     if isinstance(atom, Extremum):
@@ -64,12 +83,13 @@ def _atom(k: KernelBuilder, atom: Expression, bound: dict[Symbol, Index]) -> Ind
     raise InternalError(f"An index of kind {type(atom).__name__} cannot be emitted.")
 
 
-def divided(k: KernelBuilder, dividend: Index, divisor: int) -> Index:
+def divided(k: KernelBuilder, dividend: Index, divisor: Integer) -> Index:
     """An index divided by a positive integer and rounded down: nothing is computed for terms that are multiples of the
-    divisor, nor where the rest has one quotient only; elsewhere by a multiplication and a shift."""
+    divisor, nor where the rest has one quotient only; elsewhere by a multiplication and a shift, or by a division where
+    the divisor is a symbolic size."""
     whole, left = Index(), Index(dividend.constant)
     for term, coefficient in dividend.terms:
-        if coefficient % divisor == 0:
+        if is_zero(coefficient % divisor):
             whole = whole + Index(0, ((term, coefficient // divisor),))
         else:
             left = left + Index(0, ((term, coefficient),))
@@ -83,7 +103,10 @@ def divided(k: KernelBuilder, dividend: Index, divisor: int) -> Index:
     whole = whole + shift
     if high < divisor:
         return whole
-    dtype, multiplier, bits = _reciprocal(divisor, high)
+    if isinstance(divisor, Expression):
+        dtype, multiplier, bits = INT32 if high < 1 << 31 else INT64, None, 0
+    else:
+        dtype, multiplier, bits = _reciprocal(divisor, high)
     position = k.position(left, dtype)
     if multiplier is None:
         quotient = k.compute("div", position, k.constant(divisor, dtype))
@@ -123,11 +146,11 @@ def condition(
     for constraint in constraints:
         if not constraint.always_holds():
             index_value = lowered(k, constraint.expression, bound)
-            result = both(k, result, within(k, index_value, static_size(constraint.low), static_size(constraint.high)))
+            result = both(k, result, within(k, index_value, constraint.low, constraint.high))
     return result
 
 
-def within(k: KernelBuilder, index: Index, low: int, high: int) -> Value | None:
+def within(k: KernelBuilder, index: Index, low: Integer, high: Integer) -> Value | None:
     """Whether an index is from `low` to `high`; None when it always is."""
     bounds, dtype = k.bounds(index), position_dtype(k, index)
     if low > high or (bounds is not None and (bounds[1] < low or bounds[0] > high)):
@@ -148,8 +171,8 @@ def both(k: KernelBuilder, first: Value | None, second: Value | None) -> Value |
     return never if never in (first, second) else k.compute("and", first, second)
 
 
-def static_size(expression: Any) -> int:
-    """An expression that must be known when compiling."""
-    if isinstance(expression, Expression):
-        raise InternalError(f"The size {expression} must be known when a kernel is emitted.")
-    return int(expression)
+def constant_divisor(divisor: Integer, bound: dict[Symbol, Index]) -> Integer:
+    """A divisor, which may be a size but must not vary."""
+    if not bound.keys().isdisjoint(symbols_of(divisor)):
+        raise InternalError(f"An index is divided by {divisor}, which varies.")
+    return divisor

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -51,8 +51,9 @@ from weft.compiler.kernel.ir import (
     Value,
     Variable,
 )
+from weft.indexing.expression import Expression, Integer
 
-AnyIndex = Index | Term | int
+AnyIndex: TypeAlias = "Index | Term | Integer"
 
 
 class _Block:
@@ -75,7 +76,7 @@ class _Parts:
 
     whole: Index
     variables: tuple[Variable, ...]
-    strides: tuple[int, ...]
+    strides: tuple[Integer, ...]
 
 
 class Scalars:
@@ -124,12 +125,12 @@ class KernelBuilder:
         # How many blocks are around the one that a value or a loop variable belongs to.
         self._depths: dict[Term, int] = {}
         # The least and the greatest value that a term can have, where that is known.
-        self.ranges: dict[Term, tuple[int, int]] = {}
+        self.ranges: dict[Term, tuple[Integer, Integer]] = {}
         # Indices that were unraveled: by what they were, and by the last of their parts.
         self._unraveled: dict[Any, tuple[Index, ...]] = {}
         self._parts: dict[Variable, _Parts] = {}
 
-    def buffer(self, name: str, dtype: Any, size: int, written: bool = False, padded: bool = False) -> Buffer:
+    def buffer(self, name: str, dtype: Any, size: Integer, written: bool = False, padded: bool = False) -> Buffer:
         """The next buffer of the kernel's signature."""
         buffer = Buffer(name, np.dtype(dtype), size, written, padded)
         self._buffers.append(buffer)
@@ -146,8 +147,8 @@ class KernelBuilder:
     @contextmanager
     def loop(
         self,
-        stop: int,
-        start: int = 0,
+        stop: Integer,
+        start: Integer = 0,
         step: int = 1,
         kind: LoopKind = LoopKind.SERIAL,
         width: int = 1,
@@ -204,6 +205,8 @@ class KernelBuilder:
 
     def constant(self, value: Any, dtype: Any) -> Value:
         """A constant of a dtype, the same in all lanes."""
+        if isinstance(value, Expression):
+            return self.scalars.convert(self.position(value), dtype)
         exact = np.asarray(value).astype(dtype)
         key = (Constant, exact.dtype, exact.tobytes())
         return self._known(key) or self._define(key, exact.dtype, lambda result: Constant(result, exact[()]), 0)
@@ -251,7 +254,7 @@ class KernelBuilder:
         index, left, right = map(self._raveled, (statement.index, statement.left_index, statement.right_index))
         self._append(replace(statement, index=index, left_index=left, right_index=right))
 
-    def unravel(self, index: Index, sizes: Sequence[int]) -> tuple[Index, ...]:
+    def unravel(self, index: Index, sizes: Sequence[Integer]) -> tuple[Index, ...]:
         """An index over several dimensions, in row-major order, as one index for each. Nothing is divided: each is a
         variable with the bounds of its dimension, and all of them together must be `index` again, or a multiple of it,
         wherever they are used. So what follows from bounds is found for each dimension, though one loop runs over
@@ -306,7 +309,7 @@ class KernelBuilder:
             key, operands[0].dtype, lambda result: Shuffle(result, operands, chosen), len(self._blocks) - 1
         )
 
-    def bounds(self, index: AnyIndex) -> tuple[int, int] | None:
+    def bounds(self, index: AnyIndex) -> tuple[Integer, Integer] | None:
         """The least and the greatest value that an index can have; None where a term may be anything."""
         index = Index.of(index)
         low = high = index.constant

@@ -24,13 +24,24 @@ from weft.compiler.kernel.ir import (
     Variable,
 )
 from weft.compiler.target.target import KernelCosts
+from weft.indexing.expression import Expression
 from weft.ir.primitive import lookup
 from weft.primitives.elementwise.elementwise import Elementwise
+
+# Strides of lanes that are side by side, and one of lanes that are not.
+UNIT, FAR = (1, -1), 1 << 20
 
 
 def work(kernel: Kernel, costs: KernelCosts) -> float:
     """Estimated nanoseconds of one thread."""
-    return _Count(costs).kernel(kernel)
+    found = _Count(costs).kernel(kernel)
+    assert not isinstance(found, Formula), f"{kernel.name} has symbolic sizes"
+    return found
+
+
+def work_text(kernel: Kernel, costs: KernelCosts) -> str:
+    """The same of a kernel with symbolic sizes, as an expression in Python over its symbols."""
+    return str(_Count(costs).kernel(kernel))
 
 
 def grain_of(kernel: Kernel, costs: KernelCosts) -> int:
@@ -39,11 +50,42 @@ def grain_of(kernel: Kernel, costs: KernelCosts) -> int:
     loop = kernel.parallel
     if loop is None or loop.count < 2:
         return 0
-    total = work(kernel, costs)
-    if total < costs.worth_threads:
+    return grain_for(loop.count, work(kernel, costs), costs)
+
+
+def grain_for(count: int, total: float, costs: KernelCosts) -> int:
+    """The same for a kernel with so many iterations and so much work."""
+    if count < 2 or total < costs.worth_threads:
         return 0
-    pieces = max(2, min(loop.count, int(total / costs.piece), 64))
-    return -(-loop.count // pieces)
+    pieces = max(2, min(count, int(total / costs.piece), 64))
+    return -(-count // pieces)
+
+
+class Formula:
+    """An amount that depends on symbolic sizes: the text of an expression, a sum or a product."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __add__(self, other: Amount) -> Formula:
+        return self if other == 0 else Formula(f"({self.text} + {other})")
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Amount) -> Amount:
+        return other if other == 0 else self if other == 1 else Formula(f"{self.text}*{other}")
+
+    __rmul__ = __mul__
+
+
+Amount = float | Formula
+
+
+def _amount(count: Any) -> Amount:
+    return Formula(f"({count})") if isinstance(count, Expression) else float(count)
 
 
 class _Count:
@@ -51,66 +93,70 @@ class _Count:
 
     def __init__(self, costs: KernelCosts) -> None:
         self.costs = costs
-        self.bytes: dict[Buffer, float] = {}
+        self.bytes: dict[Buffer, Amount] = {}
         self.variable: Variable | None = None
         self.width = 1
         # What differs from lane to lane.
         self.varying: set[Value] = set()
 
-    def kernel(self, kernel: Kernel) -> float:
+    def kernel(self, kernel: Kernel) -> Amount:
         total = self.block(kernel.body, 1.0)
         for buffer, touched in self.bytes.items():
-            total += self.costs.line * min(touched, buffer.size * buffer.dtype.itemsize) / self.costs.line_bytes
+            size = _amount(buffer.size) * buffer.dtype.itemsize
+            symbolic = isinstance(touched, Formula) or isinstance(size, Formula)
+            lines = Formula(f"min({touched}, {size})") if symbolic else min(touched, size)  # type: ignore[type-var]
+            total = total + lines * (self.costs.line / self.costs.line_bytes)
         return total
 
-    def block(self, body: Iterable[Statement], times: float) -> float:
+    def block(self, body: Iterable[Statement], times: Amount) -> Amount:
         """The work of statements that run so many times."""
-        total = 0.0
+        own, inner = 0.0, 0.0
         for statement in body:
             match statement:
                 case Loop():
-                    total += self.loop(statement, times)
+                    inner = inner + self.loop(statement, times)
                 case If():
-                    total += self.block(statement.body, 0.5 * times)
+                    inner = inner + self.block(statement.body, times * 0.5)
                 case Compute(result, op, operands):
                     if not self.varying.isdisjoint(operands):
                         self.varying.add(result)
-                    total += times * self.vectors(result.dtype) * self.operation(op)
+                    own += self.vectors(result.dtype) * self.operation(op)
                 case Load(result, buffer, index):
                     if self.strides(index):
                         self.varying.add(result)
-                    total += times * self.access(buffer, index, times)
+                    own += self.access(buffer, index, times)
                 case Store(buffer, index):
-                    total += times * self.access(buffer, index, times)
+                    own += self.access(buffer, index, times)
                 case TileMatmul(rows=rows, columns=columns, steps=steps):
-                    total += times * self.costs.tile * rows * columns * steps
+                    own += self.costs.tile * rows * columns * steps
                 case Position(result, index):
                     if self.strides(index):
                         self.varying.add(result)
-                    total += times * self.costs.simple
+                    own += self.costs.simple
                 case _:
-                    total += times * self.costs.simple
-        return total
+                    own += self.costs.simple
+        return inner + times * own
 
-    def loop(self, loop: Loop, times: float) -> float:
-        iterations = float(loop.count)
+    def loop(self, loop: Loop, times: Amount) -> Amount:
+        iterations = _amount(loop.count)
         before = self.variable, self.width
         if loop.kind is LoopKind.LANES:
-            iterations = -(-loop.count // loop.width)
+            iterations = _amount(-(-loop.count // loop.width))
             self.variable, self.width = loop.variable, loop.width
-        elif loop.count == 1 and loop.limit is not None:
+        elif iterations == 1 and loop.limit is not None:
             iterations = 0.5  # what is at an edge
-        total = iterations * times * self.costs.iteration + self.block(loop.body, iterations * times)
+        runs = iterations * times
+        total = runs * self.costs.iteration + self.block(loop.body, runs)
         self.variable, self.width = before
         return total
 
-    def access(self, buffer: Buffer, index: Index, times: float) -> float:
+    def access(self, buffer: Buffer, index: Index, times: Amount) -> float:
         """One access, in lanes that are side by side, all at one address, interleaved, or apart."""
         size = buffer.dtype.itemsize
         apart = self.strides(index)
         if self.width == 1 or not apart:
             lanes, cost = 1, self.costs.access
-        elif len(apart) == 1 and self.variable is not None and abs(index.coefficient(self.variable)) == 1:
+        elif len(apart) == 1 and self.variable is not None and index.coefficient(self.variable) in UNIT:
             lanes, cost = self.width, self.costs.access * self.vectors(buffer.dtype)
         elif len(apart) == 1 and 1 < apart[0] <= interleaved.WIDEST_SPARSE:
             lanes, cost = (
@@ -119,12 +165,13 @@ class _Count:
             )
         else:
             lanes, cost = self.width, self.costs.scattered * self.width
-        self.bytes[buffer] = self.bytes.get(buffer, 0.0) + times * lanes * size
+        self.bytes[buffer] = self.bytes.get(buffer, 0.0) + times * (lanes * size)
         return cost
 
     def strides(self, index: Index) -> list[int]:
-        """How far lanes are apart by each term that differs between them."""
-        return [c for term, c in index.terms if term is self.variable or term in self.varying]
+        """How far lanes are apart by each term that differs between them; a symbolic size counts as far."""
+        found = [c for term, c in index.terms if term is self.variable or term in self.varying]
+        return [FAR if isinstance(c, Expression) else c for c in found]
 
     def vectors(self, dtype: Any) -> float:
         """How many registers the lanes take."""

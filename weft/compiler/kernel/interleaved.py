@@ -28,6 +28,7 @@ from weft.compiler.kernel.ir import (
     Store,
     Variable,
 )
+from weft.indexing.expression import Expression
 
 # Lanes that are at most so far apart, in real elements (a complex one is two): each vector costs a permutation for
 # every other one of its group. Where less than half of what lies between is asked for, most of that would be wasted.
@@ -51,12 +52,12 @@ def groups(body: Iterable[Statement], lanes: Variable, step: int, uniform: Calla
     and known before the block."""
     found: dict[Any, Group] = {}
     for run in _runs(body):
-        if not any(1 < access.index.coefficient(lanes) * step <= WIDEST for access in run):
+        if not any(1 < _stride(access, lanes) * step <= WIDEST for access in run):
             continue
         pending: dict[Any, list[Any]] = {}
         for access in run:
             buffer, stores, terms = access.buffer, isinstance(access, Store), access.index.terms
-            stride = access.index.coefficient(lanes) * step
+            stride = _stride(access, lanes) * step
             regular = access.condition is None and all(term is lanes or uniform(term) for term, _ in terms)
             mine = (stores, buffer, stride, frozenset(terms)) if regular and 1 < stride <= WIDEST else None
             # Stores are not reordered with other accesses to the same buffer.
@@ -68,6 +69,12 @@ def groups(body: Iterable[Statement], lanes: Variable, step: int, uniform: Calla
         for key, accesses in pending.items():
             found.update(_grouped(accesses, key[2]))
     return found
+
+
+def _stride(access: Load | Store, lanes: Variable) -> int:
+    """How far lanes are apart; 0 if that, or where they begin, is only known when the kernel runs."""
+    stride, first = access.index.coefficient(lanes), access.index.constant
+    return 0 if isinstance(stride, Expression) or isinstance(first, Expression) else stride
 
 
 def _runs(body: Iterable[Statement]) -> Iterable[list[Any]]:

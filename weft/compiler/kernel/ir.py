@@ -4,6 +4,9 @@ An index is affine in loop variables and integer values. Inside a loop over lane
 iteration; whether a load is contiguous, uniform or a gather follows from the coefficient of the lane variable in its
 index. The tail of a loop over lanes is masked by the loop itself: a store there writes only lanes below the bound, and
 a reduction counts only those.
+
+A kernel for many sizes has expressions over symbols in place of integers: constants and coefficients of indices, bounds
+of loops, sizes of buffers (`sizes.py`). Steps and widths of loops are always integers.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from weft.indexing.expression import Expression, Integer, maximum
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +27,7 @@ class Buffer:
 
     name: str
     dtype: Any
-    size: int
+    size: Integer
     written: bool = False
     padded: bool = False
 
@@ -39,7 +44,7 @@ class Variable:
     def __sub__(self, other: Index | Term | int) -> Index:
         return Index.of(self) - other
 
-    def __mul__(self, by: int) -> Index:
+    def __mul__(self, by: Integer) -> Index:
         return Index.of(self) * by
 
 
@@ -57,36 +62,43 @@ Term = Variable | Value
 class Index:
     """constant + sum of coefficient * term: an offset in a buffer or an index along an axis."""
 
-    constant: int = 0
-    terms: tuple[tuple[Term, int], ...] = ()
+    constant: Integer = 0
+    terms: tuple[tuple[Term, Integer], ...] = ()
 
     @staticmethod
-    def of(thing: Index | Term | int) -> Index:
+    def of(thing: Index | Term | Integer) -> Index:
         if isinstance(thing, Index):
             return thing
-        return Index(0, ((thing, 1),)) if isinstance(thing, Variable | Value) else Index(int(thing))
+        if isinstance(thing, Variable | Value):
+            return Index(0, ((thing, 1),))
+        return Index(thing if isinstance(thing, Expression) else int(thing))
 
-    def coefficient(self, term: Term) -> int:
+    def coefficient(self, term: Term) -> Integer:
         return next((c for t, c in self.terms if t is term), 0)
 
-    def __add__(self, other: Index | Term | int) -> Index:
+    def __add__(self, other: Index | Term | Integer) -> Index:
         other = Index.of(other)
         if not other.terms:
-            return Index(self.constant + other.constant, self.terms) if other.constant else self
+            return self if is_zero(other.constant) else Index(self.constant + other.constant, self.terms)
         if not self.terms:
-            return Index(self.constant + other.constant, other.terms) if self.constant else other
-        total: dict[Term, int] = dict(self.terms)
+            return other if is_zero(self.constant) else Index(self.constant + other.constant, other.terms)
+        total: dict[Term, Integer] = dict(self.terms)
         for term, coefficient in other.terms:
             total[term] = total.get(term, 0) + coefficient
-        return Index(self.constant + other.constant, tuple((t, c) for t, c in total.items() if c))
+        return Index(self.constant + other.constant, tuple((t, c) for t, c in total.items() if not is_zero(c)))
 
-    def __mul__(self, by: int) -> Index:
-        if by == 1:
+    def __mul__(self, by: Integer) -> Index:
+        if not isinstance(by, Expression) and by == 1:
             return self
-        return Index(self.constant * by, tuple([(t, c * by) for t, c in self.terms]) if by else ())
+        return Index(self.constant * by, () if is_zero(by) else tuple([(t, c * by) for t, c in self.terms]))
 
-    def __sub__(self, other: Index | Term | int) -> Index:
+    def __sub__(self, other: Index | Term | Integer) -> Index:
         return self + Index.of(other) * -1
+
+
+def is_zero(value: Integer) -> bool:
+    """Whether an integer is zero whatever the sizes are: an expression in normal form never is."""
+    return not isinstance(value, Expression) and value == 0
 
 
 class LoopKind(Enum):
@@ -185,8 +197,8 @@ class Loop(Statement):
     """
 
     variable: Variable
-    start: int
-    stop: int
+    start: Integer
+    stop: Integer
     body: tuple[Statement, ...]
     kind: LoopKind = LoopKind.SERIAL
     step: int = 1
@@ -195,9 +207,10 @@ class Loop(Statement):
     limit: Index | None = None
 
     @property
-    def count(self) -> int:
+    def count(self) -> Integer:
         """How many iterations it has (with a limit: at most)."""
-        return max(0, -((self.start - self.stop) // self.step))
+        count = -((self.start - self.stop) // self.step)
+        return maximum(0, count) if isinstance(count, Expression) else max(0, count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,11 +304,12 @@ class If(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A named block over buffers."""
+    """A named block over buffers. With `sizes`, its last buffer has their values."""
 
     name: str
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
+    sizes: tuple[Expression, ...] = ()
 
     @property
     def parallel(self) -> Loop | None:
@@ -303,7 +317,7 @@ class Kernel:
         return next((s for s in self.body if isinstance(s, Loop) and s.kind is LoopKind.THREADS), None)
 
     @property
-    def count(self) -> int:
+    def count(self) -> Integer:
         """The iterations of that loop, or 1."""
         loop = self.parallel
         return 1 if loop is None else loop.count

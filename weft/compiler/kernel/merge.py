@@ -23,11 +23,12 @@ from weft.compiler.kernel.ir import (
     Variable,
 )
 from weft.compiler.kernel.substitute import substituted
+from weft.indexing.expression import Integer
 
 
 def merge_loops(kernel: Kernel) -> Kernel:
     """The kernel with every pair of loops merged that can be."""
-    return Kernel(kernel.name, kernel.buffers, tuple(_merged(s) for s in kernel.body))
+    return replace(kernel, body=tuple(_merged(s) for s in kernel.body))
 
 
 def _merged(statement: Statement) -> Statement:
@@ -60,7 +61,7 @@ def _pair(outer: Loop) -> Loop | None:
     )
 
 
-def advance_together(indices: Iterable[Index], outer: Variable, inner: Variable, size: int) -> bool:
+def advance_together(indices: Iterable[Index], outer: Variable, inner: Variable, size: Integer) -> bool:
     """Whether two loops are one: a step of the outer one is `size` steps of the inner one in every index."""
     return all(i.coefficient(outer) == i.coefficient(inner) * size for i in indices)
 

@@ -41,7 +41,9 @@ from weft.compiler.kernel.ir import (
     TileMatmul,
     Value,
     Variable,
+    is_zero,
 )
+from weft.indexing.expression import Integer
 from weft.ir.printer import variable_names
 
 # Kernels are built once and named often.
@@ -83,10 +85,18 @@ class _Printer:
         self.variables: dict[Variable, str] = {}
         self.values: dict[Value, str] = {}
         self.fresh = variable_names()
+        self.sizes = {size: f"s{n}" for n, size in enumerate(kernel.sizes)}
+
+    def size(self, size: Integer) -> str:
+        """An integer, or a size by its index among those that the kernel reads. Others (of buffers, and where the
+        kernel is not yet finished) do not change what it does; they are written as they are or not at all."""
+        if isinstance(size, int):
+            return str(size)
+        return self.sizes.get(size) or ("?" if self.sizes else f"({size})")
 
     def text(self) -> str:
         buffers = ", ".join(
-            f"{name}: {dtypes.short_name(b.dtype)}[{b.size}]{' written' * b.written}{' padded' * b.padded}"
+            f"{name}: {dtypes.short_name(b.dtype)}[{self.size(b.size)}]{' written' * b.written}{' padded' * b.padded}"
             for b, name in self.buffers.items()
         )
         self.lines.append(f"kernel({buffers})")
@@ -154,7 +164,7 @@ class _Printer:
         initial = [self.use(carry.initial) for carry in loop.carries]
         limit = "" if loop.limit is None else f" below {self.index(loop.limit)}"
         self.variables.setdefault(loop.variable, f"i{len(self.variables)}")
-        line = f"for {self.variables[loop.variable]} in {loop.start}..{loop.stop}"
+        line = f"for {self.variables[loop.variable]} in {self.size(loop.start)}..{self.size(loop.stop)}"
         line += f" step {loop.step}" if loop.step != 1 else ""
         line += limit
         line += {LoopKind.SERIAL: "", LoopKind.LANES: f" lanes {loop.width}", LoopKind.THREADS: " threads"}[loop.kind]
@@ -187,13 +197,18 @@ class _Printer:
             for t, coefficient in index.terms
         ]
         text = ""
-        for name, coefficient in sorted(named, key=lambda term: (len(term[0]), term)):
-            size = name if abs(coefficient) == 1 else f"{abs(coefficient)}*{name}"
-            text += f" {'-' if coefficient < 0 else '+'} {size}" if text else f"{'-' if coefficient < 0 else ''}{size}"
-        if index.constant or not text:
-            sign = "-" if index.constant < 0 else "+"
-            text += f" {sign} {abs(index.constant)}" if text else str(index.constant)
+        for name, coefficient in sorted(named, key=lambda term: (len(term[0]), term[0])):
+            text = self.added(text, coefficient, name)
+        if not is_zero(index.constant) or not text:
+            text = self.added(text, index.constant)
         return text
+
+    def added(self, text: str, coefficient: Integer, name: str = "") -> str:
+        """The text of a sum with one more term."""
+        negative = isinstance(coefficient, int) and coefficient < 0
+        factor = str(abs(coefficient)) if isinstance(coefficient, int) else self.size(coefficient)
+        size = factor if not name else name if factor == "1" else f"{factor}*{name}"
+        return f"{text} {'-' if negative else '+'} {size}" if text else f"{'-' if negative else ''}{size}"
 
 
 def constant_text(value: Any) -> str:

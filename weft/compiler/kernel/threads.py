@@ -27,7 +27,8 @@ def split_for_threads(kernel: Kernel) -> Kernel:
         return kernel
     block = Variable("block")
     shift = Index.of(loop.variable) + block * BLOCK
-    limit = None if loop.stop % BLOCK == 0 else Index(loop.stop) - block * BLOCK
+    whole = isinstance(loop.stop, int) and loop.stop % BLOCK == 0
+    limit = None if whole else Index(loop.stop) - block * BLOCK
     inner = replace(loop, stop=BLOCK, body=substituted(loop.body, loop.variable, shift), limit=limit)
     outer = Loop(block, 0, -(-loop.stop // BLOCK), (inner,), LoopKind.THREADS)
     return replace(kernel, body=tuple(outer if s is loop else s for s in kernel.body))

@@ -14,16 +14,14 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
-from weft.base.memo import Memo
-from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, literal_arrays, size_of, storage
-from weft.compiler.emit.key import fusion_key
 from weft.compiler.fuse.classify import classify
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_of
 from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.checks import EnclosingLoop, build_trap
+from weft.compiler.program.emissions import Sizes, emission_at, emission_of
 from weft.compiler.program.ir import (
     Call,
     Communicate,
@@ -51,25 +49,25 @@ from weft.primitives.control.callback import Callback
 from weft.primitives.control.check import trap
 from weft.primitives.control.tape import TapePrimitive
 
-_emissions: Memo[Any, Emission] = Memo(4096)
-
 
 def build(
     jaxpr: Jaxpr,
     donated: Sequence[bool],
     target: Target,
     schedules: Schedules | None = None,
+    sizes: Sizes | None = None,
 ) -> Program:
     """The steps of a fused jaxpr whose constants are arguments. `donated` has a flag for each argument. Contractions
-    get the schedules that emitters prefer, unless `schedules` says otherwise."""
-    return Builder(target, schedules).program(jaxpr, donated)
+    get the schedules that emitters prefer, unless `schedules` says otherwise. With `sizes`, the jaxprs of fusions may
+    have symbolic sizes, which are these; all other types are those at the sizes."""
+    return Builder(target, schedules, sizes).program(jaxpr, donated)
 
 
 class Builder:
     """Builds the steps of one program."""
 
-    def __init__(self, target: Target, schedules: Schedules | None = None) -> None:
-        self.target, self.schedules = target, schedules
+    def __init__(self, target: Target, schedules: Schedules | None = None, sizes: Sizes | None = None) -> None:
+        self.target, self.schedules, self.sizes = target, schedules, sizes
         self.constants: list[np.ndarray] = []
         self.constant_slots: list[Slot] = []
         self._constants: dict[Any, Slot] = {}
@@ -298,7 +296,10 @@ class Builder:
         schedule: int = 0,
     ) -> None:
         """The kernels of a fusion, whose operands and results are those of an equation."""
-        emission = emission_of(kind, jaxpr, hero, self.target, schedule)
+        if self.sizes is None:
+            emission = emission_of(kind, jaxpr, hero, self.target, schedule)
+        else:
+            emission = emission_at(kind, jaxpr, hero, self.target, schedule, self.sizes)
         arguments = [self.atom(block, a) for a in equation.invars]
         results: list[Slot] = []
         for i, v in enumerate(equation.outvars):
@@ -401,8 +402,13 @@ class Builder:
 
     def launch(self, emission: Emission, operands: Sequence[Slot], label: str) -> None:
         for launch in emission.launches:
-            slots = tuple(operands[n] for n in launch.operands)
-            self.steps.append(Launch(launch.kernel, slots, grain_of(launch.kernel, self.target.kernel), label=label))
+            slots = tuple([operands[n] for n in launch.operands])
+            if launch.sizes:
+                slots += (self.constant(np.array(launch.sizes, np.int64)),)
+            grain = grain_of(launch.kernel, self.target.kernel) if launch.grain is None else launch.grain
+            self.steps.append(
+                Launch(launch.kernel, slots, grain, label, launch.sizes, launch.count, launch.nanoseconds)
+            )
 
     def callback(self, block: Block, position: int, equation: Equation) -> None:
         """A call of the user's Python function, which gets arrays of its own."""
@@ -440,18 +446,6 @@ def aliased(equation: Equation, jaxpr: Jaxpr, result: Any) -> Any:
         for v in inner.outvars:
             sources[v] = atom if type(atom) is Literal else sources[atom]
     return sources[result]
-
-
-def emission_of(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
-    """The kernels of a fusion; equal fusions, whatever their literals, are emitted once."""
-    structure = fusion_key(kind, jaxpr, hero, target)
-    if structure is None:
-        return emit(kind, jaxpr, hero, target, schedule)
-    key = (structure, schedule)
-    found = _emissions.get(key)
-    if found is None:
-        found = _emissions.keep(key, emit(kind, jaxpr, hero, target, schedule))
-    return found
 
 
 __all__ = ["Builder", "build", "bytes_of", "storage"]

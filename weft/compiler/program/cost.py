@@ -31,7 +31,8 @@ def _steps(steps: Sequence[Step], costs: KernelCosts) -> float:
     for step in steps:
         match step:
             case Launch():
-                total += costs.launch + work(step.full, costs)
+                own = work(step.full, costs) if step.nanoseconds is None else step.nanoseconds
+                total += costs.launch + own
             case Call():
                 total += costs.library_call
             case Copy():

@@ -168,10 +168,10 @@ class _Runner:
                 assert_never(step)
 
     def launch(self, step: Launch) -> None:
-        kernel = step.full
+        kernel = step.concrete
         views: list[np.ndarray] = []
         written: list[np.ndarray | None] = []
-        for slot, buffer in zip(step.slots, kernel.buffers, strict=True):
+        for slot, buffer in zip(step.slots, kernel.buffers, strict=not step.sizes):
             mask, itemsize = self.mask(slot), buffer.dtype.itemsize
             written.append(None if mask is None else mask[: buffer.size * itemsize].reshape(buffer.size, itemsize))
             views.append(self.view(slot, buffer.dtype, buffer.size))

@@ -11,6 +11,7 @@ program that many devices run has steps at which they `Communicate`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,6 +22,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.source import Location
 from weft.compiler.kernel.ir import Kernel, NamedKernel
+from weft.compiler.kernel.sizes import at_values
 from weft.ir.jaxpr import Equation
 from weft.ir.types import TapeType
 
@@ -39,7 +41,7 @@ def bytes_of(aval: Any) -> int:
     """How much memory a value takes."""
     if isinstance(aval, TapeType):
         return TAPE_BYTES
-    return int(np.prod(aval.shape, dtype=np.int64)) * dtypes.storage(aval.dtype).itemsize
+    return int(math.prod(aval.shape)) * dtypes.storage(aval.dtype).itemsize
 
 
 class Kind(Enum):
@@ -113,12 +115,33 @@ class Step:
 
 @dataclass(eq=False)
 class Launch(Step):
-    """Run a kernel over slots, one for each of its buffers. `grain` > 0: over threads, so many iterations at a time."""
+    """Run a kernel over slots, one for each of its buffers. `grain` > 0: over threads, so many iterations at a time. Of
+    a kernel with symbolic sizes, `sizes` are their values, which its last slot has, `count` the iterations of its loop
+    over threads, and `nanoseconds` what it is estimated to take."""
 
     kernel: Kernel | NamedKernel
     slots: tuple[Slot, ...]
     grain: int = 0
     label: str = ""
+    sizes: tuple[int, ...] = ()
+    count: int | None = None
+    nanoseconds: float | None = None
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations the kernel's loop over threads has, or 1."""
+        count = self.kernel.count if self.count is None else self.count
+        assert isinstance(count, int)
+        return count
+
+    @property
+    def concrete(self) -> Kernel:
+        """The kernel at the sizes of this launch; it has no buffer for them."""
+        kernel = self.full
+        if not kernel.sizes:
+            return kernel
+        elements = [s.size // b.dtype.itemsize for s, b in zip(self.slots, kernel.buffers, strict=True)]
+        return at_values(kernel, dict(zip(kernel.sizes, self.sizes, strict=True)), elements[:-1])
 
     @property
     def reads(self) -> Sequence[Slot]:

@@ -32,6 +32,7 @@ from weft.compiler.kernel.ir import (
     Store,
     Value,
     Variable,
+    is_zero,
 )
 from weft.compiler.kernel.operations import OWN
 from weft.compiler.kernel.widths import widths
@@ -40,6 +41,7 @@ from weft.compiler.target.lanes import Lane, Lanes
 from weft.compiler.target.llvm import constant, constant_vector, i64
 from weft.compiler.target.memory import Access, Memory
 from weft.compiler.target.target import Target
+from weft.indexing.expression import Expression, Integer
 from weft.ir.primitive import lookup
 from weft.primitives.elementwise.elementwise import Elementwise
 
@@ -66,6 +68,19 @@ class Lowering:
         self.variable: Variable | None = None
         self.step = 0
         self.width = 1
+        # The values of sizes, which are read where the function begins.
+        self.sizes: dict[Expression, llvm.Value] = {}
+
+    def read_sizes(self) -> None:
+        """Read the sizes that the kernel depends on."""
+        if self.kernel.sizes:
+            table = self.pointers[self.kernel.buffers[-1]]
+            for n, size in enumerate(self.kernel.sizes):
+                self.sizes[size] = self.f.load(i64, self.f.offset(table, i64, n), 8)
+
+    def integer(self, value: Integer) -> llvm.Value:
+        """An integer of the kernel as i64."""
+        return self.sizes[value] if isinstance(value, Expression) else constant(value, i64)
 
     def block(self, body: Sequence[Statement]) -> None:
         for statement in body:
@@ -199,36 +214,46 @@ class Lowering:
         uniform: list[tuple[Any, int]] = []
         for term, coefficient in index.terms:
             if isinstance(term, Variable):
-                if term is self.variable and self.width > 1:
-                    stride += coefficient * self.step
                 uniform.append((term, coefficient))
+                if term is not self.variable or self.width == 1:
+                    continue
+                if not isinstance(coefficient, Expression):
+                    stride += coefficient * self.step
+                    continue
+                # Lanes that are a size apart: each has its own offset.
+                steps = constant_vector([lane * self.step for lane in range(self.width)], i64)
+                scaled = self.f.mul(steps, self.f.splat(self.integer(coefficient), self.width))
+                offsets = scaled if offsets is None else self.f.add(offsets, scaled)
             elif self.values[term].width == 1:
                 uniform.append((term, coefficient))
             else:
-                wide = self.values[term].wide_integer(self.f)
-                scaled = self.f.mul(wide, constant(coefficient, wide.type)) if coefficient != 1 else wide
+                wide = scaled = self.values[term].wide_integer(self.f)
+                if isinstance(coefficient, Expression):
+                    scaled = self.f.mul(wide, self.f.splat(self.integer(coefficient), self.width))
+                elif coefficient != 1:
+                    scaled = self.f.mul(wide, constant(coefficient, wide.type))
                 offsets = scaled if offsets is None else self.f.add(offsets, scaled)
         return self.scalar(index.constant, uniform), stride, offsets
 
-    def scalar(self, offset: int, terms: Sequence[tuple[Any, int]]) -> llvm.Value:
+    def scalar(self, offset: Integer, terms: Sequence[tuple[Any, Integer]]) -> llvm.Value:
         """offset + sum of coefficient * term as i64; equal ones are computed once."""
         key = (offset, frozenset(terms))
         for known in reversed(self.scalars):
             if key in known:
                 return known[key]
         total = None
-        if offset and terms:
+        if terms and not is_zero(offset):
             # Indices that are a constant apart share the rest, which then is part of an address.
-            total = self.f.add(self.scalar(0, terms), constant(offset, i64))
+            total = self.f.add(self.scalar(0, terms), self.integer(offset))
             self.scalars[-1][key] = total
             return total
         for term, coefficient in terms:
             part = self.variables[term] if isinstance(term, Variable) else self.values[term].wide_integer(self.f)
-            if coefficient != 1:
-                part = self.f.mul(part, constant(coefficient, i64))
+            if isinstance(coefficient, Expression) or coefficient != 1:
+                part = self.f.mul(part, self.integer(coefficient))
             total = part if total is None else self.f.add(total, part)
         if total is None:
-            total = constant(offset, i64)
+            total = self.integer(offset)
         self.scalars[-1][key] = total
         return total
 
@@ -273,19 +298,19 @@ class Lowering:
 
     def stop(self, loop: Loop) -> llvm.Value:
         """The bound of the variable, with the limit."""
-        bound = constant(loop.stop, i64)
+        bound = self.integer(loop.stop)
         return bound if loop.limit is None else self.f.smin(bound, self.scalar(loop.limit.constant, loop.limit.terms))
 
     def loop(self, loop: Loop) -> None:
         threads = loop.kind is LoopKind.THREADS
-        bounds = (self.begin, self.end, 1) if threads else (constant(loop.start, i64), self.stop(loop), loop.step)
+        bounds = (self.begin, self.end, 1) if threads else (self.integer(loop.start), self.stop(loop), loop.step)
         started = [self.initial(carry) for carry in loop.carries]
         with self.f.loop(*bounds, carried=flat(started)) as index, self.scope():
             variable: llvm.Value = index
             if threads and loop.step != 1:
                 variable = self.f.mul(variable, constant(loop.step, i64))
-            if threads and loop.start:
-                variable = self.f.add(variable, constant(loop.start, i64))
+            if threads and not is_zero(loop.start):
+                variable = self.f.add(variable, self.integer(loop.start))
             self.variables[loop.variable] = variable
             self.enter(loop, unflat(started, index.values))
             self.block(loop.body)

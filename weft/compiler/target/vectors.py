@@ -34,6 +34,7 @@ from weft.compiler.target.llvm import constant, constant_vector, i32, i64
 from weft.compiler.target.lower import Lowering, flat, unflat
 from weft.compiler.target.memory import Access, Mask, Memory
 from weft.compiler.target.target import Target
+from weft.indexing.expression import Expression
 
 # Whole vectors have a body of their own without masks if there are so many of them, and it is no more work (in
 # additions) than this: the exponential of a softmax is the most.
@@ -157,12 +158,18 @@ class VectorLowering(Lowering):
 
     def loop_over_lanes(self, loop: Loop) -> None:
         """Whole vectors without masks and then a tail; or one masked loop, where a second body would cost more."""
-        if loop.limit is not None and not loop.limit.terms:
-            loop = replace(loop, stop=min(loop.stop, loop.limit.constant), limit=None)
+        if loop.limit is not None and not loop.limit.terms and isinstance(loop.stop, int):
+            end = loop.limit.constant
+            loop = loop if isinstance(end, Expression) else replace(loop, stop=min(loop.stop, end), limit=None)
         before = self.variable, self.step, self.width, self.mask
         carried = [self.broadcast(self.values[c.initial], loop.width) for c in loop.carries]
-        start, stop = constant(loop.start, i64), self.stop(loop)
+        start, stop = self.integer(loop.start), self.stop(loop)
         self.variable, self.step, self.width, self.mask = loop.variable, loop.step, loop.width, None
+        if is_symbolic(loop):
+            carried = self.unknown_count(loop, start, stop, carried)
+            self.variable, self.step, self.width, self.mask = before
+            self.leave(loop, carried)
+            return
         whole, rest = divmod(loop.count, loop.width)
         if loop.width == 1 or (loop.limit is None and not rest):
             carried = self.vectors(loop, start, stop, carried, masked=False)
@@ -184,6 +191,16 @@ class VectorLowering(Lowering):
         self.variable, self.step, self.width, self.mask = before
         self.leave(loop, carried)
 
+    def unknown_count(self, loop: Loop, start: llvm.Value, stop: llvm.Value, carried: list[Lane]) -> list[Lane]:
+        """A loop over as many elements as a size says: whole vectors, then a tail if there is one. A body with loops is
+        written once, with masks."""
+        if loop.width == 1:
+            return self.vectors(loop, start, stop, carried, masked=False)
+        if self.target.masks and any(isinstance(statement, Loop) for statement in loop.body):
+            return self.vectors(loop, start, stop, carried, masked=True)
+        edge = self.edge(loop, stop)
+        return self.tail(loop, edge, stop, self.vectors(loop, start, edge, carried, masked=False))
+
     def splits(self, loop: Loop) -> bool:
         """Whether whole vectors have a body of their own without masks. It costs next to nothing where work is light
         and the bound is known, since the second body is no loop then; it would where that has loops, as in matmuls."""
@@ -192,7 +209,7 @@ class VectorLowering(Lowering):
 
     def edge(self, loop: Loop, stop: llvm.Value) -> llvm.Value:
         """Where the first vector starts that is not whole, if the bound is known only now."""
-        start = constant(loop.start, i64)
+        start = self.integer(loop.start)
         left = self.f.smax(self.f.sub(stop, start), constant(0, i64))
         stride = constant(loop.width * loop.step, i64)
         # Lanes are `step` apart, so the last vector is whole already if its last lane is below the bound.
@@ -201,7 +218,7 @@ class VectorLowering(Lowering):
 
     def vectors(self, loop: Loop, start: llvm.Value, stop: llvm.Value, carried: list[Lane], masked: bool) -> list[Lane]:
         """A loop that takes one vector at a time."""
-        if not masked and loop.limit is None and loop.count // loop.width == 1:
+        if not masked and loop.limit is None and not is_symbolic(loop) and loop.count // loop.width == 1:
             return self.vector(loop, start, None, carried)
         with self.f.loop(start, stop, loop.width * loop.step, carried=flat(carried)) as index, self.scope():
             mask = self.lanes_below(loop, index, stop) if masked else None
@@ -245,7 +262,7 @@ class VectorLowering(Lowering):
     def lanes_below(self, loop: Loop, at: llvm.Value, stop: llvm.Value) -> llvm.Value:
         """Which lanes of the vector that starts at `at` are below the bound."""
         left = self.f.sub(stop, at)
-        if loop.stop - loop.start >= 1 << 31:
+        if is_symbolic(loop) or loop.stop - loop.start >= 1 << 31:
             left = self.f.smin(left, constant(loop.width * loop.step, i64))
         steps = constant_vector([lane * loop.step for lane in range(loop.width)], i32)
         self.left = self.f.trunc(left, i32)
@@ -259,12 +276,18 @@ class VectorLowering(Lowering):
             with self.f.loop(edge, stop, loop.step) as index:
                 self.vector(loop, index, None, [])
             return []
-        if loop.limit is None:
+        if loop.limit is None and not is_symbolic(loop):
             return self.vector(loop, edge, self.lanes_below(loop, edge, stop), carried)
         with self.f.when(self.f.icmp("slt", edge, stop), *flat(carried)) as region, self.scope():
             mask = self.lanes_below(loop, edge, stop)
             region.give(*flat(self.vector(loop, edge, mask, carried)))
         return unflat(carried, region.results)
+
+
+def is_symbolic(loop: Loop) -> bool:
+    """Whether a loop has bounds that depend on symbolic sizes."""
+    limit = () if loop.limit is None else (loop.limit.constant, *(c for _, c in loop.limit.terms))
+    return any(isinstance(bound, Expression) for bound in (loop.start, loop.stop, *limit))
 
 
 def _only_copies(body: Iterable[Statement]) -> bool:

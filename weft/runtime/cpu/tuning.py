@@ -21,8 +21,9 @@ from weft.compiler.compilation import Compilation, Details
 from weft.compiler.fuse.cost import equation_cost
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.program.assign import assign
-from weft.compiler.program.build import build, emission_of
+from weft.compiler.program.build import build
 from weft.compiler.program.cost import estimate
+from weft.compiler.program.emissions import emission_of
 from weft.compiler.schedules import FIRST, KINDS, LIBRARY, Schedules, has_library_alternative
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs

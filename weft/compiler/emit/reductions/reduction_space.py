@@ -14,8 +14,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.values import MultiIndex
 from weft.compiler.kernel.builder import KernelBuilder
@@ -91,7 +89,7 @@ def _index(k: KernelBuilder, axes: Sequence[CollapsedAxis], indices: AxisIndices
 
 def size_of_axes(axes: Sequence[CollapsedAxis]) -> int:
     """How many indices some axes have together."""
-    return int(np.prod([a.size for a in axes], dtype=np.int64))
+    return math.prod(a.size for a in axes)
 
 
 def collapsed(

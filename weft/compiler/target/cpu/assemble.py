@@ -89,9 +89,9 @@ class Assembly:
         match step:
             case Launch(kernel, slots, grain):
                 if grain:
-                    m.parallel(self.kernel_address(kernel), kernel.count, grain, self.addresses(slots))
+                    m.parallel(self.kernel_address(kernel), step.iterations, grain, self.addresses(slots))
                 else:
-                    m.launch(self.kernel_address(kernel), kernel.count, self.addresses(slots))
+                    m.launch(self.kernel_address(kernel), step.iterations, self.addresses(slots))
             case Call():
                 self.call(step)
             case Copy(target, source, size):

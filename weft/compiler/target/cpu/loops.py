@@ -125,7 +125,7 @@ class Outline:
             case Launch(kernel, slots, 0):
                 symbol = symbol_of(kernel)
                 self.kernels.setdefault(symbol, kernel)
-                return "launch", symbol, kernel.count, tuple(self._slot(s) for s in slots)
+                return "launch", symbol, step.iterations, tuple(self._slot(s) for s in slots)
             case Copy(target, source, size) if size < SHARED_COPY:
                 return "copy", self._slot(target), self._slot(source), size
             case Fill(target):

@@ -53,6 +53,7 @@ def lower_at(
     lowering = _Lowering(function, kernel, target)
     lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True))
     lowering.begin, lowering.end = begin, end
+    lowering.read_sizes()
     with_tiles = tiles.uses_tiles(kernel)
     if with_tiles:
         tiles.configure(function)

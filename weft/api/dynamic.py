@@ -1,0 +1,119 @@
+"""Which sizes of arguments are symbols: the `dynamic` of `jit`.
+
+A function is traced once with them, and a call has the program of its own sizes, which is made of that trace's kernels
+(`docs/design/symbolic.md`). Sizes 0 and 1 have programs of their own, since broadcasting and much else means something
+different for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from weft.base import tree
+from weft.base.errors import ArgumentError
+from weft.base.source import user_line
+from weft.indexing.dimension import Dimension, parse_shape, shape_symbols
+from weft.indexing.expression import Expression, Symbol, linear_in, substitute
+from weft.ir.types import ArrayType, array_type
+
+# What a symbol stands for at least.
+LEAST = 2
+
+
+class DynamicSizes:
+    """Symbols for sizes of arguments: by the name or the index of an argument, texts as `"b, t, _"`, or dicts from axes
+    to names; in trees that are prefixes of the argument's."""
+
+    def __init__(self, dynamic: Any, caller: str) -> None:
+        if not isinstance(dynamic, Mapping) or not all(isinstance(key, (str, int)) for key in dynamic):
+            raise ArgumentError(
+                f"{caller}: dynamic is a dict from arguments to their symbolic shapes.",
+                received=repr(dynamic),
+                fix='jit(f, dynamic={"x": "b, t, _"}), with a name for each size that differs between calls',
+                at=user_line(),
+            )
+        self.shapes, self.caller = dict(dynamic), caller
+        self._symbols: dict[str, Symbol] = {}
+
+    def general(
+        self, types: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str]
+    ) -> tuple[tuple[Any, ...], dict[Symbol, int]]:
+        """The types of the leaves with symbols for sizes, and which size each symbol is: none, if a size is too
+        small."""
+        general: list[Any] = []
+        sizes: dict[Symbol, int] = {}
+        rest, asked = iter(types), dict(self.shapes)
+        arguments = [*zip(names, range(len(args)), args, strict=True), *((k, k, kwargs[k]) for k in sorted(kwargs))]
+        for name, index, argument in arguments:
+            own = [next(rest) for _ in tree.leaves(argument)]
+            shapes = asked.pop(name, asked.pop(index, None))
+            texts = [None] * len(own) if shapes is None else tree.broadcast_prefix(shapes, argument, _is_shape)
+            for n, (aval, text) in enumerate(zip(own, texts, strict=True)):
+                where = name if len(own) == 1 else f"leaf {n} of {name}"
+                general.append(aval if text is None else self._typed(aval, text, where, sizes))
+        if asked:
+            raise ArgumentError(
+                f"{self.caller}: dynamic names arguments that the call does not have.",
+                received=f"{', '.join(map(repr, asked))}, and arguments {', '.join(a[0] for a in arguments) or 'none'}",
+                at=user_line(),
+            )
+        return tuple(general), sizes if min(sizes.values(), default=0) >= LEAST else {}
+
+    def _typed(self, aval: Any, text: Any, where: str, sizes: dict[Symbol, int]) -> Any:
+        """A type with the symbols that a text names."""
+        if not isinstance(aval, ArrayType):
+            raise ArgumentError(f"{self.caller}: {where} is no array, so it has no sizes.", at=user_line())
+        shape = self._shape(aval, text, where)
+        for dimension, size in zip(shape, aval.shape, strict=True):
+            self._solve(dimension, size, where, sizes)
+        return array_type(shape, aval.dtype, aval.weak_type, aval.sharding, aval.manual, aval.memory_space)
+
+    def _shape(self, aval: ArrayType, text: Any, where: str) -> tuple[Dimension, ...]:
+        try:
+            if isinstance(text, str):
+                found = parse_shape(text, like=aval.shape)
+            else:
+                entries: list[Any] = list(aval.shape)
+                for axis, dimension in text.items():
+                    entries[axis] = parse_shape(dimension)[0] if isinstance(dimension, str) else dimension
+                found = tuple(entries)
+        except (ValueError, IndexError) as error:
+            raise ArgumentError(
+                f"{self.caller}: the shape that dynamic has for {where} does not fit it. {error}",
+                received=f"{text!r} for {aval.short()}",
+                fix='as many sizes as the array has, "_" for those that stay, "..." for several of them',
+                at=user_line(),
+            ) from None
+        return tuple(substitute(d, {s: self._symbol(s) for s in shape_symbols((d,))}) for d in found)
+
+    def _symbol(self, symbol: Symbol) -> Symbol:
+        """One symbol for a name in all arguments, for sizes of at least two."""
+        least = symbol.lower if isinstance(symbol.lower, int) else LEAST
+        return self._symbols.setdefault(symbol.name, Symbol(symbol.name, max(LEAST, least), symbol.upper))
+
+    def _solve(self, dimension: Dimension, size: int, where: str, sizes: dict[Symbol, int]) -> None:
+        """Find out which sizes the symbols of a dimension are."""
+        if not isinstance(dimension, Expression):
+            return
+        unknown = [s for s in dimension.symbols if s not in sizes]
+        if len(unknown) == 1:
+            split = linear_in(substitute(dimension, sizes), unknown[0])
+            if split is not None and isinstance(split[0], int) and isinstance(split[1], int):
+                value, left = divmod(size - split[1], split[0])
+                if not left:
+                    sizes[unknown[0]] = value
+        if substitute(dimension, sizes) != size:
+            known = ", ".join(f"{s.name} = {v}" for s, v in sizes.items()) or "nothing else is known"
+            raise ArgumentError(
+                f"{self.caller}: a size of {where} is not the {dimension} that dynamic says.",
+                received=f"{size}, where {known}",
+                fix="other names for sizes that differ; a size that appears alone before it is part of an expression",
+                at=user_line(),
+            )
+
+
+def _is_shape(value: Any) -> bool:
+    """Whether a part of `dynamic` is about one array (or all below it): a text, or a dict of axes."""
+    axes = isinstance(value, dict) and all(isinstance(key, int) for key in value)
+    return value is None or isinstance(value, str) or axes

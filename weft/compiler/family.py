@@ -1,0 +1,53 @@
+"""Families: a jaxpr with symbolic sizes that is compiled once, and the Programs that it is at given sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.settings import config
+from weft.base.spans import measured
+from weft.compiler import pipeline
+from weft.compiler.compilation import Compilation, Details
+from weft.compiler.fuse.fusion import is_fusion
+from weft.compiler.program.assign import assign
+from weft.compiler.program.build import build
+from weft.compiler.program.cost import estimate
+from weft.compiler.target.target import Target
+from weft.compiler.verify import verify_program
+from weft.ir.at_sizes import AtSizes, JaxprAtSizes
+from weft.ir.jaxpr import Equation, Jaxpr
+
+
+def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Target, flagged: bool) -> Compilation:
+    """The Program of a jaxpr at sizes. The jaxpr with symbols goes through the passes once."""
+    general, seconds = jaxpr.general, dict[str, float]()
+    with measured(seconds, "compile", "passes"):
+        key = ("family", target, flagged, config.key())
+        stages, fused = general.cached(key, lambda: _fused(general, target, flagged))
+    with measured(seconds, "compile", "emit"):
+        outline = Outline(jaxpr.sizes).jaxpr(fused)
+        program = build(outline, donated, target, sizes=jaxpr.sizes)
+    with measured(seconds, "compile", "memory"):
+        program = assign(program)
+    if config.enable_checks:
+        verify_program(program, target.memory_spaces)
+    program.nanoseconds = estimate(program, target.kernel)
+    return Compilation(jaxpr, tuple(donated), program, target, Details(outline, stages), seconds, flagged=flagged)
+
+
+def _fused(general: Jaxpr, target: Target, flagged: bool) -> tuple[list[pipeline.Stage], Jaxpr]:
+    stages: list[pipeline.Stage] = []
+    steps = pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS
+    fused = pipeline.run(general, target, steps, log=stages)
+    return stages, fused
+
+
+class Outline(AtSizes):
+    """A fused jaxpr at sizes, but for the jaxprs of its fusions: their kernels are for all sizes of a class."""
+
+    def jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
+        return self.outline(jaxpr, {}, self._params)
+
+    def _params(self, equation: Equation) -> dict[str, Any]:
+        return equation.params if is_fusion(equation) else self.params(equation.params)

@@ -1,0 +1,120 @@
+"""The kernels of fusions with symbolic sizes: emitted once for each class of sizes, and evaluated at given ones.
+
+An emitter that takes symbols is run under `deciding` for the sizes at hand. What it asked is what its kernels depend
+on: they serve all sizes for which the answers are the same. Other emitters are run at the sizes themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.base.memo import Memo
+from weft.compiler.emit.dispatch import emit
+from weft.compiler.emit.emission import Emission, KernelLaunch
+from weft.compiler.emit.key import fusion_key
+from weft.compiler.kernel.cost import grain_for, work_text
+from weft.compiler.target.target import Target
+from weft.indexing.expression import Symbol
+from weft.indexing.guards import Guard, checker, deciding, evaluated
+from weft.ir.at_sizes import at_sizes, symbols_of_jaxpr
+from weft.ir.jaxpr import Jaxpr
+
+# Kinds of fusions whose emitters take symbolic sizes.
+SYMBOLIC_KINDS = frozenset({"loop", "row", "column", "all"})
+
+Sizes = Mapping[Symbol, int]
+_emissions: Memo[Any, Emission] = Memo(4096)
+_families: Memo[Any, Emissions] = Memo(1024)
+
+
+def emission_of(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
+    """The kernels of a fusion; equal fusions, whatever their literals, are emitted once."""
+    structure = fusion_key(kind, jaxpr, hero, target)
+    if structure is None:
+        return emit(kind, jaxpr, hero, target, schedule)
+    key = (structure, schedule)
+    found = _emissions.get(key)
+    if found is None:
+        found = _emissions.keep(key, emit(kind, jaxpr, hero, target, schedule))
+    return found
+
+
+def emission_at(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int, sizes: Sizes) -> Emission:
+    """The kernels of a fusion that may have symbolic sizes, at given ones: all of it but the kernels is integers."""
+    key = ("emissions", kind, hero, target, schedule)
+    return jaxpr.cached(key, lambda: _emissions_for(kind, jaxpr, hero, target, schedule)).at(sizes)
+
+
+def _emissions_for(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int) -> Emissions:
+    structure = fusion_key(kind, jaxpr, hero, target)
+    if structure is None:
+        return Emissions(kind, jaxpr, hero, target, schedule)
+    key: Hashable = (structure, schedule)
+    found = _families.get(key)
+    if found is None:
+        found = _families.keep(key, Emissions(kind, jaxpr, hero, target, schedule))
+    return found
+
+
+@dataclass(frozen=True)
+class SizeClass:
+    """Sizes for which an emitter does the same: `guards` say which, `holds` checks them. `integers` computes what is
+    symbolic in the emission."""
+
+    guards: tuple[Guard, ...]
+    holds: Callable[..., bool]
+    emission: Emission
+    integers: Callable[..., Any]
+
+
+class Emissions:
+    """All emissions of one fusion."""
+
+    def __init__(self, kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int) -> None:
+        self.kind, self.jaxpr, self.hero, self.target, self.schedule = kind, jaxpr, hero, target, schedule
+        self.symbols = symbols_of_jaxpr(jaxpr)
+        self.classes: list[SizeClass] = []
+        self._latest: tuple[Any, Emission] | None = None  # equal fusions of one program ask one after the other
+
+    def at(self, sizes: Sizes) -> Emission:
+        """The emission at these sizes."""
+        values = tuple([sizes[symbol] for symbol in self.symbols])
+        latest = self._latest
+        if latest is None or latest[0] != values:
+            latest = self._latest = (values, self._make(values, sizes))
+        return latest[1]
+
+    def _make(self, values: Sequence[int], sizes: Sizes) -> Emission:
+        if self.kind not in SYMBOLIC_KINDS or not self.symbols:
+            jaxpr = at_sizes(self.jaxpr, sizes) if self.symbols else self.jaxpr
+            return emission_of(self.kind, jaxpr, self.hero, self.target, self.schedule)
+        for known in self.classes:
+            if known.holds(*values):
+                return self._evaluated(known, values)
+        with deciding({s: sizes[s] for s in self.symbols}) as answers:
+            emission = emit(self.kind, self.jaxpr, self.hero, self.target, self.schedule)
+        guards = answers.guards
+        made = SizeClass(guards, checker(guards, self.symbols), emission, self._integers(emission))
+        self.classes.append(made)
+        return self._evaluated(made, values)
+
+    def _integers(self, emission: Emission) -> Callable[..., Any]:
+        """A function of the sizes that returns, for each launch, the values of its kernel's sizes, its iterations and
+        its work, and then the sizes of scratch buffers."""
+        launches = []
+        for launch in emission.launches:
+            sizes = "".join(f"{size}, " for size in launch.kernel.sizes)
+            launches.append(f"(({sizes}), {launch.kernel.count}, {work_text(launch.kernel, self.target.kernel)}), ")
+        scratch = "".join(f"{s.size}, " for s in emission.scratch)
+        return evaluated(f"(({''.join(launches)}), ({scratch}))", self.symbols)
+
+    def _evaluated(self, known: SizeClass, values: Sequence[int]) -> Emission:
+        rows, scratch = known.integers(*values)
+        launches = tuple(
+            KernelLaunch(launch.kernel, launch.operands, sizes, count, grain_for(count, work, self.target.kernel), work)
+            for launch, (sizes, count, work) in zip(known.emission.launches, rows, strict=True)
+        )
+        buffers = tuple(replace(s, size=size) for s, size in zip(known.emission.scratch, scratch, strict=True))
+        return replace(known.emission, launches=launches, scratch=buffers)
