@@ -92,7 +92,7 @@ class DynamicSizes:
         least = symbol.lower if isinstance(symbol.lower, int) else LEAST
         return self._symbols.setdefault(symbol.name, Symbol(symbol.name, max(LEAST, least), symbol.upper))
 
-    def _solve(self, dimension: Dimension, size: int, where: str, sizes: dict[Symbol, int]) -> None:
+    def _solve(self, dimension: Dimension, size: Any, where: str, sizes: dict[Symbol, int]) -> None:
         """Find out which sizes the symbols of a dimension are."""
         if not isinstance(dimension, Expression):
             return

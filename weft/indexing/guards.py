@@ -42,10 +42,12 @@ class Answers:
 
     def value(self, expression: Any) -> int:
         """The value of an expression, which is not asked for: nothing depends on it yet."""
-        result = expression.substitute(self.sizes)
-        if not isinstance(result, int):
-            raise LookupError(f"The size {expression} is not known.")
+        result: int = expression.substitute(self.sizes)
         return result
+
+    def know(self, expression: Any) -> bool:
+        """Whether an expression is over these sizes, and not over other symbols, such as indices."""
+        return all(symbol in self.sizes for symbol in expression.symbols)
 
     def is_nonnegative(self, expression: Any) -> bool:
         holds = self.value(expression) >= 0

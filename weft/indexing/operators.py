@@ -75,7 +75,7 @@ def _decide(left: Any, relation: str, right: Any, difference: Any) -> bool:
         return True
     if nonnegative(-1 - difference):
         return False
-    if current.answers is not None:
+    if current.answers is not None and current.answers.know(difference):
         return current.answers.is_nonnegative(difference)
     symbols = [s for side in (left, right) if isinstance(side, IntegerOperators) for s in side.symbols]  # type: ignore[attr-defined]
     raise inconclusive(f"whether {left} {relation} {right}", symbols)
@@ -155,10 +155,13 @@ class IntegerOperators:
         difference = self - value
         if isinstance(difference, int):
             return difference == 0
-        return 0 in difference.range and answers.is_zero(difference)
+        return 0 in difference.range and answers.know(difference) and answers.is_zero(difference)
 
     def __neg__(self) -> Any:
         return _multiply(self, -1)
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
 
     def __pos__(self) -> Any:
         return self
@@ -173,12 +176,12 @@ class IntegerOperators:
     def __bool__(self) -> bool:
         if 0 not in self.range:  # type: ignore[attr-defined]
             return True
-        if current.answers is not None:
+        if current.answers is not None and current.answers.know(self):
             return not current.answers.is_zero(self)
         raise inconclusive(f"whether {self} is zero", self.symbols)  # type: ignore[attr-defined]
 
     def __index__(self) -> int:
-        if current.answers is None:
+        if current.answers is None or not current.answers.know(self):
             raise TypeError(f"The size {self} is symbolic, so it has no value here. Compute with it as it is.")
         return current.answers.constant(self)
 

@@ -118,7 +118,7 @@ def make(jaxpr: Jaxpr, donated: tuple[bool, ...], device: Device = CPU) -> Execu
     """The program as machine code. With checks it has one flag for all of them, if it can run again to tell what they
     found: then arguments must be whole, and donated memory is not taken, unless that would mean to copy."""
     general = general_of(jaxpr)
-    plain = inspected(unplaced(general), SingleDeviceSharding(device))
+    plain = inspected(general.cached("unplaced", lambda: unplaced(general)), SingleDeviceSharding(device))
     if plain is not general:
         jaxpr = JaxprAtSizes(plain, jaxpr.sizes) if isinstance(jaxpr, JaxprAtSizes) else plain
     if not can_flag(plain) or (any(donated) and writes_in_place(plain)):

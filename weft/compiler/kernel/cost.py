@@ -48,9 +48,9 @@ def grain_of(kernel: Kernel, costs: KernelCosts) -> int:
     """How many iterations of the loop over threads are one task; 0 if threads do not pay. It depends on the kernel
     only, not on the number of threads."""
     loop = kernel.parallel
-    if loop is None or loop.count < 2:
-        return 0
-    return grain_for(loop.count, work(kernel, costs), costs)
+    count = 0 if loop is None else loop.count
+    assert isinstance(count, int), f"{kernel.name} has symbolic sizes"
+    return 0 if count < 2 else grain_for(count, work(kernel, costs), costs)
 
 
 def grain_for(count: int, total: float, costs: KernelCosts) -> int:
@@ -104,13 +104,14 @@ class _Count:
         for buffer, touched in self.bytes.items():
             size = _amount(buffer.size) * buffer.dtype.itemsize
             symbolic = isinstance(touched, Formula) or isinstance(size, Formula)
-            lines = Formula(f"min({touched}, {size})") if symbolic else min(touched, size)  # type: ignore[type-var]
+            lines = Formula(f"min({touched}, {size})") if symbolic else min(touched, size)
             total = total + lines * (self.costs.line / self.costs.line_bytes)
         return total
 
     def block(self, body: Iterable[Statement], times: Amount) -> Amount:
         """The work of statements that run so many times."""
-        own, inner = 0.0, 0.0
+        own = 0.0
+        inner: Amount = 0.0
         for statement in body:
             match statement:
                 case Loop():

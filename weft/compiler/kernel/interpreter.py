@@ -248,7 +248,7 @@ class _Run:
             self.written[buffer][positions] = True
 
     def loop(self, loop: Loop) -> None:
-        count = loop.count
+        count = int(loop.count)
         if loop.limit is not None:
             count = min(count, max(0, -((loop.start - int(self.index(loop.limit))) // loop.step)))
         initial = [self.values[carry.initial] for carry in loop.carries]

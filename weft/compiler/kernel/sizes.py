@@ -86,8 +86,12 @@ def at_values(kernel: Kernel, values: Mapping[Expression, int], elements: Sequen
             case TileMatmul():
                 return replace(
                     s,
-                    **{name: buffers[getattr(s, name)] for name in ("out", "left", "right")},
-                    **{name: index(getattr(s, name)) for name in ("index", "left_index", "right_index")},
+                    out=buffers[s.out],
+                    left=buffers[s.left],
+                    right=buffers[s.right],
+                    index=index(s.index),
+                    left_index=index(s.left_index),
+                    right_index=index(s.right_index),
                 )
             case Loop():
                 limit = None if s.limit is None else index(s.limit)

@@ -327,14 +327,14 @@ class _Verifier:
     def most(self, index: Index, whole: bool = False) -> int:
         """The greatest value that an index of loop variables can have; with `whole` vectors, lanes that a limit leaves
         out count too."""
-        total = index.constant
+        total = int(index.constant)
         for term, coefficient in index.terms:
             if not isinstance(term, Variable):
                 return 1 << 62
             loop = self.loops[term]
             count = -(-loop.count // loop.width) * loop.width if whole else loop.count
             last = loop.start + (count - 1) * loop.step
-            total += coefficient * (last if coefficient > 0 else loop.start)
+            total += int(coefficient * (last if coefficient > 0 else loop.start))
         # Below a limit of other variables the terms may cancel, so that more is known than from each range alone.
         for term, coefficient in index.terms:
             limit = self.loops[term].limit if isinstance(term, Variable) else None

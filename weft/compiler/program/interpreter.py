@@ -174,7 +174,7 @@ class _Runner:
         for slot, buffer in zip(step.slots, kernel.buffers, strict=not step.sizes):
             mask, itemsize = self.mask(slot), buffer.dtype.itemsize
             written.append(None if mask is None else mask[: buffer.size * itemsize].reshape(buffer.size, itemsize))
-            views.append(self.view(slot, buffer.dtype, buffer.size))
+            views.append(self.view(slot, buffer.dtype, int(buffer.size)))
         kernel_interpreter.run(kernel, views, written=written)
 
     def call(self, step: Call) -> None:

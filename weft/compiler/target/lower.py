@@ -211,7 +211,7 @@ class Lowering:
     def index(self, index: Index) -> tuple[llvm.Value, int, llvm.Value | None]:
         """An index as its value for the first lane, how far lanes are apart, and what else differs between them."""
         stride, offsets = 0, None
-        uniform: list[tuple[Any, int]] = []
+        uniform: list[tuple[Any, Integer]] = []
         for term, coefficient in index.terms:
             if isinstance(term, Variable):
                 uniform.append((term, coefficient))

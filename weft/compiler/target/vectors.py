@@ -250,7 +250,7 @@ class VectorLowering(Lowering):
         at = loop.start
         while count:
             self.width = 1 << (count.bit_length() - 1)
-            self.vector(loop, constant(at, i64), None, [])
+            self.vector(loop, self.integer(at), None, [])
             at, count = at + self.width * loop.step, count - self.width
         self.width = loop.width
 

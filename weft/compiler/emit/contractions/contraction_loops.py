@@ -20,6 +20,7 @@ from weft.base import dtypes
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.ir import Compute, Index, Load, Loop, Position, Statement, Value, Variable
+from weft.indexing.expression import Integer
 
 # The stride of an access whose index is not affine in a loop variable.
 IRREGULAR = 1 << 40
@@ -55,8 +56,8 @@ class Source:
     """Where the elements of an operand are, if they are those of an argument of the fusion, at an affine index."""
 
     argument: Any
-    offset: int
-    strides: dict[ContractionAxis, int]
+    offset: Integer
+    strides: dict[ContractionAxis, Any]
 
     def index(self, indices: dict[ContractionAxis, Index]) -> Index:
         """The index of an element in the argument's buffer, from indices along the axes (where there is none, 0)."""
@@ -112,7 +113,7 @@ class ContractionLoops:
         """The offset of an element of the result in a flat array of its shape."""
         return row_major(self.shape, self.result_index(indices))
 
-    def result_strides(self) -> dict[ContractionAxis, int]:
+    def result_strides(self) -> dict[ContractionAxis, Any]:
         """The stride of the result along each free axis."""
         variables = {axis: Variable(axis.name) for axis in self.free}
         index = self.result_offset({axis: Index.of(v) for axis, v in variables.items()})
@@ -240,6 +241,7 @@ class _Probe:
 
     def index(self, result: Value, index: Index, loads: bool) -> None:
         found: set[ContractionAxis] = set()
+        coefficient: Any
         for term, coefficient in index.terms:
             if isinstance(term, Variable):
                 axis = self.variables[term]

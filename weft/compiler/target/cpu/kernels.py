@@ -79,7 +79,7 @@ def compiled(
         stats.reused = len(distinct) - len(missing)
         with measured(seconds, "compile", "code from disk"):
             # Better code than was asked for is welcome, if it is there for all: then the program need not change again.
-            for found_tier in (Tier.LIGHT, Tier.QUICK) if tier is Tier.QUICK else (tier,):
+            for found_tier in () if not missing else (Tier.LIGHT, Tier.QUICK) if tier is Tier.QUICK else (tier,):
                 loaded = list(objects.load_kernels(list(missing), target, found_tier))
                 if found_tier is not tier and sum(len(names) for _, names in loaded) < len(missing):
                     continue

@@ -20,7 +20,7 @@ BLOCK = 128
 
 def blocks(kernel: Kernel) -> int:
     """How many blocks of threads a kernel is launched with."""
-    return -(-kernel.count // BLOCK)
+    return -(-int(kernel.count) // BLOCK)
 
 
 def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target) -> str:
@@ -38,9 +38,10 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
     function = module.function(name, llvm.void, parameters, linkage="ptx_kernel")
     # The grid may have more threads than an i32 counts.
     index = function.add(function.mul(_register(function, "ctaid"), constant(BLOCK, i64)), _register(function, "tid"))
-    with function.when(function.icmp("slt", index, constant(kernel.count, i64))):
-        lowering = VectorLowering(function, kernel, target)
-        lowering.pointers = dict(zip(kernel.buffers, function.arguments, strict=True))
+    lowering = VectorLowering(function, kernel, target)
+    lowering.pointers = dict(zip(kernel.buffers, function.arguments, strict=True))
+    lowering.read_sizes()
+    with function.when(function.icmp("slt", index, lowering.integer(kernel.count))):
         lowering.begin, lowering.end = index, function.add(index, constant(1, i64))
         lowering.block(kernel.body)
     function.ret()

@@ -1,0 +1,213 @@
+"""Programs for symbolic sizes: at each size they are the concrete program, to the bit, whatever sizes came before."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as onp
+import pytest
+
+import weft
+import weft.numpy as np
+from weft import lax
+from weft.compiler import pipeline
+from weft.compiler.family import Outline
+from weft.compiler.fuse.fusion import fusions
+from weft.compiler.kernel.printer import symbol_of, to_text
+from weft.compiler.program.build import build
+from weft.compiler.program.emissions import SYMBOLIC_KINDS, emission_at
+from weft.compiler.program.ir import Launch
+from weft.compiler.target.cpu.lower import lower
+from weft.compiler.target.cpu.targets import host
+from weft.indexing.dimension import symbol
+from weft.ir.at_sizes import at_sizes
+from weft.runtime.execute import executable_of
+
+SIZES = (2, 3, 7, 16, 17, 64, 100)
+
+
+def softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def attention(q: Any) -> Any:
+    mask = np.arange(q.shape[1])[:, None] >= np.arange(q.shape[1])
+    return softmax(np.where(mask, q @ q.transpose(0, 2, 1), -1e9)) @ q
+
+
+def normal(*shape: int, dtype: Any = "float32") -> Any:
+    seed = int(onp.prod(shape)) + len(shape)
+    return np.asarray((onp.random.default_rng(seed).standard_normal(shape) * 4).astype(dtype))
+
+
+def row(n: int) -> Any:
+    return normal(5, n)
+
+
+# Functions, the symbolic shape of their argument, and an argument for a size.
+PROGRAMS: dict[str, tuple[Callable[..., Any], str, Callable[[int], Any]]] = {
+    "elementwise": (lambda x: np.tanh(2 * x + 1) * x, "_, t", row),
+    "softmax": (lambda x: softmax(np.tanh(x * 2 + 1) * x), "_, t", row),
+    "layer norm": (lambda x: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5), "_, t", row),
+    "columns": (lambda x: x.sum(0), "t, _", lambda n: normal(n, 33)),
+    "all": (lambda x: (x * x).mean(), "b, t", lambda n: normal(3, n)),
+    "gradient": (weft.grad(lambda x: (softmax(x) ** 2).mean()), "b, t", lambda n: normal(4, n)),
+    "bfloat16": (lambda x: (x * 3).sum(-1), "_, t", lambda n: normal(5, n, dtype=np.bfloat16)),
+    "int8": (lambda x: x.max(0) + x.sum(0), "t, _", lambda n: normal(n, 9, dtype="int8")),
+    "broadcasts": (lambda x: x[:, None] * x[None, :] + np.arange(x.shape[0]), "t", lambda n: normal(n)),
+    "mask": (lambda x: np.where(np.arange(x.shape[1]) < x.shape[1] // 2, x, 0), "_, t", row),
+    "pad": (lambda x: np.pad(x, ((1, 2), (3, 0))), "_, t", row),
+    "flip and slice": (lambda x: x[::-1, 1:] + x[:, :-1], "_, t", row),
+    "every other": (lambda x: x[:, ::2], "_, t", row),
+    "reshape": (lambda x: x.reshape(-1) + 1, "b, t", row),
+    "merge and split": (lambda x: (x.reshape(-1) * 2).reshape(x.shape).sum(0), "b, t", row),
+    "transpose": (lambda x: x.T + 1, "_, t", row),
+    "concatenate": (lambda x: np.concatenate([x, -x, x[:, :1]], 1), "_, t", row),
+    "roll": (lambda x: np.roll(x, 3, 1), "_, t", row),
+    "gather": (lambda x: x[:, np.array([0, 1, -1])], "_, t", row),
+    "scatter": (lambda x: x.at[:, 1].add(2.0), "_, t", row),
+    "cumsum": (lambda x: np.cumsum(x, 1), "_, t", row),
+    "argmax": (lambda x: np.argmax(x, 1), "_, t", row),
+    "sort": (lambda x: np.sort(x, 1), "_, t", row),
+    "matmul": (lambda x: x @ x.T, "_, t", row),
+    "attention": (attention, "b, t, _", lambda n: normal(2, n, 8)),
+    "scan": (lambda x: lax.scan(lambda c, y: (c * 0.5 + y, c), np.zeros(5), x.T), "_, t", row),
+    "gradient of a scan": (
+        weft.grad(lambda x: lax.scan(lambda c, y: (c * y, c), np.ones(5), x.T)[0].sum()),
+        "_, t",
+        row,
+    ),
+    "while": (lambda x: lax.fori_loop(0, x.shape[1], lambda i, c: c + x[:, i], np.zeros(5)), "_, t", row),
+    "cond": (lambda x: lax.cond(x.sum() > 0, lambda y: y * 2, lambda y: y - 1, x), "_, t", row),
+    "random": (lambda x: x + weft.random.uniform(weft.random.key(1), x.shape), "_, t", row),
+    "cholesky": (lambda x: np.linalg.cholesky(x @ x.T + 9 * np.eye(x.shape[0])), "t, _", lambda n: normal(n, 3)),
+}
+
+
+def bits(tree: Any) -> list[bytes]:
+    return [onp.asarray(leaf).tobytes() for leaf in weft.tree.leaves(tree)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_instances_are_the_concrete_programs(name: str) -> None:
+    function, shape, argument = PROGRAMS[name]
+    concrete, family = weft.jit(lambda x: function(x)), weft.jit(lambda x: function(x), dynamic={0: shape})
+    for size in SIZES:
+        x = argument(size)
+        assert bits(family(x)) == bits(concrete(x)), size
+        of = [executable_of(f._find((x,), {})[0].jaxpr).program for f in (family, concrete)]
+        # A roll by a known number is two slices if the size is known.
+        assert of[0].temporary_bytes == of[1].temporary_bytes or name == "roll"
+
+
+# Where starts of slices are clamped, their bounds are constants in concrete kernels.
+KERNELS = [name for name in PROGRAMS if name not in ("roll", "scan", "gradient of a scan", "while", "cond", "cholesky")]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_emissions_at_sizes_are_the_concrete_ones(name: str) -> None:
+    """The kernels of a class have the text of the concrete kernels at each of its sizes."""
+    function, shape, argument = PROGRAMS[name]
+    staged = weft.jit(lambda x: function(x), dynamic={0: shape})._find((argument(7),), {})[0].jaxpr
+    fused = pipeline.run(staged.general, host(), pipeline.ALL_STEPS)
+    for size in SIZES:
+        sizes = {s: size if s.name == "t" else n for s, n in staged.sizes.items()}
+        instance = build(Outline(sizes).jaxpr(fused), (), host(), sizes=sizes)
+        concrete = build(at_sizes(fused, sizes), (), host())
+        kernels = [[to_text(s.concrete) for s in p.all_steps() if isinstance(s, Launch)] for p in (instance, concrete)]
+        assert kernels[0] == kernels[1], size
+
+
+@pytest.mark.parametrize("name", ["softmax", "columns", "all", "mask"])
+def test_order_of_arrival_does_not_matter(name: str) -> None:
+    """In whatever order sizes come, results have the same bits, and the same kernels were emitted."""
+    function, shape, argument = PROGRAMS[name]
+    seen = set()
+    for sizes in itertools.islice(itertools.permutations((3, 17, 33, 64, 100)), 0, 120, 17):
+        staged = weft.jit(lambda x: function(x), dynamic={0: shape})
+        results = {size: tuple(bits(staged(argument(size)))) for size in sizes}
+        programs = [executable_of(staged._find((argument(s),), {})[0].jaxpr).program for s in sorted(sizes)]
+        names = tuple(tuple(symbol_of(s.kernel) for s in p.all_steps() if isinstance(s, Launch)) for p in programs)
+        seen.add((tuple(results[size] for size in sorted(sizes)), names))
+    assert len(seen) == 1
+
+
+def test_one_trace_and_few_kernels() -> None:
+    traces = []
+
+    def function(x: Any) -> Any:
+        traces.append(x.shape)
+        return softmax(np.tanh(x * 2 + 1) * x)
+
+    family = weft.jit(function, dynamic={"x": "_, t"})
+    names = set()
+    for size in range(17, 117):
+        x = normal(4, size)
+        family(x)
+        program = executable_of(family._find((x,), {})[0].jaxpr).program
+        names |= {symbol_of(s.kernel) for s in program.all_steps() if isinstance(s, Launch)}
+    assert len(traces) == 1 and len(names) <= 3
+
+
+def test_sizes_below_two_have_programs_of_their_own() -> None:
+    family = weft.jit(lambda x: (x + 1).sum(0), dynamic={0: "b, t"})
+    for shape in ((0, 3), (1, 3), (3, 1), (1, 1), (3, 0), (3, 3)):
+        x = np.ones(shape)
+        assert (family(x) == (x + 1).sum(0)).all() and family(x).shape == shape[1:]
+
+
+def test_transformations_of_a_family() -> None:
+    family = weft.jit(lambda x: softmax(x), dynamic={0: "_, t"})
+    for size in (5, 6):
+        x = normal(3, size)
+        assert np.allclose(
+            weft.grad(lambda y: (family(y) ** 2).sum())(x), weft.grad(lambda y: (softmax(y) ** 2).sum())(x)
+        )
+        assert bits(weft.jit(lambda y: family(y) * 2)(x)) == bits(weft.jit(lambda y: softmax(y) * 2)(x))
+        assert np.allclose(weft.vmap(family)(np.stack([x, x])), np.stack([softmax(x)] * 2))
+
+
+def test_trees_static_and_donated_arguments() -> None:
+    def step(state: Any, x: Any, scale: float, *, shift: Any) -> Any:
+        return {"w": state["w"] + x.sum(0) * scale, "b": state["b"] + shift}
+
+    shapes = {"state": {"w": None, "b": "n"}, 1: {0: "t"}, "shift": "n"}
+    family = weft.jit(step, static_argnums=2, donate_argnums=0, dynamic=shapes)
+    for t, n in itertools.product((2, 5), (3, 4)):
+        states = [{"w": np.ones(7), "b": np.zeros(n)} for _ in range(2)]
+        got, expected = (f(s, normal(t, 7), 2.0, shift=normal(n)) for f, s in zip((family, step), states, strict=True))
+        assert weft.tree.all(weft.tree.map(lambda a, b: bool((a == b).all()), got, expected))
+
+
+def test_wrong_sizes_are_named() -> None:
+    f = lambda x, y: x + y
+    with pytest.raises(ValueError, match="a size of y is not the t that dynamic says"):
+        weft.jit(f, dynamic={"x": "t", "y": "t"})(np.ones(3), np.ones(4))
+    with pytest.raises(ValueError, match="does not fit it"):
+        weft.jit(f, dynamic={"x": "b, t"})(np.ones(3), np.ones(3))
+    with pytest.raises(ValueError, match="that the call does not have"):
+        weft.jit(f, dynamic={"z": "t"})(np.ones(3), np.ones(3))
+    with pytest.raises(ValueError, match="dynamic is a dict"):
+        weft.jit(f, dynamic=["t"])
+    even = weft.jit(lambda x: x.reshape(2, -1).sum(0), dynamic={0: "2*t"})
+    assert even(np.ones(6)).shape == (3,)
+    with pytest.raises(ValueError, match="is not the 2\\*t"):
+        even(np.ones(7))
+
+
+def test_symbolic_kernels_lower_for_every_machine() -> None:
+    from weft.compiler.target.cpu.targets import host_avx2, host_scalar
+
+    t = symbol("t", 2)
+    struct = weft.ShapeDtypeStruct((4, t), "float32")
+    for target in (host(), host_avx2(), host_scalar()):
+        fused = pipeline.run(weft.jit(softmax).trace(struct).jaxpr, target, pipeline.ALL_STEPS)
+        for equation in fusions(fused):
+            kind, jaxpr, hero = (equation.params[name] for name in ("kind", "jaxpr", "hero"))
+            assert kind in SYMBOLIC_KINDS
+            for size in (3, 100):
+                for launch in emission_at(kind, jaxpr, hero, target, 0, {t: size}).launches:
+                    assert launch.kernel.sizes and "define" in lower(launch.kernel, target)
