@@ -29,15 +29,28 @@ class Guard:
         return f"{self.expression} {self.relation}"
 
 
+@dataclass(frozen=True)
+class RuleGuard:
+    """`rule(fixed, values of the expressions)` is `result`: for choices that no few comparisons describe."""
+
+    rule: Callable[[Any, tuple[int, ...]], Any]
+    fixed: Any
+    expressions: tuple[Any, ...]
+    result: Any
+
+    def __str__(self) -> str:
+        return f"{self.rule.__name__}({', '.join(map(str, self.expressions))}) is {self.result}"
+
+
 class Answers:
     """Answers questions for given sizes, and collects the guards under which the same answers are right."""
 
     def __init__(self, sizes: Mapping[Any, int]) -> None:
         self.sizes = sizes  # by symbol
-        self._guards: dict[tuple[Any, str], Guard] = {}
+        self._guards: dict[Any, Guard | RuleGuard] = {}
 
     @property
-    def guards(self) -> tuple[Guard, ...]:
+    def guards(self) -> tuple[Guard | RuleGuard, ...]:
         return tuple(self._guards.values())
 
     def value(self, expression: Any) -> int:
@@ -64,6 +77,12 @@ class Answers:
         value = self.value(expression)
         self._ask(expression - value, ZERO)
         return value
+
+    def decide(self, rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: tuple[Any, ...]) -> Any:
+        """What a rule says for the values of integers, some of which are expressions."""
+        result = rule(fixed, tuple([i if isinstance(i, int) else self.value(i) for i in integers]))
+        self._guards.setdefault((rule, fixed, integers), RuleGuard(rule, fixed, integers, result))
+        return result
 
     def _ask(self, expression: Any, relation: str) -> None:
         self._guards.setdefault((expression, relation), Guard(expression, relation))
@@ -96,14 +115,30 @@ def undecided() -> Iterator[None]:
         current.answers = before
 
 
-def checker(guards: Sequence[Guard], symbols: Sequence[Any]) -> Callable[..., bool]:
+def decided(rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: Sequence[Any]) -> Any:
+    """`rule(fixed, integers)`. Where some of the integers are symbolic, it is what the rule says for the sizes that are
+    decided for; code that depends on the result only is right for all sizes for which the rule says the same."""
+    if current.answers is None or all(isinstance(i, int) for i in integers):
+        return rule(fixed, tuple(integers))
+    return current.answers.decide(rule, fixed, tuple(integers))
+
+
+def checker(guards: Sequence[Guard | RuleGuard], symbols: Sequence[Any]) -> Callable[..., bool]:
     """A function of the values of symbols: whether all guards hold."""
-    text = " and ".join(map(str, guards)) or "True"
-    return evaluated(text, symbols)
+    texts, names = [], {}
+    # Comparisons come first: they take less than rules.
+    for n, guard in enumerate(sorted(guards, key=lambda g: isinstance(g, RuleGuard))):
+        if isinstance(guard, Guard):
+            texts.append(str(guard))
+            continue
+        names |= {f"_rule{n}": guard.rule, f"_fixed{n}": guard.fixed, f"_result{n}": guard.result}
+        values = "".join(f"{e}, " for e in guard.expressions)
+        texts.append(f"_rule{n}(_fixed{n}, ({values})) == _result{n}")
+    return evaluated(" and ".join(texts) or "True", symbols, names)
 
 
-def evaluated(text: str, symbols: Sequence[Any]) -> Callable[..., Any]:
+def evaluated(text: str, symbols: Sequence[Any], names: Mapping[str, Any] | None = None) -> Callable[..., Any]:
     """A function of the values of symbols that computes what an expression of their names says."""
-    function: Callable[..., Any] = eval(f"lambda {', '.join(s.name for s in symbols)}: {text}", {"__builtins__": {}})
-    function.__globals__.update(min=min, max=max)
+    known = {"__builtins__": {}, "min": min, "max": max, **(names or {})}
+    function: Callable[..., Any] = eval(f"lambda {', '.join(s.name for s in symbols)}: {text}", known)
     return function

@@ -79,8 +79,8 @@ class JaxprAtSizes(Jaxpr):
         if name != "eqns":
             raise AttributeError(name)
         at = AtSizes(self.sizes)
-        made = at.outline(self.general, dict(self._known), lambda e: at.params(e.params))
-        self.outvars, self.eqns = made.outvars, made.eqns
+        complete = at.outline(self.general, dict(self._known), lambda e: at.params(e.params))
+        self.outvars, self.eqns = complete.outvars, complete.eqns
         return self.eqns
 
 

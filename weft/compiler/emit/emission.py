@@ -9,6 +9,7 @@ A `Writer` is a kernel of a fusion being emitted: the builder, and the values of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,6 @@ from weft.compiler.kernel.merge import merge_loops
 from weft.compiler.kernel.sizes import with_sizes
 from weft.compiler.kernel.threads import split_for_threads
 from weft.compiler.target.target import Target
-from weft.indexing.dimension import product
 from weft.indexing.expression import Integer
 from weft.ir.jaxpr import Jaxpr, Literal
 
@@ -45,7 +45,7 @@ def kernel_dtype(atom: Any, copied: Mapping[Any, Any]) -> np.dtype[Any]:
 
 def size_of(atom: Any) -> Integer:
     """How many elements a value has."""
-    return product(atom.aval.shape)
+    return math.prod(atom.aval.shape)
 
 
 def literals_of(jaxpr: Jaxpr) -> list[tuple[Literal, np.dtype[Any]]]:

@@ -17,7 +17,7 @@ from weft.compiler.emit.key import fusion_key
 from weft.compiler.kernel.cost import grain_for, work_text
 from weft.compiler.target.target import Target
 from weft.indexing.expression import Symbol
-from weft.indexing.guards import Guard, checker, deciding, evaluated
+from weft.indexing.guards import Guard, RuleGuard, checker, deciding, evaluated
 from weft.ir.at_sizes import at_sizes, symbols_of_jaxpr
 from weft.ir.jaxpr import Jaxpr
 
@@ -63,7 +63,7 @@ class SizeClass:
     """Sizes for which an emitter does the same: `guards` say which, `holds` checks them. `integers` computes what is
     symbolic in the emission."""
 
-    guards: tuple[Guard, ...]
+    guards: tuple[Guard | RuleGuard, ...]
     holds: Callable[..., bool]
     emission: Emission
     integers: Callable[..., Any]
@@ -96,9 +96,9 @@ class Emissions:
         with deciding({s: sizes[s] for s in self.symbols}) as answers:
             emission = emit(self.kind, self.jaxpr, self.hero, self.target, self.schedule)
         guards = answers.guards
-        made = SizeClass(guards, checker(guards, self.symbols), emission, self._integers(emission))
-        self.classes.append(made)
-        return self._evaluated(made, values)
+        new = SizeClass(guards, checker(guards, self.symbols), emission, self._integers(emission))
+        self.classes.append(new)
+        return self._evaluated(new, values)
 
     def _integers(self, emission: Emission) -> Callable[..., Any]:
         """A function of the sizes that returns, for each launch, the values of its kernel's sizes, its iterations and
