@@ -17,7 +17,7 @@ from weft.indexing.dimension import Dimension, parse_shape, shape_symbols
 from weft.indexing.expression import Expression, Symbol, linear_in, substitute
 from weft.ir.types import ArrayType, array_type
 
-# What a symbol stands for at least.
+# What a symbol is at least.
 LEAST = 2
 
 

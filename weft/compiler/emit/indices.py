@@ -54,9 +54,9 @@ def lowered(k: KernelBuilder, expression: Any, bound: dict[Symbol, Index]) -> In
     if isinstance(expression, Symbol) and expression in bound:
         return bound[expression]
     total = Index()
-    for monomial, factor in terms_of(expression):
-        # Sizes are factors of the coefficient: the index is affine in what varies.
-        coefficient, varying = factor, []
+    for monomial, scale in terms_of(expression):
+        # Sizes multiply the coefficient: the index is affine in what varies.
+        coefficient, varying = scale, []
         for atom in monomial:
             if bound.keys().isdisjoint(atom.symbols):
                 coefficient = coefficient * atom

@@ -206,8 +206,8 @@ class _Printer:
     def added(self, text: str, coefficient: Integer, name: str = "") -> str:
         """The text of a sum with one more term."""
         negative = isinstance(coefficient, int) and coefficient < 0
-        factor = str(abs(coefficient)) if isinstance(coefficient, int) else self.size(coefficient)
-        size = factor if not name else name if factor == "1" else f"{factor}*{name}"
+        scale = str(abs(coefficient)) if isinstance(coefficient, int) else self.size(coefficient)
+        size = scale if not name else name if scale == "1" else f"{scale}*{name}"
         return f"{text} {'-' if negative else '+'} {size}" if text else f"{'-' if negative else ''}{size}"
 
 
