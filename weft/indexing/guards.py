@@ -125,7 +125,8 @@ def decided(rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: S
 
 def checker(guards: Sequence[Guard | RuleGuard], symbols: Sequence[Any]) -> Callable[..., bool]:
     """A function of the values of symbols: whether all guards hold."""
-    texts, names = [], {}
+    texts: list[str] = []
+    names: dict[str, Any] = {}
     # Comparisons come first: they take less than rules.
     for n, guard in enumerate(sorted(guards, key=lambda g: isinstance(g, RuleGuard))):
         if isinstance(guard, Guard):
