@@ -9,7 +9,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
-from tests.cuda.test_ptx import KERNELS
+from tests.cuda.test_ptx import SAME
 from tests.laws.laws import assert_close
 from tests.laws.samples import Case
 from tests.laws.test_compiled import merged
@@ -28,7 +28,7 @@ def needs_a_gpu() -> None:
         pytest.skip("there is no GPU")
 
 
-@pytest.mark.parametrize("cases", [cases for _, cases in KERNELS], ids=[name for name, _ in KERNELS])
+@pytest.mark.parametrize("cases", [cases for _, cases in SAME], ids=[name for name, _ in SAME])
 def test_samples_equal_eval(cases: list[Case]) -> None:
     """Within the budget of the card; and the bits of the CPU, where the same text of mathematics is compiled."""
     placement = placement_of(weft.devices("gpu")[0], True)

@@ -22,10 +22,13 @@ from weft.compiler.target.cuda.targets import hopper, of_capability
 
 # Operations that only libraries compute, and none is called for GPUs yet.
 OF_LIBRARIES = {
-    "cholesky", "eig", "eigh", "fft", "geqrf", "hessenberg", "linear_solve", "lu", "lu_pivots_to_permutation", "qr",
+    "cholesky", "eig", "eigh", "fft", "geqrf", "hessenberg", "householder_product", "linear_solve",
+    "lu", "lu_pivots_to_permutation", "qr",
     "schur", "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve",
 }  # fmt: skip
 KERNELS = [(name, cases) for name, cases in GROUPS if cases[0].primitive.name not in OF_LIBRARIES]
+# What depends on the platform has another value on GPUs.
+SAME = [(name, cases) for name, cases in KERNELS if cases[0].primitive.name != "platform_index"]
 
 
 def kernels_of(cases: list[Case], prefix: str = "kernel") -> list[tuple[str, Any]]:

@@ -20,6 +20,7 @@ from weft.base import dtypes
 from weft.compiler.emit.copied_dtypes import bits_of, copied_dtypes
 from weft.compiler.emit.values import MultiIndex, Values, expanded, row_major
 from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.grid import map_to_grid
 from weft.compiler.kernel.ir import Buffer, Kernel, Value
 from weft.compiler.kernel.merge import merge_loops
 from weft.compiler.kernel.sizes import with_sizes
@@ -146,9 +147,17 @@ class Fusion:
         dtypes_of_literals = list(self.literals)
         first = len(self.jaxpr.invars) + len(self.jaxpr.outvars) + len(self.scratch)
         launches = []
+        grid = self.target.grid_bytes
         for writer in self._launches:
+            kernel = writer.kernel()
             operands = [o if isinstance(o, int) else first + dtypes_of_literals.index(o) for o in writer.operands]
-            launches.append(KernelLaunch(writer.kernel(), tuple(operands)))
+            of_buffers = dict(zip(kernel.buffers, operands, strict=False))  # all but that of sizes
+            # Several kernels would read arguments that the first of them has overwritten.
+            with_grid = grid and not kernel.sizes
+            parts = map_to_grid(kernel, grid, distribute=not in_place and not updated) if with_grid else [kernel]
+            launches += [
+                KernelLaunch(part, tuple(of_buffers[b] for b in part.buffers if b in of_buffers)) for part in parts
+            ]
         return Emission(tuple(launches), tuple(self.scratch), frozenset(in_place), frozenset(updated), self.schedules)
 
 
@@ -227,7 +236,10 @@ class Writer:
         """The finished kernel: loops merged where that is possible, and split for threads."""
         if self._finished is None:
             kernel = self.k.finish()
-            self._finished = with_sizes(kernel if self.final else split_for_threads(merge_loops(kernel)))
+            merged = kernel if self.final else merge_loops(kernel)
+            # Grids have threads for single elements.
+            whole = self.final or self.fusion.target.grid_bytes
+            self._finished = with_sizes(merged if whole else split_for_threads(merged))
         return self._finished
 
     def _buffer(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -64,8 +65,10 @@ class Lowering:
         # inner ones.
         self.scalars: list[dict[Any, llvm.Value]] = [{}]
         self.pairs: list[dict[Any, tuple[Lane, Lane]]] = [{}]
-        # The loop over lanes around this statement: its variable, how far lanes are apart, how many there are.
+        # The loop over lanes around this statement: its variable, where that starts, how far lanes are apart, how many
+        # there are.
         self.variable: Variable | None = None
+        self.first: Any = 0
         self.step = 0
         self.width = 1
         # The values of sizes, which are read where the function begins.
@@ -265,7 +268,19 @@ class Lowering:
             memory = self.memory[buffer.dtype] = Memory(self.f, *Lanes.storage(buffer.dtype))
         base, stride, offsets = self.index(index)
         address = memory.address(self.pointers[buffer], base, safe and offsets is None)
-        return memory, Access(address, stride, offsets, safe)
+        return memory, Access(address, stride, offsets, safe, self.alignment(buffer, index))
+
+    def alignment(self, buffer: Buffer, index: Index) -> int:
+        """The bytes that the address of the first lane is known to be a multiple of."""
+        if not self.target.grid_bytes or self.kernel.sizes:
+            return 1
+        elements: list[Any] = [index.constant]
+        for term, coefficient in index.terms:
+            # Loops over lanes go from vector to vector.
+            elements.append(
+                coefficient * (math.gcd(self.first, self.width * self.step) if term is self.variable else 1)
+            )
+        return math.gcd(self.target.grid_bytes, *(n * buffer.dtype.itemsize for n in elements))
 
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
         memory, access = self.access(buffer, index, condition is None)

@@ -20,13 +20,15 @@ Mask = Callable[[Sequence[int | None]], Value]
 class Access:
     """Where lanes are in memory: elements from `base` on, each `stride` after the one before, or at `offsets` from it.
 
-    `base` is the address of the element that the first lane has; `safe` says that it is one of the buffer.
+    `base` is the address of the element that the first lane has; `safe` says that it is one of the buffer. It is a
+    multiple of `align` bytes, where more is known than that of an element.
     """
 
     base: Value
     stride: int
     offsets: Value | None = None
     safe: bool = True
+    align: int = 1
 
 
 class Memory:
@@ -66,7 +68,7 @@ class Memory:
             start, order = self._span(access, width), _order(width, self.parts, backwards)
             type = vector(self.element, width * self.parts)
             if mask is None:
-                whole = self.f.load(type, start, self.align)
+                whole = self.f.load(type, start, self._aligned(access))
             elif self.parts == 1 and not backwards:
                 rest = None if otherwise is None else otherwise[0]
                 return [self.f.masked_load(type, start, mask, self.align, rest)]
@@ -92,7 +94,7 @@ class Memory:
             whole = self._merge(values, order)
             start = self._span(access, width)
             if mask is None:
-                self.f.store(whole, start, self.align)
+                self.f.store(whole, start, self._aligned(access))
             else:
                 self.f.masked_store(whole, start, self._element_mask(mask, order), self.align)
             return
@@ -106,6 +108,10 @@ class Memory:
         if access.stride > 0:
             return access.base
         return self.f.offset(access.base, self.element, (1 - width) * self.parts, inbounds=False)
+
+    def _aligned(self, access: Access) -> int:
+        """What the lowest address of lanes side by side is a multiple of."""
+        return max(self.align, access.align) if access.stride > 0 else self.align
 
     def _pointers(self, access: Access, width: int) -> Value:
         steps = [lane * access.stride * self.parts for lane in range(width)]

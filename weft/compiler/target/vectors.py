@@ -165,6 +165,7 @@ class VectorLowering(Lowering):
         carried = [self.broadcast(self.values[c.initial], loop.width) for c in loop.carries]
         start, stop = self.integer(loop.start), self.stop(loop)
         self.variable, self.step, self.width, self.mask = loop.variable, loop.step, loop.width, None
+        self.first = loop.start
         if is_symbolic(loop):
             carried = self.unknown_count(loop, start, stop, carried)
             self.variable, self.step, self.width, self.mask = before

@@ -1,0 +1,280 @@
+"""Mapping of kernels to a grid of threads, each of which has a few elements that lie side by side.
+
+for threads i in 512:                             for threads t in 512 * 192:
+  for lanes j in 768:                       ->      i = t / 192; j = t % 192
+    y[768 i + j] = x[768 i + j] + b[j]              for lanes k in 4:
+                                                      y[768 i + 4 j + k] = x[768 i + 4 j + k] + b[4 j + k]
+
+Loops that follow each other inside of one become kernels of their own. A loop is mapped if its iterations are
+independent: those over threads and over lanes are; of others that follows from what they store.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.base import dtypes
+from weft.compiler.kernel.ir import (
+    Buffer,
+    Compute,
+    Constant,
+    If,
+    Index,
+    Kernel,
+    Last,
+    Load,
+    Loop,
+    LoopKind,
+    Position,
+    Prefetch,
+    ReduceLanes,
+    Shift,
+    Shuffle,
+    Statement,
+    Store,
+    TileMatmul,
+    Value,
+    Variable,
+)
+from weft.compiler.kernel.substitute import substituted
+
+# What computes values and changes nothing.
+PURE = (Constant, Position, Load, Compute)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Loops inside of each other, outermost first, and what their innermost iteration does: first what the loops around
+    it do, which every thread does for itself."""
+
+    loops: tuple[Loop, ...]
+    before: tuple[Statement, ...]
+    body: tuple[Statement, ...]
+
+
+def map_to_grid(kernel: Kernel, vector_bytes: int, distribute: bool = True) -> list[Kernel]:
+    """Kernels that do the same one after the other, with a thread for each iteration, or for as many as `vector_bytes`
+    have elements. `distribute` says whether there may be several. A kernel whose iterations depend on each other stays
+    as it is. It has no symbolic sizes."""
+    written = {b for b in kernel.buffers if b.written}
+    found = _nests((), (), kernel.body, written)
+    if not found or (len(found) > 1 and not distribute) or any(not loop.count for n in found for loop in n.loops):
+        return [kernel]
+    return [_kernel(kernel, nest, vector_bytes) for nest in found]
+
+
+# -- which loops -------------------------------------------------------------------------------------------------------
+
+
+def _nests(
+    loops: tuple[Loop, ...], before: tuple[Statement, ...], body: Sequence[Statement], written: set[Buffer]
+) -> list[Nest]:
+    """The nests of loops that the iterations of these loops are; at least this one, if there are loops."""
+    here = [Nest(loops, before, tuple(body))] if loops else []
+    inner = [s for s in body if isinstance(s, Loop)]
+    pure = tuple(s for s in body if not isinstance(s, Loop))
+    if not inner or not all(_is_pure(s, written) for s in pure) or not all(map(_is_plain, inner)):
+        return here
+    found: list[Nest] = []
+    for loop in inner:
+        around = (*loops, loop)
+        if loop.kind is LoopKind.SERIAL and not _are_independent(around, written):
+            return here
+        found += _nests(around, (*before, *pure), loop.body, written)
+    return found
+
+
+def _is_pure(statement: Statement, written: set[Buffer]) -> bool:
+    return isinstance(statement, PURE) and not (isinstance(statement, Load) and statement.buffer in written)
+
+
+def _is_plain(loop: Loop) -> bool:
+    return loop.start == 0 and loop.step == 1 and not loop.carries and loop.limit is None
+
+
+def _are_independent(loops: Sequence[Loop], written: set[Buffer]) -> bool:
+    """Whether no two iterations of loops inside of each other touch an element that one of them stores. Each digit of
+    an index, as it were, is worth more than all lower ones together, so that different iterations have different
+    elements; who reads one that is stored, stores it himself."""
+    counts: dict[Variable, Any] = {loop.variable: loop.count for loop in loops}
+    stores: dict[Buffer, list[Index]] = {}
+    loads: list[Load] = []
+    for statement, inside in _accesses(loops[-1].body):
+        if not isinstance(statement, Load | Store):
+            return False
+        counts.update((loop.variable, loop.count) for loop in inside)
+        if isinstance(statement, Store):
+            stores.setdefault(statement.buffer, []).append(statement.index)
+        elif statement.buffer in written:
+            loads.append(statement)
+    own = [loop.variable for loop in loops]
+    return all(_are_distinct(indices, counts, own) for indices in stores.values()) and all(
+        load.index in stores.get(load.buffer, ()) for load in loads
+    )
+
+
+def _are_distinct(indices: Sequence[Index], counts: dict[Variable, Any], own: Sequence[Variable]) -> bool:
+    terms: dict[Any, Any] = dict(indices[0].terms)
+    if any(dict(index.terms) != terms for index in indices) or not all(isinstance(t, Variable) for t in terms):
+        return False
+    if any(counts[v] > 1 and not terms.get(v) for v in own):
+        return False
+    digits = [(abs(c), counts[t]) for t, c in terms.items() if isinstance(t, Variable)]
+    offsets: set[Any] = {index.constant for index in indices}
+    digits += _digits_of(sorted(offsets))
+    reach = 0
+    for worth, count in sorted(digits):
+        if worth <= reach:
+            return False
+        reach += worth * (count - 1)
+    return True
+
+
+def _digits_of(offsets: list[int]) -> list[tuple[int, int]]:
+    """Offsets, in order, as sums of digits: what each is worth and how many values it has. {0, 1, 8, 9} are a digit of
+    1 with two values and one of 8 with two. If they are no such sums, as one digit."""
+    if len(offsets) == 1:
+        return []
+    step = offsets[1] - offsets[0]
+    count = next((n for n, o in enumerate(offsets) if o != offsets[0] + n * step), len(offsets))
+    firsts = offsets[::count]
+    if offsets != [first + n * step for first in firsts for n in range(count)]:
+        step = math.gcd(*(o - offsets[0] for o in offsets))
+        return [(step, (offsets[-1] - offsets[0]) // step + 1)]
+    return [(step, count), *_digits_of(firsts)]
+
+
+def _accesses(body: Sequence[Statement], inside: tuple[Loop, ...] = ()) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
+    """What touches memory, with the loops that it is in."""
+    for statement in body:
+        match statement:
+            case Loop():
+                yield from _accesses(statement.body, (*inside, statement))
+            case If():
+                yield from _accesses(statement.body, inside)
+            case Load() | Store() | TileMatmul() | Prefetch():
+                yield statement, inside
+
+
+# -- the kernel --------------------------------------------------------------------------------------------------------
+
+
+def _kernel(kernel: Kernel, nest: Nest, vector_bytes: int) -> Kernel:
+    """The kernel of one nest."""
+    body = (*_needed(nest.before, nest.body), *nest.body)
+    last = nest.loops[-1]
+    lanes = _lanes(last, nest.body, vector_bytes)
+    while len(nest.loops) > 1 and last.count % lanes:
+        lanes //= 2
+    chunks = -(-last.count // lanes)
+    thread = Variable("thread")
+    counts: list[Any] = [*(loop.count for loop in nest.loops[:-1]), chunks]
+    decoded, digits = _digits(thread, counts)
+    before = body[: len(body) - len(nest.body)]
+    inner = nest.body
+    for loop, digit in zip(nest.loops[:-1], digits, strict=False):
+        before, inner = substituted(before, loop.variable, digit), substituted(inner, loop.variable, digit)
+    first = digits[-1] * lanes
+    if lanes == 1:
+        inner = substituted(inner, last.variable, first)
+    else:
+        limit = Index(last.count) - first if last.count % lanes else None
+        lane = Variable("lane")
+        shifted = substituted(inner, last.variable, first + lane)
+        inner = (Loop(lane, 0, lanes, shifted, LoopKind.LANES, width=lanes, limit=limit),)
+    threads = Loop(thread, 0, math.prod(counts), (*decoded, *before, *inner), LoopKind.THREADS)
+    used = {s.buffer for s, _ in _accesses((threads,)) if isinstance(s, Load | Store | Prefetch)}
+    used |= {b for s, _ in _accesses((threads,)) if isinstance(s, TileMatmul) for b, _ in s.accesses()}
+    return replace(kernel, buffers=tuple(b for b in kernel.buffers if b in used), body=(threads,))
+
+
+def _lanes(loop: Loop, body: Sequence[Statement], vector_bytes: int) -> int:
+    """How many iterations of the innermost loop one thread has: those whose elements are side by side in memory."""
+    if not all(isinstance(s, (*PURE, Store)) for s in body):
+        return 1
+    accesses = [s for s in body if isinstance(s, Load | Store)]
+    apart = {s.index.coefficient(loop.variable) for s in accesses}
+    sizes = [s.buffer.dtype.itemsize for s in accesses if s.index.coefficient(loop.variable) == 1]
+    if not sizes or apart - {0, 1}:
+        return 1
+    lanes = max(1, vector_bytes // max(sizes))
+    while lanes > loop.count:
+        lanes //= 2
+    return lanes
+
+
+def _digits(thread: Variable, counts: Sequence[int]) -> tuple[list[Statement], list[Index]]:
+    """What each of the loops is at for a thread, and the statements that compute it."""
+    if len(counts) == 1:
+        return [], [Index.of(thread)]
+    dtype = dtypes.int32 if math.prod(counts) < 1 << 31 else dtypes.int64
+    rest = Value(dtype)
+    statements: list[Statement] = [Position(rest, Index.of(thread))]
+    found: list[Index] = []
+    for count in reversed(counts[1:]):
+        size, digit, above = Value(dtype), Value(dtype), Value(dtype)
+        statements += [
+            Constant(size, dtype.type(count)),
+            Compute(digit, "rem", (rest, size)),
+            Compute(above, "div", (rest, size)),
+        ]
+        found.append(Index.of(digit))
+        rest = above
+    return statements, [Index.of(rest), *reversed(found)]
+
+
+def _needed(before: Sequence[Statement], body: Sequence[Statement]) -> tuple[Statement, ...]:
+    """Those of some statements that others need."""
+    used: set[Value] = set()
+    _visit_values(body, used.add)
+    result: list[Statement] = []
+    for statement in reversed(before):
+        if statement.result in used:  # type: ignore[attr-defined]
+            result.append(statement)
+            _visit_values((statement,), used.add)
+    return tuple(reversed(result))
+
+
+def _visit_values(body: Sequence[Statement], visit: Callable[[Value], None]) -> None:
+    """Call a function for every value that statements use."""
+
+    def index(i: Index | None) -> None:
+        for term, _ in i.terms if i is not None else ():
+            if isinstance(term, Value):
+                visit(term)
+
+    for s in body:
+        operands: tuple[Value | None, ...] = ()
+        match s:
+            case Position() | Prefetch():
+                index(s.index)
+            case Load():
+                index(s.index)
+                operands = (s.condition, s.otherwise)
+            case Store():
+                index(s.index)
+                operands = (s.value, s.condition)
+            case Compute():
+                operands = s.operands
+            case ReduceLanes() | Last():
+                operands = (s.vector,)
+            case Shuffle():
+                operands = s.vectors
+            case Shift():
+                operands = (s.vector, s.fill)
+            case TileMatmul():
+                for _, i in s.accesses():
+                    index(i)
+            case If():
+                operands = (s.condition,)
+                _visit_values(s.body, visit)
+            case Loop():
+                index(s.limit)
+                operands = tuple(v for c in s.carries for v in (c.initial, c.final))
+                _visit_values(s.body, visit)
+        for value in operands:
+            if value is not None:
+                visit(value)
