@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,22 +26,19 @@ from weft.transforms.functionalize import Run, first_of
 JaxRuntimeError = FailedCheckError
 
 
-class ErrorCategory(enum.Enum):
+class ErrorCategory(str):
     """A kind of error. Sets of them, such as `user_checks | nan_checks`, say which errors `checkify` returns."""
 
-    CHECK = CHECK_FAILED
-    NAN = NAN
-    DIVISION = DIVISION
-    INDEX = INDEX
+    __slots__ = ()
 
 
-user_checks = frozenset({ErrorCategory.CHECK})
+user_checks = frozenset({ErrorCategory(CHECK_FAILED)})
 """Conditions that are passed to `check`."""
-nan_checks = frozenset({ErrorCategory.NAN})
+nan_checks = frozenset({ErrorCategory(NAN)})
 """Operations that return nan for operands that are not nan."""
-div_checks = frozenset({ErrorCategory.DIVISION})
+div_checks = frozenset({ErrorCategory(DIVISION)})
 """Divisions by zero, of integers and of floats."""
-index_checks = frozenset({ErrorCategory.INDEX})
+index_checks = frozenset({ErrorCategory(INDEX)})
 """Indices out of bounds, where no mode says what they mean."""
 float_checks = nan_checks | div_checks
 automatic_checks = float_checks | index_checks
@@ -201,7 +197,7 @@ def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_check
                 received=repr(category),
                 fix="errors=checkify.user_checks | checkify.nan_checks",
             )
-    kinds = frozenset(c.value for c in categories)
+    kinds = frozenset(map(str, categories))
 
     @boundary
     @wraps(f)
