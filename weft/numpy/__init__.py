@@ -5,6 +5,7 @@ import numpy as _numpy
 from weft.base.dtypes import finfo, iinfo, promote_types, result_type
 from weft.base.publish import publish as _publish
 from weft.numpy import fft, linalg
+from weft.numpy.array_api import __array_api_version__, __array_namespace_info__
 from weft.numpy.calculus import (
     bartlett,
     blackman,
