@@ -160,7 +160,7 @@ _publish("weft.sharding", later=["search"])
 
 if _TYPE_CHECKING:
     from weft import api_util, checkpointing, distributed, dlpack, experimental, explain, extend, interpreters
-    from weft import memory, monitoring
+    from weft import export, memory, monitoring
     from weft import parallel, plan, profiler
     from weft.profiler import profile
 
@@ -170,7 +170,7 @@ _LATER = {
     "custom_batching": ("weft.custom_batching", ""),
     **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
     **{name: (f"weft.{name}", "") for name in ("image", "ops")},
-    **{name: (f"weft.{name}", "") for name in ("api_util", "dlpack", "extend", "interpreters", "monitoring")},
+    **{name: (f"weft.{name}", "") for name in ("api_util", "dlpack", "export", "extend", "interpreters", "monitoring")},
     "explain": ("weft.explain", ""),
     "memory": ("weft.memory", ""),
     "parallel": ("weft.parallel", ""),
@@ -316,6 +316,7 @@ __all__ = [
     "interpreters",
     "dlpack",
     "monitoring",
+    "export",
 ]
 
 _publish(__name__, later=_LATER)

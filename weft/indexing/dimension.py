@@ -223,6 +223,10 @@ _RELATIONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
+# Texts come from files too, and what is multiplied out takes long.
+LARGEST_POWER = 16
+
+
 def parse_dimension(text: str, known: Mapping[str, Dimension] | None = None) -> Dimension:
     """Read one dimension, such as "2*b"; names not in `known` become symbols of at least 1."""
     return _evaluate(_parse(text), text, known or {})
@@ -280,6 +284,8 @@ def _evaluate(node: ast.expr, text: str, known: Mapping[str, Dimension]) -> Dime
             return known[name] if name in known else symbol(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_evaluate(operand, text, known)
+        case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int() as power)) if power > LARGEST_POWER:
+            raise ValueError(f"A dimension has powers of at most {LARGEST_POWER}. Received: {text!r}")
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](_evaluate(left, text, known), _evaluate(right, text, known))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:

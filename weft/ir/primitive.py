@@ -144,6 +144,8 @@ class Primitive:
     # Calls of a jaxpr that JAX's programs ask for; no operation maps over devices.
     call_primitive: ClassVar[bool] = False
     map_primitive: ClassVar[bool] = False
+    # Goes up when parameters mean something else than before: files of exports say which version they have.
+    version: ClassVar[int] = 1
     # What it means is known to this process alone, so nothing that is compiled from it is stored on disk.
     of_this_process: ClassVar[bool] = False
     # Whether `type` sees where operands are: a card that carries jaxprs, or only hands values on, says itself where its

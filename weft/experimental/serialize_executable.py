@@ -1,0 +1,67 @@
+"""Compiled functions as bytes, for the next process, under the names of `jax.experimental.serialize_executable`.
+
+The bytes are an export, which has no machine code: that is found in the cache on disk, or compiled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.api.devices import chosen_device
+from weft.api.jit import jit
+from weft.api.stages import Compiled
+from weft.base import tree
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.publish import publish as _publish
+from weft.export.exported import deserialize, exported_of
+from weft.ir.types import ShapeDtypeStruct
+
+__all__ = ["deserialize_and_load", "serialize"]
+
+
+def serialize(compiled: Compiled) -> tuple[bytes, tree.PyTreeDef, tree.PyTreeDef]:
+    """A compiled function as bytes, and the structures of its arguments and results, which are for the caller to
+    store. It must be of one device and call no Python.
+
+    >>> import weft, weft.numpy as np
+    >>> from weft.experimental.serialize_executable import deserialize_and_load, serialize
+    >>> compiled = weft.jit(lambda x: x * 2).lower(np.ones(3)).compile()
+    >>> again = deserialize_and_load(*serialize(compiled))
+    >>> print(again(np.ones(3)))
+    [2. 2. 2.]
+    """
+    if not isinstance(compiled, Compiled):
+        what = "serialize takes what jit(f).lower(...).compile() returned."
+        raise ArgumentTypeError(what, received=f"an object of type {type(compiled).__name__}")
+    exported = exported_of(compiled._traced)
+    # Structures are the caller's, so that they may have nodes that no file can name.
+    flat = exported.with_flat_structures()
+    return bytes(flat.serialize()), compiled.in_tree, compiled.out_tree
+
+
+def deserialize_and_load(
+    serialized: bytes,
+    in_tree: tree.PyTreeDef,
+    out_tree: tree.PyTreeDef,
+    backend: str | None = None,
+    execution_devices: Sequence[Any] | None = None,
+) -> Compiled:
+    """The compiled function that `serialize` wrote, on the device that is named, or on the default one."""
+    exported = deserialize(serialized)
+    if len(execution_devices or ()) > 1:
+        raise ArgumentError(
+            "A serialized function is of one device.", received=f"{len(execution_devices or ())} devices"
+        )
+    device = chosen_device("deserialize_and_load", execution_devices[0] if execution_devices else None, backend)
+    types = [ShapeDtypeStruct.like(t) for t in exported.in_avals]
+    args, kwargs = tree.unflatten(in_tree, types)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return tree.unflatten(out_tree, exported.call(*tree.leaves((args, kwargs))))
+
+    function.__name__ = function.__qualname__ = exported.fun_name
+    return jit(function, device=device).lower(*args, **kwargs).compile()
+
+
+_publish(__name__)

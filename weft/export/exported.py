@@ -1,0 +1,404 @@
+"""`export` and what it returns: a function staged for types, which may have symbolic sizes, that can be stored and
+called elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from weft.api.custom import custom_vjp
+from weft.api.differentiate import vjp as pull_back
+from weft.api.flat import structure_differences
+from weft.api.jit import JitFunction, jit
+from weft.api.stages import Traced
+from weft.base import dtypes, tree
+from weft.base.dtypes import float0
+from weft.base.errors import ArgumentError, ArgumentTypeError, FileFormatError, InvalidInputTypeError, NotSupportedError
+from weft.base.settings import config, overrides
+from weft.base.source import user_line
+from weft.compiler.passes.inline import inline
+from weft.export import file
+from weft.export.file import VERSION, Content, is_empty
+from weft.export.objects import check_exportable
+from weft.export.symbolic import sizes_of_call
+from weft.indexing.expression import Symbol
+from weft.ir.at_sizes import at_sizes
+from weft.ir.interpreter import replay
+from weft.ir.jaxpr import Jaxpr, drop_dead
+from weft.ir.printer import to_text
+from weft.ir.types import ArrayType, ShapeDtypeStruct, type_of
+from weft.runtime.device import default_device
+
+PLATFORMS = ("cpu", "cuda")
+_NAMES = {"gpu": "cuda"}
+# How many orders of derivatives a file may have inside of each other.
+MOST_DERIVATIVES = 16
+# Settings that change what the operations of a jaxpr mean.
+SETTINGS = ("enable_x64", "default_matmul_precision")
+
+
+@dataclass(frozen=True)
+class DisabledSafetyCheck:
+    """A check that exporting or calling leaves out: `platform()` is that an export is called on a platform that it was
+    exported for. `custom_call` is there for JAX's programs, and disables nothing: there are no custom calls."""
+
+    _impl: str
+
+    @classmethod
+    def platform(cls) -> DisabledSafetyCheck:
+        """Let an export be called on any platform."""
+        return cls("platform")
+
+    @classmethod
+    def custom_call(cls, target_name: str) -> DisabledSafetyCheck:
+        """Let a custom call be exported."""
+        return cls(f"custom_call:{target_name}")
+
+    def is_custom_call(self) -> str | None:
+        """The name of the custom call, if it is about one."""
+        kind, _, name = self._impl.partition(":")
+        return name if kind == "custom_call" else None
+
+
+def default_export_platform() -> str:
+    """The platform of the default device."""
+    return _platform()
+
+
+def _platform() -> str:
+    name = default_device().platform
+    return _NAMES.get(name, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Exported:
+    """A function staged for arguments of some types, to be called, stored and called elsewhere.
+
+    `in_avals` and `out_avals` are the types of the leaves of arguments and results, with symbolic sizes where they are;
+    `in_tree` is the structure of `(args, kwargs)`. The jaxpr has no Python functions: calls are inlined, and derivative
+    rules are those of `vjp`.
+    """
+
+    fun_name: str
+    in_tree: tree.PyTreeDef
+    in_avals: tuple[Any, ...]
+    out_tree: tree.PyTreeDef
+    out_avals: tuple[Any, ...]
+    platforms: tuple[str, ...]
+    disabled_safety_checks: Sequence[DisabledSafetyCheck]
+    argument_names: tuple[str, ...]
+    jaxpr: Jaxpr
+    _settings: dict[str, Any]
+    # The export of the derivative: made from what was traced, or read from a file; None if there is none.
+    _derivative: Callable[[], Exported] | None
+    _functions: dict[Any, Callable[..., Any]] = field(default_factory=dict)
+
+    nr_devices = 1
+    ordered_effects: tuple[Any, ...] = ()
+    unordered_effects: tuple[Any, ...] = ()
+    calling_convention_version = VERSION
+
+    @property
+    def in_shardings_hlo(self) -> tuple[None, ...]:
+        """How arguments are split: they are not."""
+        return (None,) * len(self.in_avals)
+
+    @property
+    def out_shardings_hlo(self) -> tuple[None, ...]:
+        """How results are split: they are not."""
+        return (None,) * len(self.out_avals)
+
+    def mlir_module(self) -> str:
+        """The text of the program: its jaxpr in full. There is no MLIR."""
+        return to_text(self.jaxpr, full=True)
+
+    @property
+    def mlir_module_serialized(self) -> bytes:
+        """The same as bytes."""
+        return self.mlir_module().encode()
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def serialize(self, vjp_order: int = 0) -> bytearray:
+        """The export as bytes, with the derivatives of reverse mode up to an order. `deserialize` reads them, also in
+        another process, on another machine, or with a later version of Weft.
+
+        >>> import weft, weft.numpy as np
+        >>> from weft import export
+        >>> data = export.export(weft.jit(np.sin))(np.float32(0)).serialize(vjp_order=1)
+        >>> again = export.deserialize(data)
+        >>> print(again.call(np.float32(0.0)), weft.grad(again.call)(np.float32(0.0)))
+        0.0 1.0
+        """
+        if type(vjp_order) is not int or vjp_order < 0:
+            raise ArgumentError("vjp_order is how often the export may be differentiated.", received=repr(vjp_order))
+        derivative = bytes(self.vjp().serialize(vjp_order - 1)) if vjp_order else None
+        content = Content(
+            self.fun_name,
+            self.jaxpr,
+            self.in_tree,
+            self.in_avals,
+            self.out_tree,
+            self.out_avals,
+            self.argument_names,
+            self.platforms,
+            self._settings,
+            derivative,
+        )
+        return bytearray(file.write(content))
+
+    # -- derivatives -------------------------------------------------------------------------------------------------
+
+    def has_vjp(self) -> bool:
+        """Whether `vjp` has something to return."""
+        return self._derivative is not None
+
+    def vjp(self) -> Exported:
+        """The export of the derivative in reverse mode: of the leaves of the arguments, followed by cotangents of those
+        of the results, it returns cotangents of the leaves of the arguments."""
+        if self._derivative is None:
+            raise ArgumentError(
+                f"The export of {self.fun_name} has no derivative.",
+                received="a file without one",
+                fix="exported.serialize(vjp_order=1) where it was written",
+            )
+        found = self._functions.get("vjp")
+        if found is None:
+            found = self._functions.setdefault("vjp", self._derivative())  # type: ignore[arg-type]
+        return found  # type: ignore[return-value]
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result on arguments of the exported structure and types; symbolic sizes may be any that the
+        constraints allow. It can be jitted, mapped by `vmap`, and differentiated in reverse mode as often as it has
+        derivatives."""
+        leaves, in_tree = tree.flatten((args, kwargs))
+        if in_tree != self.in_tree:
+            raise InvalidInputTypeError(
+                f"{self.fun_name} was exported for arguments of another structure.",
+                received=structure_differences(self.in_tree, in_tree, ()),
+                fix="the arguments that it was exported for",
+                at=user_line(),
+            )
+        self._check_platform()
+        with self._as_exported():
+            return tree.unflatten(self.out_tree, self._call_flat(leaves))
+
+    def _check_platform(self) -> None:
+        if DisabledSafetyCheck.platform() in self.disabled_safety_checks or _platform() in self.platforms:
+            return
+        what = f"{self.fun_name} was exported for the platforms {', '.join(self.platforms)}."
+        raise ArgumentError(what, received=f"a call on {_platform()}", fix="export(f, platforms=[...])", at=user_line())
+
+    @contextlib.contextmanager
+    def _as_exported(self) -> Iterator[None]:
+        """The settings that held when the function was traced."""
+        different = {name: value for name, value in self._settings.items() if getattr(config, name) != value}
+        with overrides(**different):
+            yield
+
+    def _call_flat(self, leaves: Sequence[Any]) -> list[Any]:
+        arrays = [_as_typed(leaf, aval) for leaf, aval in zip(leaves, self.in_avals, strict=True)]
+        sizes = sizes_of_call(self.fun_name, self.in_avals, [type_of(a) for a in arrays], self.argument_names)
+        present = [a for a, aval in zip(arrays, self.in_avals, strict=True) if not is_empty(aval)]
+        results = iter(self._function(sizes)(*present))
+        shapes = at_sizes_of(self.out_avals, sizes)
+        return [np.zeros(t.shape, float0) if is_empty(t) else next(results) for t in shapes]
+
+    def _function(self, sizes: dict[Symbol, Any]) -> Callable[..., Any]:
+        """The function at given sizes, of the leaves that are not empty."""
+        key = tuple(sizes.items())
+        found = self._functions.get(key)
+        if found is None:
+            found = self._functions.setdefault(key, self._built(sizes))
+        return found
+
+    def _built(self, sizes: dict[Symbol, Any]) -> Callable[..., Any]:
+        jaxpr = at_sizes(self.jaxpr, sizes) if sizes else self.jaxpr
+        in_types, out_types = (at_sizes_of(avals, sizes) for avals in (self.in_avals, self.out_avals))
+
+        def plain(*present: Any) -> tuple[Any, ...]:
+            return tuple(replay(jaxpr, *present))
+
+        plain.__name__ = plain.__qualname__ = self.fun_name
+        function = custom_vjp(plain)
+
+        def forward(*present: Any) -> Any:
+            return function(*present), present
+
+        def backward(residuals: tuple[Any, ...], cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
+            if not self.has_vjp():
+                raise NotSupportedError(
+                    f"{self.fun_name} cannot be differentiated: its export has no derivative, or none of that order.",
+                    fix="exported.serialize(vjp_order=1), or a greater order, where it was written",
+                )
+            own, theirs = iter(residuals), iter(cotangents)
+            primals = [np.zeros(t.shape, float0) if is_empty(t) else next(own) for t in in_types]
+            cts = []
+            for aval in out_types:
+                ct = None if is_empty(aval) else next(theirs)
+                # JAX's convention: the cotangent of an integer is of dtype float0.
+                cts.append(np.zeros(aval.shape, float0) if aval.tangent().dtype == float0 else ct)
+            found = self.vjp()._call_flat([*primals, *cts])
+            return tuple(ct for ct, t in zip(found, in_types, strict=True) if not is_empty(t))
+
+        function.defvjp(forward, backward)
+        return jit(function)
+
+    def with_flat_structures(self) -> Exported:
+        """The same for a tuple of the leaves of arguments, and one of those of results."""
+        structures = [tree.structure(tuple(avals)) for avals in (self.in_avals, self.out_avals)]
+        in_tree = tree.treedef_tuple((structures[0], tree.structure({})))
+        return replace(self, in_tree=in_tree, out_tree=structures[1], _functions={})
+
+    def __repr__(self) -> str:
+        types = [", ".join(t.short() for t in avals) for avals in (self.in_avals, self.out_avals)]
+        return f"<export of {self.fun_name}: ({types[0]}) -> ({types[1]})>"
+
+
+def _as_typed(leaf: Any, aval: Any) -> Any:
+    """An argument as something with a type: numbers become those of the type that was exported."""
+    if type(leaf) in (bool, int, float, complex) and isinstance(aval, ArrayType) and not is_empty(aval):
+        kinds = {bool: "b", int: "iufc", float: "fc", complex: "c"}
+        if dtypes.kind(aval.dtype) in kinds[type(leaf)]:
+            return np.asarray(leaf, aval.dtype)
+    return leaf
+
+
+def at_sizes_of(avals: Sequence[Any], sizes: dict[Symbol, Any]) -> list[Any]:
+    """Types at given sizes."""
+    from_symbols: dict[Any, Any] = dict(sizes)
+    return [
+        aval.plain_of_shape([d.substitute(from_symbols) if hasattr(d, "substitute") else d for d in aval.shape])
+        for aval in avals
+    ]
+
+
+def export(
+    fun_jit: Any,
+    *,
+    platforms: Sequence[str] | None = None,
+    disabled_checks: Sequence[DisabledSafetyCheck] = (),
+) -> Callable[..., Exported]:
+    """A function of arguments, or of `ShapeDtypeStruct`s in their place, that returns a jitted function exported for
+    their types.
+
+    Sizes may be symbolic (`symbolic_shape`): the export is then called with any that fit. `platforms` are those that it
+    may be called on, `"cpu"` and `"cuda"`; by default both, since the text of a program is for all of them.
+
+    >>> import weft, weft.numpy as np
+    >>> from weft import export
+    >>> spec = weft.ShapeDtypeStruct(export.symbolic_shape("b, 2"), np.float32)
+    >>> exported = export.export(weft.jit(lambda x: x.sum(axis=1)))(spec)
+    >>> exported.out_avals
+    (ShapedArray(f32[b]),)
+    >>> exported.call(np.ones((3, 2))).shape
+    (3,)
+    """
+    if not isinstance(fun_jit, JitFunction) and not hasattr(fun_jit, "trace"):
+        raise ArgumentTypeError(
+            "export takes a function that jit returned.", received=repr(fun_jit), fix="export(weft.jit(f))"
+        )
+    names = PLATFORMS if platforms is None else tuple(_NAMES.get(p, p) for p in platforms)
+    if not names or any(not isinstance(p, str) for p in names):
+        raise ArgumentError("platforms are names.", received=repr(platforms), fix=f"{list(PLATFORMS)}")
+
+    def exported(*args: Any, **kwargs: Any) -> Exported:
+        return exported_of(fun_jit.trace(*args, **kwargs), names, tuple(disabled_checks))
+
+    return exported
+
+
+def exported_of(
+    traced: Traced, platforms: tuple[str, ...] = PLATFORMS, disabled: Sequence[DisabledSafetyCheck] = ()
+) -> Exported:
+    """The export of a function that was traced."""
+    jaxpr, _ = drop_dead(inline(traced.jaxpr), [True] * len(traced.jaxpr.outvars))
+    jaxpr = jaxpr.replace(name=traced.fun_name)
+    check_exportable(jaxpr, traced.fun_name)
+    in_avals, out_avals = tuple(traced._in_types), tuple(traced._out_types)
+    # What is empty is not part of the program.
+    jaxpr = jaxpr.replace(invars=[v for v, t in zip(jaxpr.invars, in_avals, strict=True) if not is_empty(t)])
+    traced_jaxpr = traced.jaxpr
+    return Exported(
+        traced.fun_name,
+        traced.in_tree,
+        in_avals,
+        traced.out_tree,
+        out_avals,
+        platforms,
+        disabled,
+        tuple(traced._paths),
+        jaxpr,
+        {name: getattr(config, name) for name in SETTINGS},
+        lambda: _derivative(traced.fun_name, traced_jaxpr, in_avals, out_avals, traced._paths, platforms, disabled),
+    )
+
+
+def _derivative(
+    name: str,
+    jaxpr: Jaxpr,
+    in_avals: Sequence[Any],
+    out_avals: Sequence[Any],
+    paths: Sequence[str],
+    platforms: tuple[str, ...],
+    disabled: Sequence[DisabledSafetyCheck],
+) -> Exported:
+    """The export of a function's derivative in reverse mode, by the rules that the function has."""
+    count = len(in_avals)
+    present = [not is_empty(t) for t in out_avals]
+    tangents = [t.tangent().dtype != float0 for t in out_avals]
+    chosen = [i for i, t in enumerate(in_avals) if t.tangent().dtype != float0]
+
+    def fun_vjp(*flat: Any) -> tuple[Any, ...]:
+        leaves, cotangents = list(flat[:count]), flat[count:]
+
+        def differentiated(*values: Any) -> list[Any]:
+            own = list(leaves)
+            for i, value in zip(chosen, values, strict=True):
+                own[i] = value
+            results = iter(replay(jaxpr, *own))
+            outs = [next(results) if p else None for p in present]
+            return [o for o, t in zip(outs, tangents, strict=True) if t]
+
+        _, pull = pull_back(differentiated, *(leaves[i] for i in chosen))
+        found = iter(pull([c for c, t in zip(cotangents, tangents, strict=True) if t]))
+        return tuple(next(found) if i in chosen else np.zeros(t.shape, float0) for i, t in enumerate(in_avals))
+
+    structs = [ShapeDtypeStruct.like(t) for t in in_avals]
+    structs += [ShapeDtypeStruct.like(t.cotangent().strong()) for t in out_avals]
+    traced = jit(fun_vjp).trace(*structs)
+    traced._paths = [*paths, *(f"the cotangent of result {i}" for i in range(len(out_avals)))]
+    traced.fun_name = f"the derivative of {name}"
+    return exported_of(traced, platforms, disabled)
+
+
+def deserialize(blob: Any) -> Exported:
+    """The export that bytes hold, as `Exported.serialize` wrote them; `FileFormatError` if they are others. All of it
+    is checked before anything runs, and nothing in a file is code."""
+    return _deserialized(bytes(blob), MOST_DERIVATIVES)
+
+
+def _deserialized(blob: bytes, most: int) -> Exported:
+    content = file.read(blob)
+    if content.vjp is not None and not most:
+        raise FileFormatError(f"The export has derivatives of more than {MOST_DERIVATIVES} orders.")
+    derivative = None if content.vjp is None else _deserialized(content.vjp, most - 1)
+    return Exported(
+        content.name,
+        content.in_tree,
+        content.in_avals,
+        content.out_tree,
+        content.out_avals,
+        content.platforms,
+        (),
+        content.argument_names,
+        content.jaxpr,
+        content.settings,
+        None if derivative is None else lambda: derivative,
+    )
