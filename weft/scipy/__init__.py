@@ -8,11 +8,11 @@ from weft.base.publish import MissingNameError as _MissingNameError
 from weft.base.publish import publish as _publish
 
 if _TYPE_CHECKING:
-    from weft.scipy import cluster, fft, integrate, interpolate, linalg, ndimage, optimize, sparse
+    from weft.scipy import cluster, fft, integrate, interpolate, linalg, ndimage, optimize, signal, sparse, spatial
 
-_LATER = ("cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "sparse")
+_LATER = ("cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "spatial")
 
-__all__ = ["cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "sparse"]
+__all__ = ["cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "spatial"]
 
 
 def __getattr__(name: str) -> _Any:
