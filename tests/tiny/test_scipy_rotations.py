@@ -79,7 +79,7 @@ def test_products_and_vectors() -> None:
         close(p.apply(v, inverse), a.apply(v, inverse))
         close(p[0].apply(v, inverse), a[0].apply(v, inverse))
         close(p.apply(v[0], inverse), a.apply(v[0], inverse))
-        close(weft.vmap(lambda r, x: r.apply(x, inverse))(p, v), a.apply(v, inverse))
+        close(weft.vmap(Rotation.apply, (0, 0, None))(p, v, inverse), a.apply(v, inverse))
     same(Rotation.concatenate([p, q[0]]), Reference.concatenate([a, b[0]]))
     same(p.mean(), a.mean())
     same(p.mean(np.arange(1.0, 7)), a.mean(np.arange(1, 7)))

@@ -42,7 +42,7 @@ class Segments(NamedTuple):
 
     @property
     def size(self) -> int:
-        return self.window.shape[0]  # type: ignore[no-any-return]
+        return self.window.shape[0]
 
 
 def csd(
@@ -309,7 +309,7 @@ def _trend(name: str, trend: Any) -> Callable[[Any], Any]:
     if not trend:
         return lambda x: x
     if callable(trend):
-        return trend  # type: ignore[no-any-return]
+        return trend
     if isinstance(trend, str):
         return lambda x: detrended(x, type=trend)
     raise ArgumentError(f"{name}: detrend must be a type of trend, a function or False.", received=described(trend))
@@ -368,7 +368,8 @@ def _spectra(
     starts = np.arange((length - size) // step + 1) * step
 
     def transforms(signal: Array) -> Array:
-        pieces = take_in_bounds(signal, starts[:, None] + np.arange(size), signal.ndim - 1)
+        positions: Any = starts[:, None] + np.arange(size)
+        pieces = take_in_bounds(signal, positions, signal.ndim - 1)
         pieces = ensure_array(without_trend(pieces)) * segments.window
         return fft.rfft(pieces, segments.length) if onesided else fft.fft(pieces, segments.length)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
             "detrend: Breakpoints must be less than length of data along given axis.", received=f"bp={bp}, {count} data"
         )
     x = moveaxis(x, axis, -1)
-    parts = [_without_line(x[..., start:stop]) for start, stop in zip(breaks, breaks[1:], strict=False)]
+    parts = [_without_line(x[..., start:stop]) for start, stop in itertools.pairwise(breaks)]
     return moveaxis(lax.concatenate(parts, x.ndim - 1) if parts else x, -1, axis)
 
 

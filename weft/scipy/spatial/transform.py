@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterable
@@ -301,7 +302,7 @@ class Rotation:
     def __len__(self) -> int:
         if self.single:
             raise ArgumentTypeError("Single rotation has no len().")
-        return self.quat.shape[0]  # type: ignore[no-any-return]
+        return self.quat.shape[0]
 
     def __bool__(self) -> bool:
         return True
@@ -402,7 +403,7 @@ def _axes(name: str, seq: Any) -> tuple[list[int], bool]:
             f"{name}: Expected axes from `seq` to be from ['x', 'y', 'z'] or ['X', 'Y', 'Z'], got {seq}."
         )
     axes = ["xyz".index(letter) for letter in seq.lower()]
-    if any(a == b for a, b in zip(axes, axes[1:], strict=False)):
+    if any(a == b for a, b in itertools.pairwise(axes)):
         raise ArgumentError(f"{name}: Expected consecutive axes to be different, got {seq}.")
     return axes, fixed
 
