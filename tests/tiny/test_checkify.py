@@ -246,3 +246,13 @@ def test_mistakes() -> None:
         checkify.checkify(positive, errors=["nan"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="check_error takes"):
         checkify.check_error("message")  # type: ignore[arg-type]
+
+
+def test_checks_in_jitted_functions_leave_no_traced_values_behind() -> None:
+    def f(x: weft.Array) -> weft.Array:
+        checkify.check(wnp.all(x > 0), "{x} is {d}", x=x[0], d={"a": x[1]})
+        return wnp.log(x)
+
+    with weft.checking_leaks():
+        error, _ = checkify.checkify(weft.jit(weft.jit(f)))(wnp.array([-1.0, 2.0]))
+    assert error.get().startswith("-1.0 is {'a': Array(2., dtype=float32)}")

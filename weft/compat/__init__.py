@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 
+from weft.api.jit import JitFunction
 from weft.base.publish import publish as _publish
 from weft.base.settings import config
 from weft.compat.environment import apply_environment
@@ -44,6 +45,7 @@ def install() -> None:
         )
     for name, value in DEFAULTS.items():
         config.update(name, value)
+    JitFunction.__qualname__ = "PjitFunction"  # libraries recognise jitted functions by the text of their class
     apply_environment()
     sys.meta_path.insert(0, Finder(read_manifest()))
     print_at_exit()

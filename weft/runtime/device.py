@@ -83,12 +83,12 @@ def devices(backend: str | None = None) -> list[Device]:
     if backend in _GPU:
         if not _gpus():
             raise RuntimeError(
-                "There is no GPU here: NVIDIA's driver (libcuda) is not installed, or finds none (see nvidia-smi). "
-                "weft.devices() has the CPU devices."
+                f"Unknown backend {backend!r}. There is no GPU here: NVIDIA's driver (libcuda) is not installed, or finds "
+                "none (see nvidia-smi). weft.devices() has the CPU devices."
             )
         return list(_gpus())
     if backend not in (None, "cpu"):
-        raise RuntimeError(f"There is no backend {backend!r} here; devices are on: {', '.join(platforms())}.")
+        raise RuntimeError(f"Unknown backend {backend!r}: devices are on {', '.join(platforms())}.")
     return list(_cpus())
 
 

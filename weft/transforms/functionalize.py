@@ -65,9 +65,17 @@ def functionalized(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
 
 
 def _functionalized(jaxpr: Jaxpr, kinds: Kinds) -> Functional | None:
-    run = Run(kinds)
-    staged = stage_closed(lambda *args: [*run.equations(jaxpr, args), *run.outputs()], jaxpr.in_avals, name=jaxpr.name)
-    return Functional(staged, run.sites) if run.sites.sites else None
+    sites = NOTHING
+
+    def function(*args: Any) -> list[Any]:
+        nonlocal sites
+        run = Run(kinds)  # it holds traced values, so it ends with the trace
+        results = run.equations(jaxpr, args)
+        sites = run.sites
+        return [*results, *run.outputs()]
+
+    staged = stage_closed(function, jaxpr.in_avals, name=jaxpr.name)
+    return Functional(staged, sites) if sites.sites else None
 
 
 class Run:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base import tree
+from weft.ir.context import lifted
 from weft.ir.types import ArrayType, array_type, type_of
 
 CHECK_FAILED, NAN, DIVISION, INDEX = "check", "nan", "division", "index"
@@ -34,7 +35,8 @@ class Site(NamedTuple):
         shown = [np.asarray(v) for v in values]
         if self.kind == INDEX:
             return self.text.format(*shown)
-        args, kwargs = tree.unflatten(self.form, shown)
+        # Arrays, as the program has them: inside of a list or a dict the message shows what they say of themselves.
+        args, kwargs = tree.unflatten(self.form, [lifted(v) for v in shown])
         return f"{self.text.format(*args, **kwargs)} (`check` failed)"
 
 
