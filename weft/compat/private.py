@@ -4,14 +4,15 @@ of them is."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from weft.api.callbacks import effects_barrier
-from weft.api.devices import devices
+from weft.api.devices import devices, process_count, process_index
 from weft.base.dtypes import DTYPES
-from weft.base.source import mark_internal
+from weft.base.source import is_internal, mark_internal
 from weft.base.tracebacks import boundary as api_boundary
 from weft.base.tree import flatten_one_level, prefix_errors
 from weft.base.tree_nodes import KINDS
@@ -31,6 +32,11 @@ def register_exclusion(path: str) -> None:
     """Leave a library's file out of what errors name as the user's line."""
     _exclude_paths.append(path)
     mark_internal(path)
+
+
+def include_frame(frame: FrameType) -> bool:
+    """Whether a traceback shows a frame."""
+    return not is_internal(frame.f_code.co_filename)
 
 
 # ------------------------------------------------------------------------------------------------------- tree_util
@@ -84,6 +90,27 @@ class TypedNdArray:
 def wait_for_tokens() -> None:
     """Wait until the effects of what was started are done."""
     effects_barrier()
+
+
+class _GlobalState:
+    """What `distributed.global_state` says: which process this is, and that there is no client of JAX's service."""
+
+    client = None
+    service = None
+    coordinator_address = None
+
+    @property
+    def process_id(self) -> int:
+        """The index of this process."""
+        return process_index()
+
+    @property
+    def num_processes(self) -> int:
+        """How many processes there are."""
+        return process_count()
+
+
+global_state = _GlobalState()
 
 
 class _Backend:
