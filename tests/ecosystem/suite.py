@@ -5,8 +5,8 @@
     python -m tests.ecosystem.suite optax --only weft     again on Weft, compared with what JAX gave before
     python -m tests.ecosystem.suite optax --files 'alias_test|update_test' --show
 
-The tests are those of the source distribution of the installed version, which pip downloads. Each file runs in a process
-of its own with a limit of time; outcomes of a file that is cut short count as far as they go.
+The tests are those of the source distribution of the installed version, which pip downloads. Each file runs in a
+process of its own with a limit of time; outcomes of a file that is cut short count as far as they go.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -383,6 +384,8 @@ def test_values_of_primals() -> None:
     with pytest.raises(TypeError, match="CustomVJPPrimal"):
         custom_vjp_primal_tree_values({"a": 1.0})
     assert float(zero_from_primal(val=2.0)) == 0.0
+    zeros = zero_from_primal({"a": 2.0, "b": (wnp.ones(3),)}, symbolic_zeros=True)
+    assert zeros["b"][0].shape == (3,) and isinstance(zeros["a"], SymbolicZero)
 
 
 def test_forward_and_backward_are_compiled_once() -> None:
@@ -405,3 +408,17 @@ def test_forward_and_backward_are_compiled_once() -> None:
     assert bwd._cache and len(bwd._cache) == 1
     fwd, bwd = weft.fwd_and_bwd(lambda x, y: x * y, argnums=-1, jitted=False)
     assert float(bwd(fwd(2.0, 3.0)[1], 1.0)) == 2.0
+
+
+def test_cotangents_of_nodes_without_children() -> None:
+    class Empty:
+        """A node of trees that holds nothing."""
+
+    weft.tree_util.register_pytree_node(Empty, lambda node: ((), None), lambda data, children: Empty())
+
+    @weft.custom_vjp
+    def f(x: Any) -> Any:
+        return x[0]
+
+    f.defvjp(lambda x: (x[0], x), lambda saved, g: ((g, Empty(), None, saved[3]),))
+    assert float(weft.grad(lambda a: f((a, Empty(), a, Empty())))(2.0)) == 1.0

@@ -101,7 +101,7 @@ def test_axes_change_their_types(mesh: Mesh) -> None:
     a, b = put(X, "x", "y"), put(W, "y")
 
     def product(a: Any, b: Any) -> Any:
-        assert get_abstract_mesh().are_all_axes_auto and a.aval.sharding is None
+        assert get_abstract_mesh().are_all_axes_auto and a.aval.explicit_sharding is None
         return a @ b
 
     f = auto_axes(product, out_sharding=P("x"))

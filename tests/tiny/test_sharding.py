@@ -203,10 +203,10 @@ def test_a_type_says_where_its_array_is(text: str) -> None:
 
 @pytest.mark.parametrize("aval", [*TYPES.values(), array_type((3,), F32, True)], ids=lambda t: t.short())
 def test_related_types_keep_where_the_array_is(aval: ArrayType) -> None:
-    placement = (aval.sharding, aval.manual, aval.memory_space)
+    placement = (aval.explicit_sharding, aval.manual, aval.memory_space)
     integers = aval.with_dtype(np.dtype(np.int32))
     for result in (aval.strong(), integers, integers.tangent(), aval.tangent()):
-        assert (result.sharding, result.manual, result.memory_space) == placement
+        assert (result.explicit_sharding, result.manual, result.memory_space) == placement
     assert aval.with_dimension(0, 5).without((0,)) is aval is aval.with_dimension(0, 5).without_dimension(0)
     assert aval.with_dimension(len(aval.shape), 5).spec.partitions == (*aval.spec.partitions, None)
     assert aval.cotangent().cotangent() is aval
@@ -373,3 +373,24 @@ def test_operations_that_would_communicate_are_errors(function: Any, operands: A
     fixes = caught.value.fix
     assert any(fix in line for line in ([fixes] if isinstance(fixes, str) else fixes)) and caught.value.received
     assert "test_sharding.py" in caught.value.at
+
+
+def test_types_under_the_names_of_jax() -> None:
+    aval = array_type((2, 3), F32)
+    assert aval.sharding.mesh.empty and aval.sharding.is_fully_replicated and aval.explicit_sharding is None
+    assert aval.update(shape=(2,)) is array_type((2,), F32) and aval.update(dtype=np.dtype(np.int32)).dtype == np.int32
+    assert aval.to_tangent_aval() is aval and aval.to_cotangent_aval() is aval
+    for placed in TYPES.values():
+        assert placed.update() is placed
+    # A value that is split nowhere may be asked for where another one is.
+    drawn = weft.random.normal(weft.random.key(0), (2,), out_sharding=weft.typeof(weft.numpy.ones(2)).sharding)
+    assert drawn.shape == (2,)
+
+
+def test_devices_have_clients_and_memories() -> None:
+    device = weft.devices()[0]
+    assert device.client == weft.devices()[-1].client and device.client.platform == "cpu"
+    kinds = [memory.kind for memory in device.addressable_memories()]
+    assert device.default_memory().kind in kinds and device.memory("pinned_host").device is device
+    with pytest.raises(ValueError, match="no memory of kind"):
+        device.memory("disk")

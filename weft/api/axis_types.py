@@ -115,10 +115,10 @@ def on_mesh(x: Any, mesh: AnyMesh) -> Any:
     if not isinstance(x, Array):
         return x
     aval: Any = type_of(x)
-    sharding = aval.sharding if aval.sharding is not None else getattr(x, "sharding", None)
+    sharding = aval.explicit_sharding if aval.explicit_sharding is not None else getattr(x, "sharding", None)
     if not isinstance(sharding, NamedSharding) or sharding.mesh.axis_types == mesh.axis_types:
         return x
-    return reshard(x, sharding=NamedSharding(mesh, sharding.spec), source=aval.sharding)
+    return reshard(x, sharding=NamedSharding(mesh, sharding.spec), source=aval.explicit_sharding)
 
 
 def resharded_tree(values: Any, shardings: Any, mesh: AnyMesh, caller: str, word: str) -> Any:
@@ -139,5 +139,5 @@ def resharded_tree(values: Any, shardings: Any, mesh: AnyMesh, caller: str, word
         sharding = NamedSharding(mesh, spec)
         aval: Any = type_of(leaf)
         checked(sharding, aval.shape, f"{caller}: {aval.short()}")
-        results.append(reshard(leaf, sharding=with_all_entries(sharding, aval.ndim), source=aval.sharding))
+        results.append(reshard(leaf, sharding=with_all_entries(sharding, aval.ndim), source=aval.explicit_sharding))
     return tree.unflatten(structure, results)

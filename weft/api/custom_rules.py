@@ -48,9 +48,13 @@ class SymbolicZero:
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """A zero tangent for a value; with `symbolic_zeros` as a `SymbolicZero`."""
-    zero = SymbolicZero.from_primal_value(val)
-    return zero if symbolic_zeros else zero.instantiate()
+    """A zero tangent for each value of a tree; with `symbolic_zeros` as a `SymbolicZero`."""
+
+    def one(value: Any) -> Any:
+        zero = SymbolicZero.from_primal_value(value)
+        return zero if symbolic_zeros else zero.instantiate()
+
+    return map_tree(one, val)
 
 
 class CustomVJPPrimal:
@@ -204,7 +208,7 @@ def matched(part: tree.PyTreeDef, value: Any) -> list[Any] | None:
     be None. None if the structures differ."""
     if value is None or is_zero(value):
         return [None] * part.num_leaves
-    if tree.treedef_is_leaf(part):
+    if tree.treedef_is_leaf(part) and part.num_leaves:  # a node without children is none
         return [value]
     leaves: list[Any] = []
     children = tree.treedef_children(part)

@@ -172,9 +172,9 @@ def put_traced(x: Any, sharding: NamedSharding) -> Any:
             fix=f"a spec of {', '.join(map(repr, others))}" if others else "leave it out",
             at=user_line(),
         )
-    if in_types(sharding, aval.ndim) == aval.sharding:
+    if in_types(sharding, aval.ndim) == aval.explicit_sharding:
         return x if sharding.mesh.are_all_axes_explicit else sharding_constraint(x, sharding=sharding)
-    source = aval.sharding or NamedSharding(sharding.mesh.abstract_mesh, PartitionSpec(*[None] * aval.ndim))
+    source = aval.explicit_sharding or NamedSharding(sharding.mesh.abstract_mesh, PartitionSpec(*[None] * aval.ndim))
     return reshard(x, sharding=sharding.update(mesh=sharding.mesh.abstract_mesh), source=source)
 
 

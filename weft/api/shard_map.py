@@ -231,7 +231,7 @@ def check_own_split(
 ) -> None:
     """An argument whose type says how it is split over manual axes is split as `in_specs` say: nothing is sent to split
     it in another way."""
-    if aval.sharding is None:
+    if aval.explicit_sharding is None:
         return
     own = [tuple(a for a in entry_axes(e) if a in manual) for e in aval.spec.partitions]
     wanted = [entry_axes(spec[i]) if i < len(spec) else () for i in range(aval.ndim)]

@@ -123,8 +123,8 @@ def placed_argument(leaf: Any, sharding: Sharding, caller: str, name: str) -> An
         return leaf.update(sharding=sharding)
     if isinstance(leaf, Tracer) or context.trace is not EVALUATION:
         typed = in_types(sharding, aval.ndim)
-        if aval.sharding not in (None, typed):
-            raise_elsewhere(aval.sharding, sharding, aval, caller, name)
+        if aval.explicit_sharding not in (None, typed):
+            raise_elsewhere(aval.explicit_sharding, sharding, aval, caller, name)
         return constrained(leaf, sharding)
     array = held(leaf)
     alone = isinstance(sharding, SingleDeviceSharding)  # the call brings arrays of other devices there
@@ -225,7 +225,7 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 def check_same_type(leaf: Any, aval: Any, sharding: NamedSharding) -> None:
     """Over Explicit axes a constraint changes nothing: it checks what the type says."""
     wanted = in_types(sharding, aval.ndim)
-    if aval.sharding != wanted:
+    if aval.explicit_sharding != wanted:
         raise ShardingTypeError(
             "Over Explicit axes with_sharding_constraint checks how an array is split, and it is split otherwise.",
             received=f"{aval.short()} for {sharding.spec!r}",
@@ -288,13 +288,13 @@ def typed_result(x: Any, sharding: NamedSharding, caller: str) -> Any:
     sharding = with_all_entries(sharding, aval.ndim)
     if not isinstance(x, Tracer) and context.trace is EVALUATION:
         return resharded(held(x), sharding)
-    return reshard_primitive(x, sharding=sharding, source=aval.sharding)
+    return reshard_primitive(x, sharding=sharding, source=aval.explicit_sharding)
 
 
 def split_like(x: Any, a: Array) -> Any:
     """An array of the shape of `a`, split as that is."""
     if context.trace is not EVALUATION:
-        sharding = a.aval.sharding
+        sharding = a.aval.explicit_sharding
         return x if sharding is None else typed_result(x, sharding, "An array")
     return resharded(held(x), a.sharding) if type(a) is ShardedArray else x
 

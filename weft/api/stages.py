@@ -386,7 +386,7 @@ def with_structs(args: Any) -> Any:
     def one(leaf: Any) -> Any:
         known = is_value(leaf) or not hasattr(leaf, "shape") or not hasattr(leaf, "dtype")
         weak = getattr(leaf, "weak_type", False)
-        sharding = getattr(leaf, "sharding", None)
+        sharding = getattr(leaf, "explicit_sharding" if isinstance(leaf, ArrayType) else "sharding", None)
         sharding = sharding if isinstance(sharding, Sharding) else None
         return leaf if known else ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak)
 

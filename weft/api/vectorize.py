@@ -73,7 +73,7 @@ def mapped_sharding(
         if dim is None or not is_value(leaf):
             continue
         aval: Any = type_of(leaf)
-        sharding = getattr(aval, "sharding", None)
+        sharding = getattr(aval, "explicit_sharding", None)
         if sharding is not None and sharding.spec[dim] is not None:
             found[NamedSharding(sharding.mesh, PartitionSpec(sharding.spec[dim]))] = i
     if len(found) > 1:
@@ -218,8 +218,8 @@ def split_batch(value: Any, axis: Axis) -> Any:
     if axis.sharding is None:
         return value
     aval: Any = type_of(value)
-    wanted = axis.batched(aval.without((0,))).sharding
-    return reshard(value, sharding=wanted, source=aval.sharding)
+    wanted = axis.batched(aval.without((0,))).explicit_sharding
+    return reshard(value, sharding=wanted, source=aval.explicit_sharding)
 
 
 def move_batch_axis(

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import sys
 
-from weft.api.jit import JitFunction
 from weft.base.publish import publish as _publish
 from weft.base.settings import config
+from weft.compat.attributes import add_attributes
 from weft.compat.environment import apply_environment
 from weft.compat.finder import Finder, loaded_elsewhere
 from weft.compat.manifest import read_manifest
@@ -45,7 +45,7 @@ def install() -> None:
         )
     for name, value in DEFAULTS.items():
         config.update(name, value)
-    JitFunction.__qualname__ = "PjitFunction"  # libraries recognise jitted functions by the text of their class
+    add_attributes()
     apply_environment()
     sys.meta_path.insert(0, Finder(read_manifest()))
     print_at_exit()

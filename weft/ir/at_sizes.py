@@ -104,7 +104,7 @@ class AtSizes:
         if not isinstance(aval, ArrayType) or not any(isinstance(d, Expression) for d in aval.shape):
             return aval
         shape = tuple(self.value(d) for d in aval.shape)
-        return array_type(shape, aval.dtype, aval.weak_type, aval.sharding, aval.manual, aval.memory_space)
+        return array_type(shape, aval.dtype, aval.weak_type, aval.explicit_sharding, aval.manual, aval.memory_space)
 
     def value(self, value: Any) -> Any:
         """A dimension, or any parameter of an equation."""

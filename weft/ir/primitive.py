@@ -90,7 +90,7 @@ class Axis:
             return found
         entries = (*found.spec.partitions[:dim], self.sharding.spec[0], *found.spec.partitions[dim + 1 :])
         spec = found.spec.update(partitions=entries)
-        return found.placed(sharding=(found.sharding or self.sharding).update(spec=spec))
+        return found.placed(sharding=(found.explicit_sharding or self.sharding).update(spec=spec))
 
 
 @dataclass(frozen=True)
@@ -646,7 +646,7 @@ def instantiate(tangent: Any) -> Any:
 
 def split_zeros(tangent: Any) -> Any:
     """The same with zeros split as their type says: some operations need operands that are split alike."""
-    sharding = getattr(tangent.aval, "sharding", None) if type(tangent) is Zero else None
+    sharding = getattr(tangent.aval, "explicit_sharding", None) if type(tangent) is Zero else None
     zeros = instantiate(tangent)
     return zeros if sharding is None else lookup("reshard")(zeros, sharding=sharding, source=None)
 

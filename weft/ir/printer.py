@@ -113,7 +113,7 @@ class Printer:
     def can_read_placement(self, aval: ArrayType) -> bool:
         """Whether the text of a type that is not plain says all of it: names of axes are words, and those that split
         are of the mesh that the text declares, which is the first one that a type has."""
-        sharding, manual = aval.sharding, aval.manual
+        sharding, manual = aval.explicit_sharding, aval.manual
         if sharding is not None:
             self.mesh = self.mesh or sharding.mesh.abstract_mesh
             if sharding.mesh is not self.mesh:

@@ -83,7 +83,9 @@ def is_constant(aval: ArrayType) -> bool:
 
 def common_mesh(operation: Operation, types: Sequence[ArrayType]) -> AbstractMesh | None:
     """The mesh that operands are split over."""
-    meshes = list(dict.fromkeys(t.sharding.mesh.abstract_mesh for t in types if t.sharding is not None))
+    meshes = list(
+        dict.fromkeys(t.explicit_sharding.mesh.abstract_mesh for t in types if t.explicit_sharding is not None)
+    )
     if len(meshes) > 1:
         operation.fail(
             f"`{operation.name}` has operands on different meshes: {meshes[0]} and {meshes[1]}.",

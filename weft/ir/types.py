@@ -20,6 +20,7 @@ from weft.base.memo import Memo
 from weft.indexing.expression import Expression
 from weft.sharding.device import MemorySpace
 from weft.sharding.manual import NONE, ManualAxisType
+from weft.sharding.mesh import AbstractMesh
 from weft.sharding.shardings import NamedSharding, Sharding, in_types
 from weft.sharding.spec import PartitionSpec, entry_axes
 
@@ -46,6 +47,14 @@ class Type:
     def cotangent(self) -> Type:
         """The type of a cotangent: that of a tangent, with unreduced and reduced axes swapped."""
         return self.tangent()
+
+    def to_tangent_aval(self) -> Type:
+        """`tangent` under JAX's name."""
+        return self.tangent()
+
+    def to_cotangent_aval(self) -> Type:
+        """`cotangent` under JAX's name."""
+        return self.cotangent()
 
     def strong(self) -> Type:
         """The same type without weakness."""
@@ -87,6 +96,9 @@ class _Interned(type):
         return super().__call__(*args)
 
 
+_NO_MESH = AbstractMesh((), ())
+
+
 class ArrayType(Type, metaclass=_Interned):
     """Shape, dtype and weak type, and where the array is: its sharding over Explicit axes of a mesh, its state along
     Manual ones and its memory.
@@ -107,14 +119,14 @@ class ArrayType(Type, metaclass=_Interned):
         "memory_space",
         "plain",
         "shape",
-        "sharding",
+        "explicit_sharding",
         "weak_type",
     )
 
     shape: Shape
     dtype: Any
     weak_type: bool
-    sharding: NamedSharding | None
+    explicit_sharding: NamedSharding | None
     manual: ManualAxisType
     memory_space: MemorySpace | None
     plain: ArrayType
@@ -132,7 +144,7 @@ class ArrayType(Type, metaclass=_Interned):
         self.shape = shape
         self.dtype = dtype
         self.weak_type = weak_type
-        self.sharding = sharding
+        self.explicit_sharding = sharding
         self.manual = manual
         self.memory_space = memory_space
         self.is_plain = plain is None
@@ -155,13 +167,20 @@ class ArrayType(Type, metaclass=_Interned):
             and self.shape == other.shape
             and self.dtype == other.dtype
             and self.weak_type == other.weak_type
-            and self.sharding == other.sharding
+            and self.explicit_sharding == other.explicit_sharding
             and self.manual == other.manual
             and self.memory_space == other.memory_space
         )
 
     def __reduce__(self) -> Any:
-        return array_type, (self.shape, self.dtype, self.weak_type, self.sharding, self.manual, self.memory_space)
+        return array_type, (
+            self.shape,
+            self.dtype,
+            self.weak_type,
+            self.explicit_sharding,
+            self.manual,
+            self.memory_space,
+        )
 
     @property
     def ndim(self) -> int:
@@ -179,20 +198,50 @@ class ArrayType(Type, metaclass=_Interned):
         return self.manual.varying
 
     @property
+    def sharding(self) -> NamedSharding:
+        """The sharding over Explicit axes; without any, one that splits nothing, over a mesh without axes."""
+        if self.explicit_sharding is not None:
+            return self.explicit_sharding
+        return NamedSharding(_NO_MESH, PartitionSpec(*[None] * len(self.shape)))
+
+    @property
     def spec(self) -> PartitionSpec:
         """The sharding's spec, with an entry for each dimension."""
-        return PartitionSpec(*[None] * len(self.shape)) if self.sharding is None else self.sharding.spec
+        return (
+            PartitionSpec(*[None] * len(self.shape)) if self.explicit_sharding is None else self.explicit_sharding.spec
+        )
 
     def placed(self, **changes: Any) -> ArrayType:
         """The same array elsewhere: with another `sharding`, `manual` or `memory_space`."""
-        own = {"sharding": self.sharding, "manual": self.manual, "memory_space": self.memory_space}
+        own = {"sharding": self.explicit_sharding, "manual": self.manual, "memory_space": self.memory_space}
         return array_type(self.shape, self.dtype, self.weak_type, **{**own, **changes})
+
+    def update(
+        self,
+        shape: Any = None,
+        dtype: Any = None,
+        weak_type: bool | None = None,
+        sharding: Any = None,
+        memory_space: MemorySpace | None = None,
+    ) -> ArrayType:
+        """The same type with other attributes. Of another rank, it is split nowhere unless `sharding` says so."""
+        own = tuple(self.shape if shape is None else shape)
+        if sharding is None and len(own) == len(self.shape):
+            sharding = self.explicit_sharding
+        return array_type(
+            own,
+            self.dtype if dtype is None else dtype,
+            self.weak_type if weak_type is None else weak_type,
+            sharding,
+            self.manual,
+            self.memory_space if memory_space is None else memory_space,
+        )
 
     def placement_text(self) -> str | None:
         """All of where it is, the same in every process; None for a plain type."""
         if self.is_plain:
             return None
-        return self.short() if self.sharding is None else f"{self.short()} on {self.sharding.mesh!r}"
+        return self.short() if self.explicit_sharding is None else f"{self.short()} on {self.explicit_sharding.mesh!r}"
 
     # -- related types: all keep where the array is, except those whose names say `plain` ------------------------------
 
@@ -203,7 +252,7 @@ class ArrayType(Type, metaclass=_Interned):
     def with_dtype(self, dtype: Any, weak_type: bool = False) -> ArrayType:
         if self.is_plain:
             return array_type(self.shape, dtype, weak_type)
-        return array_type(self.shape, dtype, weak_type, self.sharding, self.manual, self.memory_space)
+        return array_type(self.shape, dtype, weak_type, self.explicit_sharding, self.manual, self.memory_space)
 
     def without(self, axes: tuple[int, ...]) -> ArrayType:
         """The type without some of the dimensions; the others are split as before."""
@@ -230,7 +279,7 @@ class ArrayType(Type, metaclass=_Interned):
 
     def _split_as(self, shape: Shape, entries: Sequence[Any]) -> ArrayType:
         """The type of another shape whose dimensions are split as `entries` say."""
-        sharding = self.sharding
+        sharding = self.explicit_sharding
         if sharding is not None:
             sharding = sharding.update(spec=sharding.spec.update(partitions=entries))
         return array_type(shape, self.dtype, self.weak_type, sharding, self.manual, self.memory_space)
@@ -252,7 +301,7 @@ class ArrayType(Type, metaclass=_Interned):
         if self._cotangent is None:
             tangent = self.tangent()
             if not tangent.is_plain:
-                sharding = tangent.sharding
+                sharding = tangent.explicit_sharding
                 if sharding is not None:
                     sharding = sharding.update(spec=sharding.spec.to_ct_spec())
                 tangent = tangent.placed(sharding=sharding, manual=tangent.manual.to_ct_mat())
@@ -269,11 +318,11 @@ class ArrayType(Type, metaclass=_Interned):
             return True
         if self.is_plain or not isinstance(other, ArrayType) or not self.plain.matches(other.plain):
             return False
-        whole = other.sharding is None and not (self.spec.unreduced or self.spec.reduced)
+        whole = other.explicit_sharding is None and not (self.spec.unreduced or self.spec.reduced)
         invariant = other.manual is NONE and not (self.manual.unreduced or self.manual.reduced)
         return (
             self.memory_space == other.memory_space
-            and (whole or self.sharding == other.sharding)
+            and (whole or self.explicit_sharding == other.explicit_sharding)
             and (invariant or self.manual is other.manual)
         )
 
@@ -492,7 +541,7 @@ class ShapeDtypeStruct:
         """The struct of an array, a tracer, a number or a type."""
         aval = x if isinstance(x, ArrayType) else type_of(x)
         assert isinstance(aval, ArrayType)
-        sharding = getattr(x, "sharding", None)
+        sharding = getattr(x, "sharding", None) if x is not aval else aval.explicit_sharding
         return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, manual_axis_type=aval.manual)
 
     def _parts(self) -> tuple[Any, ...]:

@@ -208,7 +208,7 @@ def read_part(part: Any) -> Any:
         part = part.__jax_array__()
     if isinstance(part, Array):
         # How the result is split follows from how indices are, so those stay arrays.
-        known = None if part.aval.sharding is not None else concrete(part)
+        known = None if part.aval.explicit_sharding is not None else concrete(part)
         part = part if known is None else known
     elif not isinstance(part, (np.ndarray, np.generic, bool, int, float, complex)):
         try:
@@ -644,7 +644,7 @@ def _read_slices(x: Array, entries: Sequence[Entry]) -> Array:
                 starts[entry.axis], limits[entry.axis] = entry.value, entry.value + 1
             else:
                 dynamic.append(entry)
-    if x.aval.sharding is not None:
+    if x.aval.explicit_sharding is not None:
         check_whole(x, entries)
     y = lax_slicing.slice(x, starts, limits, strides)
     if backwards:

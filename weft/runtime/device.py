@@ -83,8 +83,8 @@ def devices(backend: str | None = None) -> list[Device]:
     if backend in _GPU:
         if not _gpus():
             raise RuntimeError(
-                f"Unknown backend {backend!r}. There is no GPU here: NVIDIA's driver (libcuda) is not installed, or finds "
-                "none (see nvidia-smi). weft.devices() has the CPU devices."
+                f"Unknown backend {backend!r}. There is no GPU here: NVIDIA's driver (libcuda) is not installed, or "
+                "finds none (see nvidia-smi). weft.devices() has the CPU devices."
             )
         return list(_gpus())
     if backend not in (None, "cpu"):

@@ -336,11 +336,13 @@ def compiled_for(
     if out_shardings is None and mesh.explicit_axes and not mesh.are_all_axes_explicit:
         # Over Auto axes the compiler chooses; if it chooses what types exclude, they say all of it.
         types: list[Any] = [v.aval for v in jaxpr.outvars]
-        differs = [in_types(s, t.ndim) != t.sharding for s, t in zip(program.out_shardings, types, strict=True)]
+        differs = [
+            in_types(s, t.ndim) != t.explicit_sharding for s, t in zip(program.out_shardings, types, strict=True)
+        ]
         if any(differs):
             whole = NamedSharding(mesh, PartitionSpec())
             said = zip(types, out_dims, differs, strict=True)
-            forced = [sharding_dims(t.sharding or whole, t, mesh) if d else dims for t, dims, d in said]
+            forced = [sharding_dims(t.explicit_sharding or whole, t, mesh) if d else dims for t, dims, d in said]
             return spmd_program(jaxpr, mesh, in_dims, forced, donated)
     return program
 
@@ -351,7 +353,7 @@ def result_shardings(jaxpr: Jaxpr, mesh: Mesh) -> list[Sharding | None]:
     said = jaxpr.cached("constraints", lambda: constraints(jaxpr))
     if mesh.are_all_axes_explicit:
         whole = NamedSharding(mesh, PartitionSpec())
-        return [getattr(v.aval, "sharding", None) or said.get(v, whole) for v in jaxpr.outvars]
+        return [getattr(v.aval, "explicit_sharding", None) or said.get(v, whole) for v in jaxpr.outvars]
     return [said.get(v) for v in jaxpr.outvars]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from weft.base.errors import ArgumentError
+
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")  # the memories that an array may be put in
 
 
@@ -20,6 +22,14 @@ class MemorySpace(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Client:
+    """What runs programs on the devices of a platform. Equal ones are one."""
+
+    platform: str
+    runtime_type: str = "weft"
+
+
+@dataclass(frozen=True)
 class Device:
     """Where arrays are stored and programs run."""
 
@@ -28,11 +38,52 @@ class Device:
     process_index: int = 0
     device_kind: str = field(default="", compare=False)
 
+    @property
+    def client(self) -> Client:
+        """What runs programs on it: one for each platform."""
+        return Client(self.platform)
+
+    def addressable_memories(self) -> list[Memory]:
+        """The memories that an array may be put in with this device."""
+        return [Memory(kind, self) for kind in MEMORY_KINDS]
+
+    def default_memory(self) -> Memory:
+        """The memory that arrays are in unless they say otherwise."""
+        return Memory(MEMORY_KINDS[0], self)
+
+    def memory(self, kind: str) -> Memory:
+        """The memory of a kind."""
+        if kind not in MEMORY_KINDS:
+            raise ArgumentError(f"A device has no memory of kind {kind!r}.", fix=" or ".join(map(repr, MEMORY_KINDS)))
+        return Memory(kind, self)
+
+    @property
+    def host_id(self) -> int:
+        """`process_index` under its older name."""
+        return self.process_index
+
     def __repr__(self) -> str:
         return f"{self.platform.capitalize()}Device(id={self.id})"
 
     def __str__(self) -> str:
         return f"{self.platform}:{self.id}"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory of a device: one of the kinds `device`, `pinned_host` and `unpinned_host`."""
+
+    kind: str
+    device: Device
+
+    @property
+    def platform(self) -> str:
+        """The platform of its device."""
+        return self.device.platform
+
+    def addressable_by_devices(self) -> list[Device]:
+        """The devices that reach it."""
+        return [self.device]
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequenc
 
 def _sharding(aval: Any) -> Any:
     """What a type says of how a value is split over Explicit axes."""
-    return getattr(aval, "sharding", None)
+    return getattr(aval, "explicit_sharding", None)
 
 
 def _mesh(v: Atom) -> Any:
@@ -133,7 +133,12 @@ def _mesh(v: Atom) -> Any:
 
 def _whole(cotangent: Any, aval: Any, mesh: Any) -> Any:
     """A cotangent whole on all devices where the value is: its type says nothing, over axes that are all Explicit."""
-    if cotangent is None or type(cotangent) is Zero or aval.sharding is not None or not mesh.are_all_axes_explicit:
+    if (
+        cotangent is None
+        or type(cotangent) is Zero
+        or aval.explicit_sharding is not None
+        or not mesh.are_all_axes_explicit
+    ):
         return cotangent
     return reshard(cotangent, sharding=NamedSharding(mesh, PartitionSpec(*[None] * len(aval.shape))), source=None)
 
@@ -149,7 +154,9 @@ def _as_typed(cotangent: Any, aval: Any) -> Any:
     if cotangent is None or type(cotangent) is Zero or _sharding(aval) is None:
         return cotangent
     now = _sharding(cotangent.aval)
-    return cotangent if now == aval.sharding else reshard(cotangent, sharding=aval.sharding, source=now)
+    return (
+        cotangent if now == aval.explicit_sharding else reshard(cotangent, sharding=aval.explicit_sharding, source=now)
+    )
 
 
 def transpose_jaxpr(

@@ -344,8 +344,10 @@ def local_type(aval: Type, spec: PartitionSpec, mesh: Any, manual_axes: Any, che
     """The type of a part. Over Explicit axes that are not manual it is split as the whole is."""
     assert isinstance(aval, ArrayType)
     sharding = None
-    if aval.sharding is not None:
-        inside = aval.sharding.mesh.abstract_mesh.update_axis_types(dict.fromkeys(manual_axes, AxisType.Manual))
+    if aval.explicit_sharding is not None:
+        inside = aval.explicit_sharding.mesh.abstract_mesh.update_axis_types(
+            dict.fromkeys(manual_axes, AxisType.Manual)
+        )
         rest = [tuple(a for a in entry_axes(e) if a not in manual_axes) for e in aval.spec.partitions]
         sharding = NamedSharding(inside, PartitionSpec(*rest))
     shape = tuple(d // n for d, n in zip(aval.shape, shards_along(spec, mesh, aval.ndim), strict=True))

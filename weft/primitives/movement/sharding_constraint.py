@@ -151,5 +151,5 @@ def cotangent_sharding(sharding: NamedSharding | None) -> NamedSharding | None:
 def left_to_compiler(x: Any) -> Any:
     """A value as one whose type does not say how it is split."""
     aval = type_of(x)
-    sharding = getattr(aval, "sharding", None)
+    sharding = getattr(aval, "explicit_sharding", None)
     return x if sharding is None else reshard(x, sharding=None, source=sharding)
