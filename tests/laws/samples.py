@@ -14,6 +14,7 @@ import pytest
 
 import weft
 import weft.primitives
+import weft.scipy.special.primitives
 from weft.base import dtypes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
@@ -34,7 +35,11 @@ WITHIN_PROGRAMS = CALLBACKS | frozenset(
     | {"pvary", "preduced", "reduced_vary_cast", "vary_unreduced_cast"}  # inside of shard_map
 )
 
-MODULES = [module.name for module in pkgutil.walk_packages(weft.primitives.__path__, "weft.primitives.")]
+MODULES = [
+    module.name
+    for package in (weft.primitives, weft.scipy.special.primitives)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+]
 BROKEN: dict[str, Exception] = {}
 for _name in MODULES:
     # A module that fails to import fails one test by name, instead of hiding the laws of all others.
@@ -164,7 +169,13 @@ def widen_parameter(value: Any) -> Any:
 
 
 def registered() -> list[Primitive]:
-    """The primitives of the package; tests and users may have added others."""
+    """The primitives that the compiler knows; tests and users may have added others, and there are special functions,
+    which are defined by these."""
+    return [card for card in all_registered() if type(card).__module__.startswith("weft.primitives.")]
+
+
+def with_special_functions() -> list[Primitive]:
+    """The primitives of the package."""
     return [card for card in all_registered() if type(card).__module__.startswith("weft.")]
 
 
@@ -172,7 +183,7 @@ def collect() -> tuple[list[Case], dict[str, BaseException | None]]:
     """Every sample, and the primitives that have none with the error of asking (None: an empty list)."""
     cases: list[Case] = []
     without: dict[str, BaseException | None] = {}
-    for primitive in registered():
+    for primitive in with_special_functions():
         try:
             samples = list(primitive.samples())
         except Exception as error:

@@ -138,6 +138,14 @@ def dtype(x: Any, *, canonicalize: bool = False) -> Dtype:
     return canonicalize_dtype(found, allow_extended_dtype=True) if canonicalize else found
 
 
+_WIDE = frozenset(_NARROWED.values())
+
+
+def is_canonical(dtype: Any) -> bool:
+    """Whether NumPy values of this dtype keep it in a program: not those of 64 bits, with `enable_x64` off."""
+    return dtype not in _WIDE or config.enable_x64
+
+
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
     """The dtype that arrays have for `dtype` now: 64-bit types become 32-bit ones unless `enable_x64` is on."""
     try:

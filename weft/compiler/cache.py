@@ -32,8 +32,11 @@ SCHEDULE_MAGIC = b"weft schedule 1\n"
 PARTITION, PARTITION_MAGIC = ".d", b"weft partition 1\n"
 # Schedules are never pruned: they are small, and without them the next process could choose otherwise.
 SCHEDULE = ".s"
-# The folders of Weft whose code has a part in what a traced jaxpr becomes.
-BELOW_PROGRAMS = ("base", "indexing", "sharding", "ir", "trace", "primitives", "transforms", "compiler", "runtime")
+# The folders of Weft whose code has a part in what a traced jaxpr becomes; the last few, in definitions of operations.
+BELOW_PROGRAMS = (
+    *("base", "indexing", "sharding", "ir", "trace", "primitives", "transforms", "compiler", "runtime"),
+    *("api", "lax", "numpy", "scipy/special/primitives"),
+)
 MAX_BYTES = 1 << 29
 # The size of the folder is checked after so many new files.
 MEASURE_AFTER = 64

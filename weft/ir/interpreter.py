@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.dtypes import is_canonical
 from weft.ir.context import EVALUATION, context, merged_stack
 from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.nans import allows_nans, check_finite, checks_for_nans
@@ -56,9 +57,12 @@ def replay(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
 
 def literal(atom: Literal) -> Any:
-    """A literal as an operand, which keeps its weak type: a NumPy scalar alone has none."""
-    weak = isinstance(atom.aval, ArrayType) and atom.aval.weak_type
-    return EVALUATION.lift(atom.val, atom.aval) if weak else atom.val
+    """A literal as an operand, which keeps its type: a NumPy scalar alone is not weak, nor of 64 bits with `enable_x64`
+    off."""
+    aval = atom.aval
+    if isinstance(aval, ArrayType) and (aval.weak_type or not is_canonical(aval.dtype)):
+        return EVALUATION.lift(atom.val, aval)
+    return atom.val
 
 
 def evaluate(jaxpr: Jaxpr, *args: Any) -> list[Any]:

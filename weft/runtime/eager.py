@@ -44,7 +44,7 @@ def native_run(
     if primitive.exact(types, params) and not primitive.heavy:
         if placement.backend.prefers_numpy(primitive, size >= LARGE):
             return None
-    if not elementwise:
+    if not elementwise or not primitive.one_kernel:  # type: ignore[attr-defined]
         return _program_run(primitive, types, types, params, results, placement)
     if size < LARGE and placement.backend.has_flat_programs:
         return _flat_run(primitive, types, params, results, placement)

@@ -8,11 +8,47 @@ from weft.base.publish import MissingNameError as _MissingNameError
 from weft.base.publish import publish as _publish
 
 if _TYPE_CHECKING:
-    from weft.scipy import cluster, fft, integrate, interpolate, linalg, ndimage, optimize, signal, sparse, spatial
+    from weft.scipy import (
+        cluster,
+        fft,
+        integrate,
+        interpolate,
+        linalg,
+        ndimage,
+        optimize,
+        signal,
+        sparse,
+        spatial,
+        special,
+    )
 
-_LATER = ("cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "spatial")
+_LATER = (
+    "cluster",
+    "fft",
+    "integrate",
+    "interpolate",
+    "linalg",
+    "ndimage",
+    "optimize",
+    "signal",
+    "sparse",
+    "spatial",
+    "special",
+)
 
-__all__ = ["cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal", "sparse", "spatial"]
+__all__ = [
+    "cluster",
+    "fft",
+    "integrate",
+    "interpolate",
+    "linalg",
+    "ndimage",
+    "optimize",
+    "signal",
+    "sparse",
+    "spatial",
+    "special",
+]
 
 
 def __getattr__(name: str) -> _Any:

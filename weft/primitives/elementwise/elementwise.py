@@ -30,6 +30,8 @@ class Elementwise(Primitive):
     # Dtype kinds accepted: b(ool) i(nt) u(nsigned) f(loat) c(omplex) k(ey).
     kinds: ClassVar[str] = "iufc"
     ulp: ClassVar[dict[str, float]] = {"": 0.0}
+    # Whether it is compiled to one kernel: a definition may have loops, or be too long for one.
+    one_kernel: ClassVar[bool] = True
 
     def type(self, *types: Any, **params: Any) -> Any:
         first = types[0]

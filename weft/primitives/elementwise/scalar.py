@@ -11,8 +11,9 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.promotion import DTYPES
+from weft.ir.context import EVALUATION
 from weft.ir.primitive import Sample
-from weft.ir.types import type_of
+from weft.ir.types import array_type, type_of
 from weft.primitives.movement.shape import ramp
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -69,7 +70,10 @@ def _constant(dtype: np.dtype[Any], value: Any) -> np.ndarray:
 
 def constant_like(x: Any, value: Any) -> Any:
     """A scalar in the dtype of `x`, for use next to `x` in one operation."""
-    return _constant(dtype_of(x), value)
+    dtype = dtype_of(x)
+    scalar = _constant(dtype, value)
+    # `x` may have 64 bits while `enable_x64` is off, where a NumPy scalar has not.
+    return scalar if dtypes.is_canonical(dtype) else EVALUATION.lift(scalar, array_type((), dtype))
 
 
 def dtype_of(x: Any) -> Any:

@@ -1,0 +1,68 @@
+"""What every function of `weft.scipy.special` and `weft.scipy.stats` does with its arguments."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from weft import lax
+from weft.api.jit import jit
+from weft.base import dtypes
+from weft.base.errors import ArgumentTypeError
+from weft.ir.types import type_of
+from weft.numpy.util import cast, promote_args_inexact
+from weft.trace.array import Array
+
+SHORT = frozenset(
+    dtype for dtype in dtypes.DTYPES.values() if dtypes.kind(dtype) == "f" and dtype.itemsize < dtypes.float32.itemsize
+)
+
+
+def promoted(name: str, *args: Any, kinds: str = "f") -> list[Any]:
+    """The arguments of the function `name` in one dtype of floats, of one shape or scalars. It takes real numbers; with
+    `kinds` "fc" complex ones too."""
+    values = promote_args_inexact(name, *args)
+    found = type_of(values[0]).dtype  # type: ignore[attr-defined]
+    if dtypes.kind(found) not in kinds:
+        raise ArgumentTypeError(
+            f"{name} is a function of real numbers.",
+            received=", ".join(type_of(x).short() for x in values),
+            fix="real(x) and imag(x) are the parts of a complex number",
+        )
+    return values
+
+
+def of_floats(function: Callable[..., Any] | None = None, *, kinds: str = "f", compiled: bool = True) -> Any:
+    """A public function from one of arrays: its arguments are promoted to one dtype and broadcast, and short floats are
+    computed in float32 and rounded at the end. Outside of programs it is compiled as one, unless `compiled` is False,
+    for a function that is one operation."""
+    if function is None:
+        return functools.partial(of_floats, kinds=kinds, compiled=compiled)
+    name = function.__name__
+    signature = inspect.signature(function)
+    body = jit(function) if compiled else function
+
+    @functools.wraps(function)
+    def public(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or len(args) != len(signature.parameters):
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            args = bound.args
+        values = promoted(name, *args, kinds=kinds)
+        dtype = type_of(values[0]).dtype  # type: ignore[attr-defined]
+        if dtype not in SHORT:
+            return body(*values)
+        weak = all(getattr(x, "weak_type", False) for x in values)
+        results = body(*(cast(x, dtypes.float32) for x in values))
+        if isinstance(results, tuple):
+            return tuple(cast(x, dtype, weak) for x in results)
+        return cast(results, dtype, weak)
+
+    return public
+
+
+def like(x: Any, value: Any) -> Array:
+    """A number in the dtype of an array."""
+    return lax.full_like(x, value)

@@ -1,0 +1,91 @@
+"""The error function, the normal distribution and their relatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import lax
+from weft.base.arguments import index
+from weft.scipy.special.arguments import promoted
+from weft.scipy.special.primitives import error, faddeeva, integrals
+from weft.trace.array import Array
+
+
+def erf(x: Any) -> Array:
+    """The error function: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.
+
+    Args:
+        x: real numbers.
+
+    >>> import weft.numpy as wnp
+    >>> from weft.scipy import special
+    >>> special.erf(wnp.array([0.0, 1.0, 10.0]))
+    Array([0.        , 0.84270084, 1.        ], dtype=float32)
+    """
+    return lax.erf(*promoted("erf", x))
+
+
+def erfc(x: Any) -> Array:
+    """1 - erf(x), accurate where that is small."""
+    return lax.erfc(*promoted("erfc", x))
+
+
+def erfinv(x: Any) -> Array:
+    """The inverse of `erf`, of numbers from -1 to 1."""
+    return lax.erf_inv(*promoted("erfinv", x))
+
+
+def erfcx(x: Any) -> Array:
+    """exp(x*x) * erfc(x), which does not underflow for large x; of complex numbers too."""
+    (x,) = promoted("erfcx", x, kinds="fc")
+    return faddeeva.faddeeva(_times_i(x), order=0) if _is_complex(x) else error.scaled_erfc(x, order=0)
+
+
+def dawsn(x: Any) -> Array:
+    """Dawson's integral: exp(-x*x) times the integral of exp(t*t) from 0 to x."""
+    return error.dawson(*promoted("dawsn", x), order=0)
+
+
+def wofz(z: Any) -> Array:
+    """The Faddeeva function exp(-z*z) * erfc(-i*z), a complex number."""
+    (z,) = promoted("wofz", z, kinds="fc")
+    return faddeeva.faddeeva(z if _is_complex(z) else lax.complex(z, lax.full_like(z, 0)), order=0)
+
+
+def _is_complex(x: Any) -> bool:
+    return x.dtype.kind == "c"
+
+
+def _times_i(z: Array) -> Array:
+    return lax.complex(lax.neg(lax.imag(z)), lax.real(z))
+
+
+def ndtr(x: Any) -> Array:
+    """The normal distribution function: the integral of exp(-t*t/2)/sqrt(2*pi) up to x."""
+    return error.ndtr(*promoted("ndtr", x))
+
+
+def ndtri(p: Any) -> Array:
+    """The inverse of `ndtr`: where the normal distribution function has the value p.
+
+    Args:
+        p: probabilities, from 0 to 1; nan for others.
+
+    >>> import weft.numpy as wnp
+    >>> from weft.scipy import special
+    >>> special.ndtri(wnp.array([0.5, 0.975, 1.0]))
+    Array([0.       , 1.9599644,       inf], dtype=float32)
+    """
+    return error.ndtri(*promoted("ndtri", p))
+
+
+def log_ndtr(x: Any, series_order: int = 3) -> Array:
+    """log(ndtr(x)), which is finite however far out x is, with its derivatives. `series_order` is accepted for
+    compatibility: the result is right to the last digits without a choice."""
+    index(series_order)
+    return error.log_ndtr(*promoted("log_ndtr", x))
+
+
+def owens_t(h: Any, a: Any) -> Array:
+    """Owen's function: 1/(2*pi) times the integral of exp(-h*h*(1 + t*t)/2)/(1 + t*t) from t = 0 to a."""
+    return integrals.owens_t(*promoted("owens_t", h, a))

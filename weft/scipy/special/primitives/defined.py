@@ -1,0 +1,114 @@
+"""What the operations of this folder share: they are defined by others, most of them in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft import numpy as wnp
+from weft.base import dtypes
+from weft.base.settings import enable_x64
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.elementwise.scalar import COMPUTED_IN
+from weft.primitives.elementwise.special import SpecialFunction
+from weft.trace.array import Array
+
+
+class DefinedFunction(SpecialFunction):
+    """A function of floats with a definition, `compute`, that is written with `weft.numpy`: it is computed in the dtype
+    of its operands, short floats in float32."""
+
+    weight = 60
+    keeps_nan = ()
+    partitions = True  # by elements; its definition is not looked at
+
+    def compute(self, *args: Any, **params: Any) -> Any:
+        """The result, of operands in the dtype in which it is computed."""
+        raise NotImplementedError(self.name)
+
+    def computing_dtype(self, dtype: Any) -> Any:
+        """The dtype in which the function of operands of a dtype is computed."""
+        return COMPUTED_IN.get(dtype, dtype)
+
+    def has_body(self, operations: frozenset[str]) -> bool:
+        return True  # that of the definition, so that it is compiled outside of programs too
+
+    def definition(self, *args: Any, **params: Any) -> Any:
+        dtype = args[0].aval.dtype
+        wide = self.computing_dtype(dtype)
+        with enable_x64(True):  # numbers in `compute` are doubles where the operands are
+            out = self.compute(*(convert_element_type(x, new_dtype=wide, weak_type=False) for x in args), **params)
+            weak = all(x.aval.weak_type for x in args)
+            return convert_element_type(out, new_dtype=dtype, weak_type=weak)
+
+
+class DoubleFunction(DefinedFunction):
+    """Computed in float64 and rounded once: short floats, float32 too, are right to their last digit."""
+
+    weight = 200
+
+    def computing_dtype(self, dtype: Any) -> Any:
+        return dtypes.complex128 if dtypes.kind(dtype) == "c" else dtypes.float64
+
+
+class Fit(NamedTuple):
+    """A polynomial that is a function's value between `low` and `high`: of the position in between, from -1 to 1."""
+
+    low: float
+    high: float
+    coefficients: Sequence[float]
+
+    def __call__(self, x: Array) -> Array:
+        """The polynomial, at numbers between the bounds; others are taken for the nearest bound."""
+        middle, half = (self.low + self.high) / 2, (self.high - self.low) / 2
+        return polynomial((wnp.clip(x, self.low, self.high) - middle) / half, self.coefficients)
+
+
+def polynomial(x: Array, coefficients: Sequence[float]) -> Array:
+    """The polynomial with these coefficients, that of the least power first."""
+    total = wnp.full_like(x, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        total = total * x + coefficient
+    return total
+
+
+def excess(u: Array) -> Array:
+    """u - log(1 + u), which is small where u is."""
+    near = (u > -0.4) & (u < 0.5)
+    safe = wnp.where(near, u, 0.0)
+    r = safe / (2 + safe)
+    square = r * r
+    series = polynomial(square, [1 / (2 * n + 3) for n in range(14)])
+    return wnp.where(near, safe * r - 2 * r * square * series, u - wnp.log1p(u))
+
+
+def two_product(x: Array, y: Array) -> tuple[Array, Array]:
+    """x*y, rounded, and what rounding it has lost: of doubles, or of singles, that may be multiplied by 2**27 or 2**12
+    without becoming infinite."""
+    product = x * y
+    (x_high, x_low), (y_high, y_low) = _halves(x), _halves(y)
+    return product, ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """A float as the sum of two numbers of half as many digits."""
+    scaled = x * (134217729.0 if x.dtype == dtypes.float64 else 4097.0)
+    high = scaled - (scaled - x)
+    return high, x - high
+
+
+def exp_of_square(x: Array, factor: float) -> Array:
+    """exp(factor*x*x), where the factor is a power of 2 or minus that: rounding the square first would cost as many
+    digits as the square has."""
+    head = wnp.round(wnp.clip(x, -40, 40) * 16) / 16  # its square is exact
+    rest = (x - head) * (x + head)
+    return wnp.exp(factor * head * head) * wnp.exp(factor * rest)
+
+
+def sine_of_pi_times(x: Array) -> Array:
+    """sin(pi*x), with no error where x is large."""
+    nearest = wnp.round(x)
+    value = wnp.sin(np.pi * (x - nearest))
+    return wnp.where(wnp.remainder(nearest, 2.0) == 1, -value, value)
