@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,17 @@ from weft.compiler.target.target import Target
 from weft.runtime import backend, device
 from weft.runtime.cuda.backend import CudaBackend
 from weft.sharding.device import Device
+
+
+class Recording:
+    """A stream that records what is started."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, Any]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        assert name in ("copy", "fill", "set_word", "launch"), f"{name} cannot be recorded"
+        return lambda *arguments: self.steps.append((name, arguments))
 
 
 class SimulatedDriver:
@@ -66,6 +77,21 @@ class SimulatedDriver:
     def fill(self, target: int, size: int) -> None:
         self.calls.append(f"fill {size}")
         self.view(target, size)[:] = 0
+
+    def set_word(self, address: int, value: int) -> None:
+        self.calls.append("word")
+        self.view(address, 4).view(np.int32)[0] = value
+
+    def record(self, work: Callable[[Any], None]) -> list[tuple[str, Any]]:
+        self.calls.append("record")
+        recording = Recording()
+        work(recording)
+        return recording.steps
+
+    def start(self, graph: list[tuple[str, Any]]) -> None:
+        self.calls.append("start")
+        for name, arguments in graph:
+            getattr(self, name)(*arguments)
 
     def load(self, kernels: Mapping[str, Kernel], target: Target) -> Any:
         self.calls.append(f"load {len(kernels)}")

@@ -14,6 +14,7 @@ from tests.cuda.simulated import SimulatedDriver, simulated_gpu, simulated_gpus
 from weft import lax
 from weft.base.errors import DonatedArrayError, NotSupportedError, OutOfMemoryError
 from weft.runtime.cuda import driver
+from weft.runtime.cuda.executable import MOST_GRAPHS
 from weft.sharding.device import Device
 
 
@@ -80,6 +81,66 @@ def test_donated_memory_is_taken(gpu: tuple[Device, SimulatedDriver]) -> None:
     with pytest.raises(DonatedArrayError):
         x + 1
     np.testing.assert_array_equal(np.asarray(y), np.full(1000, 3, np.float32))
+
+
+def test_programs_are_recorded_once_for_their_addresses(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+    f = weft.jit(lambda x: lax.fori_loop(0, 3, lambda i, v: v * 2 + i, wnp.tanh(x)).sum())
+    x = weft.device_put(np.arange(6, dtype=np.float32), device)
+    expected = np.asarray(f(np.arange(6, dtype=np.float32)))
+    for call in range(6):
+        driver.calls.clear()
+        np.testing.assert_allclose(np.asarray(f(x)), expected, rtol=1e-6)
+        assert ("record" in driver.calls) == (call == 1) and ("start" in driver.calls) == (call >= 1), call
+    other = weft.device_put(np.ones(6, np.float32), device)
+    driver.calls.clear()
+    f(other)
+    assert "start" not in driver.calls  # other addresses
+    for _ in range(3):  # results and temporaries may have changed places
+        np.testing.assert_allclose(np.asarray(f(x)), expected, rtol=1e-6)
+    assert "start" in driver.calls
+
+
+def test_only_so_many_graphs_are_retained(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+    f = weft.jit(lambda x: x + 1)
+    arrays = [weft.device_put(np.full(5, i, np.float32), device) for i in range(MOST_GRAPHS + 2)]
+    for _ in range(2):
+        for i, x in enumerate(arrays):
+            for _ in range(3):
+                assert np.asarray(f(x))[0] == i + 1
+    assert driver.calls.count("record") == 2 * len(arrays)  # each was forgotten when it came again
+    x = arrays[0]
+    results = [f(x) for _ in range(20)]  # all of them live: no address comes twice
+    assert all(np.asarray(r)[0] == 1 for r in results)
+
+
+def test_programs_with_decisions_are_not_recorded(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+    f = weft.jit(lambda x: lax.while_loop(lambda v: v.sum() < 100, lambda v: v * 2, x))
+    x = weft.device_put(np.ones(3, np.float32), device)
+    for _ in range(4):
+        np.testing.assert_array_equal(np.asarray(f(x)), 64)
+    assert "record" not in driver.calls
+
+
+def test_donated_arguments_of_dispatchers(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+    step = weft.jit(lambda x, y: (x * 2 + y, y.sum()), donate_argnums=0)
+    x, y = (weft.device_put(np.full(1000, v, np.float32), device) for v in (0, 1))
+    pointer = x._pointer
+    for i in range(6):
+        before = x
+        x, total = step(x, y)
+        assert before.is_deleted() and x._pointer == pointer and float(total) == 1000, i
+        with pytest.raises(DonatedArrayError):
+            step(before, y)
+    np.testing.assert_array_equal(np.asarray(x), 63)
+    assert 1 <= driver.calls.count("record") <= 2
+    with pytest.raises(DonatedArrayError, match="another argument too"):
+        step(x, x)
+    with pytest.raises(DonatedArrayError):
+        step(y, before)
 
 
 def test_memory_is_used_again_and_returned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,7 @@ LOADED_LATER = {
         "weft.compiler.target.cuda.targets",
         "weft.runtime.array",
         "weft.runtime.cuda.executable",
+        "weft.runtime.cuda.dispatch",
     ),
     # A program from disk runs without what would have made it.
     "weft/runtime/spmd.py": (

@@ -73,6 +73,8 @@ class CudaBackend:
 
     def donated_memory(self, array: ConcreteArray) -> Block:
         """The block of a donated array if no other array refers to it, else a copy."""
+        if array.is_deleted():
+            array._raise_deleted()
         block = array._memory
         assert isinstance(block, Block)
         # The slot of the array, the local variable and the argument of getrefcount.
@@ -169,12 +171,7 @@ class CudaBackend:
         donated: Sequence[bool],
         placement: Placement,
     ) -> list[str]:
-        """Write the part of a dispatcher that runs an executable: calls with donated arguments take the general way."""
-        from weft.runtime.array import put
+        """Write the part of a dispatcher that runs an executable."""
+        from weft.runtime.cuda.dispatch import CallWriter
 
-        if any(donated):
-            source.line("return MISS")
-        there = [source.constant(put(constant, placement)) for constant in constants]
-        passed = "".join(f"{name}, " for name in (*there, *leaves))
-        source.line(f"results = {source.constant(executable)}(({passed}), None, {source.constant(placement)})")
-        return [f"results[{i}]" for i in range(len(executable.out_types))]
+        return CallWriter(source, executable, placement).write(constants, leaves, donated)

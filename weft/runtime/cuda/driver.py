@@ -10,13 +10,15 @@ import ctypes
 import functools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
 import numpy as np
 
 from weft.base.errors import JaxRuntimeError, OutOfMemoryError
+from weft.base.forks import held
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target.cuda.lower import BLOCK, blocks, module_text
 from weft.compiler.target.cuda.ptx import ptx
@@ -41,6 +43,14 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
     "cuMemcpyDtoDAsync_v2": (c_uint64, c_uint64, c_size_t, c_void_p),
     "cuMemsetD8Async": (c_uint64, ctypes.c_ubyte, c_size_t, c_void_p),
+    "cuMemsetD32Async": (c_uint64, c_uint, c_size_t, c_void_p),
+    "cuStreamBeginCapture_v2": (c_void_p, c_int),
+    "cuStreamEndCapture": (c_void_p, POINTER(c_void_p)),
+    "cuGraphInstantiateWithFlags": (POINTER(c_void_p), c_void_p, ctypes.c_ulonglong),
+    "cuGraphUpload": (c_void_p, c_void_p),
+    "cuGraphLaunch": (c_void_p, c_void_p),
+    "cuGraphDestroy": (c_void_p,),
+    "cuGraphExecDestroy": (c_void_p,),
     "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
     "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
@@ -48,6 +58,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 _OUT_OF_MEMORY, _NOT_READY = 2, 600
 _NON_BLOCKING = 1
+_RELAXED = 2  # other threads may do what they like while this one records
 _MAJOR, _MINOR = 75, 76
 
 
@@ -94,18 +105,67 @@ def name_of(index: int) -> str:
     return text.value.decode()
 
 
+class Stream:
+    """Work in order: what is started here begins when what was started before has ended."""
+
+    def __init__(self) -> None:
+        self.handle = c_void_p()
+        call("cuStreamCreate", byref(self.handle), _NON_BLOCKING)
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Start copying bytes on the GPU."""
+        call("cuMemcpyDtoDAsync_v2", target, source, size, self.handle)
+
+    def fill(self, target: int, size: int) -> None:
+        """Start filling bytes with zeros."""
+        call("cuMemsetD8Async", target, 0, size, self.handle)
+
+    def set_word(self, address: int, value: int) -> None:
+        """Start writing a number of 32 bits."""
+        call("cuMemsetD32Async", address, value & 0xFFFF_FFFF, 1, self.handle)
+
+    def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
+        """Start a kernel on buffers at these addresses."""
+        values = (c_uint64 * len(addresses))(*addresses)
+        base, size = ctypes.addressof(values), ctypes.sizeof(c_uint64)
+        parameters = (c_void_p * len(addresses))(*(base + size * n for n in range(len(addresses))))
+        call("cuLaunchKernel", entry, blocks(kernel), 1, 1, BLOCK, 1, 1, 0, self.handle, parameters, None)
+
+
+class Graph:
+    """Recorded work, which is started as a whole; it keeps what it uses."""
+
+    def __init__(self, driver: Driver, handle: c_void_p) -> None:
+        self._driver, self.handle = driver, handle
+
+    def __del__(self) -> None:
+        if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
+            self._driver._enter()
+            call("cuGraphExecDestroy", self.handle)
+
+
+class _Current(threading.local):
+    """The GPU that calls of this thread are about."""
+
+    driver: Driver | None = None
+
+
+_current = _Current()
+
+
 class Driver:
-    """One GPU of this process: its context and its stream."""
+    """One GPU of this process: its context, the stream of its work, and one in which work is recorded."""
 
     def __init__(self, index: int) -> None:
         self.process = os.getpid()
-        device, context, stream = c_int(), c_void_p(), c_void_p()
+        device, context = c_int(), c_void_p()
         call("cuDeviceGet", byref(device), index)
         call("cuDevicePrimaryCtxRetain", byref(context), device)
         self._device, self._context = device, context
         self._enter()
-        call("cuStreamCreate", byref(stream), _NON_BLOCKING)
-        self._stream = stream
+        self._stream, self._recording = Stream(), Stream()
+        self._recording_lock = held(threading.RLock())
+        self._start = library().cuGraphLaunch  # type: ignore[union-attr]
 
     def _enter(self) -> None:
         """Calls of this thread are about this GPU."""
@@ -115,6 +175,7 @@ class Driver:
                 fix="start processes before the GPU is used, or with multiprocessing's method 'spawn'",
             )
         call("cuCtxSetCurrent", self._context)
+        _current.driver = self
 
     @functools.cached_property
     def capability(self) -> tuple[int, int]:
@@ -150,24 +211,29 @@ class Driver:
     def copy_in(self, address: int, value: np.ndarray) -> None:
         """The bytes of a contiguous array of the host to an address. When this returns, the array may change."""
         self._enter()
-        call("cuMemcpyHtoDAsync_v2", address, value.ctypes.data, value.nbytes, self._stream)
-        call("cuStreamSynchronize", self._stream)
+        call("cuMemcpyHtoDAsync_v2", address, value.ctypes.data, value.nbytes, self._stream.handle)
+        call("cuStreamSynchronize", self._stream.handle)
 
     def copy_out(self, value: np.ndarray, address: int) -> None:
         """The bytes at an address into a contiguous array of the host, once all work before has ended."""
         self._enter()
-        call("cuMemcpyDtoHAsync_v2", value.ctypes.data, address, value.nbytes, self._stream)
-        call("cuStreamSynchronize", self._stream)
+        call("cuMemcpyDtoHAsync_v2", value.ctypes.data, address, value.nbytes, self._stream.handle)
+        call("cuStreamSynchronize", self._stream.handle)
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Start copying bytes on the GPU."""
         self._enter()
-        call("cuMemcpyDtoDAsync_v2", target, source, size, self._stream)
+        self._stream.copy(target, source, size)
 
     def fill(self, target: int, size: int) -> None:
         """Start filling bytes with zeros."""
         self._enter()
-        call("cuMemsetD8Async", target, 0, size, self._stream)
+        self._stream.fill(target, size)
+
+    def set_word(self, address: int, value: int) -> None:
+        """Start writing a number of 32 bits."""
+        self._enter()
+        self._stream.set_word(address, value)
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
@@ -181,23 +247,49 @@ class Driver:
     def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
         """Start a kernel on buffers at these addresses."""
         self._enter()
-        values = (c_uint64 * len(addresses))(*addresses)
-        base, size = ctypes.addressof(values), ctypes.sizeof(c_uint64)
-        parameters = (c_void_p * len(addresses))(*(base + size * n for n in range(len(addresses))))
-        grid = blocks(kernel)
-        call("cuLaunchKernel", entry, grid, 1, 1, BLOCK, 1, 1, 0, self._stream, parameters, None)
+        self._stream.launch(entry, kernel, addresses)
+
+    # -- graphs ----------------------------------------------------------------------------------------------------
+
+    def record(self, work: Callable[[Stream], None]) -> Graph:
+        """What a function starts in the stream that it is passed, recorded and not run."""
+        self._enter()
+        graph, handle = c_void_p(), c_void_p()
+        with self._recording_lock:
+            call("cuStreamBeginCapture_v2", self._recording.handle, _RELAXED)
+            try:
+                work(self._recording)
+            finally:
+                call("cuStreamEndCapture", self._recording.handle, byref(graph))
+        try:
+            call("cuGraphInstantiateWithFlags", byref(handle), graph, 0)
+        finally:
+            call("cuGraphDestroy", graph)
+        result = Graph(self, handle)
+        call("cuGraphUpload", handle, self._stream.handle)
+        return result
+
+    def start(self, graph: Graph) -> None:
+        """Start recorded work."""
+        if _current.driver is not self:
+            self._enter()
+        status = self._start(graph.handle, self._stream.handle)
+        if status:
+            # Somebody else may have changed which GPU this thread is about.
+            self._enter()
+            call("cuGraphLaunch", graph.handle, self._stream.handle)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def synchronize(self) -> None:
         """Wait until all work that was started has ended."""
         self._enter()
-        call("cuStreamSynchronize", self._stream)
+        call("cuStreamSynchronize", self._stream.handle)
 
     def is_idle(self) -> bool:
         """Whether all work that was started has ended."""
         self._enter()
-        status = library().cuStreamQuery(self._stream)  # type: ignore[union-attr]
+        status = library().cuStreamQuery(self._stream.handle)  # type: ignore[union-attr]
         return bool(status != _NOT_READY)
 
 

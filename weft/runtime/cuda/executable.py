@@ -1,4 +1,9 @@
-"""A compiled program on a GPU: its steps are started one after the other, loops and branches are chosen by the host."""
+"""A compiled program on a GPU.
+
+A program whose steps are known before it runs is recorded as a graph, for each set of addresses that it is called with
+more than once; starting a graph takes as long as starting one kernel. Steps of others are started one after the other,
+loops and branches are chosen by the host.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +42,15 @@ from weft.runtime.array import ConcreteArray, array_at, copied, put
 from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.device import Placement
 
+# Graphs of a program on a GPU, by addresses; and addresses that it was called with once.
+MOST_GRAPHS, MOST_SEEN = 8, 64
+# Steps that a graph has at most: loops are unrolled in it.
+MOST_STEPS = 2000
 
-class _Loaded:
-    """A program in the memory of one GPU: the code of its kernels, and its constants."""
+
+class LoadedProgram:
+    """A program in the memory of one GPU: the code of its kernels, its constants, and its graphs by the addresses of
+    arguments, results that are no donated argument, and temporaries."""
 
     def __init__(self, compilation: Compilation, memory: CudaMemory) -> None:
         self.program, self.driver = compilation.program, memory.driver
@@ -51,6 +62,36 @@ class _Loaded:
             constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
         self._constants = memory.copied(constants, constants.shape)
         self.frame = CallFrame(self.program, self._constants.address)
+        self.graphs: dict[tuple[int, ...], Any] = {}
+        self._seen: dict[tuple[int, ...], None] = {}
+        self._can_record = 0 < (recorded_steps(self.program.steps) or 0) <= MOST_STEPS
+
+    def start(self, addresses: tuple[int, ...]) -> None:
+        """Start the program on these addresses."""
+        graph = self.graphs.get(addresses)
+        if graph is not None:
+            self.driver.start(graph)
+        elif self._can_record and addresses in self._seen:
+            self._seen.pop(addresses, None)
+            graph = self.driver.record(lambda stream: self._run(addresses, stream))
+            while len(self.graphs) >= MOST_GRAPHS:
+                self.graphs.pop(next(iter(self.graphs)), None)
+            self.graphs[addresses] = graph
+            self.driver.start(graph)
+        else:
+            while len(self._seen) >= MOST_SEEN:
+                self._seen.pop(next(iter(self._seen)), None)
+            self._seen[addresses] = None
+            self._run(addresses, self.driver)
+
+    def _run(self, addresses: tuple[int, ...], work: Any) -> None:
+        """Start the steps, in the stream of the GPU or in one that is recorded."""
+        count = len(self.program.arguments)
+        arguments, (*results, temporaries) = addresses[:count], addresses[count:]
+        fresh = iter(results)
+        outputs = [next(fresh) if alias is None else arguments[alias] for alias in self.program.aliases]
+        registers = self.frame.filled(temporaries, list(arguments), outputs)
+        _Run(self, registers, work).steps(self.program.steps)
 
     def entry_of(self, kernel: Kernel) -> Any:
         """The code of a kernel."""
@@ -71,7 +112,7 @@ class CudaExecutable:
         self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
         self.has_tapes = any(isinstance(t, TapeType) for t in (*self.in_types, *self.out_types))
         self._refuse()
-        self._loaded: dict[CudaMemory, _Loaded] = {}
+        self._loaded: dict[CudaMemory, LoadedProgram] = {}
 
     def _refuse(self) -> None:
         """Raise for what programs on GPUs cannot do yet."""
@@ -88,28 +129,49 @@ class CudaExecutable:
         """Start the program on arrays; returns arrays at a placement. `donate` is called when all memory is there and
         before donated memory is overwritten."""
         memory: CudaMemory = placement.memory
-        loaded = self._loaded.get(memory)
-        if loaded is None:
-            loaded = self._loaded.setdefault(memory, _Loaded(self.compilation, memory))
         operands: list[Any] = [
-            a if type(a) is Block else _operand(a, t, placement) for a, t in zip(arrays, self.in_types, strict=True)
+            a if type(a) is Block else operand(a, t, placement) for a, t in zip(arrays, self.in_types, strict=True)
         ]
         addresses = [a.address if type(a) is Block else a._pointer for a in operands]
         results, outputs = [], []
         for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
             block = memory.take(bytes_of(aval)) if alias is None else operands[alias]
             results.append(array_at(placement, None, aval, block, block.address))
-            outputs.append(block.address)
+            if alias is None:
+                outputs.append(block.address)
         # It goes back to the pool at once; what takes it next comes later in the stream.
         temporaries = memory.take(self.program.temporary_bytes)
         if donate is not None:
             donate()
-        registers = loaded.frame.filled(temporaries.address, addresses, outputs)
-        _Run(loaded, registers).steps(self.program.steps)
+        self.loaded(memory).start((*addresses, *outputs, temporaries.address))
         return results
 
+    def loaded(self, memory: CudaMemory) -> LoadedProgram:
+        """The program on a GPU."""
+        found = self._loaded.get(memory)
+        return found or self._loaded.setdefault(memory, LoadedProgram(self.compilation, memory))
 
-def _operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
+
+def recorded_steps(steps: Sequence[Step]) -> int | None:
+    """How many steps a graph of these has; None if they are known only when they run."""
+    total = 0
+    for step in steps:
+        match step:
+            case While() | Branch() | Call() | Communicate():
+                return None
+            case Loop():
+                inside = recorded_steps(step.body)
+                if inside is None or not isinstance(step.count, int):
+                    return None
+                total += step.count * inside
+            case SetAddress() | Wait():
+                pass
+            case _:
+                total += 1
+    return total
+
+
+def operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
     """An argument on the GPU of a placement."""
     if not isinstance(value, ConcreteArray):
         return copied(value, aval, placement)
@@ -119,10 +181,10 @@ def _operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
 
 
 class _Run:
-    """One run: its registers, which hold addresses and counters."""
+    """One run: its registers, which hold addresses and counters; `work` is where steps are started."""
 
-    def __init__(self, loaded: _Loaded, registers: np.ndarray) -> None:
-        self.loaded, self.driver = loaded, loaded.driver
+    def __init__(self, loaded: LoadedProgram, registers: np.ndarray, work: Any) -> None:
+        self.loaded, self.driver, self.work = loaded, loaded.driver, work
         self.program, self.registers = loaded.program, registers
 
     def address(self, slot: Slot) -> int:
@@ -144,20 +206,19 @@ class _Run:
             case Launch():
                 if step.full.count:
                     addresses = [self.address(slot) for slot in step.slots]
-                    self.driver.launch(self.loaded.entry_of(step.full), step.full, addresses)
+                    self.work.launch(self.loaded.entry_of(step.full), step.full, addresses)
             case Copy():
                 if step.size:
-                    self.driver.copy(self.address(step.target), self.address(step.source), step.size)
+                    self.work.copy(self.address(step.target), self.address(step.source), step.size)
             case Fill():
                 if step.target.size:
-                    self.driver.fill(self.address(step.target), step.target.size)
+                    self.work.fill(self.address(step.target), step.target.size)
             case SetAddress():
                 assert step.target.register is not None
                 shift = int(self.registers[step.counter.index]) * step.stride
                 self.registers[step.target.register.index] = self.address(step.base) + shift
             case Count():
-                counter = np.array([self.registers[step.counter.index]], np.int32)
-                self.driver.copy_in(self.address(step.target), counter)
+                self.work.set_word(self.address(step.target), int(self.registers[step.counter.index]))
             case Loop():
                 count = int(self.scalar(step.count, np.int32)) if isinstance(step.count, Slot) else step.count
                 for i in reversed(range(count)) if step.reverse else range(count):

@@ -7,7 +7,7 @@ for the next one who asks. Nothing is allocated in advance.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,7 +39,13 @@ class Gpu(Protocol):
 
     def load(self, kernels: Mapping[str, Any], target: Any) -> Any: ...
 
+    def set_word(self, address: int, value: int) -> None: ...
+
     def launch(self, entry: Any, kernel: Any, addresses: Sequence[int]) -> None: ...
+
+    def record(self, work: Callable[[Any], None]) -> Any: ...
+
+    def start(self, graph: Any) -> None: ...
 
     def synchronize(self) -> None: ...
 
@@ -49,23 +55,34 @@ class Gpu(Protocol):
 class Block:
     """A piece of a GPU's memory. It goes back to its allocator when nobody refers to it any more."""
 
-    __slots__ = ("address", "owner", "size")
+    __slots__ = ("_free", "address", "owner", "size")
 
-    def __init__(self, owner: CudaMemory, address: int, size: int) -> None:
-        self.owner, self.address, self.size = owner, address, size
+    def __init__(self, owner: CudaMemory, address: int, size: int, free: list[int]) -> None:
+        self.owner, self.address, self.size, self._free = owner, address, size, free
 
     def __del__(self) -> None:
-        self.owner.give_back(self.address, self.size)
+        self._free.append(self.address)
 
 
 class CudaMemory:
-    """The allocator of one GPU."""
+    """The allocator of one GPU. Free blocks are in lists by size, of which several threads take and to which they
+    return without a lock."""
 
     def __init__(self, driver: Gpu) -> None:
         self.driver = driver
         self._free: dict[int, list[int]] = {}
         self._lock = held(threading.RLock())
-        self.bytes_in_use = self.peak_bytes_in_use = self.bytes_pooled = 0
+        self.bytes_reserved = self.peak_bytes_in_use = 0
+
+    @property
+    def bytes_pooled(self) -> int:
+        """The bytes of free blocks."""
+        return sum(size * len(free) for size, free in list(self._free.items()))
+
+    @property
+    def bytes_in_use(self) -> int:
+        """The bytes of blocks that somebody refers to."""
+        return self.bytes_reserved - self.bytes_pooled
 
     def allocate(self, size: int) -> tuple[int, Block]:
         """Memory for so many bytes: its address, and its block."""
@@ -74,19 +91,31 @@ class CudaMemory:
 
     def take(self, size: int) -> Block:
         """A block of at least so many bytes."""
+        return self.taker(size)()
+
+    def taker(self, size: int) -> Callable[[], Block]:
+        """A function that returns a block of at least so many bytes."""
         size = size_of_class(size)
-        with self._lock:
-            pooled = self._free.get(size)
-            if pooled:
-                address = pooled.pop()
-                self.bytes_pooled -= size
-            else:
+        free = self._free.setdefault(size, [])
+
+        def take() -> Block:
+            try:
+                address = free.pop()
+            except IndexError:
                 address = self._allocated(size)
-            self.bytes_in_use += size
-            self.peak_bytes_in_use = max(self.peak_bytes_in_use, self.bytes_in_use)
-        return Block(self, address, size)
+            return Block(self, address, size, free)
+
+        return take
 
     def _allocated(self, size: int) -> int:
+        """New memory of the driver."""
+        with self._lock:
+            address = self._from_driver(size)
+            self.bytes_reserved += size
+            self.peak_bytes_in_use = max(self.peak_bytes_in_use, self.bytes_in_use)
+        return address
+
+    def _from_driver(self, size: int) -> int:
         try:
             return self.driver.allocate(size)
         except OutOfMemoryError:
@@ -98,21 +127,13 @@ class CudaMemory:
             said = f"{in_units(free)} of {in_units(total)} are free, {in_units(self.bytes_in_use)} are those of arrays"
             raise out_of_memory("an array on the GPU", size, said) from None
 
-    def give_back(self, address: int, size: int) -> None:
-        """Keep memory for the next one who asks for as much."""
-        with self._lock:
-            self._free.setdefault(size, []).append(address)
-            self.bytes_in_use -= size
-            self.bytes_pooled += size
-
     def clear(self) -> None:
         """Give free memory back to the driver."""
         with self._lock:
-            found, self._free = self._free, {}
-            self.bytes_pooled = 0
-        for addresses in found.values():
-            for address in addresses:
-                self.driver.free(address)
+            for size, free in list(self._free.items()):
+                while free:
+                    self.driver.free(free.pop())
+                    self.bytes_reserved -= size
 
     def copied(self, value: np.ndarray, shape: tuple[Any, ...]) -> Block:
         """A block with a copy of an array of the host, broadcast to a shape."""

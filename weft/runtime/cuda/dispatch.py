@@ -1,0 +1,97 @@
+"""The part of a dispatcher that starts a program on a GPU.
+
+It takes addresses from the arrays, memory for the results, and starts the graph that was recorded for these addresses.
+The arguments have been checked before (`api/dispatch.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.base.codegen import Source
+from weft.base.errors import OutOfMemoryError
+from weft.base.source import user_location
+from weft.compiler.program.ir import bytes_of
+from weft.runtime.array import ConcreteArray, PlacedArray, put
+from weft.runtime.cuda.executable import CudaExecutable, operand
+from weft.runtime.device import Placement
+
+
+class CallWriter:
+    """Writes the call of one executable, whose results have a placement."""
+
+    def __init__(self, source: Source, executable: CudaExecutable, placement: Placement) -> None:
+        self.source, self.executable, self.placement = source, executable, placement
+        self.line, self.constant = source.line, source.constant
+        loaded = executable.loaded(placement.memory)
+        source.names |= {
+            "Placed": PlacedArray,
+            "PLACEMENT": placement,
+            "OutOfMemoryError": OutOfMemoryError,
+            "operand": operand,
+            "donated_memory": placement.backend.donated_memory,
+            "user_location": user_location,
+            "graphs": loaded.graphs,
+            "start": loaded.start,
+            "start_graph": loaded.driver.start,
+        }
+
+    def write(self, constants: Sequence[ConcreteArray], leaves: Sequence[str], donated: Sequence[bool]) -> list[str]:
+        """Write the call on constants and the arrays of these names; returns expressions for the results."""
+        arguments = self.executable.program.arguments
+        types = self.executable.in_types[len(constants) :]
+        there: list[Any] = [put(constant, self.placement) for constant in constants]
+        for array in there:
+            self.constant(array)  # which keeps its memory
+        pointers = [str(array._pointer) for array in there]
+        for i, (name, aval) in enumerate(zip(leaves, types, strict=True)):
+            if not donated[i]:  # those that are donated are there
+                moved = f"operand({name}, {self.constant(aval)}, PLACEMENT)"
+                self.line(f"if {name}._placement is not PLACEMENT: {name} = {moved}")
+        if leaves:  # deleted arrays have no memory: the general way raises
+            self.line(f"if not ({' and '.join(f'{name}._pointer' for name in leaves)}): return MISS")
+        if any(donated):
+            # A donated array must not be another argument too: the general way finds out.
+            names = ", ".join(f"{name}._pointer" for name in leaves)
+            self.line(f"if len({{{names}}}) != {len(leaves)}: return MISS")
+        blocks: dict[int, str] = {}  # donated memory by argument
+        for i, name in enumerate(leaves, len(constants)):
+            if arguments[i].donated:
+                blocks[i] = f"g{i}"
+                self.line(f"g{i} = donated_memory({name})")
+            pointers.append(f"{blocks[i]}.address" if i in blocks else f"{name}._pointer")
+        results = self.results(blocks, pointers)
+        deleted = [name for name, flag in zip(leaves, donated, strict=True) if flag]
+        if deleted:
+            self.line("where = user_location()")
+        for name in deleted:
+            # What is read stays until the work that was started before has ended: blocks are used again in its order.
+            self.line(f"{name}._buffer = {name}._memory = None")
+            self.line(f"{name}._pointer, {name}._donated_at = 0, where")
+        self.line(f"addresses = ({', '.join(pointers)},)")
+        self.line("graph = graphs.get(addresses)")
+        self.line("if graph is None: start(addresses)")
+        self.line("else: start_graph(graph)")
+        return results
+
+    def results(self, blocks: dict[int, str], pointers: list[str]) -> list[str]:
+        """Write what allocates results and temporaries, and add their addresses; returns expressions for arrays."""
+        executable, memory = self.executable, self.placement.memory
+        arrays: list[str] = []
+        allocations: list[str] = []
+        for i, (aval, alias) in enumerate(zip(executable.out_types, executable.program.aliases, strict=True)):
+            if alias is None:
+                block = f"b{i}"
+                allocations.append(f"{block} = {self.constant(memory.taker(bytes_of(aval)))}()")
+                pointers.append(f"{block}.address")
+            else:
+                block = blocks[alias]
+            arrays.append(f"Placed(None, {self.constant(aval)}, {block}, {block}.address, PLACEMENT)")
+        allocations.append(f"scratch = {self.constant(memory.taker(executable.program.temporary_bytes))}()")
+        pointers.append("scratch.address")
+        self.line("try:")
+        for text in allocations:
+            self.line(text, 2)
+        self.line("except OutOfMemoryError: return MISS")  # the general way says for what
+        return arrays
