@@ -125,6 +125,8 @@ from weft.base.state import ignored as _ignored
 from weft.ir.interpreter import evaluate
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ShapeDtypeStruct
+from weft import ref
+from weft.ref import Ref, ds, empty_ref, free_ref, freeze, new_ref
 from weft.api.process_data import local_to_global_shape, make_array_from_process_local_data, process_slices
 from weft.runtime.sharded import make_array_from_callback, make_array_from_single_device_arrays
 from weft.sharding import NamedSharding, PartitionSpec as P, set_mesh
@@ -196,6 +198,7 @@ __all__ = [
     "Jaxpr",
     "NamedSharding",
     "P",
+    "Ref",
     "ShapeDtypeStruct",
     "ad_checkpoint",
     "block_until_ready",
@@ -228,9 +231,11 @@ __all__ = [
     "devices",
     "disable_jit",
     "distributed",
+    "ds",
     "dtypes",
     "effects_barrier",
     "enable_x64",
+    "empty_ref",
     "ensure_compile_time_eval",
     "errors",
     "eval_shape",
@@ -240,6 +245,8 @@ __all__ = [
     "explain_cache_misses",
     "flatten_util",
     "float0",
+    "free_ref",
+    "freeze",
     "fwd_and_bwd",
     "grad",
     "hessian",
@@ -265,6 +272,7 @@ __all__ = [
     "make_jaxpr",
     "named_call",
     "named_scope",
+    "new_ref",
     "nn",
     "no_tracing",
     "numpy",
@@ -279,6 +287,7 @@ __all__ = [
     "profiler",
     "pure_callback",
     "random",
+    "ref",
     "remat",
     "reproducible",
     "reshard",

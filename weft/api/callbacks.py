@@ -19,6 +19,7 @@ from weft.base.source import is_internal, user_line
 from weft.ir.context import current_line
 from weft.ir.types import ShapeDtypeStruct, array_type, is_value
 from weft.primitives.control import callback as primitives
+from weft.trace.refs import Ref
 
 logger = logging.getLogger("weft")
 
@@ -104,6 +105,7 @@ def debug_callback(
     if not callable(callback):
         raise ArgumentTypeError("debug.callback takes a function first.", received=type(callback).__name__)
     values, in_tree = tree.flatten((args, kwargs))
+    values = [v.value if isinstance(v, Ref) else v for v in values]
     dynamic = [is_value(v) for v in values]
     held = [v for v, d in zip(values, dynamic, strict=True) if not d]
 

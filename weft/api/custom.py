@@ -48,6 +48,7 @@ from weft.ir.types import Type, type_of
 from weft.ir.zeros import Zero
 from weft.primitives.control.custom import JvpRule, Mask, Pullback, VjpRule, custom_jvp_call, custom_vjp_call, inexact
 from weft.trace.closed import stage_closed
+from weft.trace.refs import Ref
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.jvp import JVPTrace, JVPTracer
@@ -110,6 +111,9 @@ class CustomFunction:
         held = tuple(args[i] for i in self.nondiff_argnums if i < len(args))
         chosen = tuple(a for i, a in enumerate(args) if i not in self.nondiff_argnums)
         leaves, in_tree = tree.flatten((chosen, {}))
+        if any(isinstance(leaf, Ref) for leaf in leaves):
+            chosen = tree.map(lambda leaf: HeldRef(leaf) if isinstance(leaf, Ref) else leaf, chosen)
+            leaves, in_tree = tree.flatten((chosen, {}))
         check_leaves(self.fun, type(self).__name__, leaves, chosen, {}, self.chosen_names(len(args)))
         if isinstance(context.trace, KnownTrace) and not any(isinstance(leaf, Tracer) for leaf in leaves):
             # Computed at once, like everything whose operands are known.
@@ -148,7 +152,7 @@ class CustomFunction:
         return found
 
     def cache_key(self, in_tree: Any, types: Any, held: tuple[Any, ...]) -> Any:
-        if any(isinstance(leaf, Tracer) for leaf in tree.leaves(held)):
+        if any(isinstance(leaf, Tracer) for leaf in tree.leaves(held)) or has_boxes(in_tree):
             return None
         statics = tuple((type(h), h) for h in held)
         key = (in_tree, types, statics, config.key(), context.axes_key(), self.rules())
@@ -164,7 +168,7 @@ class CustomFunction:
 
         @wraps(function)
         def partial(*chosen: Any) -> Any:
-            rest = iter(chosen)
+            rest = iter(without_boxes(chosen))
             return function(*(by_index[i] if i in by_index else next(rest) for i in range(count)))
 
         return partial
@@ -191,6 +195,30 @@ class CustomFunction:
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
+
+
+class HeldRef:
+    """A mutable array among the arguments: a node without leaves, since it is passed to rules as it is."""
+
+    __slots__ = ("ref",)
+
+    def __init__(self, ref: Ref):
+        self.ref = ref
+
+
+tree.register_pytree_node(HeldRef, lambda held: ((), held.ref), lambda ref, _: HeldRef(ref))
+
+
+def without_boxes(value: Any) -> Any:
+    """A tree with the mutable arrays themselves."""
+    is_box = lambda leaf: isinstance(leaf, HeldRef)
+    return tree.map(lambda leaf: leaf.ref if is_box(leaf) else leaf, value, is_leaf=is_box)
+
+
+def has_boxes(treedef: tree.PyTreeDef) -> bool:
+    """Whether there are mutable arrays in a structure."""
+    node = treedef.node_data()
+    return node is not None and (node[0] is HeldRef or any(map(has_boxes, treedef.children())))
 
 
 def known(value: Any) -> bool:

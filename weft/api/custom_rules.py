@@ -16,6 +16,7 @@ from weft.ir.types import Type, is_value, type_of
 from weft.ir.zeros import Zero
 from weft.primitives.control.custom import inexact
 from weft.primitives.elementwise.convert import convert_element_type
+from weft.trace.refs import Ref
 
 
 class SymbolicZero:
@@ -195,11 +196,11 @@ class Residuals:
 def checked_residuals(rule: str, residuals: Any) -> tuple[list[Any], Residuals]:
     """The arrays among what a forward rule saves, and its structure."""
     for path, leaf in tree.leaves_with_path(residuals):
-        if not is_value(leaf):
+        if not is_value(leaf) and not isinstance(leaf, Ref):
             received = f"{leaf!r} of type {type(leaf).__name__} at residuals{tree.keystr(path)}"
             raise mistake(f"{rule} must save arrays.", received, "pass other objects as arguments in nondiff_argnums")
     leaves, treedef = tree.flatten(residuals)
-    scalars = {i: leaf for i, leaf in enumerate(leaves) if type(leaf) in (bool, int, float, complex)}
+    scalars = {i: leaf for i, leaf in enumerate(leaves) if type(leaf) in (bool, int, float, complex, Ref)}
     return [lifted(leaf) for i, leaf in enumerate(leaves) if i not in scalars], Residuals(treedef, scalars)
 
 

@@ -32,11 +32,12 @@ from weft.base.tracebacks import boundary
 from weft.ir.context import context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.ir.primitive import instantiate
+from weft.ir.primitive import accumulate, instantiate
 from weft.ir.types import ArrayType, Type, is_value, type_of
 from weft.ir.zeros import Zero
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.runtime.array import wrap
+from weft.trace.refs import Ref
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.jvp import JVPTrace, jvp_flat
@@ -286,8 +287,52 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     refuse_reduce_axes("vjp", reduce_axes)
     results, linear, residuals, auxiliary = linearized(fun, primals, has_aux, "vjp")
     value = tree.unflatten(linear.out_tree, results)
-    pull = tree.Partial(linear.pull, residuals)
+    pull = VJP(linear.pull, residuals)
     return (value, pull, auxiliary) if has_aux else (value, pull)
+
+
+class VJP(tree.Partial):
+    """The pullback of `vjp`: a tree whose leaves are the residuals."""
+
+    def with_refs(self, *refs: Any) -> Callable[[Any], Any]:
+        """The pullback that adds cotangents to mutable arrays: `refs` has one for each argument, a Ref or a tree of
+        them, or None for arguments whose cotangent is returned. Where it is added, None is returned."""
+
+        def pull(cotangent: Any) -> Any:
+            found = self(cotangent)
+            if len(refs) != len(found):
+                what = "with_refs takes a Ref, a tree of them or None for each argument."
+                raise ArgumentTypeError(what, received=f"{len(refs)} for {len(found)} arguments")
+            for ref, ct in zip(refs, found, strict=True):
+                if ref is not None:
+                    _add_to(ref, ct)
+            return tuple(ct if ref is None else None for ref, ct in zip(refs, found, strict=True))
+
+        return pull
+
+
+tree.register_pytree_node(
+    VJP,
+    lambda node: ((node.args, node.keywords), node.func),
+    lambda function, children: VJP(function, *children[0], **children[1]),
+)
+
+
+def _add_to(refs: Any, cotangents: Any) -> None:
+    """Add cotangents to mutable arrays in the same structure."""
+
+    def one(ref: Any, cotangent: Any) -> None:
+        if not isinstance(ref, Ref) or ref.shape != cotangent.shape:
+            received = f"{ref.short() if isinstance(ref, Ref) else repr(ref)} for {type_of(cotangent).short()}"
+            raise ArgumentTypeError(
+                "with_refs takes mutable arrays of the shapes of the arguments.",
+                received=received,
+                fix="weft.new_ref(weft.numpy.zeros_like(x))",
+                at=user_line(),
+            )
+        ref.replace(accumulate(ref.value, retyped(cotangent, ref.inner_aval)))
+
+    tree.map(one, refs, cotangents)
 
 
 def refuse_reduce_axes(transformation: str, reduce_axes: Sequence[Any]) -> None:

@@ -12,6 +12,7 @@ from weft.base import tree
 from weft.base.errors import ArgumentTypeError, InvalidInputTypeError
 from weft.base.source import user_line
 from weft.ir.types import is_value, type_of
+from weft.trace.refs import check_none_returned
 
 
 class OutTree:
@@ -87,6 +88,7 @@ def flat_function(function: Callable[..., Any], in_tree: tree.PyTreeDef, out: Ou
 
 def check_results(function: Callable[..., Any], result: Any, leaves: Sequence[Any], what: str = "The function") -> None:
     """Every leaf of a transformed function's result must be an array or a number. `what` says what the function is."""
+    check_none_returned(leaves, f"{what} {name_of(function)}")
     check_values(
         result,
         leaves,

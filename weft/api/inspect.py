@@ -7,13 +7,14 @@ from contextlib import ExitStack
 from typing import Any
 
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
-from weft.api.jit import JitFunction, as_tuple
+from weft.api.jit import JitFunction, as_tuple, with_ref_arguments
 from weft.api.stages import struct, with_structs
 from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.tracebacks import boundary
 from weft.ir.context import named_axis
-from weft.ir.types import Type, type_of
+from weft.ir.types import RefType, Type, type_of
+from weft.trace.refs import Ref
 from weft.trace.stage import stage
 
 
@@ -24,7 +25,11 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes: Any = None,
 ) -> Callable[..., Any]:
-    """A function that returns the jaxpr of `fun` for its arguments (or `ShapeDtypeStruct`s) instead of running it."""
+    """A function that returns the jaxpr of `fun` for its arguments (or `ShapeDtypeStruct`s) instead of running it.
+
+    Mutable arrays are values in it: those that are closed over are arguments after all others, and what is written is
+    returned after the results.
+    """
     check_callable(fun, "make_jaxpr")
     if abstracted_axes is not None:
         what = "make_jaxpr has no abstracted_axes."
@@ -40,16 +45,17 @@ def make_jaxpr(
         leaves, in_tree = tree.flatten((dynamic, rest))
         check_leaves(fun, "make_jaxpr", leaves, dynamic, rest)
         out = OutTree()
-        function = flat_function(wrapper._with_static(static), in_tree, out)
+        flat = flat_function(wrapper._with_static(static), in_tree, out)
+        function, types, _, _ = with_ref_arguments(flat, [type_of(leaf) for leaf in leaves])
         with ExitStack() as scopes:
             for name, size in axis_env or ():
                 scopes.enter_context(named_axis(name, size))
             names = argument_paths(fun, dynamic, rest)
-            jaxpr, _ = stage(
-                function, [type_of(leaf) for leaf in leaves], where=name_of(fun), names=names, name=name_of(fun)
-            )
+            jaxpr, _ = stage(function, types, where=name_of(fun), names=names, name=name_of(fun), refs=[])
         if return_shape:
-            return jaxpr, tree.unflatten(out.treedef, [struct(v.aval) for v in jaxpr.outvars])
+            # After the results comes what is written to mutable arrays.
+            shapes = [struct(v.aval) for v in jaxpr.outvars[: out.treedef.num_leaves]]
+            return jaxpr, tree.unflatten(out.treedef, shapes)
         return jaxpr
 
     return staged
@@ -62,5 +68,5 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def typeof(x: Any) -> Type:
-    """The type of an array, a tracer or a number."""
-    return type_of(x)
+    """The type of an array, a tracer or a number, or of a mutable array."""
+    return RefType(x.inner_aval) if isinstance(x, Ref) else type_of(x)

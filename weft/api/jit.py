@@ -48,6 +48,7 @@ from weft.ir.at_sizes import AtSizes, JaxprAtSizes
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
+from weft.ir.types import RefType, type_of
 from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime import guards, spmd
 from weft.runtime.array import ConcreteArray, put
@@ -56,6 +57,7 @@ from weft.runtime.execute import executable_of
 from weft.runtime.placing import check_on_mesh, common_placement, uncommitted, used_arguments
 from weft.runtime.sharded import ShardedArray
 from weft.sharding.device import Device
+from weft.trace.refs import Ref, Touched, check_no_refs_twice, check_not_both, write_back
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import check_key_reuse
@@ -82,13 +84,24 @@ class StagedFunction:
         "out_tree",
         "out_types",
         "params",
+        "refs",
         "timed_calls",
     )
 
     def __init__(
-        self, jaxpr: Jaxpr, constants: Sequence[Any], out_tree: tree.PyTreeDef, name: str, donated: tuple[bool, ...]
+        self,
+        jaxpr: Jaxpr,
+        constants: Sequence[Any],
+        out_tree: tree.PyTreeDef,
+        name: str,
+        donated: tuple[bool, ...],
+        refs: StagedRefs | None = None,
     ):
+        self.refs = refs
         self.out_types = jaxpr.out_avals
+        if refs is not None:
+            self.out_types = self.out_types[: len(self.out_types) - refs.written_count]
+            donated = refs.donated(donated)
         if self.has_empty:
             jaxpr = jaxpr.replace(outvars=[v for v in jaxpr.outvars if not is_empty(v.aval)])
         self.jaxpr = constants_to_arguments(jaxpr)
@@ -113,6 +126,8 @@ class StagedFunction:
         staged.params = {**self.params, "jaxpr": staged.jaxpr}
         staged.calls = staged.timed_calls = 0
         staged.dispatchers = {}
+        refs = self.refs
+        staged.refs = None if refs is None else StagedRefs(refs.arguments, refs.written, refs.captured)
         return staged
 
     def traced_params(self) -> dict[str, Any]:
@@ -132,11 +147,85 @@ class StagedFunction:
         return tree.unflatten(self.out_tree, results)
 
 
+class StagedRefs:
+    """The mutable arrays of a staged function: which arguments are some, which of them it writes, and those that it
+    closes over. Values of the latter are passed after the leaves of the arguments; what is written is returned after
+    the results, first that of arguments."""
+
+    __slots__ = ("arguments", "captured", "of_values", "written")
+
+    def __init__(self, arguments: tuple[bool, ...], written: Sequence[int], captured: Sequence[Touched]):
+        self.arguments, self.written, self.captured = arguments, tuple(written), tuple(captured)
+        self.of_values: Any = None
+
+    @property
+    def written_count(self) -> int:
+        return len(self.written) + sum(t.written for t in self.captured)
+
+    def donated(self, flags: tuple[bool, ...]) -> tuple[bool, ...]:
+        """Flags for the leaves and what is closed over: what is written is overwritten in place."""
+        own = flags or (False,) * len(self.arguments)
+        leaves = [(f and not r) or i in self.written for i, (f, r) in enumerate(zip(own, self.arguments, strict=True))]
+        return (*leaves, *(t.written for t in self.captured))
+
+    def operands(self, leaves: Sequence[Any], alone: bool) -> list[Any]:
+        """Operands for a call; outside of all traces (`alone`) those that are written are taken out of the
+        references."""
+        values = [
+            leaf if not isinstance(leaf, Ref) else leaf.taken() if alone and i in self.written else leaf.value
+            for i, leaf in enumerate(leaves)
+        ]
+        return [*values, *(t.ref.taken() if alone and t.written else t.ref.value for t in self.captured)]
+
+    def run(self, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
+        """The results of a call outside of all traces: of a function of values, which has dispatchers of its own."""
+        if self.of_values is None:
+            jaxpr = staged.traced_params()["jaxpr"]
+
+            def values(*args: Any) -> list[Any]:
+                return replay(jaxpr, *args)
+
+            values.__name__ = staged.params["name"]
+            donated = tuple(i for i, flag in enumerate(staged.donated) if flag)
+            self.of_values = JitFunction(values, (), (), donated, (), False)
+        return self.of_values(*operands)
+
+    def write_back(self, leaves: Sequence[Any], values: Sequence[Any]) -> None:
+        """Give references their new values."""
+        for i, value in zip(self.written, values, strict=False):
+            leaves[i].replace(value)
+        write_back(self.captured, values[len(self.written) :])
+
+
 def where(leaf: Any) -> Any:
     """The placement of an argument, or its sharding."""
     if type(leaf) is ShardedArray:
         return leaf.sharding
     return leaf._placement if isinstance(leaf, ConcreteArray) else HOME
+
+
+def types_with_refs(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """The types of leaves of which some are mutable arrays, or describe one."""
+    return tuple(RefType(leaf.inner_aval) if isinstance(leaf, Ref) else type_of(leaf) for leaf in leaves)
+
+
+def with_ref_arguments(
+    flat: Callable[..., list[Any]], types: Sequence[Any]
+) -> tuple[Callable[..., list[Any]], list[Any], tuple[bool, ...], list[int]]:
+    """A flat function of mutable arrays as one of their values, which returns what it has written to them after its
+    results; its types; which arguments are such; and a list for the indices of those that it writes."""
+    arguments = tuple(isinstance(t, RefType) for t in types)
+    written: list[int] = []
+    if not any(arguments):
+        return flat, list(types), arguments, written
+
+    def function(*values: Any) -> list[Any]:
+        own = [Ref(v) if is_argument else v for v, is_argument in zip(values, arguments, strict=True)]
+        results = flat(*own)
+        written[:] = [i for i, x in enumerate(own) if isinstance(x, Ref) and x.written]
+        return [*results, *(own[i]._value for i in written)]
+
+    return function, [t.inner_aval if isinstance(t, RefType) else t for t in types], arguments, written
 
 
 _caches: weakref.WeakKeyDictionary[Any, dict[Any, Signatures]] = weakref.WeakKeyDictionary()
@@ -228,6 +317,8 @@ class JitFunction:
         if config.disable_jit:
             return self._traced_function(*args, **kwargs)
         staged, leaves = self._find(args, kwargs)
+        if staged.refs is not None:
+            return self._call_with_refs(staged.refs, staged, leaves)
         if context.trace is EVALUATION:
             if config.profiling:  # then there are dispatchers of their own
                 staged.timed_calls += 1
@@ -243,9 +334,24 @@ class JitFunction:
         if self._inline and context.trace is not EVALUATION:
             results: Sequence[Any] = replay(staged.jaxpr, *operands)
         else:
-            params = staged.params if context.trace is EVALUATION else staged.traced_params()
-            results = context.trace.process(jit_primitive, operands, params)  # type: ignore[arg-type]
+            results = self._bind(staged, operands)
         return staged.result(results)
+
+    def _call_with_refs(self, refs: StagedRefs, staged: StagedFunction, leaves: Sequence[Any]) -> Any:
+        """A call that reads or writes mutable arrays."""
+        name = f"{self._transformation} of {name_of(self._function)}"
+        check_not_both(leaves, refs.captured, name, lambda i: f"number {i}")
+        alone = context.trace is EVALUATION
+        operands = (*staged.constants, *refs.operands(leaves, alone))
+        results = refs.run(staged, operands) if alone and self._device is None else self._bind(staged, operands)
+        count = len(results) - refs.written_count
+        refs.write_back(leaves, results[count:])
+        return staged.result(results[:count])
+
+    def _bind(self, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
+        """The call as one operation."""
+        params = staged.params if context.trace is EVALUATION else staged.traced_params()
+        return context.trace.process(jit_primitive, operands, params)  # type: ignore[arg-type]
 
     def _placement(self, staged: StagedFunction, leaves: Sequence[Any], args: Any, kwargs: Any) -> Placement:
         """Where the results of a call are put."""
@@ -328,12 +434,17 @@ class JitFunction:
         """The function staged for this call, now if it is new; and the leaves to call it with."""
         dynamic, dynamic_kwargs, static = (args, kwargs, ()) if self._simple else self._split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, dynamic_kwargs))
+        has_refs = any(type(leaf) is Ref for leaf in leaves)
         try:
-            types = types_of(leaves)
+            types = types_with_refs(leaves) if has_refs else types_of(leaves)
         except TypeError:
             names = self._dynamic_names(static)
-            check_leaves(self._function, self._transformation, leaves, dynamic, dynamic_kwargs, names)
+            arrays = [0 if isinstance(leaf, Ref) else leaf for leaf in leaves]
+            check_leaves(self._function, self._transformation, arrays, dynamic, dynamic_kwargs, names)
             raise
+        if has_refs:
+            path = lambda i: argument_paths(self._function, dynamic, dynamic_kwargs, self._dynamic_names(static))[i]
+            check_no_refs_twice(leaves, f"{self._transformation} of {name_of(self._function)}", path)
         if self._in_shardings is not None:
             leaves = self._placed(leaves, dynamic, dynamic_kwargs, static)
             types = types_of(leaves)
@@ -374,10 +485,11 @@ class JitFunction:
             explain_miss(cause, location)
         out = OutTree()
         where = f"{name}, {self._transformation} at {user_line()}"
-        flat = flat_function(function, in_tree, out)
+        touched: list[tuple[Any, bool]] = []
+        flat, types, arguments, written = with_ref_arguments(flat_function(function, in_tree, out), types)
         started = time.perf_counter()
         with span("trace", name, location):
-            jaxpr, constants = stage(flat, types, where=where, names=paths, name=name)
+            jaxpr, constants = stage(flat, types, where=where, names=paths, name=name, refs=touched)
         seconds = time.perf_counter() - started
         events.took(events.TRACING, seconds, fun_name=name)
         if config.log_compiles:
@@ -386,12 +498,14 @@ class JitFunction:
         warn_of_constants(name, constants)
         if config.debug_key_reuse:
             check_key_reuse(jaxpr)
-        staged = StagedFunction(jaxpr, constants, out.treedef, name, self._donated(args, kwargs))
+        refs = StagedRefs(arguments, written, [Touched(*t) for t in touched]) if touched or any(arguments) else None
+        staged = StagedFunction(jaxpr, constants, out.treedef, name, self._donated(args, kwargs), refs)
         if self._contract is not None:
             staged.jaxpr.cached("contract", lambda: self._contract)
         staged.jaxpr.cached("argument names", lambda: ("constant",) * len(constants) + tuple(paths))
         # A jaxpr with traced constants belongs to the trace around this call.
         cached = not any(isinstance(c, Tracer) for c in constants) and self._can_keep(static)
+        cached = cached and all(ref.is_outside for ref, _ in touched)
         self._cache.missed(key, cause, location, seconds, staged.jaxpr, cached)
         if cached:
             self._cache[key] = staged

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of
-from weft.api.jit import JitFunction, as_tuple
+from weft.api.jit import JitFunction, StagedFunction, as_tuple
 from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.tracebacks import boundary
@@ -92,12 +92,16 @@ class _Rematerialised(JitFunction):
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         staged, leaves = self._find(args, kwargs)
-        results = checkpoint_primitive(
-            *staged.constants, *leaves,
+        if staged.refs is not None:
+            return self._call_with_refs(staged.refs, staged, leaves)
+        return staged.result(self._bind(staged, (*staged.constants, *leaves)))
+
+    def _bind(self, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
+        return checkpoint_primitive(
+            *operands,
             jaxpr=staged.jaxpr, policy=self.policy, prevent_cse=self.prevent_cse, differentiated=False,
             name=staged.params["name"],
         )  # fmt: skip
-        return staged.result(results)
 
 
 def checkpoint(

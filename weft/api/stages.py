@@ -17,7 +17,7 @@ from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION, context
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.types import ArrayType, ShapeDtypeStruct, is_value, type_of
+from weft.ir.types import ArrayType, RefType, ShapeDtypeStruct, is_value, type_of
 from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime.device import default_device
 from weft.runtime.evaluate import donate
@@ -27,6 +27,7 @@ from weft.runtime.spmd import SpmdProgram, compiled_for, mesh_of, run
 from weft.sharding import Sharding, SingleDeviceSharding
 from weft.sharding.device import Device
 from weft.sharding.layout import Format, Layout
+from weft.trace.refs import Ref
 
 Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -388,7 +389,10 @@ def with_structs(args: Any) -> Any:
         weak = getattr(leaf, "weak_type", False)
         sharding = getattr(leaf, "explicit_sharding" if isinstance(leaf, ArrayType) else "sharding", None)
         sharding = sharding if isinstance(sharding, Sharding) else None
-        return leaf if known else ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak)
+        if known:
+            return leaf
+        is_ref = isinstance(leaf, (Ref, RefType))
+        return ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=weak, is_ref=is_ref)
 
     return tree.map(one, args)
 

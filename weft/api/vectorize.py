@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
@@ -17,6 +17,7 @@ from weft.primitives.movement.sharding_constraint import reshard
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec, entry_axes
+from weft.trace.refs import Ref
 from weft.transforms.batch import batch_flat
 
 
@@ -42,6 +43,8 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = tree.flatten((args, kwargs))
         axes = argument_axes(fun, in_axes, args, kwargs)
+        refs = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Ref) and axes[i] is not None}
+        leaves = [leaf.value if i in refs else leaf for i, leaf in enumerate(leaves)]
         check_leaves(
             fun, "vmap", [0 if a is None else leaf for a, leaf in zip(axes, leaves, strict=True)], args, kwargs
         )
@@ -50,8 +53,16 @@ def vmap(
         size = mapped_size(fun, axes, dims, leaves, path, axis_size)
         out = OutTree()
         axis = Axis(size, axis_name, spmd, mapped_sharding(fun, leaves, dims, path))
-        function, arrays, array_dims = without_objects(flat_function(fun, in_tree, out), leaves, dims)
+        flat = flat_function(fun, in_tree, out)
+        written: list[int] = []
+        if refs:
+            flat = with_mapped_refs(flat, refs, written)
+        function, arrays, array_dims = without_objects(flat, leaves, dims)
         values, out_dims = batch_flat(function, axis, arrays, array_dims, f"vmap({name_of(fun)})", user_location())
+        count = out.treedef.num_leaves
+        for i, value, dim in zip(written, values[count:], out_dims[count:], strict=True):
+            refs[i].replace(move_batch_axis(fun, value, dim, dims[i], axis))
+        values, out_dims = values[:count], out_dims[:count]
         wanted = result_axes(fun, out_axes, out.treedef)
         if sum_match:
             summed = [w is None and d is not None for d, w in zip(out_dims, wanted, strict=True)]
@@ -62,6 +73,21 @@ def vmap(
         )
 
     return mapped
+
+
+def with_mapped_refs(
+    flat: Callable[..., list[Any]], refs: Mapping[int, Ref], written: list[int]
+) -> Callable[..., list[Any]]:
+    """A flat function of mutable arrays, at the indices `refs`, as one of their values: what it has written to them is
+    returned after its results, and their indices put into `written`."""
+
+    def function(*values: Any) -> list[Any]:
+        own = {i: Ref(values[i]) for i in refs}
+        results = flat(*(own.get(i, v) for i, v in enumerate(values)))
+        written[:] = [i for i, ref in own.items() if ref.written]
+        return [*results, *(own[i].value for i in written)]
+
+    return function
 
 
 def mapped_sharding(

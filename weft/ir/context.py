@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weft.base.source import Location, user_location
 
@@ -21,6 +21,7 @@ class Trace:
     """Receives every operation while it is the active one, and returns values (or its own tracers)."""
 
     __slots__ = ("__weakref__",)
+    maps: ClassVar[bool] = False  # what it traces is done for each element of a batch
 
     def process(self, primitive: Primitive, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         """Perform or record one operation; always returns the list of results."""

@@ -473,15 +473,58 @@ class TapeType(Type):
         return f"TapeType({self.element.short()})"
 
 
-class ShapeDtypeStruct:
-    """A shape and a dtype without values: what `eval_shape` returns and what tracing accepts in place of an array."""
+class RefType(Type):
+    """The type of a mutable array. Only arguments of functions have it: jaxprs have values in their place."""
 
-    __slots__ = ("dtype", "manual_axis_type", "shape", "sharding", "weak_type")
+    __slots__ = ("inner_aval", "kind", "memory_space")
+
+    def __init__(self, inner_aval: ArrayType, memory_space: Any = None, kind: Any = None):
+        self.inner_aval, self.memory_space, self.kind = inner_aval, memory_space, kind
+
+    @property
+    def shape(self) -> Shape:
+        return self.inner_aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.inner_aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.inner_aval.shape)
+
+    @property
+    def size(self) -> Dimension:
+        return self.inner_aval.size
+
+    @property
+    def weak_type(self) -> bool:
+        return self.inner_aval.weak_type
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RefType) and self.inner_aval == other.inner_aval
+
+    def __hash__(self) -> int:
+        return hash(("ref", self.inner_aval))
+
+    def short(self) -> str:
+        return f"Ref{{{self.inner_aval.short()}}}"
+
+    def __repr__(self) -> str:
+        return f"AbstractRef({self.inner_aval.short()})"
+
+
+class ShapeDtypeStruct:
+    """A shape and a dtype without values: what `eval_shape` returns and what tracing accepts in place of an array; with
+    `is_ref` in place of a mutable array."""
+
+    __slots__ = ("dtype", "is_ref", "manual_axis_type", "shape", "sharding", "weak_type")
     dtype: Any
     shape: tuple[Any, ...]
     sharding: Sharding | None
     weak_type: bool
     manual_axis_type: ManualAxisType
+    is_ref: bool
 
     def __init__(
         self,
@@ -490,11 +533,9 @@ class ShapeDtypeStruct:
         *,
         sharding: Any = None,
         weak_type: bool = False,
-        manual_axis_type: ManualAxisType = NONE,
+        manual_axis_type: ManualAxisType | None = None,
         is_ref: bool = False,
     ):
-        if is_ref:
-            raise ArgumentError("There are no references to mutable memory.", fix="leave out is_ref")
         if dtype is None:
             raise ValueError("ShapeDtypeStruct needs a dtype, got None.")
         put = partial(object.__setattr__, self)
@@ -502,7 +543,8 @@ class ShapeDtypeStruct:
         put("dtype", dtype if isinstance(dtype, dtypes.ExtendedDtype) else np.dtype(dtype))
         put("sharding", sharding)
         put("weak_type", weak_type)
-        put("manual_axis_type", manual_axis_type)
+        put("manual_axis_type", NONE if manual_axis_type is None else manual_axis_type)
+        put("is_ref", bool(is_ref))
         if sharding is not None:
             if not isinstance(sharding, Sharding):
                 what = "The sharding of a ShapeDtypeStruct is a weft.sharding.Sharding."
@@ -514,19 +556,15 @@ class ShapeDtypeStruct:
         raise RuntimeError(f"{what} update(...) returns another one with changes.")
 
     def __reduce__(self) -> Any:
-        shape, dtype, sharding, weak_type, manual = self._parts()
-        make = partial(ShapeDtypeStruct, sharding=sharding, weak_type=weak_type, manual_axis_type=manual)
-        return make, (shape, dtype)
+        shape, dtype, sharding, weak_type, manual, is_ref = self._parts()
+        words = {"sharding": sharding, "weak_type": weak_type, "manual_axis_type": manual, "is_ref": is_ref}
+        return partial(ShapeDtypeStruct, **words), (shape, dtype)
 
     @property
-    def is_ref(self) -> bool:
-        """Whether it is the type of a reference to mutable memory: never, since there are none."""
-        return False
-
-    @property
-    def aval(self) -> ArrayType:
+    def aval(self) -> ArrayType | RefType:
         dtype = dtypes.canonicalize_dtype(self.dtype, allow_extended_dtype=True)
-        return array_type(self.shape, dtype, self.weak_type, self.sharding, self.manual_axis_type)
+        aval = array_type(self.shape, dtype, self.weak_type, self.sharding, self.manual_axis_type)
+        return RefType(aval) if self.is_ref else aval
 
     @property
     def ndim(self) -> int:
@@ -545,10 +583,10 @@ class ShapeDtypeStruct:
         return cls(aval.shape, aval.dtype, sharding=sharding, weak_type=aval.weak_type, manual_axis_type=aval.manual)
 
     def _parts(self) -> tuple[Any, ...]:
-        return self.shape, self.dtype, self.sharding, self.weak_type, self.manual_axis_type
+        return self.shape, self.dtype, self.sharding, self.weak_type, self.manual_axis_type, self.is_ref
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
-        words = ("shape", "dtype", "sharding", "weak_type", "manual_axis_type")
+        words = ("shape", "dtype", "sharding", "weak_type", "manual_axis_type", "is_ref")
         return ShapeDtypeStruct(**{**dict(zip(words, self._parts(), strict=True)), **changes})
 
     def __len__(self) -> int:
@@ -565,7 +603,8 @@ class ShapeDtypeStruct:
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         sharding = f", sharding={self.sharding}" if self.sharding is not None else ""
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={dtypes.name(self.dtype)}{sharding}{weak})"
+        ref = ", is_ref=True" if self.is_ref else ""
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={dtypes.name(self.dtype)}{sharding}{weak}{ref})"
 
 
 def type_of(x: Any) -> Type:

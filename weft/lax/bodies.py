@@ -19,10 +19,13 @@ from weft.base.source import user_line
 from weft.ir.context import EVALUATION, context
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.ir.types import is_value
+from weft.trace.refs import Touched
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 
-Staged = tuple[Jaxpr, list[Any], Any, Any]
+# A jaxpr with its constants as leading arguments, these, the structure of its result, and mutable arrays from outside
+# that it touches: their values are its last arguments, and what it writes is returned last.
+Staged = tuple[Jaxpr, list[Any], Any, list[Touched]]
 
 # What was traced outside of all traces, by function; then by the structure and types of arguments.
 _staged: FunctionMemo[Any, Staged] = FunctionMemo(1024, 32)
@@ -40,22 +43,28 @@ _CALLS = {
 
 
 def staged(
-    function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], what: str, repeats: bool = False
+    function: Callable[..., Any],
+    in_tree: Any,
+    avals: Sequence[Any],
+    what: str,
+    repeats: bool = False,
+    takes_refs: bool = False,
 ) -> Staged:
-    """The jaxpr of a function with its constants as leading arguments, those constants, its result tree and
-    result."""
+    """The jaxpr of a function, which may touch mutable arrays from outside if the caller `takes_refs`."""
     outside = context.trace is EVALUATION and not context.axes and not context.stack and not config.check_tracer_leaks
     table = _staged.of(function) if outside else None
-    key = (in_tree, tuple(avals), config.key(), repeats)
+    key = (in_tree, tuple(avals), config.key(), repeats, takes_refs)
     found = None if table is None else table.get(key)
     if found is None:
-        found = _trace(function, in_tree, avals, what, repeats)
+        found = _trace(function, in_tree, avals, what, repeats, takes_refs)
         if table is not None and not any(isinstance(c, Tracer) for c in found[1]):
             found = table.keep(key, found)
     return found
 
 
-def _trace(function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], what: str, repeats: bool) -> Staged:
+def _trace(
+    function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], what: str, repeats: bool, takes_refs: bool
+) -> Staged:
     name = name_of(function)
     out_trees: list[Any] = []
 
@@ -66,8 +75,10 @@ def _trace(function: Callable[..., Any], in_tree: Any, avals: Sequence[Any], wha
         out_trees.append(out_tree)
         return results
 
-    jaxpr, constants = stage(flat, avals, where=f"{what} {name}, at {user_line()}", name=name, repeats=repeats)
-    return constants_to_arguments(jaxpr), constants, out_trees[0], name
+    touched: list[tuple[Any, bool]] = []
+    where = f"{what} {name}, at {user_line()}"
+    jaxpr, constants = stage(flat, avals, where=where, name=name, repeats=repeats, refs=touched if takes_refs else None)
+    return constants_to_arguments(jaxpr), constants, out_trees[0], [Touched(*t) for t in touched]
 
 
 def adapted(function: Callable[..., Any], key: Any, adapt: Callable[[Callable[..., Any]], Any]) -> Any:

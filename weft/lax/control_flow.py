@@ -43,6 +43,7 @@ from weft.primitives.movement.shape import reshape
 from weft.primitives.movement.size import size_of
 from weft.primitives.movement.slicing import slice as slice_primitive
 from weft.trace.closed import stage_closed
+from weft.trace.refs import Ref, Touched, values_of, write_back
 from weft.trace.tracer import Tracer
 
 __all__ = ["cond", "fori_loop", "map", "scan", "switch", "while_loop"]
@@ -136,11 +137,18 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
 def branch(
     index: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[Any], caller: str, words: Sequence[str]
 ) -> Any:
+    functions, operands = with_refs_closed_over(functions, operands)
     leaves, in_tree = leaves_of(tuple(operands), caller, "operands")
     types = [type_of(leaf) for leaf in leaves]
     order = range(len(functions)) if caller != "lax.cond" else (1, 0)  # in the order of the arguments
-    bodies = {i: staged(functions[i], in_tree, types, f"a branch of {caller},") for i in order}
-    jaxprs, constants, trees, _ = ([*parts] for parts in zip(*(bodies[i] for i in range(len(functions))), strict=True))
+    bodies = {i: staged(functions[i], in_tree, types, f"a branch of {caller},", takes_refs=True) for i in order}
+    jaxprs, constants, trees, touches = (
+        [*parts] for parts in zip(*(bodies[i] for i in range(len(functions))), strict=True)
+    )
+    touched: list[Touched] = []
+    if any(touches):
+        jaxprs, touched = with_equal_refs(jaxprs, touches)
+        leaves = [*leaves, *values_of(touched)]
     jaxprs = with_equal_results(jaxprs, trees, caller, words)
     # Devices that choose each for itself have values of their own in all branches, and in what is returned.
     decides = state_of(type_of(index)).varying
@@ -149,7 +157,88 @@ def branch(
     flat_constants = [c for consts in constants for c in consts]
     branches = tuple(varying_along(p, decides) for p in joint)
     results = cond_primitive(index, *flat_constants, *leaves, branches=branches)
-    return tree.unflatten(trees[0], results)
+    count = trees[0].num_leaves
+    write_back(touched, results[count:])
+    return tree.unflatten(trees[0], results[:count])
+
+
+def with_refs_closed_over(
+    functions: Sequence[Callable[..., Any]], operands: Sequence[Any]
+) -> tuple[Sequence[Callable[..., Any]], Sequence[Any]]:
+    """Functions of those operands that are arrays: mutable ones are passed to them as they are."""
+    leaves, treedef = tree.flatten(tuple(operands))
+    if not any(isinstance(leaf, Ref) for leaf in leaves):
+        return functions, operands
+
+    def closing(function: Callable[..., Any]) -> Callable[..., Any]:
+        def closed(*arrays: Any) -> Any:
+            rest = iter(arrays)
+            own = [leaf if isinstance(leaf, Ref) else next(rest) for leaf in leaves]
+            return function(*tree.unflatten(treedef, own))
+
+        return closed
+
+    return [closing(f) for f in functions], [leaf for leaf in leaves if not isinstance(leaf, Ref)]
+
+
+def with_equal_refs(jaxprs: Sequence[Jaxpr], touches: Sequence[Sequence[Touched]]) -> tuple[list[Jaxpr], list[Touched]]:
+    """Branches that take the values of the mutable arrays that any of them touches, and return those that any
+    writes."""
+    written = {id(t.ref): False for own in touches for t in own}
+    for own in touches:
+        for t in own:
+            written[id(t.ref)] |= t.written
+    refs = {id(t.ref): t.ref for own in touches for t in own}
+    found = []
+    for jaxpr, own in zip(jaxprs, touches, strict=True):
+        first, last = len(jaxpr.invars) - len(own), len(jaxpr.outvars) - sum(t.written for t in own)
+        arguments = {id(t.ref): v for t, v in zip(own, jaxpr.invars[first:], strict=True)}
+        finals = dict(zip([id(t.ref) for t in own if t.written], jaxpr.outvars[last:], strict=True))
+        taken = {key: arguments.get(key) or Var(ref.inner_aval) for key, ref in refs.items()}
+        returned = [finals.get(key, taken[key]) for key in refs if written[key]]
+        found.append(
+            jaxpr.replace(invars=[*jaxpr.invars[:first], *taken.values()], outvars=[*jaxpr.outvars[:last], *returned])
+        )
+    return found, [Touched(ref, written[key]) for key, ref in refs.items()]
+
+
+class LoopRefs(NamedTuple):
+    """The mutable arrays from outside that the parts of a loop touch: those that are written are carried, others are
+    constants."""
+
+    constant: list[Touched]
+    carried: list[Touched]
+
+    @staticmethod
+    def of(*touches: Sequence[Touched]) -> LoopRefs:
+        refs: dict[int, Touched] = {}
+        for own in touches:
+            for t in own:
+                known = refs.get(id(t.ref))
+                refs[id(t.ref)] = Touched(t.ref, t.written or (known is not None and known.written))
+        found = list(refs.values())
+        return LoopRefs([t for t in found if not t.written], [t for t in found if t.written])
+
+    def arranged(self, jaxpr: Jaxpr, own: Sequence[Touched], num_consts: int, num_carry: int, carries: bool) -> Jaxpr:
+        """A body with their values after its constants and after its carry, and with results after the carry's if it
+        `carries`; its own come last in both."""
+        first = len(jaxpr.invars) - len(own)
+        arguments = {id(t.ref): v for t, v in zip(own, jaxpr.invars[first:], strict=True)}
+        taken = [
+            [arguments.get(id(t.ref)) or Var(t.ref.inner_aval) for t in part] for part in (self.constant, self.carried)
+        ]
+        split = num_consts + num_carry
+        arranged = [
+            *jaxpr.invars[:num_consts], *taken[0], *jaxpr.invars[num_consts:split], *taken[1],
+            *jaxpr.invars[split:first],
+        ]  # fmt: skip
+        outs = list(jaxpr.outvars)
+        if carries:
+            last = len(outs) - sum(t.written for t in own)
+            finals = dict(zip([id(t.ref) for t in own if t.written], outs[last:], strict=True))
+            new = [finals.get(id(t.ref), v) for t, v in zip(self.carried, taken[1], strict=True)]
+            outs = [*outs[:num_carry], *new, *outs[num_carry:last]]
+        return jaxpr.replace(invars=arranged, outvars=outs)
 
 
 def with_all_constants(jaxprs: Sequence[Jaxpr], constants: Sequence[Sequence[Any]]) -> tuple[Jaxpr, ...]:
@@ -369,13 +458,20 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
     tupled = tree.treedef_tuple([in_tree])
 
     def stage_body(types: list[Any]) -> Any:
-        body, consts, out_tree, _ = staged(body_fun, tupled, types, f"the body of {loop.caller},", True)
+        body, consts, out_tree, touched = staged(body_fun, tupled, types, f"the body of {loop.caller},", True, True)
         check_carry_tree(loop, in_tree, out_tree)
-        return body, consts, out_tree
+        return body, consts, touched
 
-    (body, body_consts, _), init = fix_carry_types(stage_body, init, in_tree.num_leaves, carry_report(loop, in_tree))
+    (body, body_consts, body_touched), init = fix_carry_types(
+        stage_body, init, in_tree.num_leaves, carry_report(loop, in_tree)
+    )
     types = [type_of(x) for x in init]
-    condition, cond_consts, cond_tree, _ = staged(cond_fun, tupled, types, f"the condition of {loop.caller},", True)
+    condition, cond_consts, cond_tree, cond_touched = staged(
+        cond_fun, tupled, types, f"the condition of {loop.caller},", True, True
+    )
+    if any(t.written for t in cond_touched):
+        what = f"The condition of {loop.caller} writes a mutable array reference."
+        raise ArgumentError(what, fix="write it in the body", at=user_line())
     result = condition.outvars[0].aval if len(condition.outvars) == 1 else None
     if not isinstance(result, ArrayType) or result.shape or result.dtype != np.bool_:
         received = result.short() if result is not None else str(cond_tree)
@@ -385,11 +481,20 @@ def run_while(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], in
     check_meets(loop.caller, "condition", decides, [condition, body])
     condition, body = varying_along(condition, decides), varying_along(body, decides)
     body = with_casts_outside(body, len(body_consts))
+    count = len(init)
+    refs = LoopRefs.of(cond_touched, body_touched)
+    if cond_touched or body_touched:
+        condition = refs.arranged(condition, cond_touched, len(cond_consts), count, False)
+        body = refs.arranged(body, body_touched, len(body_consts), count, True)
+        constants = values_of(refs.constant)
+        cond_consts, body_consts = [*cond_consts, *constants], [*body_consts, *constants]
+        init = [*init, *values_of(refs.carried)]
     results = while_primitive(
         *cond_consts, *body_consts, *init,
         cond_jaxpr=condition, cond_nconsts=len(cond_consts), body_jaxpr=body, body_nconsts=len(body_consts),
     )  # fmt: skip
-    return tree.unflatten(in_tree, results)
+    write_back(refs.carried, results[count:])
+    return tree.unflatten(in_tree, results[:count])
 
 
 def _check_bounds(lower: Any, upper: Any) -> None:
@@ -489,6 +594,8 @@ def run_scan(
     f: Callable[..., Any], init: Any, xs: Any, length: Any, reverse: bool, unroll: int | bool, loop: Loop
 ) -> Any:
     """`scan`, also as part of other functions."""
+    if any(isinstance(leaf, Ref) for leaf in tree.leaves(xs)):
+        return scan_refs(f, init, xs, length, reverse, unroll, loop)
     carry, carry_tree = leaves_of(init, "lax.scan", "init")
     xs_leaves, xs_tree = leaves_of(xs, "lax.scan", "xs")
     count = scan_length(xs, xs_leaves, length)
@@ -498,25 +605,52 @@ def run_scan(
     slices = [slice_type(loop.caller, type_of(x)) for x in xs_leaves]
 
     def stage_body(types: list[Any]) -> Any:
-        body, consts, out_tree, _ = staged(f, in_tree, [*types, *slices], f"the body of {loop.caller},", True)
+        what = f"the body of {loop.caller},"
+        body, consts, out_tree, touched = staged(f, in_tree, [*types, *slices], what, True, True)
         parts = tree.treedef_children(out_tree)
         if len(parts) != 2 or not isinstance(tree.unflatten(out_tree, range(out_tree.num_leaves)), (tuple, list)):
             what = f"The body of {loop.caller}, {loop.body}, must return a pair (carry, y)."
             raise wrong_type(what, str(out_tree), "return carry, y   (y may be None)")
         check_carry_tree(loop, carry_tree, parts[0])
-        return body, consts, parts
+        return body, consts, parts, touched
 
-    (body, consts, parts), carry = fix_carry_types(
+    (body, consts, parts, touched), carry = fix_carry_types(
         stage_body, carry, carry_tree.num_leaves, carry_report(loop, carry_tree)
     )
     body = with_casts_outside(body, len(consts))
+    refs = LoopRefs.of(touched)
+    if touched:
+        body = refs.arranged(body, touched, len(consts), len(carry), True)
+        consts, carry = [*consts, *values_of(refs.constant)], [*carry, *values_of(refs.carried)]
     results = scan_primitive(
         *consts, *carry, *xs_leaves,
         jaxpr=body, length=count, reverse=bool(reverse), unroll=unroll_count(unroll, count),
         num_consts=len(consts), num_carry=len(carry),
     )  # fmt: skip
     split = carry_tree.num_leaves
-    return tree.unflatten(carry_tree, results[:split]), tree.unflatten(parts[1], results[split:])
+    write_back(refs.carried, results[split : len(carry)])
+    return tree.unflatten(carry_tree, results[:split]), tree.unflatten(parts[1], results[len(carry) :])
+
+
+def scan_refs(
+    f: Callable[..., Any], init: Any, xs: Any, length: Any, reverse: bool, unroll: int | bool, loop: Loop
+) -> Any:
+    """`scan` where some of `xs` are mutable arrays: each iteration gets a reference to a slice, and what it writes
+    there is stacked and written back."""
+    leaves, treedef = tree.flatten(xs)
+    refs = [leaf for leaf in leaves if isinstance(leaf, Ref)]
+    written: list[bool] = []
+
+    def body(carry: Any, slices: list[Any]) -> Any:
+        own = [Ref(x) if isinstance(leaf, Ref) else x for leaf, x in zip(leaves, slices, strict=True)]
+        carry, y = f(carry, tree.unflatten(treedef, own))
+        written[:] = [x.written for x in own if isinstance(x, Ref)]
+        return carry, (y, [x.value for x in own if isinstance(x, Ref) and x.written])
+
+    arrays = [leaf.value if isinstance(leaf, Ref) else leaf for leaf in leaves]
+    carry, (ys, news) = run_scan(body, init, arrays, length, reverse, unroll, loop)
+    write_back([Touched(ref, w) for ref, w in zip(refs, written, strict=True)], news)
+    return carry, ys
 
 
 def unroll_count(unroll: int | bool, length: int) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.errors import ShardingTypeError
+from weft.base.errors import NotSupportedError, ShardingTypeError
 from weft.base.settings import config
-from weft.base.source import Location
+from weft.base.source import Location, user_line
 from weft.ir.context import Trace, context, current_source
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import Primitive, lookup
@@ -41,10 +41,19 @@ class StagedTracer(Tracer):
         return f"a value inside {trace.where}{at}"
 
 
+class Cell:
+    """The value that a mutable array from outside has in a jaxpr: at first an argument of it."""
+
+    __slots__ = ("argument", "ref", "value", "written")
+
+    def __init__(self, ref: Any, argument: StagedTracer):
+        self.ref, self.argument, self.value, self.written = ref, argument, argument, False
+
+
 class StagingTrace(Trace):
     """Records every operation as an equation. Values from outside become constants of the jaxpr."""
 
-    __slots__ = ("argument_names", "constants", "equations", "finished", "parent", "repeats", "where")
+    __slots__ = ("argument_names", "cells", "constants", "equations", "finished", "parent", "repeats", "where")
 
     def __init__(self, where: str = "a traced function", parent: Trace | None = None, repeats: bool = False):
         self.where = where
@@ -53,6 +62,7 @@ class StagingTrace(Trace):
         self.equations: list[Equation] = []
         self.constants: dict[int, tuple[Var, Any]] = {}  # id -> variable and value (held, so that ids stay unique)
         self.argument_names: dict[Var, str] = {}
+        self.cells: dict[int, Cell] = {}  # by the id of a mutable array
         self.finished = False
 
     def describe(self) -> str:
@@ -63,6 +73,13 @@ class StagingTrace(Trace):
         if name is not None:
             self.argument_names[var] = name
         return StagedTracer(self, var)
+
+    def cell(self, ref: Any, aval: Type) -> Cell:
+        """What a mutable array from outside is here."""
+        found = self.cells.get(id(ref))
+        if found is None:
+            found = self.cells[id(ref)] = Cell(ref, self.argument(aval))
+        return found
 
     def atom(self, value: Any) -> Atom:
         """The variable or literal for a value in this jaxpr."""
@@ -135,12 +152,16 @@ def stage(
     names: Sequence[str] | None = None,
     name: str = "",
     repeats: bool = False,
+    refs: list[tuple[Any, bool]] | None = None,
 ) -> tuple[Jaxpr, list[Any]]:
     """Trace `function` (flat arguments to a flat list of results) on arguments of `types`.
 
     Returns the jaxpr with its constants attached and the list of those constants, some of which may be tracers of
     outer traces; a caller that stores the jaxpr beyond this call passes constants as operands
     (`constants_to_arguments`).
+
+    Mutable arrays from outside that the function touches are appended to `refs`, with whether it writes them: their
+    values are further arguments, and what is written is returned after the results. Without `refs` they are an error.
     """
     trace = StagingTrace(where, repeats=repeats)
     argument_names: Sequence[str | None] = names or [None] * len(types)
@@ -154,8 +175,26 @@ def stage(
         raise
     finally:
         context.trace, context.source = before, source
+    if trace.cells:
+        if refs is None:
+            trace.finished = True
+            raise _cannot_touch(trace)
+        cells = list(trace.cells.values())
+        refs.extend((cell.ref, cell.written) for cell in cells)
+        arguments = [*arguments, *(cell.argument for cell in cells)]
+        results = [*results, *(cell.value for cell in cells if cell.written)]
     jaxpr, values = trace.finish(arguments, results, name)
     if config.check_tracer_leaks:
         del arguments, results
         report_leaks(trace)
     return jaxpr, values
+
+
+def _cannot_touch(trace: StagingTrace) -> NotSupportedError:
+    """The error for a mutable array from outside where a jaxpr has no way to return it."""
+    return NotSupportedError(
+        f"A mutable array reference from outside is used in {trace.where}, where it cannot be.",
+        received=next(iter(trace.cells.values())).ref.short(),
+        fix="pass ref[...] as an argument, return what is to be written, and write it outside",
+        at=user_line(),
+    )

@@ -36,6 +36,7 @@ class BatchTrace(Trace):
     """Applies batch rules to operations that touch a batched value; hands all others to the parent."""
 
     __slots__ = ("at", "axis", "name", "parent")
+    maps = True
 
     def __init__(self, parent: Trace, axis: Axis, name: str = "vmap", at: Location | None = None):
         self.parent = parent

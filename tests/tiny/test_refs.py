@@ -1,0 +1,381 @@
+"""Mutable arrays: in place outside and inside of programs, under transformations, and mistakes with them."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft import errors, lax
+from weft import ref as refs
+
+X = wnp.arange(3.0)
+
+
+def test_reading_and_writing() -> None:
+    start = wnp.arange(6.0).reshape(2, 3)
+    ref = weft.new_ref(start)
+    wanted = np.array(start)
+    ref[0] = X * 10
+    wanted[0] = X * 10
+    ref[1, 2] = 7
+    wanted[1, 2] = 7
+    ref[:, 0] += wnp.ones(2)
+    wanted[:, 0] += 1
+    ref[..., -1] = wnp.array([-1.0, -2.0])
+    wanted[..., -1] = [-1, -2]
+    ref[wnp.array([1, 0]), wnp.array([1, 1])] = wnp.array([4.0, 5.0])
+    wanted[[1, 0], [1, 1]] = [4, 5]
+    np.testing.assert_array_equal(ref[...], wanted)
+    np.testing.assert_array_equal(ref[1, ::2], wanted[1, ::2])
+    np.testing.assert_array_equal(ref[wanted > 4], wanted[wanted > 4])
+    np.testing.assert_array_equal(np.asarray(ref), wanted)
+    np.testing.assert_array_equal(start, np.arange(6.0).reshape(2, 3))
+    assert (ref.shape, ref.ndim, ref.size, len(ref), ref.dtype) == ((2, 3), 2, 6, 2, np.float32)
+    assert weft.typeof(ref) == refs.AbstractRef(weft.typeof(start)) and str(weft.typeof(ref).short()) == "Ref{f32[2,3]}"
+    assert isinstance(ref, weft.Ref) and not isinstance(ref, weft.Array)
+    assert weft.tree.leaves({"a": ref}) == [ref]
+    assert repr(weft.new_ref(X)) == "Ref([0., 1., 2.], dtype=float32)"
+
+
+def test_functions() -> None:
+    ref = weft.new_ref(X)
+    assert float(refs.swap(ref, 0, 9.0)) == 0.0
+    refs.addupdate(ref, wnp.array([1, 1]), wnp.array([1.0, 2.0]))
+    refs.set(ref, 2, 5.0)
+    np.testing.assert_array_equal(refs.get(ref), [9, 4, 5])
+    assert float(refs.get(ref, 1)) == 4.0
+    np.testing.assert_array_equal(weft.freeze(ref), [9, 4, 5])
+    for use in (lambda: ref[...], lambda: refs.set(ref, 0, 1.0), lambda: weft.freeze(ref)):
+        with pytest.raises(errors.ArgumentError, match="frozen"):
+            use()
+    other = weft.empty_ref(weft.ShapeDtypeStruct((2,), np.int32))
+    assert (other.shape, other.dtype) == ((2,), np.int32)
+    weft.free_ref(other)
+    with pytest.raises(errors.ArgumentError, match="freed"):
+        other[0]
+
+
+def test_slices_that_begin_at_traced_indices() -> None:
+    table = np.arange(20.0, dtype=np.float32).reshape(4, 5)
+    ref = weft.new_ref(table)
+    np.testing.assert_array_equal(weft.jit(lambda i: ref[weft.ds(i, 2)])(1), table[1:3])
+    np.testing.assert_array_equal(weft.jit(lambda i: ref[2, weft.ds(i, 2)])(3), table[2, 3:])
+    np.testing.assert_array_equal(weft.jit(lambda i: ref[i, weft.ds(i, 2, 2)])(1), table[1, 1:5:2])
+    np.testing.assert_array_equal(ref[weft.ds(1, 2, 2), 0], table[1:4:2, 0])
+
+    @weft.jit
+    def write(i):
+        ref[weft.ds(i, 2), 1] = wnp.array([-1.0, -2.0])
+        ref[0, weft.ds(i, 2, 2)] = wnp.array([-3.0, -4.0])
+        refs.addupdate(ref, weft.ds(i, 1), wnp.ones((1, 5)))
+
+    write(1)
+    table[1:3, 1] = [-1, -2]
+    table[0, 1:5:2] = [-3, -4]
+    table[1] += 1
+    np.testing.assert_array_equal(ref[...], table)
+    assert weft.ds(3) == weft.ds(0, 3)
+
+
+def test_arrays_that_were_read_do_not_change() -> None:
+    ref = weft.new_ref(X)
+
+    @weft.jit
+    def put(ref, x):
+        ref[...] = x
+
+    @weft.jit
+    def set_first(ref):
+        ref[0] = 7.0
+        return ref[...]
+
+    for _ in range(4):  # later calls are dispatched
+        put(ref, X)
+        ref[0] = 100.0
+        result = set_first(ref)
+        ref[1] = -1.0
+        np.testing.assert_array_equal(X, [0, 1, 2])
+        np.testing.assert_array_equal(result, [7, 1, 2])
+        held, view = ref[...], np.asarray(ref[...])
+        ref[2] = 55.0
+        np.testing.assert_array_equal(held, [7, -1, 2])
+        np.testing.assert_array_equal(view, [7, -1, 2])
+        np.testing.assert_array_equal(ref[...], [7, -1, 55])
+
+
+def test_arguments_and_closures_of_jit() -> None:
+    first, second, traced = weft.new_ref(X), weft.new_ref(X + 1), []
+
+    @weft.jit
+    def step(ref, x):
+        traced.append(1)
+        ref[...] += x
+        first_now = ref[0]
+        ref[0] = first_now * 2
+        return first_now
+
+    assert [float(step(r, 1.0)) for r in (first, second, first)] == [1.0, 2.0, 3.0]
+    np.testing.assert_array_equal(first[...], [6, 3, 4])
+    np.testing.assert_array_equal(second[...], [4, 3, 4])
+    assert len(traced) == 1
+
+    @weft.jit
+    def closing(x):
+        step(first, x)
+        return second[...] * first[1]
+
+    for _ in range(3):
+        before = np.array(first[1])
+        np.testing.assert_array_equal(closing(1.0), np.array([4, 3, 4]) * (before + 1))
+    jaxpr = weft.make_jaxpr(closing)(1.0)
+    assert len(jaxpr.in_avals) == 3 and len(jaxpr.out_avals) == 2
+    assert weft.eval_shape(step, weft.ShapeDtypeStruct((3,), np.float32, is_ref=True), 1.0).shape == ()
+    assert weft.eval_shape(step, first, 1.0).shape == ()
+
+
+def sines(x):
+    """Creates a Ref, and writes rows of it that depend on one another."""
+    ref = weft.new_ref(x * 2)
+    ref[0] = ref[1] * x[2]
+    ref[...] += x
+    return wnp.sin(ref[...]).sum()
+
+
+def plain_sines(x):
+    y = (x * 2).at[0].set(x[1] * 2 * x[2]) + x
+    return wnp.sin(y).sum()
+
+
+def in_loop(x):
+    ref = weft.new_ref(wnp.zeros(3))
+
+    def body(i, _):
+        ref[i] = wnp.sin(x[i]) * ref[i - 1] + x[i]
+
+    lax.fori_loop(0, 3, body, None)
+    return (ref[...] ** 2).sum()
+
+
+def plain_in_loop(x):
+    def body(i, y):
+        return y.at[i].set(wnp.sin(x[i]) * y[i - 1] + x[i])
+
+    return (lax.fori_loop(0, 3, body, wnp.zeros(3)) ** 2).sum()
+
+
+@pytest.mark.parametrize(("function", "plain"), [(sines, plain_sines), (in_loop, plain_in_loop)])
+def test_functions_that_create_them_are_transformed(function, plain) -> None:
+    batch = wnp.stack([X, X + 1])
+    transforms = {
+        "call": lambda f: f(X + 1),
+        "jit": lambda f: weft.jit(f)(X + 1),
+        "grad": lambda f: weft.grad(f)(X + 1),
+        "jit of grad": lambda f: weft.jit(weft.grad(f))(X + 1),
+        "grad of jit": lambda f: weft.grad(weft.jit(f))(X + 1),
+        "jvp": lambda f: weft.jvp(f, (X + 1,), (X,))[1],
+        "vmap": lambda f: weft.vmap(f)(batch),
+        "vmap of grad": lambda f: weft.vmap(weft.grad(f))(batch),
+        "hessian": lambda f: weft.hessian(f)(X),
+        "remat": lambda f: weft.grad(weft.checkpoint(f))(X + 1),
+        "jit of vmap of grad": lambda f: weft.jit(weft.vmap(weft.grad(f)))(batch),
+    }
+    for name, transform in transforms.items():
+        np.testing.assert_allclose(transform(function), transform(plain), rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_control_flow_reads_and_writes() -> None:
+    for outer in (lambda f: f, weft.jit):
+        ref, table = weft.new_ref(wnp.zeros(())), weft.new_ref(X * 10)
+
+        def scanned(c, i):
+            ref[...] += table[i] * c  # noqa: B023
+            return c + 1, ref[...]  # noqa: B023
+
+        carry, ys = outer(lambda: lax.scan(scanned, 1.0, wnp.arange(3)))()
+        assert float(carry) == 4.0
+        np.testing.assert_array_equal(ys, [0, 20, 80])
+        assert float(ref[...]) == 80.0
+
+        def count(c):
+            ref[...] += 1.0  # noqa: B023
+            return c + 1
+
+        assert int(outer(lambda: lax.while_loop(lambda c: ref[...] < 90, count, 0))()) == 10  # noqa: B023
+        assert int(outer(lambda n: lax.fori_loop(0, n, lambda i, c: count(c), 0))(5)) == 5
+        assert float(ref[...]) == 95.0
+
+        def choose(p, x):
+            lax.cond(p, lambda x: ref.__setitem__(..., x), lambda x: table.__setitem__(0, x), x)  # noqa: B023
+
+        outer(choose)(True, 1.0)
+        outer(choose)(False, 2.0)
+        np.testing.assert_array_equal([ref[...], table[0]], [1, 2])
+        outer(lambda r: lax.switch(1, [lambda r: None, lambda r: r.__setitem__(0, 3.0)], r))(table)
+        assert float(table[0]) == 3.0
+
+
+def test_slices_of_a_scanned_ref() -> None:
+    ref = weft.new_ref(wnp.arange(6.0).reshape(3, 2))
+
+    def body(total, row):
+        row[0] = total
+        return total + row[1], row[...]
+
+    total, rows = weft.jit(lambda: lax.scan(body, 0.0, ref))()
+    np.testing.assert_array_equal(ref[...], [[0, 1], [1, 3], [4, 5]])
+    np.testing.assert_array_equal(rows, ref[...])
+    assert float(total) == 9.0
+
+
+def test_mapped_arguments() -> None:
+    ref = weft.new_ref(wnp.ones((2, 3)))
+    weft.vmap(lambda row: row.__setitem__(..., row[...] * 2))(ref)
+    np.testing.assert_array_equal(ref[...], np.full((2, 3), 2.0))
+    weft.jit(weft.vmap(lambda column, x: column.__setitem__(0, x), in_axes=(1, 0)))(ref, X)
+    np.testing.assert_array_equal(ref[...], [[0, 1, 2], [2, 2, 2]])
+    np.testing.assert_array_equal(weft.vmap(lambda i: ref[0, i])(wnp.array([2, 0])), [2, 0])
+    chosen = weft.vmap(lambda p, x: in_branch(p, x))(wnp.array([True, False]), wnp.stack([X, X]))
+    np.testing.assert_array_equal(chosen, [[5, 1, 2], [0, 1, 2]])
+
+
+def in_branch(p, x):
+    ref = weft.new_ref(x)
+    lax.cond(p, lambda: ref.__setitem__(0, 5.0), lambda: None)
+    return ref[...]
+
+
+@weft.custom_vjp
+def stash(gradient, x):
+    return x
+
+
+def stash_back(gradient, ct):
+    gradient[...] = ct
+    return None, ct
+
+
+stash.defvjp(lambda gradient, x: (x, gradient), stash_back)
+
+
+def test_backward_rules_store_gradients() -> None:
+    gradient = weft.new_ref(wnp.zeros(3))
+
+    def loss(gradient, x):
+        y = stash(gradient, wnp.sin(x))
+        return (y * y).sum()
+
+    for transform in (
+        lambda x: weft.grad(loss, 1)(gradient, x),
+        lambda x: weft.jit(weft.grad(loss, 1))(gradient, x),
+        lambda x: weft.jit(weft.grad(lambda x: loss(gradient, x)))(x),
+    ):
+        gradient[...] = wnp.zeros(3)
+        np.testing.assert_allclose(transform(X + 1), np.sin(2 * (X + 1)), rtol=1e-5)
+        np.testing.assert_allclose(gradient[...], 2 * np.sin(X + 1), rtol=1e-6)
+    with pytest.raises(errors.NotSupportedError, match="from outside is used"):
+        weft.grad(weft.jit(lambda x: loss(gradient, x)))(X)
+
+
+def test_pullbacks_add_to_them() -> None:
+    _, pull = weft.vjp(lambda a, b: {"o": a * b["c"]}, X, {"c": X + 1})
+    total = weft.new_ref(wnp.ones(3))
+    first, second = pull.with_refs(None, {"c": total})({"o": wnp.ones(3)})
+    np.testing.assert_array_equal(first, X + 1)
+    assert second is None
+    np.testing.assert_array_equal(total[...], X + 1)
+    weft.jit(lambda: pull.with_refs(None, {"c": total})({"o": wnp.ones(3)})[0])()
+    np.testing.assert_array_equal(total[...], 2 * X + 1)
+    with pytest.raises(TypeError, match="mutable arrays"):
+        pull.with_refs(None, {"c": X})({"o": wnp.ones(3)})
+
+
+def test_checkpointed_functions_and_callbacks() -> None:
+    ref, seen = weft.new_ref(X), []
+
+    @weft.checkpoint
+    def function(ref, x):
+        ref[...] = ref[...] * 2
+        return (wnp.sin(x) * ref[...]).sum()
+
+    np.testing.assert_allclose(weft.grad(function, 1)(ref, X), np.cos(X) * X * 2, rtol=1e-6)
+    np.testing.assert_array_equal(ref[...], X * 2)
+
+    @weft.jit
+    def show():
+        ref[0] = 4.0
+        weft.debug.callback(lambda x: seen.append(np.array(x)), ref)
+
+    show()
+    weft.effects_barrier()
+    np.testing.assert_array_equal(seen[0], [4, 2, 4])
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "words"),
+    [
+        (lambda r: weft.jit(lambda a, b: a[0] + b[0])(r, r), ValueError, "only one reference"),
+        (lambda r: weft.jit(lambda a: a[0] + r[0])(r), ValueError, "both closed over and passed"),
+        (lambda r: weft.jit(lambda a: a)(r), TypeError, "cannot be returned"),
+        (lambda r: weft.jit(lambda: weft.new_ref(X))(), TypeError, "created at test_refs.py"),
+        (lambda r: weft.grad(lambda x: (r.__setitem__(..., x), x.sum())[1])(X), ValueError, "lose its derivative"),
+        (lambda r: weft.vmap(lambda x: r.__setitem__(0, x))(X), ValueError, "inside of vmap"),
+        (lambda r: weft.vmap(lambda x: r.__setitem__(0, 1.0))(X), ValueError, "inside of vmap"),
+        (lambda r: weft.grad(lambda r: r[...].sum())(r), TypeError, "cannot differentiate"),
+        (lambda r: r.__setitem__(slice(None), 1.0), ValueError, "shape of the elements"),
+        (lambda r: r.__setitem__(0, wnp.int32(1)), TypeError, "dtype"),
+        (lambda r: r.__setitem__(0, 1j), TypeError, "dtype"),
+        (lambda r: r.__setitem__(0, "a"), TypeError, "an array or a number"),
+        (lambda r: r[7], IndexError, "out of bounds"),
+        (lambda r: weft.new_ref(r), TypeError, "new_ref of a Ref"),
+        (lambda r: weft.new_ref({"a": X}), TypeError, "an array or a number"),
+        (lambda r: wnp.sin(r), TypeError, "requires ndarray"),
+        (lambda r: r + 1, TypeError, "unsupported operand"),
+        (lambda r: bool(r), TypeError, "truth value"),
+        (lambda r: lax.scan(lambda c, x: (c, x), r, X), TypeError, "not an array"),
+        (lambda r: leaked()[...], errors.UnexpectedTracerError, "outside of the traced function"),
+        (lambda r: weft.jit(lambda: leaked()[...])(), errors.UnexpectedTracerError, "outside of the traced function"),
+        (lambda r: lax.while_loop(lambda c: r.__setitem__(0, 1.0) or c, lambda c: c, True), ValueError, "condition"),
+        (lambda r: lax.reduce(X, 0.0, lambda a, b: a + b + r[0], (0,)), NotImplementedError, "from outside is used"),
+    ],
+)
+def test_mistakes(use, error, words: str) -> None:
+    with pytest.raises(error, match=words):
+        use(weft.new_ref(X))
+
+
+def leaked() -> weft.Ref:
+    found: list = []
+    weft.jit(lambda: found.append(weft.new_ref(1.0)) or 0)()
+    return found[0]
+
+
+def test_updates_are_in_place() -> None:
+    """A row of a large array is written in a time that does not depend on the number of rows, where a copy would."""
+
+    def seconds(action, repeat: int = 7) -> float:
+        action()
+        action()
+        times = []
+        for _ in range(repeat):
+            start = time.perf_counter()
+            action()
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    row = wnp.ones(1000)
+    ref = weft.new_ref(wnp.zeros((8000, 1000)))
+    copying = seconds(lambda: ref[...].at[5].set(row), 3)
+
+    @weft.jit
+    def loop(ref):
+        def body(i, _):
+            ref[i] = ref[i] * 2 + 1
+
+        lax.fori_loop(0, 100, body, None)
+
+    assert seconds(lambda: ref.__setitem__(5, row)) < copying / 10
+    assert seconds(lambda: loop(ref)) < copying

@@ -1,0 +1,395 @@
+"""Mutable arrays: `ref = new_ref(x)`, `ref[i]`, `ref[i] = y`, `ref[...] += z`, inside and outside of `jit`.
+
+`docs/design/refs.md` says how they are traced.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.api.jit import jit as _jit
+from weft.base import dtypes
+from weft.base.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DtypeMismatchError,
+    OutOfBoundsIndexError,
+    ShapeMismatchError,
+)
+from weft.base.publish import publish as _publish
+from weft.base.source import user_line
+from weft.ir.context import EVALUATION, context, lifted
+from weft.ir.types import ArrayType, RefType, ShapeDtypeStruct, is_value, type_of
+from weft.lax.elementwise import add, convert_element_type, mul
+from weft.lax.shape import broadcasted_iota, reshape, squeeze
+from weft.lax.shape import empty as _empty
+from weft.lax.slicing import dynamic_slice, dynamic_update_slice
+from weft.primitives.elementwise.convert import convert_element_type as _convert
+from weft.trace.array import Array
+from weft.trace.refs import Ref
+from weft.trace.tracer import Tracer
+
+__all__ = [
+    "AbstractRef",
+    "Ref",
+    "addupdate",
+    "ds",
+    "empty_ref",
+    "free_ref",
+    "freeze",
+    "get",
+    "new_ref",
+    "set",
+    "swap",
+]
+
+AbstractRef = RefType
+
+
+@dataclass(frozen=True)
+class Slice:
+    """`size` indices from `start` on, which may be traced, each `stride` after the one before."""
+
+    start: Any
+    size: int
+    stride: int = 1
+
+
+def ds(start: Any, size: int | None = None, stride: int | None = None) -> Slice:
+    """A slice of a Ref that begins at an index known only when the program runs: `ref[ds(i, 8)]`. With one argument, so
+    many from the start.
+
+    >>> import weft
+    >>> ref = weft.new_ref(weft.numpy.arange(5))
+    >>> weft.jit(lambda i: ref[weft.ds(i, 2)])(3)
+    Array([3, 4], dtype=int32)
+    """
+    if size is None:
+        start, size = 0, start
+    for value, word in ((size, "size"), (1 if stride is None else stride, "stride")):
+        if not hasattr(value, "__index__") or isinstance(value, Tracer) or value < 0:
+            raise ArgumentTypeError(f"The {word} of ds is a known integer.", received=repr(value))
+    return Slice(start, size, 1 if stride is None else stride)
+
+
+def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:
+    """A mutable array that begins as `init_val`, which itself does not change.
+
+    It can be an argument of `jit`, or closed over; bodies of loops and branches may read and write it, and functions
+    that create one inside are differentiated and vectorised like others. `memory_space` and `kind` are None.
+
+    >>> import weft
+    >>> total = weft.new_ref(weft.numpy.zeros(2))
+    >>> @weft.jit
+    ... def add_to(total, x):
+    ...     total[...] += x
+    >>> add_to(total, 1.0)
+    >>> total[0] = 5.0
+    >>> total
+    Ref([5., 1.], dtype=float32)
+    """
+    _check_plain(memory_space, kind)
+    if isinstance(init_val, Ref):
+        raise ArgumentTypeError("new_ref of a Ref.", received=init_val.short(), fix="new_ref(ref[...])")
+    if not is_value(init_val) or not isinstance(type_of(init_val), ArrayType):
+        received = f"{init_val!r} of type {type(init_val).__name__}"
+        raise ArgumentTypeError("new_ref takes an array or a number.", received=received, fix="one Ref for each array")
+    return Ref(init_val)
+
+
+def _check_plain(memory_space: Any, kind: Any = None) -> None:
+    if memory_space is not None or kind is not None:
+        received = f"memory_space={memory_space!r}, kind={kind!r}"
+        raise ArgumentError("A Ref is in the memory of its device, and of one kind.", received=received, fix="None")
+
+
+def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
+    """A mutable array of a type, or of the shape and dtype of a struct, with any elements."""
+    _check_plain(memory_space)
+    if not isinstance(ty, (ArrayType, RefType, ShapeDtypeStruct)):
+        what = "empty_ref takes a type or a ShapeDtypeStruct."
+        raise ArgumentTypeError(what, received=f"{ty!r} of type {type(ty).__name__}", fix="weft.typeof(x)")
+    return Ref(_empty(ty.shape, ty.dtype))
+
+
+def freeze(ref: Ref) -> Array:
+    """The array of a Ref, which cannot be used any more."""
+    return _checked(ref, "freeze").close("frozen")
+
+
+def free_ref(ref: Ref) -> None:
+    """End a Ref: it cannot be used any more."""
+    _checked(ref, "free_ref").close("freed")
+
+
+def get(ref: Ref, idx: Any = None) -> Array:
+    """`ref[idx]`; without an index, all of it."""
+    return _read(_checked(ref, "get"), Ellipsis if idx is None else idx)
+
+
+def set(ref: Ref, idx: Any, value: Any) -> None:
+    """`ref[idx] = value`."""
+    _write(_checked(ref, "set"), idx, value)
+
+
+def swap(ref: Ref, idx: Any, value: Any, _function_name: str = "ref_swap") -> Array:
+    """`ref[idx]`, after which it is `value`."""
+    old = _read(_checked(ref, "swap"), idx)
+    _write(ref, idx, value)
+    return old
+
+
+def addupdate(ref: Ref, idx: Any, x: Any) -> None:
+    """`ref[idx] += x`, where an index that is there twice adds twice."""
+    _update(_checked(ref, "addupdate"), idx, x, "add")
+
+
+def _checked(ref: Any, caller: str) -> Ref:
+    if not isinstance(ref, Ref):
+        received = f"{ref!r} of type {type(ref).__name__}"
+        raise ArgumentTypeError(f"weft.ref.{caller} takes a Ref.", received=received, fix="weft.new_ref(x)")
+    return ref
+
+
+# -- indices ----------------------------------------------------------------------------------------------------------
+
+
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+def _plain(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Slices whose start is known as Python's."""
+    found = []
+    for part in parts:
+        if isinstance(part, Slice) and not isinstance(part.start, (Tracer, Array)):
+            start = int(part.start)
+            part = slice(start, start + max(part.size - 1, 0) * part.stride + (part.size > 0), part.stride)
+        found.append(part)
+    return tuple(found)
+
+
+def _is_whole(parts: tuple[Any, ...]) -> bool:
+    return all(part is Ellipsis or (isinstance(part, slice) and part == slice(None)) for part in parts)
+
+
+def _shape_at(shape: Any, parts: tuple[Any, ...]) -> tuple[int, ...]:
+    """The shape of the elements at an index, which must be in bounds as far as it is known."""
+
+    def known(part: Any) -> Any:
+        if isinstance(part, Slice):
+            return slice(0, part.size)  # a start that is traced is clamped
+        if isinstance(part, Array):
+            return part if part.dtype == np.bool_ else np.zeros(part.shape, np.int64)
+        return part
+
+    try:
+        return np.broadcast_to(np.zeros((), np.bool_), shape)[tuple(map(known, parts))].shape
+    except IndexError as error:
+        what = "An index of a Ref is out of bounds."
+        raise OutOfBoundsIndexError(what, received=f"{error}; its shape is {shape}", at=user_line()) from None
+
+
+def _full(shape: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """One part for each dimension, for an index of integers and slices."""
+    missing = (slice(None),) * (len(shape) - sum(part is not Ellipsis for part in parts))
+    if Ellipsis in [part if part is Ellipsis else None for part in parts]:
+        at = next(i for i, part in enumerate(parts) if part is Ellipsis)
+        return (*parts[:at], *missing, *parts[at + 1 :])
+    return (*parts, *missing)
+
+
+def _starts(shape: Any, parts: tuple[Any, ...]) -> tuple[list[Any], list[int], list[int], list[int]]:
+    """Of an index with slices that begin at traced indices: starts, sizes and strides, and dimensions that are taken
+    away."""
+    starts: list[Any] = []
+    sizes: list[int] = []
+    strides: list[int] = []
+    dropped = []
+    for axis, part in enumerate(_full(shape, parts)):
+        if isinstance(part, Slice):
+            start, size, stride = part.start, part.size, part.stride
+        elif isinstance(part, slice):
+            first, last, stride = part.indices(shape[axis])
+            start, size = first, len(range(first, last, stride))
+        elif is_value(part) and not type_of(part).shape and part is not None:  # type: ignore[attr-defined]
+            start, size, stride = part, 1, 1
+            dropped.append(axis)
+        else:
+            what = "Beside a slice that begins at a traced index, a Ref takes integers and slices."
+            raise ArgumentTypeError(what, received=f"{part!r} of type {type(part).__name__}", at=user_line())
+        starts.append(start)
+        sizes.append(size)
+        strides.append(stride)
+    return starts, sizes, strides, dropped
+
+
+def _outer(starts: list[Any], sizes: list[int], strides: list[int]) -> tuple[Any, ...]:
+    """The same as arrays of indices, one for each dimension, that are broadcast to the elements."""
+    rank = len(starts)
+    found = []
+    for axis, (start, size, stride) in enumerate(zip(starts, sizes, strides, strict=True)):
+        steps = broadcasted_iota(np.int32, (size,), 0)
+        start = convert_element_type(start, np.int32)
+        indices = add(mul(steps, np.int32(stride)), start)
+        found.append(reshape(indices, tuple(size if i == axis else 1 for i in range(rank))))
+    return tuple(found)
+
+
+# -- reading and writing -----------------------------------------------------------------------------------------------
+
+
+def _read(ref: Ref, index: Any) -> Any:
+    """What `ref[index]` is."""
+    value, parts = ref.value, _plain(_parts(index))
+    if _is_whole(parts):
+        return value
+    _shape_at(value.shape, parts)
+    if context.trace is EVALUATION:
+        template, dynamic = _template(parts)
+        if template is not None:
+            return _reader(template)(value, *dynamic)
+    return _elements(value, parts)
+
+
+def _elements(array: Any, parts: tuple[Any, ...]) -> Any:
+    """The elements of an array at an index."""
+    if not any(isinstance(part, Slice) for part in parts):
+        return array[parts]
+    starts, sizes, strides, dropped = _starts(array.shape, parts)
+    if all(stride == 1 for stride in strides):
+        return squeeze(dynamic_slice(array, starts, sizes), dropped)
+    return squeeze(array[_outer(starts, sizes, strides)], dropped)
+
+
+def _write(ref: Ref, index: Any, value: Any) -> None:
+    """What `ref[index] = value` does."""
+    _update(ref, index, value, "set")
+
+
+def _update(ref: Ref, index: Any, value: Any, how: str) -> None:
+    parts = _plain(_parts(index))
+    wanted: Any = ref.inner_aval
+    value = _fitting(value, wanted, _shape_at(wanted.shape, parts), how)
+    if how == "set" and _is_whole(parts):
+        ref.value  # noqa: B018  # it is here, and not frozen
+        ref.replace(value)
+        return
+    if context.trace is EVALUATION and ref.is_outside:
+        template, dynamic = _template(parts)
+        if template is not None:
+            ref.value  # noqa: B018
+            ref.replace(_updater(template, how)(ref.taken(), value, *dynamic))
+            return
+    ref.replace(_updated(ref.value, parts, value, how))
+
+
+def _fitting(value: Any, aval: Any, shape: Any, how: str) -> Any:
+    """A value to be written, of the dtype of the Ref; an error if it is of another type."""
+    if not is_value(value) or not isinstance(type_of(value), ArrayType):
+        received = f"{value!r} of type {type(value).__name__}"
+        raise ArgumentTypeError("What is written to a Ref is an array or a number.", received=received, at=user_line())
+    own: Any = type_of(value)
+    if own.shape != tuple(shape):
+        raise ShapeMismatchError(
+            "What is written to a Ref has the shape of the elements that it replaces.",
+            received=f"{own.short()} for {aval.plain_of_shape(shape).short()}",
+            fix="weft.numpy.broadcast_to(x, shape)",
+            at=user_line(),
+        )
+    if own.dtype != aval.dtype:
+        promoted = dtypes.promote_pair(own.dtype, own.weak_type, aval.dtype, aval.weak_type)[0]
+        if not own.weak_type or dtypes.canonicalize_dtype(promoted) != aval.dtype:
+            raise DtypeMismatchError(
+                "What is written to a Ref has its dtype.",
+                received=f"{own.short()} for {aval.short()}",
+                fix=f"x.astype({dtypes.name(aval.dtype)!r})",
+                at=user_line(),
+            )
+    if own.dtype == aval.dtype and own.weak_type == aval.weak_type:
+        return lifted(value)
+    return _convert(lifted(value), new_dtype=aval.dtype, weak_type=aval.weak_type)
+
+
+def _updated(array: Any, parts: tuple[Any, ...], value: Any, how: str) -> Any:
+    """An array with some elements replaced, or added to; of the same type."""
+    if any(isinstance(part, Slice) for part in parts):
+        starts, sizes, strides, _ = _starts(array.shape, parts)
+        block = reshape(value, tuple(sizes))
+        if all(stride == 1 for stride in strides):
+            if how == "add":
+                block = add(dynamic_slice(array, starts, sizes), block)
+            return dynamic_update_slice(array, block, starts)
+        parts, value = _outer(starts, sizes, strides), block
+    at = array.at[parts]
+    return at.add(value) if how == "add" else at.set(value)
+
+
+# Outside of programs: small compiled reads and updates, one for each form of index. The integers in an index are
+# arguments, and an array that is updated is donated, so that this happens in place.
+
+
+def _template(parts: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """The form of an index, with None for each integer or array in it, and these; None if it has no such form."""
+    form: list[Any] = []
+    dynamic: list[Any] = []
+    for part in parts:
+        if isinstance(part, (int, np.integer)) and not isinstance(part, (bool, np.bool_)):
+            form.append(None)
+            dynamic.append(np.int32(part))
+        elif isinstance(part, Array) and part.dtype != np.bool_:
+            form.append(None)
+            dynamic.append(part)
+        elif isinstance(part, slice):
+            form.append(("slice", part.start, part.stop, part.step))
+        elif part is Ellipsis:
+            form.append("...")
+        elif isinstance(part, Slice):
+            form.append(("ds", part.size, part.stride))
+            dynamic.append(part.start)
+        else:
+            return None, ()
+    return tuple(form), tuple(dynamic)
+
+
+def _filled(template: tuple[Any, ...], dynamic: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The index of a form."""
+    rest = iter(dynamic)
+    parts: list[Any] = []
+    for part in template:
+        match part:
+            case None:
+                parts.append(next(rest))
+            case "...":
+                parts.append(Ellipsis)
+            case ("slice", *bounds):
+                parts.append(slice(*bounds))
+            case ("ds", size, stride):
+                parts.append(Slice(next(rest), size, stride))
+    return tuple(parts)
+
+
+@functools.lru_cache(1024)
+def _reader(template: tuple[Any, ...]) -> Callable[..., Any]:
+    def read(array: Any, *dynamic: Any) -> Any:
+        return _elements(array, _filled(template, dynamic))
+
+    return _jit(read)
+
+
+@functools.lru_cache(1024)
+def _updater(template: tuple[Any, ...], how: str) -> Callable[..., Any]:
+    def update(array: Any, value: Any, *dynamic: Any) -> Any:
+        return _updated(array, _filled(template, dynamic), value, how)
+
+    return _jit(update, donate_argnums=0)
+
+
+Ref.read, Ref.write = _read, _write
+
+_publish(__name__)

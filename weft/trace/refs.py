@@ -1,0 +1,248 @@
+"""`Ref`: a mutable array. It is discharged while tracing: jaxprs have values only (docs/design/refs.md)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from weft.base import errors
+from weft.base.source import Location, user_line, user_location
+from weft.ir.context import Trace, context, lifted
+from weft.ir.types import RefType, type_of
+from weft.trace.stage import Cell, StagingTrace
+from weft.trace.tracer import Tracer
+
+
+class Ref:
+    """A mutable array: `ref[i]` reads, `ref[i] = x` writes, `ref[...]` is all of it. `weft.new_ref(x)` makes one."""
+
+    __slots__ = ("__weakref__", "_closed", "_home", "_source", "_value", "written")
+
+    # How it is indexed, which is written with `weft.numpy`: filled in by `weft/ref.py`.
+    read: Callable[[Ref, Any], Any]
+    write: Callable[[Ref, Any, Any], None]
+
+    def __init__(self, value: Any):
+        self._value = lifted(value)
+        self._home = context.trace
+        self._source: Location | None = user_location()
+        self._closed = ""  # how it ended, if it has
+        self.written = False
+
+    # -- its type ----------------------------------------------------------------------------------------------------
+
+    @property
+    def inner_aval(self) -> Any:
+        """The type of the array."""
+        return type_of(self._value)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return self.inner_aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.inner_aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return self.inner_aval.size
+
+    @property
+    def weak_type(self) -> bool:
+        return self.inner_aval.weak_type
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a Ref without dimensions")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"Ref({self._closed})"
+        return repr(self._value).replace("Array(", "Ref(", 1) if not isinstance(self._value, Tracer) else self.short()
+
+    def short(self) -> str:
+        return RefType(self.inner_aval).short()
+
+    # -- its elements ------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, index: Any) -> Any:
+        return Ref.read(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        Ref.write(self, index, value)
+
+    def __iter__(self) -> Any:
+        return iter(self[...])
+
+    def __bool__(self) -> bool:
+        raise errors.ArgumentTypeError(
+            "A Ref has no truth value.", received=self.short(), fix="ref[...], whose elements have one"
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return self[...].__array__(*args, **kwargs)
+
+    # -- its value ---------------------------------------------------------------------------------------------------
+
+    @property
+    def value(self) -> Any:
+        """The array now, as the function that is being traced sees it."""
+        cell, _ = self._locate()
+        return self._value if cell is None else cell.value
+
+    def replace(self, value: Any) -> None:
+        """Another array of the same type in its place."""
+        cell, above = self._locate()
+        self._check_stays(value, above)
+        if cell is None:
+            self._value, self.written = value, True
+        else:
+            cell.value, cell.written = value, True
+
+    def taken(self) -> Any:
+        """Its array, outside of all traces, for a program that overwrites it: a copy if somebody else holds it."""
+        alone = sys.getrefcount(self._value) <= 2  # its own, and the argument of this call
+        return self._value if alone else self._value.copy()
+
+    def close(self, how: str) -> Any:
+        """Its array; it cannot be used any more."""
+        value = self.value
+        self._closed = how
+        return value
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it was created outside of all traced functions."""
+        return _around(self._home) is None
+
+    def _locate(self) -> tuple[Cell | None, list[Trace]]:
+        """Where its value is for the active trace: in a cell of the innermost staging trace between here and its home,
+        or (None) in itself; and the traces from here to there."""
+        if self._closed:
+            what = f"This Ref has been {self._closed}, so it has no value any more."
+            raise errors.ArgumentError(what, received=self.short(), at=user_line())
+        above: list[Trace] = []
+        trace: Trace | None = context.trace
+        while trace is not self._home:
+            if trace is None:
+                raise errors.UnexpectedTracerError(
+                    "A Ref is used outside of the traced function in which it was created.",
+                    received=f"{self.short()}, created at {self._source.describe() if self._source else 'a line'}",
+                    fix="return ref[...] from the function, or create the Ref outside and pass it as an argument",
+                    at=user_line(),
+                )
+            if isinstance(trace, StagingTrace):
+                self._check_reachable(trace)
+                return trace.cell(self, self.inner_aval), above
+            above.append(trace)
+            trace = _around(trace)
+        return None, above
+
+    def _check_reachable(self, trace: Trace) -> None:
+        """A Ref of a trace that has ended is met by no trace around this one."""
+        around: Trace | None = trace
+        while around is not None and around is not self._home:
+            around = _around(around)
+        if around is None:
+            raise errors.UnexpectedTracerError(
+                "A Ref is used outside of the traced function in which it was created.",
+                received=self.short(),
+                fix="create it outside, and pass it as an argument",
+                at=user_line(),
+            )
+
+    def _check_stays(self, value: Any, above: Sequence[Trace]) -> None:
+        """Values of transformations that are inside of the function to which the Ref belongs must not leave them."""
+        for trace in above:
+            if trace.maps:
+                raise errors.ArgumentError(
+                    "A Ref from outside is written inside of vmap, where each element would write it.",
+                    received=self.short(),
+                    fix="pass the Ref as a mapped argument of the function, or create it inside",
+                    at=user_line(),
+                )
+        inside = {id(t) for trace in above for t in (trace, getattr(trace, "staging", None))}
+        if isinstance(value, Tracer) and id(value._trace) in inside:
+            raise errors.ArgumentError(
+                "A value that is being differentiated is written to a Ref from outside, where it would lose its "
+                "derivative.",
+                received=f"{value.aval.short()}, {value.origin()}",
+                fix=(
+                    "create the Ref inside of the differentiated function",
+                    "lax.stop_gradient(x), if the derivative is not wanted",
+                ),
+                at=user_line(),
+            )
+
+
+def _around(trace: Trace) -> Trace | None:
+    """The trace around one; None for the one that runs operations."""
+    return getattr(trace, "parent", None) or getattr(trace, "outer", None)
+
+
+class Touched(NamedTuple):
+    """A Ref from outside that a staged function reads, or writes."""
+
+    ref: Ref
+    written: bool
+
+
+def values_of(touched: Sequence[Touched]) -> list[Any]:
+    """The values of references, as arguments of a jaxpr."""
+    return [t.ref.value for t in touched]
+
+
+def write_back(touched: Sequence[Touched], values: Sequence[Any]) -> None:
+    """Give references that a program has written, in this order, their new values."""
+    for t, value in zip([t for t in touched if t.written], values, strict=True):
+        t.ref.replace(value)
+
+
+def check_no_refs_twice(leaves: Sequence[Any], name: str, path: Callable[[int], str]) -> None:
+    """Two arguments that are the same Ref would be two names for one array."""
+    seen: dict[int, int] = {}
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, Ref):
+            if id(leaf) in seen:
+                raise errors.ArgumentError(
+                    f"only one reference to a mutable array may be passed as an argument to a function: {name} got one "
+                    "twice.",
+                    received=f"{leaf.short()} at both {path(seen[id(leaf)])} and {path(i)}",
+                    fix="pass it once",
+                    at=user_line(),
+                )
+            seen[id(leaf)] = i
+
+
+def check_not_both(leaves: Sequence[Any], touched: Sequence[Touched], name: str, path: Callable[[int], str]) -> None:
+    """A Ref that is an argument must not be closed over too."""
+    for t in touched:
+        for i, leaf in enumerate(leaves):
+            if leaf is t.ref:
+                raise errors.ArgumentError(
+                    f"{name}: a mutable array reference was both closed over and passed as the argument {path(i)}.",
+                    received=t.ref.short(),
+                    fix="use the argument only",
+                    at=user_line(),
+                )
+
+
+def check_none_returned(results: Sequence[Any], what: str) -> None:
+    """A traced function cannot return a Ref: it would be another name for an array that somebody else has."""
+    for value in results:
+        if isinstance(value, Ref):
+            source = value._source
+            at = f", created at {source.describe()}" if source is not None else ""
+            raise errors.ArgumentTypeError(
+                f"{what} returned a mutable array reference, but mutable array references cannot be returned.",
+                received=f"{value.short()}{at}",
+                fix="return ref[...], or pass a Ref that the function writes",
+                at=user_line(),
+            )
