@@ -7,7 +7,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, wraps
-from weft.api.jit import JitFunction, as_tuple, with_ref_arguments
+from weft.api.jit import JitFunction, as_tuple
+from weft.api.ref_arguments import with_ref_arguments
 from weft.api.stages import struct, with_structs
 from weft.base import tree
 from weft.base.errors import ArgumentError

@@ -33,6 +33,7 @@ from weft.api.flat import (
     wraps,
 )
 from weft.api.hints import hint_of
+from weft.api.ref_arguments import StagedRefs, types_with_refs, with_ref_arguments
 from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.searched import SearchedFunction
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
@@ -48,7 +49,6 @@ from weft.ir.at_sizes import AtSizes, JaxprAtSizes
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
-from weft.ir.types import RefType, type_of
 from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime import guards, spmd
 from weft.runtime.array import ConcreteArray, put
@@ -57,7 +57,7 @@ from weft.runtime.execute import executable_of
 from weft.runtime.placing import check_on_mesh, common_placement, uncommitted, used_arguments
 from weft.runtime.sharded import ShardedArray
 from weft.sharding.device import Device
-from weft.trace.refs import Ref, Touched, check_no_refs_twice, check_not_both, write_back
+from weft.trace.refs import Ref, Touched, check_no_refs_twice, check_not_both
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import check_key_reuse
@@ -147,85 +147,11 @@ class StagedFunction:
         return tree.unflatten(self.out_tree, results)
 
 
-class StagedRefs:
-    """The mutable arrays of a staged function: which arguments are some, which of them it writes, and those that it
-    closes over. Values of the latter are passed after the leaves of the arguments; what is written is returned after
-    the results, first that of arguments."""
-
-    __slots__ = ("arguments", "captured", "of_values", "written")
-
-    def __init__(self, arguments: tuple[bool, ...], written: Sequence[int], captured: Sequence[Touched]):
-        self.arguments, self.written, self.captured = arguments, tuple(written), tuple(captured)
-        self.of_values: Any = None
-
-    @property
-    def written_count(self) -> int:
-        return len(self.written) + sum(t.written for t in self.captured)
-
-    def donated(self, flags: tuple[bool, ...]) -> tuple[bool, ...]:
-        """Flags for the leaves and what is closed over: what is written is overwritten in place."""
-        own = flags or (False,) * len(self.arguments)
-        leaves = [(f and not r) or i in self.written for i, (f, r) in enumerate(zip(own, self.arguments, strict=True))]
-        return (*leaves, *(t.written for t in self.captured))
-
-    def operands(self, leaves: Sequence[Any], alone: bool) -> list[Any]:
-        """Operands for a call; outside of all traces (`alone`) those that are written are taken out of the
-        references."""
-        values = [
-            leaf if not isinstance(leaf, Ref) else leaf.taken() if alone and i in self.written else leaf.value
-            for i, leaf in enumerate(leaves)
-        ]
-        return [*values, *(t.ref.taken() if alone and t.written else t.ref.value for t in self.captured)]
-
-    def run(self, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
-        """The results of a call outside of all traces: of a function of values, which has dispatchers of its own."""
-        if self.of_values is None:
-            jaxpr = staged.traced_params()["jaxpr"]
-
-            def values(*args: Any) -> list[Any]:
-                return replay(jaxpr, *args)
-
-            values.__name__ = staged.params["name"]
-            donated = tuple(i for i, flag in enumerate(staged.donated) if flag)
-            self.of_values = JitFunction(values, (), (), donated, (), False)
-        return self.of_values(*operands)
-
-    def write_back(self, leaves: Sequence[Any], values: Sequence[Any]) -> None:
-        """Give references their new values."""
-        for i, value in zip(self.written, values, strict=False):
-            leaves[i].replace(value)
-        write_back(self.captured, values[len(self.written) :])
-
-
 def where(leaf: Any) -> Any:
     """The placement of an argument, or its sharding."""
     if type(leaf) is ShardedArray:
         return leaf.sharding
     return leaf._placement if isinstance(leaf, ConcreteArray) else HOME
-
-
-def types_with_refs(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """The types of leaves of which some are mutable arrays, or describe one."""
-    return tuple(RefType(leaf.inner_aval) if isinstance(leaf, Ref) else type_of(leaf) for leaf in leaves)
-
-
-def with_ref_arguments(
-    flat: Callable[..., list[Any]], types: Sequence[Any]
-) -> tuple[Callable[..., list[Any]], list[Any], tuple[bool, ...], list[int]]:
-    """A flat function of mutable arrays as one of their values, which returns what it has written to them after its
-    results; its types; which arguments are such; and a list for the indices of those that it writes."""
-    arguments = tuple(isinstance(t, RefType) for t in types)
-    written: list[int] = []
-    if not any(arguments):
-        return flat, list(types), arguments, written
-
-    def function(*values: Any) -> list[Any]:
-        own = [Ref(v) if is_argument else v for v, is_argument in zip(values, arguments, strict=True)]
-        results = flat(*own)
-        written[:] = [i for i, x in enumerate(own) if isinstance(x, Ref) and x.written]
-        return [*results, *(own[i]._value for i in written)]
-
-    return function, [t.inner_aval if isinstance(t, RefType) else t for t in types], arguments, written
 
 
 _caches: weakref.WeakKeyDictionary[Any, dict[Any, Signatures]] = weakref.WeakKeyDictionary()
@@ -343,10 +269,24 @@ class JitFunction:
         check_not_both(leaves, refs.captured, name, lambda i: f"number {i}")
         alone = context.trace is EVALUATION
         operands = (*staged.constants, *refs.operands(leaves, alone))
-        results = refs.run(staged, operands) if alone and self._device is None else self._bind(staged, operands)
+        plain = alone and self._device is None
+        results = self._run_with_refs(refs, staged, operands) if plain else self._bind(staged, operands)
         count = len(results) - refs.written_count
         refs.write_back(leaves, results[count:])
         return staged.result(results[:count])
+
+    def _run_with_refs(self, refs: StagedRefs, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
+        """The results of a function of values, which has dispatchers of its own."""
+        if refs.of_values is None:
+            jaxpr = staged.traced_params()["jaxpr"]
+
+            def values(*args: Any) -> list[Any]:
+                return replay(jaxpr, *args)
+
+            values.__name__ = staged.params["name"]
+            donated = tuple(i for i, flag in enumerate(staged.donated) if flag)
+            refs.of_values = JitFunction(values, (), (), donated, (), False)
+        return refs.of_values(*operands)
 
     def _bind(self, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
         """The call as one operation."""

@@ -1,0 +1,70 @@
+"""Mutable arrays that a staged function takes as arguments or closes over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.ir.types import RefType, type_of
+from weft.trace.refs import Ref, Touched, write_back
+
+
+class StagedRefs:
+    """The mutable arrays of a staged function: which arguments are some, which of them it writes, and those that it
+    closes over. Values of the latter are passed after the leaves of the arguments; what is written is returned after
+    the results, first that of arguments."""
+
+    __slots__ = ("arguments", "captured", "of_values", "written")
+
+    def __init__(self, arguments: tuple[bool, ...], written: Sequence[int], captured: Sequence[Touched]):
+        self.arguments, self.written, self.captured = arguments, tuple(written), tuple(captured)
+        self.of_values: Any = None  # the function of values, jitted, for calls outside of all traces
+
+    @property
+    def written_count(self) -> int:
+        return len(self.written) + sum(t.written for t in self.captured)
+
+    def donated(self, flags: tuple[bool, ...]) -> tuple[bool, ...]:
+        """Flags for the leaves and what is closed over: what is written is overwritten in place."""
+        own = flags or (False,) * len(self.arguments)
+        leaves = [(f and not r) or i in self.written for i, (f, r) in enumerate(zip(own, self.arguments, strict=True))]
+        return (*leaves, *(t.written for t in self.captured))
+
+    def operands(self, leaves: Sequence[Any], alone: bool) -> list[Any]:
+        """Operands for a call; outside of all traces (`alone`) those that are written are taken out of the
+        references."""
+        values = [
+            leaf if not isinstance(leaf, Ref) else leaf.taken() if alone and i in self.written else leaf.value
+            for i, leaf in enumerate(leaves)
+        ]
+        return [*values, *(t.ref.taken() if alone and t.written else t.ref.value for t in self.captured)]
+
+    def write_back(self, leaves: Sequence[Any], values: Sequence[Any]) -> None:
+        """Give references their new values."""
+        for i, value in zip(self.written, values, strict=False):
+            leaves[i].replace(value)
+        write_back(self.captured, values[len(self.written) :])
+
+
+def types_with_refs(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """The types of leaves of which some are mutable arrays, or describe one."""
+    return tuple(RefType(leaf.inner_aval) if isinstance(leaf, Ref) else type_of(leaf) for leaf in leaves)
+
+
+def with_ref_arguments(
+    flat: Callable[..., list[Any]], types: Sequence[Any]
+) -> tuple[Callable[..., list[Any]], list[Any], tuple[bool, ...], list[int]]:
+    """A flat function of mutable arrays as one of their values, which returns what it has written to them after its
+    results; its types; which arguments are such; and a list for the indices of those that it writes."""
+    arguments = tuple(isinstance(t, RefType) for t in types)
+    written: list[int] = []
+    if not any(arguments):
+        return flat, list(types), arguments, written
+
+    def function(*values: Any) -> list[Any]:
+        own = [Ref(v) if is_argument else v for v, is_argument in zip(values, arguments, strict=True)]
+        results = flat(*own)
+        written[:] = [i for i, x in enumerate(own) if isinstance(x, Ref) and x.written]
+        return [*results, *(own[i]._value for i in written)]
+
+    return function, [t.inner_aval if isinstance(t, RefType) else t for t in types], arguments, written
