@@ -162,7 +162,7 @@ _publish("weft.sharding", later=["search"])
 
 if _TYPE_CHECKING:
     from weft import api_util, checkpointing, distributed, dlpack, experimental, explain, extend, interpreters
-    from weft import export, memory, monitoring
+    from weft import export, ffi, memory, monitoring
     from weft import parallel, plan, profiler
     from weft.profiler import profile
 
@@ -172,7 +172,10 @@ _LATER = {
     "custom_batching": ("weft.custom_batching", ""),
     **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
     **{name: (f"weft.{name}", "") for name in ("image", "ops")},
-    **{name: (f"weft.{name}", "") for name in ("api_util", "dlpack", "export", "extend", "interpreters", "monitoring")},
+    **{
+        name: (f"weft.{name}", "")
+        for name in ("api_util", "dlpack", "export", "extend", "ffi", "interpreters", "monitoring")
+    },
     "explain": ("weft.explain", ""),
     "memory": ("weft.memory", ""),
     "parallel": ("weft.parallel", ""),
@@ -326,6 +329,7 @@ __all__ = [
     "dlpack",
     "monitoring",
     "export",
+    "ffi",
 ]
 
 _publish(__name__, later=_LATER)

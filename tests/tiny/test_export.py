@@ -183,7 +183,7 @@ def test_what_cannot_be_exported_names_the_line():
         weft.debug.print("x = {}", x)
         return x
 
-    with pytest.raises(NotSupportedError, match="calls a Python function") as caught:
+    with pytest.raises(NotSupportedError, match="calls a function of this process") as caught:
         export(weft.jit(f))(1.0)
     assert "weft.debug.print" in str(caught.value)
     with pytest.raises(TypeError, match="jit returned"):

@@ -325,6 +325,10 @@ class LoweredFunction:
     def __init__(self, fun: Callable[..., Any], multiple_results: bool):
         self.fun, self.multiple_results = fun, multiple_results
 
+    def bound_to(self, prim: Primitive) -> Callable[..., Any]:
+        """The function that compiled code runs for a primitive."""
+        return self.fun
+
 
 def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> LoweredFunction:
     """A lowering of a primitive that is what `fun`, a function of arrays and the parameters, computes.
@@ -354,4 +358,4 @@ def register_lowering(
         raise NotSupportedError(what, fix="an operation of its own, by weft.extend.core.Primitive", at=user_line())
     if isinstance(rule, LoweredFunction) and platform in (None, "cpu", "cuda", "gpu"):
         if platform in (None, "cpu") or "lowering" not in prim.rules:
-            prim.rules["lowering"] = rule.fun
+            prim.rules["lowering"] = rule.bound_to(prim)

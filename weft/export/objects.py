@@ -68,7 +68,7 @@ def check_exportable(jaxpr: Jaxpr, name: str) -> None:
     for equation in jaxpr.eqns:
         card = equation.primitive
         if isinstance(card, Callback):
-            _refuse(equation, name, f"`{card.name}` calls a Python function, which is of this process")
+            _refuse(equation, name, f"`{card.name}` calls a function of this process")
         if card.of_this_process or not type(card).__module__.startswith("weft."):
             _refuse(equation, name, f"`{card.name}` is an operation that this process defined")
         for word, value in equation.params.items():

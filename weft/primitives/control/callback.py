@@ -109,6 +109,11 @@ class Callback(Primitive):
         outs = lookup("cond")(is_first, *args, branches=(skipped, called))
         return [of_first_device(x, parts.sizes) for x in outs]
 
+    def batched_params(self, params: Params, grown: Sequence[bool]) -> Params:
+        """The parameters of a call whose results, and whose operands where `grown`, have one more dimension in
+        front."""
+        return params
+
     def fusion(self, equation: Any, target: Machine) -> Properties:
         return CALLS_BACK
 
@@ -148,32 +153,34 @@ class pure_callback(Callback):
 
     jvp = No("a Python function has no derivative of its own; wrap it in custom_jvp or custom_vjp")
 
-    def batch(
-        self, axis: Axis, args: Any, dims: Any, *, callback: Any, result_types: Any, vmap_method: str | None
-    ) -> tuple[Any, Any]:
-        count = len(result_types)
-        if vmap_method is None:
-            raise MissingRuleError(
-                "pure_callback has no batch rule without a vmap_method: what the function does to a batch is unknown.",
-                fix=f"pass vmap_method, one of {', '.join(map(repr, VMAP_METHODS))}",
-                at=current_line(),
-            )
-        if vmap_method in ("sequential", "sequential_unrolled"):
-            rows = [
-                pure_callback(*row, callback=callback, result_types=result_types, vmap_method=vmap_method)
-                for row in rows_of(axis, args, dims)
-            ]
-            return stacked_rows(rows, result_types), [0] * count
-        batched_types = tuple(t.with_dimension(0, axis.size) for t in result_types)
-        if vmap_method == "expand_dims":
-            args = [
-                leading_one(a) if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)
-            ]
-        elif vmap_method == "broadcast_all":
-            args = [batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
-        else:
-            args = [a if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
-        return pure_callback(*args, callback=callback, result_types=batched_types, vmap_method=vmap_method), [0] * count
+    def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+        return vectorized(self, axis, args, dims, **params)
+
+
+def vectorized(
+    card: Callback, axis: Axis, args: Any, dims: Any, *, result_types: Any, vmap_method: str | None, **params: Any
+) -> tuple[Any, Any]:
+    """A call of a function over a batch, by the method that the user names."""
+    count = len(result_types)
+    params["vmap_method"] = vmap_method
+    if vmap_method is None:
+        raise MissingRuleError(
+            f"{card.name} has no batch rule without a vmap_method: what the function does to a batch is unknown.",
+            fix=f"pass vmap_method, one of {', '.join(map(repr, VMAP_METHODS))}",
+            at=current_line(),
+        )
+    if vmap_method in ("sequential", "sequential_unrolled"):
+        rows = [card(*row, result_types=result_types, **params) for row in rows_of(axis, args, dims)]
+        return stacked_rows(rows, result_types), [0] * count
+    batched_types = tuple(t.with_dimension(0, axis.size) for t in result_types)
+    if vmap_method == "expand_dims":
+        args = [leading_one(a) if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+    elif vmap_method == "broadcast_all":
+        args = [batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+    else:
+        args = [a if d is None else batched_at_front(a, d, axis) for a, d in zip(args, dims, strict=True)]
+    grown = [vmap_method in ("expand_dims", "broadcast_all") or d is not None for d in dims]
+    return card(*args, result_types=batched_types, **card.batched_params(params, grown)), [0] * count
 
 
 class EffectfulCallback(Callback):

@@ -1,0 +1,215 @@
+"""Functions written in C called from programs, under the names of `jax.ffi`.
+
+JAX calls functions that were compiled with XLA's headers, by its own binary interface. Weft has no XLA: a function here
+takes one struct of buffers, which the header `weft_ffi.h` in `include_dir()` declares, and returns 0, or another number
+after writing a message.
+A function that was built for XLA must not be registered here; it needs a few lines around it that take Weft's struct.
+
+    int32_t twice(const weft_ffi_call *call) { ... }          // twice.c, compiled to a shared library
+
+    library = ctypes.CDLL("./twice.so")
+    weft.ffi.register_ffi_target("twice", weft.ffi.pycapsule(library.twice))
+    weft.ffi.ffi_call("twice", weft.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+Calls run on the CPU, without the GIL, on arrays where they are in memory; they have no derivatives of their own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from weft.api.callbacks import result_structure
+from weft.api.user_primitive import LoweredFunction
+from weft.base import tree
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.publish import publish as _publish
+from weft.ir.types import is_value, type_of
+from weft.primitives.control import foreign as _foreign
+from weft.primitives.control.callback import VMAP_METHODS
+from weft.sharding.layout import Layout
+
+__all__ = [
+    "build_ffi_lowering_function",
+    "ffi_call",
+    "ffi_lowering",
+    "include_dir",
+    "pycapsule",
+    "register_ffi_target",
+]
+
+_python = ctypes.pythonapi
+_python.PyCapsule_New.restype = ctypes.py_object
+_python.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_python.PyCapsule_GetName.restype = ctypes.c_char_p
+_python.PyCapsule_GetName.argtypes = [ctypes.py_object]
+_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_NAME = b"weft._FFI_TARGET"
+
+
+def include_dir() -> str:
+    """The folder of the header `weft_ffi.h`, for a C compiler's option -I."""
+    return str(pathlib.Path(__file__).parent / "include")
+
+
+def pycapsule(funcptr: Any) -> Any:
+    """A function of a library that `ctypes` loaded, or the address of one, as an object for `register_ffi_target`."""
+    address = funcptr if isinstance(funcptr, int) else ctypes.cast(funcptr, ctypes.c_void_p).value
+    if not address:
+        raise ArgumentError("There is no function at address 0.", received=repr(funcptr))
+    return _python.PyCapsule_New(address, _NAME, None)
+
+
+def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: int = 1, **kwargs: Any) -> None:
+    """Enter a function under a name, by which `ffi_call` finds it: what `pycapsule` returned, or one of `ctypes`.
+
+    Functions of other platforms than `"cpu"` are stored and never called.
+    """
+    if api_version != 1 or kwargs:
+        what = "register_ffi_target takes functions of version 1, without other options."
+        raise ArgumentError(what, received=", ".join([f"api_version={api_version}", *kwargs]))
+    if isinstance(fn, Mapping):
+        fn = fn.get("execute")
+    if type(fn).__name__ == "PyCapsule":
+        address = _python.PyCapsule_GetPointer(fn, _python.PyCapsule_GetName(fn))
+    elif isinstance(fn, (int, ctypes._CFuncPtr)) and not isinstance(fn, bool):  # type: ignore[attr-defined]
+        address = fn if isinstance(fn, int) else ctypes.cast(fn, ctypes.c_void_p).value
+    else:
+        raise ArgumentTypeError(
+            "register_ffi_target takes the address of a function.",
+            received=f"{fn!r} of type {type(fn).__name__}",
+            fix="weft.ffi.pycapsule(library.function)",
+        )
+    if not address:
+        raise ArgumentError("There is no function at address 0.", received=repr(fn))
+    _foreign.register_target(name, platform, _foreign.Target(address, fn))
+
+
+def ffi_call(
+    target_name: str,
+    result_shape_dtypes: Any,
+    *,
+    has_side_effect: bool = False,
+    vmap_method: str | None = None,
+    input_layouts: Sequence[Any] | None = None,
+    output_layouts: Any = None,
+    input_output_aliases: Mapping[int, int] | None = None,
+    custom_call_api_version: int = 4,
+    legacy_backend_config: Any = None,
+) -> Callable[..., Any]:
+    """A function of arrays that calls the one registered under a name.
+
+    `result_shape_dtypes` are the types of its results: a `ShapeDtypeStruct`, or a sequence of them for several. Keyword
+    arguments of the call are attributes: bools, integers, floats, strings and NumPy arrays, which are fixed when a
+    function is traced. With `has_side_effect` it is called also where its results are not used. `vmap_method` says what
+    to do with a batch, as for `pure_callback`. A layout is the order of dimensions in memory, the slowest first; None:
+    by rows. `input_output_aliases` maps arguments to results that have the same memory: such a result begins as a copy
+    of the argument.
+    """
+    if custom_call_api_version != 4 or legacy_backend_config is not None:
+        what = "There is one way to call functions in C."
+        raise ArgumentError(what, fix="leave out custom_call_api_version and legacy_backend_config")
+    if vmap_method is not None and vmap_method not in VMAP_METHODS:
+        what = f"vmap_method must be one of {', '.join(map(repr, VMAP_METHODS))}."
+        raise ArgumentError(what, received=repr(vmap_method))
+    types, out_tree = result_structure(result_shape_dtypes)
+    outputs = output_layouts if out_tree.num_nodes > 1 or output_layouts is None else [output_layouts]
+
+    @functools.wraps(ffi_call)
+    def call(*args: Any, **attributes: Any) -> Any:
+        _foreign.target_of(target_name)
+        for i, arg in enumerate(args):
+            if not is_value(arg):
+                what = f"ffi_call of {target_name!r} takes arrays."
+                raise ArgumentTypeError(what, received=f"argument {i} of type {type(arg).__name__}")
+        in_types = [type_of(a) for a in args]
+        results = _foreign.ffi_call(
+            *args,
+            target=target_name,
+            result_types=types,
+            attributes=tuple((k, _foreign.as_attribute(k, v)) for k, v in sorted(attributes.items())),
+            layouts=(_orders(input_layouts, in_types, "input"), _orders(outputs, types, "output")),
+            aliases=_aliases(input_output_aliases, in_types, types),
+            vmap_method=vmap_method,
+            has_side_effect=has_side_effect,
+        )
+        return tree.unflatten(out_tree, results)
+
+    call.__name__ = call.__qualname__ = target_name
+    return call
+
+
+def _orders(layouts: Any, types: Sequence[Any], what: str) -> tuple[Any, ...]:
+    """The order of dimensions of each array, or None for arrays by rows."""
+    if layouts is None:
+        return (None,) * len(types)
+    if len(layouts) != len(types):
+        raise ArgumentError(f"{what}_layouts has {len(layouts)} layouts for {len(types)} arrays.")
+    found: list[Any] = []
+    for layout, aval in zip(layouts, types, strict=True):
+        order = layout.major_to_minor if isinstance(layout, Layout) else layout
+        if order is not None and sorted(order) != list(range(aval.ndim)):
+            raise ArgumentError(
+                f"A layout in {what}_layouts names each dimension once.", received=f"{order!r} for {aval.short()}"
+            )
+        found.append(None if order is None or list(order) == list(range(aval.ndim)) else tuple(order))
+    return tuple(found)
+
+
+def _aliases(aliases: Mapping[int, int] | None, types: Sequence[Any], results: Sequence[Any]) -> Any:
+    for i, k in (aliases or {}).items():
+        if not (0 <= i < len(types) and 0 <= k < len(results)) or not types[i].matches(results[k]):
+            raise ArgumentError(
+                "An alias is of an argument and a result of one type.",
+                received=f"{{{i}: {k}}} for ({', '.join(t.short() for t in types)}) and "
+                f"({', '.join(t.short() for t in results)})",
+            )
+    return _foreign.as_pairs(aliases)
+
+
+class ForeignLowering(LoweredFunction):
+    """A lowering that calls a function in C with the operands of a primitive, and its parameters as attributes."""
+
+    def __init__(self, target: str, operand_layouts: Any, result_layouts: Any):
+        super().__init__(self.call, True)
+        self._target, self._layouts = target, (operand_layouts, result_layouts)
+
+    def bound_to(self, prim: Any) -> Callable[..., Any]:
+        """The function that compiled code runs for a primitive."""
+
+        def call(*args: Any, **params: Any) -> Any:
+            types = prim.type(*(type_of(a) for a in args), **params)
+            structs = list(types) if prim.multiple_results else [types]
+            inputs, outputs = self._layouts
+            return ffi_call(self._target, structs, input_layouts=inputs, output_layouts=outputs)(*args, **params)
+
+        return lambda *args, **params: call(*args, **params) if prim.multiple_results else call(*args, **params)[0]
+
+    def call(self, *args: Any, **params: Any) -> Any:
+        raise ArgumentError("A lowering belongs to a primitive.", fix="mlir.register_lowering(p, ffi_lowering(name))")
+
+
+def ffi_lowering(
+    call_target_name: str,
+    *,
+    operand_layouts: Sequence[Any] | None = None,
+    result_layouts: Sequence[Any] | None = None,
+    backend_config: Any = None,
+    skip_ffi_layout_processing: bool = False,
+    **lowering_args: Any,
+) -> ForeignLowering:
+    """A lowering for `mlir.register_lowering`: compiled code calls the function of that name with the primitive's
+    operands, and its parameters as attributes. The primitive's abstract evaluation says the types of the results."""
+    if backend_config is not None or lowering_args:
+        what = "A lowering has no options but layouts."
+        raise ArgumentError(what, received=", ".join([*lowering_args, "backend_config"]))
+    return ForeignLowering(call_target_name, operand_layouts, result_layouts)
+
+
+build_ffi_lowering_function = ffi_lowering
+
+_publish(__name__)
