@@ -51,7 +51,8 @@ from weft.compiler.kernel.ir import (
     Value,
     Variable,
 )
-from weft.indexing.expression import Expression, Integer
+from weft.indexing.dimension import definitely_less
+from weft.indexing.expression import Expression, Integer, maximum
 
 AnyIndex: TypeAlias = "Index | Term | Integer"
 
@@ -161,11 +162,11 @@ class KernelBuilder:
         inside = tuple(Value(initial.dtype) for initial in carries)
         block = _Block(inside)
         # What a loop without iterations would load may not be there, so nothing is loaded before it instead.
-        block.conditional = stop <= start
+        block.conditional = not definitely_less(start, stop)
         terms: tuple[Term, ...] = (variable, *inside)
         for term in terms:
             self._depths[term] = len(self._blocks)
-        self.ranges[variable] = (start, max(start, start + (stop - 1 - start) // step * step))
+        self.ranges[variable] = (start, maximum(start, start + (stop - 1 - start) // step * step))
         self._blocks.append(block)
         yield (variable, inside) if carries else variable
         self._blocks.pop()
@@ -266,7 +267,7 @@ class KernelBuilder:
         if found is None:
             variables = tuple(Variable(f"part{n}") for n in range(len(sizes)))
             for variable, size in zip(variables, sizes, strict=True):
-                self.ranges[variable] = (0, max(0, size - 1))
+                self.ranges[variable] = (0, maximum(0, size - 1))
             strides = tuple(math.prod(sizes[n + 1 :]) for n in range(len(sizes)))
             self._parts |= dict.fromkeys(variables, _Parts(index, variables, strides))
             found = self._unraveled[key] = tuple(Index.of(v) for v in variables)

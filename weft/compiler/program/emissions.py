@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.base.memo import Memo
 from weft.compiler.emit.dispatch import emit
-from weft.compiler.emit.emission import Emission, KernelLaunch
+from weft.compiler.emit.emission import Emission, KernelLaunch, storage
 from weft.compiler.emit.key import fusion_key
 from weft.compiler.kernel.cost import grain_for, work_text
 from weft.compiler.target.target import Target
@@ -22,7 +22,7 @@ from weft.ir.at_sizes import at_sizes, symbols_of_jaxpr
 from weft.ir.jaxpr import Jaxpr
 
 # Kinds of fusions whose emitters take symbolic sizes.
-SYMBOLIC_KINDS = frozenset({"loop", "row", "column", "all"})
+SYMBOLIC_KINDS = frozenset({"loop", "row", "column", "all", "contraction"})
 
 Sizes = Mapping[Symbol, int]
 _emissions: Memo[Any, Emission] = Memo(4096)
@@ -58,6 +58,13 @@ def _emissions_for(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, sc
     return found
 
 
+def takes_symbols(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> bool:
+    """Whether the emitter of a fusion takes symbolic sizes; contractions by tile registers do not."""
+    if kind == "contraction" and target.tiles and hero is not None:
+        return all(storage(operand).itemsize >= 4 for operand in jaxpr.eqns[hero].invars)
+    return kind in SYMBOLIC_KINDS
+
+
 @dataclass(frozen=True)
 class SizeClass:
     """Sizes for which an emitter does the same: `guards` say which, `holds` checks them. `integers` computes what is
@@ -87,7 +94,7 @@ class Emissions:
         return latest[1]
 
     def _make(self, values: Sequence[int], sizes: Sizes) -> Emission:
-        if self.kind not in SYMBOLIC_KINDS or not self.symbols:
+        if not self.symbols or not takes_symbols(self.kind, self.jaxpr, self.hero, self.target):
             jaxpr = at_sizes(self.jaxpr, sizes) if self.symbols else self.jaxpr
             return emission_of(self.kind, jaxpr, self.hero, self.target, self.schedule)
         for known in self.classes:

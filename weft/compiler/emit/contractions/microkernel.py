@@ -13,7 +13,7 @@ machine has masks, and have a body of their own elsewhere.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
@@ -35,6 +35,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
     sum_operation,
 )
 from weft.compiler.emit.contractions.packing import packed
+from weft.compiler.emit.contractions.symbolic_plan import is_symbolic, symbolic_plan
 from weft.compiler.emit.contractions.tiling import Plan, candidates, lanes_of, same_bits
 from weft.compiler.emit.emission import Fusion
 from weft.compiler.emit.in_place import pointwise_pairs
@@ -42,6 +43,7 @@ from weft.compiler.emit.maps.loop import nest
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
+from weft.indexing.expression import Expression, Integer
 from weft.ir.primitive import weight_of
 
 # Rows of tiles that one iteration of a loop over threads takes: enough that a panel is read from the first cache.
@@ -57,7 +59,10 @@ def emit_contraction_kernels(fusion: Fusion, contraction: ContractionLoops) -> N
     if not prod(contraction.shape):
         return
     left, right = (access(fusion, operand, contraction.axes) for operand in (contraction.left, contraction.right))
-    plans = same_bits(candidates(contraction, left, right, fusion.target))
+    if is_symbolic(contraction, (left, right)):
+        plans = [symbolic_plan(contraction, (left, right), fusion.target)]
+    else:
+        plans = same_bits(candidates(contraction, left, right, fusion.target))
     fusion.schedules = len(plans)
     chosen = plans[min(fusion.schedule, len(plans) - 1)]
     operands = [
@@ -154,7 +159,9 @@ class _Kernel:
         self.free_lanes = None if chosen.lanes_along_k else chosen.lanes
         # The first tile may have an edge; a second one divides its axis.
         self.tile: ContractionAxis | None = None
-        self.height, self.whole, self.edge = 1, 1, 0
+        self.height = 1
+        self.whole: Any = 1
+        self.edge: Any = 0
         if chosen.tiles:
             self.tile, self.height = chosen.tiles[0]
             self.whole, self.edge = divmod(self.tile.size, self.height)
@@ -320,11 +327,26 @@ class _Kernel:
             with ExitStack() as stack:
                 i = stack.enter_context(k.loop(self.block, limit=limit)) if self.block > 1 else Index()
                 self.sums(coords.at(self.tile, (first + i) * self.height), self.offsets(self.height))
-        if self.edge:
+        for rows, start, count in self.edges():
             with ExitStack() as stack:
                 if self.blocks > 1:
                     stack.enter_context(k.loop(1, limit=last))
-                self.sums(coords.at(self.tile, Index(self.whole * self.height)), self.offsets(self.edge))
+                if isinstance(count, Expression):
+                    stack.enter_context(k.loop(count))
+                self.sums(coords.at(self.tile, Index(start)), self.offsets(rows))
+
+    def edges(self) -> Iterator[tuple[int, Integer, Integer]]:
+        """The tiles at the edge: how many rows one has, where it starts, and whether it is there. If the size is
+        symbolic they have as many rows as a power of two, and each may be there or not."""
+        first, height = self.whole * self.height, self.height
+        if not isinstance(self.edge, Expression):
+            if self.edge:
+                yield self.edge, first, 1
+            return
+        rows = 1 << (height - 1).bit_length() >> 1
+        while rows:
+            yield rows, first + self.edge // (2 * rows) * (2 * rows), self.edge // rows % 2
+            rows //= 2
 
     def offsets(self, height: int) -> list[Offsets]:
         """The offsets of the elements of a tile."""

@@ -12,8 +12,9 @@ which the operands stay in the cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -88,11 +89,19 @@ def candidates(contraction: ContractionLoops, left: Access, right: Access, targe
     """Plans that may be the quickest, the default one first, for callers that can measure them.
 
     Those of one `order_of_sums` compute the same bits: an element is one chain of sums over K, from zero on, and goes
-    on where the chunk before stopped; tiles, widths, blocks, chunks and copies only change when each is computed.
+    on where the chunk before stopped; tiles, widths, blocks, chunks and copies only change when each is computed. All
+    that are listed have the order of the reference plan, whose choice takes so little that programs for symbolic sizes
+    take it for each size.
     """
     chooser = _chooser(contraction, left, right, target)
-    ordered = sorted(chooser.candidates(), key=lambda p: p.cycles)
-    return [chooser.finished(p) for p in ordered[:most]]
+    chain = _chain(chooser.reference)
+    ordered = sorted((p for p in chooser.candidates() if _chain(p) == chain), key=lambda p: p.cycles)
+    return [chooser.finished(p) for p in (ordered or [chooser.reference])[:most]]
+
+
+def _chain(plan: Plan) -> tuple[Any, ...]:
+    """The order of sums but for the parts of K."""
+    return plan.k_axes, (plan.lanes, plan.width) if plan.lanes_along_k else None
 
 
 def order_of_sums(plan: Plan) -> tuple[Any, ...]:
@@ -111,45 +120,84 @@ def same_bits(plans: Sequence[Plan]) -> list[Plan]:
     return [p for p in plans if order_of_sums(p) == order_of_sums(plans[0])]
 
 
-def _chooser(contraction: ContractionLoops, left: Access, right: Access, target: Target) -> _Chooser:
-    k_axes = tuple(sorted(contraction.k_axes, key=lambda a: -(left.stride(a) + right.stride(a))))
-    return _Chooser(contraction, (left, right), target, k_axes)
+def _chooser(contraction: ContractionLoops, left: Access, right: Access, target: Target) -> Chooser:
+    strides = contraction.result_strides()
+    return Chooser(
+        contraction.free, contraction.k_axes, strides, (left, right), contraction.compute, contraction.whole, target
+    )
 
 
-class _Chooser:
+class Chooser:
     """Counts the cycles of plans."""
 
     def __init__(
         self,
-        contraction: ContractionLoops,
-        operands: tuple[Access, Access],
-        target: Target,
+        free: tuple[ContractionAxis, ...],
         k_axes: tuple[ContractionAxis, ...],
+        result: dict[ContractionAxis, Any],
+        operands: tuple[Access, Access],
+        compute: np.dtype[Any],
+        is_whole: bool,
+        target: Target,
     ) -> None:
-        self.contraction, self.operands, self.target, self.k_axes = contraction, operands, target, k_axes
+        self.free, self.result, self.operands, self.is_whole, self.target = free, result, operands, is_whole, target
+        self.k_axes = tuple(sorted(k_axes, key=lambda a: -sum(f.stride(a) for f in operands)))
         self.costs = target.matmul
-        self.dtype = sum_dtype(contraction.compute)
+        self.dtype = sum_dtype(compute)
         self.lanes = lanes_of(target, self.dtype)
-        self.result = contraction.result_strides()
         self.terms = prod(a.size for a in k_axes)
-        self.sums = prod(a.size for a in contraction.free)
-        self.elements = [f.elements(contraction.axes) for f in operands]
+        self.sums = prod(a.size for a in free)
+        self.elements = [f.elements((*free, *k_axes)) for f in operands]
         # In how many sums each element of an operand is.
-        self.uses = [prod(a.size for a in contraction.free if not f.stride(a)) for f in operands]
+        self.uses = [prod(a.size for a in free if not f.stride(a)) for f in operands]
 
     def candidates(self) -> Iterator[Plan]:
         """Plans for every axis that lanes could run along."""
         yield self.scalar()
-        free = [a for a in self.contraction.free if a.size > 1]
+        free = along = [a for a in self.free if a.size > 1]
         if len(free) > 3:
             # Lanes should read or write contiguously; other axes are worth a look only if no axis is contiguous.
-            strides = {a: (self.result[a], *(f.stride(a) for f in self.operands)) for a in free}
-            free = [a for a in free if a.size >= self.lanes and 1 in strides[a]] or free
-        for axis in free:
-            yield from self.along_free(axis)
+            along = [a for a in free if a.size >= self.lanes and self.is_contiguous(a)] or free
+        for axis in along:
+            others: list[ContractionAxis | None] = [a for a in free if a is not axis]
+            for tile in others or [None]:
+                yield from self.tiled(axis, tile, self.tile_sizes(axis, tile))
+        yield from self.all_along_k()
+
+    def all_along_k(self) -> Iterator[Plan]:
         for axis in self.k_axes:
             if axis.size >= self.lanes:
                 yield from self.along_k(axis)
+
+    def is_contiguous(self, axis: ContractionAxis) -> bool:
+        """Whether lanes along an axis would read or write elements that are side by side."""
+        return self.result[axis] == 1 or any(f.stride(axis) == 1 for f in self.operands)
+
+    @cached_property
+    def reference(self) -> Plan:
+        """The plan whose order of sums all have: the one with the fewest cycles of a few that differ in the axis of
+        lanes, each with tiles as large as registers allow."""
+        plans = [self.scalar(), *self.all_along_k()]
+        free = [a for a in self.free if a.size > 1]
+        for axis in [a for a in free if self.is_contiguous(a)] or free:
+            others = [a for a in free if a is not axis]
+            # Rows that only one operand has are read again in the next tile, others are not.
+            alone = [a for a in others if not all(f.stride(a) for f in self.operands)] or others
+            tile = max(alone, key=lambda a: a.size, default=None)
+            plans += self.tiled(axis, tile, self.largest_tile(axis, tile))
+        return min(plans, key=lambda p: p.cycles)
+
+    def largest_tile(self, axis: ContractionAxis, tile: ContractionAxis | None) -> list[tuple[int, int]]:
+        """The rows and vectors of the largest tile, with rows at most as many as there are."""
+        costs, needed = self.costs, -(-axis.size // self.lanes)
+        most = costs.masked_vectors if tile else costs.vectors[-1]
+        for vectors in reversed(costs.vectors):
+            long = vectors >= 2 * needed or (not self.target.masks and vectors * self.lanes > axis.size)
+            if vectors == 1 or (vectors <= most and not long and fits(self.target, self.dtype, 1, vectors)):
+                rows = tile.size if tile else 1
+                heights = [h for h in costs.heights if h <= rows and fits(self.target, self.dtype, h, vectors)]
+                return [(heights[-1] if heights else 1, vectors)]
+        return []
 
     def scalar(self) -> Plan:
         """One element at a time: for what is too small for anything else."""
@@ -216,11 +264,6 @@ class _Chooser:
 
     # -- lanes along a free axis -------------------------------------------------------------------------------------
 
-    def along_free(self, axis: ContractionAxis) -> Iterator[Plan]:
-        others: list[ContractionAxis | None] = [a for a in self.contraction.free if a is not axis and a.size > 1]
-        for tile in others or [None]:
-            yield from self.tiled(axis, tile)
-
     def tile_sizes(self, axis: ContractionAxis, tile: ContractionAxis | None) -> Iterator[tuple[int, int]]:
         """How many rows along `tile` and vectors along `axis` a tile may have."""
         costs = self.costs
@@ -244,8 +287,10 @@ class _Chooser:
                     continue
                 yield height, vectors
 
-    def tiled(self, axis: ContractionAxis, tile: ContractionAxis | None) -> Iterator[Plan]:
-        """Tiles for two axes."""
+    def tiled(
+        self, axis: ContractionAxis, tile: ContractionAxis | None, sizes: Iterable[tuple[int, int]]
+    ) -> Iterator[Plan]:
+        """Tiles for two axes, of these sizes."""
         costs = self.costs
         needed = -(-axis.size // self.lanes)
         rest = self.sums // (axis.size * (tile.size if tile else 1))
@@ -257,7 +302,7 @@ class _Chooser:
         if self.result[axis] != 1:
             store = self.lanes * (costs.far_scatter_lane if self.result[axis] > costs.near // 4 else costs.scatter_lane)
         around = 10.0 if self.terms > costs.short_sum else 4.0
-        for height, vectors in self.tile_sizes(axis, tile):
+        for height, vectors in sizes:
             step = self.step(height, vectors, wide, per_row)
             streams = self.terms * vectors * self.target.vector_bytes > costs.first_cache
             step += costs.second_cache_load * vectors if streams else 0.0
@@ -305,7 +350,7 @@ class _Chooser:
         heights: list[int] = []
         budget = min(16, accumulators(self.target, self.dtype))
         for mine, other in (self.operands, self.operands[::-1]):
-            own = [a for a in self.contraction.free if mine.stride(a) and not other.stride(a) and a.size > 1]
+            own = [a for a in self.free if mine.stride(a) and not other.stride(a) and a.size > 1]
             best = max(own, key=lambda a: a.size, default=None)
             most = budget // prod(heights)
             height = next(h for h in (4, 3, 2, 1) if h <= most and best.size % h == 0) if best else 1
@@ -315,7 +360,7 @@ class _Chooser:
         sums = prod(heights)
         registers = next(r for r in (4, 2, 1) if r == 1 or (sums * r <= budget and r * self.lanes <= axis.size))
         yield self.summed(axis, tiles, heights, registers)
-        single = [a for a in self.contraction.free if a.size > 1]
+        single = [a for a in self.free if a.size > 1]
         if len(single) == 1 and single[0].size >= 2 * costs.vector_rows <= 2 * budget:
             of_left = self.operands[0].stride(single[0]) != 0
             yield self.summed(
@@ -424,42 +469,45 @@ class _Chooser:
     def choose_split_k(self, best: Plan) -> SplitK | None:
         """Split K where threads would have too little to share, or where operands leave the cache."""
         costs = self.costs
-        if not best.k_axes or best.lanes is None or not self.contraction.whole:
+        if not best.k_axes or best.lanes is None or not self.is_whole:
             return None
-        if self.streams(best):
+        if self.streams(self.reference):
             parts = min(costs.tasks, self.terms // costs.streamed_rows)
             length = -(-self.terms // (parts * costs.streamed_rows)) * costs.streamed_rows
             return SplitK(-(-self.terms // length), length, 0, costs.streamed_rows)
         if self.terms * self.sums < costs.shared_work:
             return None
         size = self.dtype.itemsize
-        iterations = self.sums / prod(h for _, h in best.tiles)
-        iterations = iterations if best.lanes_along_k else iterations / best.width
         first = best.k_axes[0]
-        few = iterations < costs.tasks and self.terms >= 4 * costs.tasks
         rows = not best.lanes_along_k and any(axis.size > height for axis, height in best.tiles)
         far = rows and self.terms * best.width * size > costs.panel_bytes
         conflict = rows and len(best.k_axes) == 1 and self.reads_conflict(best)
-        if conflict and not few:
+        parts, length, _ = self.parts
+        if conflict and parts == 1:
             return SplitK(1, first.size, 0, costs.conflict_chunk)
-        if not few and not far:
+        if parts == 1 and not far:
             return None
-        parts, length = self.parts_of(best, few or (far and self.sums * size <= costs.second_cache))
         if not far:
             return SplitK(parts, length, 0, length) if parts > 1 else None
         return self.chunks_of(best, parts, length)
 
-    def parts_of(self, best: Plan, several: bool) -> tuple[int, int]:
-        """Into how many parts the first axis of K is split for threads, one unless there are to be `several`, and how
-        long each is."""
+    @cached_property
+    def parts(self) -> tuple[int, int, int]:
+        """Into how many parts the first axis of K is split for threads, how long each is, and how many were wanted: as
+        the reference plan wants it, since bits depend on it."""
+        best, costs, size = self.reference, self.costs, self.dtype.itemsize
         first, parts = best.k_axes[0], 1
-        if several:
+        iterations = self.sums / prod(h for _, h in best.tiles)
+        iterations = iterations if best.lanes_along_k else iterations / best.width
+        few = iterations < costs.tasks and self.terms >= 4 * costs.tasks
+        rows = not best.lanes_along_k and any(axis.size > height for axis, height in best.tiles)
+        far = rows and self.terms * best.width * size > costs.panel_bytes
+        conflict = rows and len(best.k_axes) == 1 and self.reads_conflict(best)
+        if few or (far and not conflict and self.sums * size <= costs.second_cache):
             least = best.width * 4 if best.lanes_along_k and best.lanes is first else 1
-            parts = max(1, min(self.costs.tasks, first.size // least))
-        length = -(-first.size // parts)
-        if best.lanes_along_k and best.lanes is first:
-            length = -(-length // best.width) * best.width
-        return -(-first.size // length), length
+            parts = max(1, min(costs.tasks, first.size // least))
+        length = part_length(first.size, parts, best)
+        return -(-first.size // length), length, parts
 
     def chunks_of(self, best: Plan, parts: int, length: int) -> SplitK:
         """Parts in chunks, of which a panel stays in the cache."""
@@ -474,6 +522,14 @@ class _Chooser:
         chunk = max(1, min(whole, room // (inside * best.width * size)))
         chunk = -(-whole // -(-whole // chunk))
         return SplitK(parts, length, position, chunk)
+
+
+def part_length(size: Any, parts: int, plan: Plan) -> Any:
+    """How long a part of the first axis of K is, of so many: whole vectors, if lanes are along it."""
+    length = -(-size // parts)
+    if plan.lanes_along_k and plan.lanes is plan.k_axes[0]:
+        length = -(-length // plan.width) * plan.width
+    return length
 
 
 def _even(size: int, most: int) -> int:

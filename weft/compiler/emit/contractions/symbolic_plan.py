@@ -1,0 +1,142 @@
+"""The plan of a contraction with symbolic sizes: the reference plan, in numbers that hold for a class of sizes.
+
+Heights and widths of tiles, parts of K and what is copied are integers; lengths of parts and counts of tiles are
+expressions. Chunks and blocks, which concrete plans fit to their sizes, are powers of two here. The order of sums is
+that of the concrete plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from weft.compiler.emit.contractions.contraction_loops import Access, ContractionAxis, ContractionLoops
+from weft.compiler.emit.contractions.tiling import (
+    Blocks,
+    Chooser,
+    Plan,
+    SplitK,
+    part_length,
+)
+from weft.compiler.target.target import Target
+from weft.indexing.expression import Expression
+from weft.indexing.guards import decided
+
+
+class Split(NamedTuple):
+    """How K is split: `parts` of it, of `wanted` (`streamed`: in whole groups of rows), and chunks along `axis` of
+    `chunk` elements, or of all (0)."""
+
+    parts: int
+    wanted: int
+    streamed: bool
+    axis: int
+    chunk: int
+
+
+class Choice(NamedTuple):
+    """A plan for a class of sizes; axes are given by their positions."""
+
+    lanes: int | None
+    width: int
+    tiles: tuple[tuple[int, int], ...]
+    packed: tuple[bool, bool]
+    k_axes: tuple[int, ...]
+    lanes_along_k: bool
+    split: Split | None
+    blocks: tuple[int, int] | None  # 0 for all
+
+
+def is_symbolic(contraction: ContractionLoops, operands: tuple[Access, Access]) -> bool:
+    """Whether a size or a stride of a contraction is an expression."""
+    sizes = [a.size for a in contraction.axes]
+    return any(isinstance(i, Expression) for i in (*sizes, *(s for f in operands for s in f.strides.values())))
+
+
+def symbolic_plan(contraction: ContractionLoops, operands: tuple[Access, Access], target: Target) -> Plan:
+    """The plan for the class of the sizes that are decided for."""
+    axes, result = contraction.axes, contraction.result_strides()
+    integers = [a.size for a in axes] + [f.stride(a) for f in operands for a in axes]
+    integers += [result[a] for a in contraction.free]
+    works = tuple(f.work for f in operands)
+    fixed = (len(contraction.free), len(axes), works, contraction.compute, contraction.whole, target)
+    choice: Choice = decided(_choice, fixed, integers)
+    plan = Plan(
+        None if choice.lanes is None else axes[choice.lanes],
+        choice.width,
+        tuple((axes[n], height) for n, height in choice.tiles),
+        choice.packed,
+        tuple(axes[n] for n in choice.k_axes),
+        choice.lanes_along_k,
+    )
+    if choice.split is not None:
+        plan = replace(plan, split_k=_split_k(plan, choice.split))
+    if choice.blocks is not None:
+        ((tile, height), *_), lanes = plan.tiles, plan.lanes
+        assert lanes is not None
+        all_tiles, all_panels = tile.size // height, -(-lanes.size // plan.width)
+        plan = replace(plan, blocks=Blocks(choice.blocks[0] or all_tiles, choice.blocks[1] or all_panels))
+    return plan
+
+
+def _split_k(plan: Plan, split: Split) -> SplitK:
+    first: Any = plan.k_axes[0].size
+    if split.streamed:
+        length = -(-first // (split.wanted * split.chunk)) * split.chunk
+    else:
+        length = part_length(first, split.wanted, plan) if split.wanted > 1 else first
+    whole = length if split.axis == 0 else plan.k_axes[split.axis].size
+    return SplitK(split.parts, length, split.axis, split.chunk or whole)
+
+
+@lru_cache(maxsize=8192)
+def _choice(fixed: Any, integers: tuple[int, ...]) -> Choice:
+    """The reference plan for sizes and strides."""
+    free, count, works, compute, is_whole, target = fixed
+    axes = [ContractionAxis(str(n), size) for n, size in enumerate(integers[:count])]
+    rows = [integers[count * n : count * (n + 1)] for n in (1, 2)]
+    left, right = (
+        Access({a: stride for a, stride in zip(axes, row, strict=True) if stride}, work)
+        for row, work in zip(rows, works, strict=True)
+    )
+    result = dict(zip(axes[:free], integers[3 * count :], strict=True))
+    chooser = Chooser(tuple(axes[:free]), tuple(axes[free:]), result, (left, right), compute, is_whole, target)
+    plan = chooser.reference
+    position = {axis: n for n, axis in enumerate(axes)}
+    return Choice(
+        None if plan.lanes is None else position[plan.lanes],
+        plan.width,
+        tuple((position[axis], height) for axis, height in plan.tiles),
+        plan.packed,
+        tuple(position[axis] for axis in plan.k_axes),
+        plan.lanes_along_k,
+        _split(chooser, plan),
+        _blocks(chooser, plan),
+    )
+
+
+def _split(chooser: Chooser, plan: Plan) -> Split | None:
+    found = chooser.choose_split_k(plan)
+    if found is None:
+        return None
+    if chooser.streams(plan):
+        rows = chooser.costs.streamed_rows
+        return Split(found.parts, min(chooser.costs.tasks, chooser.terms // rows), True, 0, rows)
+    whole = found.length if found.axis == 0 else plan.k_axes[found.axis].size
+    chunk = 0 if found.chunk >= whole else _power(found.chunk)
+    return Split(found.parts, chooser.parts[2], False, found.axis, chunk)
+
+
+def _blocks(chooser: Chooser, plan: Plan) -> tuple[int, int] | None:
+    found = chooser.blocks(replace(plan, split_k=chooser.choose_split_k(plan)))
+    if found is None or plan.lanes is None:
+        return None
+    (tile, height), *_ = plan.tiles
+    tiles, panels = tile.size // height, -(-plan.lanes.size // plan.width)
+    return 0 if found.tiles >= tiles else _power(found.tiles), 0 if found.panels >= panels else _power(found.panels)
+
+
+def _power(size: int) -> int:
+    """The greatest power of two that is not more."""
+    return 1 << (size.bit_length() - 1)
