@@ -48,6 +48,7 @@ class Answers:
     def __init__(self, sizes: Mapping[Any, int]) -> None:
         self.sizes = sizes  # by symbol
         self._guards: dict[Any, Guard | RuleGuard] = {}
+        self.constants = 0  # how often a value was asked for
 
     @property
     def guards(self) -> tuple[Guard | RuleGuard, ...]:
@@ -76,6 +77,7 @@ class Answers:
         """The value of an expression, which from now on is this constant."""
         value = self.value(expression)
         self._ask(expression - value, ZERO)
+        self.constants += 1
         return value
 
     def decide(self, rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: tuple[Any, ...]) -> Any:
@@ -127,8 +129,8 @@ def checker(guards: Sequence[Guard | RuleGuard], symbols: Sequence[Any]) -> Call
     """A function of the values of symbols: whether all guards hold."""
     texts: list[str] = []
     names: dict[str, Any] = {}
-    # Comparisons come first: they take less than rules.
-    for n, guard in enumerate(sorted(guards, key=lambda g: isinstance(g, RuleGuard))):
+    # In the order in which they were asked: later ones may make sense only where earlier ones hold.
+    for n, guard in enumerate(guards):
         if isinstance(guard, Guard):
             texts.append(str(guard))
             continue

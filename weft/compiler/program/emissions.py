@@ -22,7 +22,24 @@ from weft.ir.at_sizes import at_sizes, symbols_of_jaxpr
 from weft.ir.jaxpr import Jaxpr
 
 # Kinds of fusions whose emitters take symbolic sizes.
-SYMBOLIC_KINDS = frozenset({"loop", "row", "column", "all", "contraction"})
+SYMBOLIC_KINDS = frozenset(
+    {
+        "loop",
+        "row",
+        "column",
+        "all",
+        "contraction",
+        "transpose",
+        "concatenate",
+        "slices",
+        "gather",
+        "dynamic_update_slice",
+        "argmax",
+        "cumulative",
+    }
+)
+# Classes that a fusion has at most; and how often its emitter may ask for a size before it gets constants at once.
+MOST_CLASSES, MOST_CONSTANTS = 64, 4
 
 Sizes = Mapping[Symbol, int]
 _emissions: Memo[Any, Emission] = Memo(4096)
@@ -83,6 +100,7 @@ class Emissions:
         self.kind, self.jaxpr, self.hero, self.target, self.schedule = kind, jaxpr, hero, target, schedule
         self.symbols = symbols_of_jaxpr(jaxpr)
         self.classes: list[SizeClass] = []
+        self.needs_constants = 0
         self._latest: tuple[Any, Emission] | None = None  # equal fusions of one program ask one after the other
 
     def at(self, sizes: Sizes) -> Emission:
@@ -94,18 +112,26 @@ class Emissions:
         return latest[1]
 
     def _make(self, values: Sequence[int], sizes: Sizes) -> Emission:
-        if not self.symbols or not takes_symbols(self.kind, self.jaxpr, self.hero, self.target):
-            jaxpr = at_sizes(self.jaxpr, sizes) if self.symbols else self.jaxpr
-            return emission_of(self.kind, jaxpr, self.hero, self.target, self.schedule)
+        takes = self.needs_constants < MOST_CONSTANTS and takes_symbols(self.kind, self.jaxpr, self.hero, self.target)
+        if not self.symbols or not takes:
+            return self._concrete(sizes)
         for known in self.classes:
             if known.holds(*values):
                 return self._evaluated(known, values)
         with deciding({s: sizes[s] for s in self.symbols}) as answers:
             emission = emit(self.kind, self.jaxpr, self.hero, self.target, self.schedule)
+        if answers.constants:  # it would serve this size only
+            self.needs_constants += 1
+            return self._concrete(sizes)
         guards = answers.guards
         new = SizeClass(guards, checker(guards, self.symbols), emission, self._integers(emission))
-        self.classes.append(new)
+        self.classes = [*self.classes[-(MOST_CLASSES - 1) :], new]
         return self._evaluated(new, values)
+
+    def _concrete(self, sizes: Sizes) -> Emission:
+        """The emission of the fusion at these sizes, as it is in a program for them."""
+        jaxpr = at_sizes(self.jaxpr, sizes) if self.symbols else self.jaxpr
+        return emission_of(self.kind, jaxpr, self.hero, self.target, self.schedule)
 
     def _integers(self, emission: Emission) -> Callable[..., Any]:
         """A function of the sizes that returns, for each launch, the values of its kernel's sizes, its iterations and

@@ -20,7 +20,7 @@ from weft.base import dtypes
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.ir import Compute, Index, Load, Loop, Position, Statement, Value, Variable
-from weft.indexing.expression import Integer
+from weft.indexing.expression import Expression, Integer
 
 # The stride of an access whose index is not affine in a loop variable.
 IRREGULAR = 1 << 40
@@ -121,6 +121,12 @@ class ContractionLoops:
 
 
 # ------------------------------------------------------------------------------------------------------- arithmetic
+
+
+def divides(part: Integer, size: Integer) -> bool:
+    """Whether parts cover a size with nothing left over; of symbolic sizes, whether that is so for all."""
+    rest = 0 if part is size else size % part
+    return not isinstance(rest, Expression) and rest == 0
 
 
 def sum_dtype(compute: np.dtype[Any]) -> np.dtype[Any]:

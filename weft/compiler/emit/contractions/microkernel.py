@@ -28,6 +28,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
     OperandReader,
     access,
     add_sums,
+    divides,
     finish,
     multiply_add,
     store_at,
@@ -43,7 +44,8 @@ from weft.compiler.emit.maps.loop import nest
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
-from weft.indexing.expression import Expression, Integer
+from weft.indexing.dimension import ceil_divide, definitely_less_equal
+from weft.indexing.expression import Expression, Integer, maximum
 from weft.ir.primitive import weight_of
 
 # Rows of tiles that one iteration of a loop over threads takes: enough that a panel is read from the first cache.
@@ -166,7 +168,7 @@ class _Kernel:
             self.tile, self.height = chosen.tiles[0]
             self.whole, self.edge = divmod(self.tile.size, self.height)
         self.block = self.tiles_of_block()
-        self.blocks = max(1, -(-self.whole // self.block))
+        self.blocks = maximum(1, ceil_divide(self.whole, self.block))
         lanes = self.free_lanes
         self.panels = -(-lanes.size // chosen.width) if lanes is not None else 1
         self.group = min(chosen.blocks.panels, self.panels) if chosen.blocks is not None else 1
@@ -177,10 +179,12 @@ class _Kernel:
         # 1 in the last chunk, else 0.
         self.last = Index()
 
-    def tiles_of_block(self) -> int:
+    def tiles_of_block(self) -> Any:
         """Tiles of a block: all, if there is little work or if other axes are enough to share it."""
-        if self.plan.blocks is not None:
+        if self.plan.blocks is not None and not isinstance(self.whole, Expression):
             return max(1, min(self.plan.blocks.tiles, self.whole))
+        if isinstance(self.whole, Expression):
+            return self.whole if self.plan.blocks is None else self.plan.blocks.tiles
         if self.contraction.multiplications < self.target.matmul.shared_work or self.split_k is not None:
             return self.whole
         tiled = {axis for axis, _ in self.plan.tiles}
@@ -198,7 +202,7 @@ class _Kernel:
         shared: list[_Level] = []
         # Parts of K alone are shared, so that what they read stays in the cache for the inner loops.
         enough = self.target.matmul.tasks if self.split_k is None or self.split_k.parts < 4 else 2
-        while levels and prod(level.count for level in shared) < enough:
+        while levels and not self.suffices(prod(level.count for level in shared), enough):
             shared.append(levels.pop(0))
         counts = [level.count for level in shared]
         with ExitStack() as stack:
@@ -215,6 +219,11 @@ class _Kernel:
                     index = Index.of(stack.enter_context(self.k.loop(level.count, limit=limit)))
                 coords = level.enter(coords, index)
             self.panel(coords)
+
+    def suffices(self, count: Integer, enough: int) -> bool:
+        """Whether there are enough iterations to share. Where that depends on symbolic sizes more loops are shared, which
+        costs little; but not those inside of chunks of K, which read what stays in the cache."""
+        return definitely_less_equal(enough, count) if self.split_k is None else count >= enough
 
     def levels(self) -> list[_Level]:
         """The loops around a panel of tiles, outermost first."""
@@ -237,7 +246,7 @@ class _Kernel:
             )
 
             def left(coords: Coordinates) -> Index | None:
-                return Index(panels) - coords.panel if panels % group else None
+                return None if divides(group, panels) else Index(panels) - coords.panel
 
             if group > 1:
                 levels.append(
@@ -323,9 +332,10 @@ class _Kernel:
             return
         if self.whole:
             first = self.at_block * self.block
-            limit = Index(self.whole) - first if self.whole % self.block else None
+            limit = None if divides(self.block, self.whole) else Index(self.whole) - first
             with ExitStack() as stack:
-                i = stack.enter_context(k.loop(self.block, limit=limit)) if self.block > 1 else Index()
+                one = not isinstance(self.block, Expression) and self.block == 1
+                i = Index() if one else stack.enter_context(k.loop(self.block, limit=limit))
                 self.sums(coords.at(self.tile, (first + i) * self.height), self.offsets(self.height))
         for rows, start, count in self.edges():
             with ExitStack() as stack:

@@ -15,6 +15,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
     ContractionLoops,
     Coordinates,
     OperandReader,
+    divides,
     sum_dtype,
 )
 from weft.compiler.emit.contractions.contraction_loops import access as access_of
@@ -24,6 +25,8 @@ from weft.compiler.emit.maps.transpose import SHORT_SIDE, SIDE, transposed
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value
+from weft.indexing.dimension import definitely_less_equal
+from weft.indexing.expression import Expression, Integer
 
 # Rows of a transposed copy that are written together.
 ROWS = 64
@@ -78,6 +81,11 @@ def rearranged(
     return lambda reader, coords: reader.k.load(reader.scratch_input(scratch), position(coords))
 
 
+def rows_of_block(size: Integer) -> int:
+    """How many rows of so many are written together."""
+    return ROWS if isinstance(size, Expression) else min(size, ROWS)
+
+
 class _Copy:
     """The kernel of one copy. Lanes are along `across`, the last axis of the copy. If the operand is not read one after
     the other along it but along another axis, `inner`, squares of both are transposed in registers, where they fit;
@@ -100,7 +108,7 @@ class _Copy:
         self.target = self.writer.scratch(scratch)
         free, self.lanes, k_axes = axes
         # None means panels.
-        several = self.lanes is not None and self.lanes.size > width
+        several = self.lanes is not None and not definitely_less_equal(self.lanes.size, width)
         dims: list[ContractionAxis | None] = [*free, *([None] if several else []), *k_axes]
         self.across = self.lanes if self.lanes is not None else dims.pop()
         self.inner: ContractionAxis | None = None
@@ -108,19 +116,26 @@ class _Copy:
             self.inner = next((a for a in dims if a is not None and access.stride(a) == 1), None)
         self.outer = [a for a in dims if a is None or a is not self.inner]
         # Elements of a panel along `across`, and of the last one.
-        self.width = width if self.lanes is not None else self.across.size if self.across is not None else 1
-        self.panels = 1 if self.lanes is None else -(-self.lanes.size // self.width)
-        self.rest = self.width if self.lanes is None else (self.lanes.size - 1) % self.width + 1
+        self.width: Any = width if self.lanes is not None else self.across.size if self.across is not None else 1
+        self.panels: Any = 1 if self.lanes is None else -(-self.lanes.size // self.width)
+        self.rest: Any = self.width if self.lanes is None else (self.lanes.size - 1) % self.width + 1
+        # Whether the last panel is as wide as others, and whether it is the only one: of symbolic sizes not.
+        self.whole = (not isinstance(self.rest, Expression) and self.rest == self.width) or self.rest is self.width
+        self.single = not isinstance(self.panels, Expression) and self.panels == 1
         self.register = max(1, fusion.target.vector_bytes // max(4, min(8, self.dtype.itemsize)))
         self.side = self.side_of_squares(fusion)
-        self.block = 1 if self.inner is None else min(self.inner.size, ROWS)
+        self.block = 1 if self.inner is None else rows_of_block(self.inner.size)
+
+    @property
+    def vector_width(self) -> int:
+        """How many lanes go together."""
+        return self.register if isinstance(self.width, Expression) else min(self.register, self.width)
 
     def side_of_squares(self, fusion: Fusion) -> int:
         """The side of the squares that are transposed, or 0; short ones in a small copy."""
         size = self.dtype.itemsize
-        side = min(
-            SHORT_SIDE if self.target.size * size <= SMALL_COPY_BYTES else SIDE, fusion.target.vector_bytes // size
-        )
+        small = isinstance(self.target.size, Expression) or self.target.size * size <= SMALL_COPY_BYTES
+        side = min(SHORT_SIDE if small else SIDE, fusion.target.vector_bytes // size)
         simple = size in (4, 8) and dtypes.kind(self.dtype) != "c"
         if self.inner is None or self.across is None or not simple or side < 4:
             return 0
@@ -143,9 +158,9 @@ class _Copy:
         else:
             self.rows(coords, 0, kind)
 
-    def rows(self, coords: Coordinates, start: int, kind: LoopKind) -> None:
+    def rows(self, coords: Coordinates, start: Any, kind: LoopKind) -> None:
         """All rows along `inner`, in blocks, from an index of the panel on."""
-        if self.inner is None or self.inner.size <= self.block:
+        if self.inner is None or definitely_less_equal(self.inner.size, self.block):
             self.apart(coords, Index(), start)
             return
         with self.k.loop(-(-self.inner.size // self.block), kind=kind) as i:
@@ -158,7 +173,7 @@ class _Copy:
         the rest of the panel."""
         assert self.across is not None
         edge = self.across.size // self.side * self.side
-        if edge == self.across.size and self.rest == self.width:
+        if divides(self.side, self.across.size) and self.whole:
             self.column(coords, start)
             return
         k, index = self.k, self.k.position(coords.panel * self.width + start)
@@ -175,7 +190,7 @@ class _Copy:
         whole = inner.size // side
         with k.loop(whole) as i:
             self.square(coords, start, i * side)
-        if whole * side < inner.size:
+        if not divides(side, inner.size):
             with k.loop(side, kind=LoopKind.LANES, width=side) as lane, k.loop(inner.size, start=whole * side) as row:
                 self.store(self.at(coords, start + lane).at(inner, row + 0), self.value)
 
@@ -195,19 +210,19 @@ class _Copy:
 
     # -- one element after the other ---------------------------------------------------------------------------------
 
-    def apart(self, coords: Coordinates, first: Index, start: int) -> None:
+    def apart(self, coords: Coordinates, first: Index, start: Any) -> None:
         """Vectors along `across` from an index of a panel on, with a block of rows inside of them."""
         if self.across is None:
             self.visit(coords, first, self.value)
             return
-        last, width = self.rest < self.width, min(self.register, self.width)
-        stop, limit = self.rest if self.panels == 1 else self.width, None
-        if last and self.panels > 1:
+        last, width = not self.whole, self.vector_width
+        stop, limit = self.rest if self.single else self.width, None
+        if last and not self.single:
             limit = Index((self.panels - 1) * self.width + self.rest) - coords.panel * self.width
-        if not start or start < self.rest:
+        if isinstance(start, Expression) or not start or start < self.rest:
             with self.k.loop(stop, start=start, kind=LoopKind.LANES, width=width, limit=limit) as j:
                 self.visit(self.at(coords, Index.of(j)), first, self.value)
-        if last and self.panels == 1:
+        if last and self.single:
             self.pad(coords, first)
         elif last:
             with self.k.when(self.in_last(coords)):
@@ -216,7 +231,7 @@ class _Copy:
     def pad(self, coords: Coordinates, first: Index) -> None:
         """Zeros in the padding of the last panel."""
         zero = self.k.constant(0, self.dtype)
-        width = min(self.register, self.width)
+        width = self.vector_width
         with self.k.loop(self.width, start=self.rest, kind=LoopKind.LANES, width=width) as j:
             self.visit(self.at(coords, Index.of(j)), first, lambda _: zero)
 
@@ -226,7 +241,7 @@ class _Copy:
         if inner is None:
             self.store(coords, value)
             return
-        limit = Index(inner.size) - first if inner.size % self.block else None
+        limit = None if divides(self.block, inner.size) else Index(inner.size) - first
         with self.k.loop(self.block, limit=limit) as i:
             self.store(coords.at(inner, first + i), value)
 

@@ -20,8 +20,12 @@ from weft.compiler.emit.contractions.tiling import (
     part_length,
 )
 from weft.compiler.target.target import Target
+from weft.indexing.dimension import ceil_divide
 from weft.indexing.expression import Expression
 from weft.indexing.guards import decided
+
+# Blocks of tiles that are shared by threads, at least, and panels that make a block of several.
+LEAST_BLOCKS, MANY_PANELS = 8, 4
 
 
 class Split(NamedTuple):
@@ -45,7 +49,7 @@ class Choice(NamedTuple):
     k_axes: tuple[int, ...]
     lanes_along_k: bool
     split: Split | None
-    blocks: tuple[int, int] | None  # 0 for all
+    blocks: tuple[int, int] | None  # how many along the tiled axis, and their panels (0: all)
 
 
 def is_symbolic(contraction: ContractionLoops, operands: tuple[Access, Access]) -> bool:
@@ -75,8 +79,8 @@ def symbolic_plan(contraction: ContractionLoops, operands: tuple[Access, Access]
     if choice.blocks is not None:
         ((tile, height), *_), lanes = plan.tiles, plan.lanes
         assert lanes is not None
-        all_tiles, all_panels = tile.size // height, -(-lanes.size // plan.width)
-        plan = replace(plan, blocks=Blocks(choice.blocks[0] or all_tiles, choice.blocks[1] or all_panels))
+        tiles, panels = ceil_divide(tile.size // height, choice.blocks[0]), choice.blocks[1]
+        plan = replace(plan, blocks=Blocks(tiles, panels or ceil_divide(lanes.size, plan.width)))
     return plan
 
 
@@ -134,7 +138,10 @@ def _blocks(chooser: Chooser, plan: Plan) -> tuple[int, int] | None:
         return None
     (tile, height), *_ = plan.tiles
     tiles, panels = tile.size // height, -(-plan.lanes.size // plan.width)
-    return 0 if found.tiles >= tiles else _power(found.tiles), 0 if found.panels >= panels else _power(found.panels)
+    # Few classes: one block, or some of about the size that the cache wants; panels one by one, or many.
+    count = -(-tiles // found.tiles)
+    group = 0 if found.panels >= panels else 1 if found.panels < MANY_PANELS else MANY_PANELS
+    return 1 if count == 1 else max(LEAST_BLOCKS, 2 * _power(count - 1)), group
 
 
 def _power(size: int) -> int:
