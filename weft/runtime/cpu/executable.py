@@ -25,6 +25,7 @@ from weft.compiler.target.cpu import bytecode, interrupt, kernels, loops, pool, 
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.target import Target
+from weft.ir.at_sizes import JaxprAtSizes
 from weft.ir.context import EVALUATION, context
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import TapeType
@@ -45,6 +46,9 @@ _lock = held(threading.Lock())
 WORTH_MORE = 200e6
 # ... others when they are called for this time.
 CALLS_BEFORE_BETTER_CODE = 2
+# Programs for symbolic sizes share their kernels: better ones are compiled after so many calls with any sizes, and
+# whenever these have doubled, for what is new since then.
+CALLS_OF_ALL_SIZES = 8
 # Events that a run of a program with loops keeps at most.
 MOST_EVENTS = 200_000
 
@@ -100,6 +104,9 @@ class Executable:
         self.loops: dict[Step, loops.NativeLoop] = {}  # those that have code of their own
         self._timed: _Timed | None = None
         self._calls = 0
+        traced = compilation.traced
+        general = traced.general if isinstance(traced, JaxprAtSizes) else None
+        self._calls_of_all: list[int] | None = None if general is None else general.cached("calls", lambda: [0])
         assembly = self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK)
         self.blocks = assembly.blocks
         self.constants = memory.aligned_bytes(max(program.constant_bytes, 1))
@@ -159,11 +166,19 @@ class Executable:
         memory of a donated argument, which must be of the same device. `donate` is called when all memory is there and
         before donated memory is overwritten: from then on nobody may see it, also if the run is interrupted."""
         self._calls += 1
-        if self._calls == CALLS_BEFORE_BETTER_CODE and self.can_improve:
+        if self.can_improve and (self._calls == CALLS_BEFORE_BETTER_CODE or self._is_one_of_many()):
             tiers.improve(self)
         if config.profiling:
             return self.timed(arrays, self._events() if spans.wants_events() else 0, donate, placement)[0]
         return self._run(arrays, self.code_address, donate, placement)
+
+    def _is_one_of_many(self) -> bool:
+        """Whether by this call programs for other sizes with the same kernels were called often."""
+        if self._calls_of_all is None:
+            return False
+        self._calls_of_all[0] += 1
+        calls = self._calls_of_all[0]
+        return calls >= CALLS_OF_ALL_SIZES and not calls & (calls - 1)
 
     def _run(
         self,

@@ -221,7 +221,7 @@ class _Kernel:
             self.panel(coords)
 
     def suffices(self, count: Integer, enough: int) -> bool:
-        """Whether there are enough iterations to share. Where that depends on symbolic sizes more loops are shared, which
+        """Whether there are enough iterations to share. If that depends on symbolic sizes, more loops are shared, which
         costs little; but not those inside of chunks of K, which read what stays in the cache."""
         return definitely_less_equal(enough, count) if self.split_k is None else count >= enough
 

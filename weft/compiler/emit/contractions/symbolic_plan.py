@@ -79,8 +79,9 @@ def symbolic_plan(contraction: ContractionLoops, operands: tuple[Access, Access]
     if choice.blocks is not None:
         ((tile, height), *_), lanes = plan.tiles, plan.lanes
         assert lanes is not None
-        tiles, panels = ceil_divide(tile.size // height, choice.blocks[0]), choice.blocks[1]
-        plan = replace(plan, blocks=Blocks(tiles, panels or ceil_divide(lanes.size, plan.width)))
+        tiles: Any = ceil_divide(tile.size // height, choice.blocks[0])
+        panels: Any = choice.blocks[1] or ceil_divide(lanes.size, plan.width)
+        plan = replace(plan, blocks=Blocks(tiles, panels))
     return plan
 
 
@@ -106,7 +107,7 @@ def _choice(fixed: Any, integers: tuple[int, ...]) -> Choice:
     )
     result = dict(zip(axes[:free], integers[3 * count :], strict=True))
     chooser = Chooser(tuple(axes[:free]), tuple(axes[free:]), result, (left, right), compute, is_whole, target)
-    plan = chooser.reference
+    plan = replace(chooser.reference, split_k=chooser.choose_split_k(chooser.reference))
     position = {axis: n for n, axis in enumerate(axes)}
     return Choice(
         None if plan.lanes is None else position[plan.lanes],
@@ -121,10 +122,10 @@ def _choice(fixed: Any, integers: tuple[int, ...]) -> Choice:
 
 
 def _split(chooser: Chooser, plan: Plan) -> Split | None:
-    found = chooser.choose_split_k(plan)
+    found = plan.split_k
     if found is None:
         return None
-    if chooser.streams(plan):
+    if chooser.streams(chooser.reference):
         rows = chooser.costs.streamed_rows
         return Split(found.parts, min(chooser.costs.tasks, chooser.terms // rows), True, 0, rows)
     whole = found.length if found.axis == 0 else plan.k_axes[found.axis].size
@@ -133,7 +134,7 @@ def _split(chooser: Chooser, plan: Plan) -> Split | None:
 
 
 def _blocks(chooser: Chooser, plan: Plan) -> tuple[int, int] | None:
-    found = chooser.blocks(replace(plan, split_k=chooser.choose_split_k(plan)))
+    found = chooser.blocks(plan)
     if found is None or plan.lanes is None:
         return None
     (tile, height), *_ = plan.tiles

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import log2, prod
 from typing import Any
 
 import numpy as np
@@ -388,14 +388,14 @@ class Chooser:
                 * registers
                 * (costs.far_load if passing * size > costs.second_cache else costs.second_cache_load)
             )
-        reduction = sums * (8.0 + 2.0 * np.log2(registers * self.lanes))
+        reduction = sums * (8.0 + 2.0 * log2(registers * self.lanes))
         cycles = self.sums / sums * (iterations * step + reduction + 10.0)
         packed = []
         for n, height in enumerate(reversed(heights)):
             copy, extra = self.choose_copy(n, axis, self.uses[n] / height, max(1, heights[n] * registers))
             packed.append(copy)
             cycles += extra
-        width = 1 << int(np.log2(registers * self.lanes))
+        width = 1 << (registers * self.lanes).bit_length() - 1
         k_axes = (*(a for a in self.k_axes if a is not axis), axis)
         return Plan(axis, width, tuple(tiles), (packed[0], packed[1]), k_axes, lanes_along_k=True, cycles=cycles)
 
