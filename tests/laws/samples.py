@@ -21,7 +21,7 @@ from weft.ir.jaxpr import Jaxpr
 from weft.ir.primitive import HigherOrder, MissingRule, Primitive, Sample
 from weft.ir.primitive import registered as all_registered
 from weft.ir.types import ArrayType, array_type
-from weft.primitives.random.bits import FRY
+from weft.primitives.random.bits import BY_STORAGE
 from weft.runtime.array import ConcreteArray
 from weft.trace.closed import stage_closed
 
@@ -145,7 +145,7 @@ def concrete(value: Any) -> ConcreteArray:
         return value
     array = np.asarray(value)
     if array.dtype.names and array.dtype != dtypes.float0:
-        return ConcreteArray(array, array_type(array.shape, FRY))
+        return ConcreteArray(array, array_type(array.shape, BY_STORAGE[array.dtype]))
     array = dtypes.canonical_array(array)
     return ConcreteArray(array, array_type(array.shape, array.dtype))
 

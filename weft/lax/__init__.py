@@ -143,6 +143,7 @@ from weft.lax.parallel import (
 from weft.lax.primitive_objects import LAX as _PRIMITIVES
 from weft.lax.primitive_objects import primitive_object as _primitive_object
 from weft.lax.ragged import ragged_all_to_all
+from weft.lax.random import RandomAlgorithm, rng_bit_generator, rng_uniform
 from weft.lax.reductions import (
     argmax,
     argmin,

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.primitives.random.layouts import UINT32, UINT64, Sizes, count_words
 from weft.primitives.random.threefry import threefry_arrays, threefry_integers
 
 WORDS = np.dtype([("first", np.uint32), ("second", np.uint32)])
+# The names of fields tell generators with keys of one size from each other.
+RBG_WORDS = np.dtype([(name, np.uint32) for name in ("first", "second", "third", "fourth")])
+UNSAFE_WORDS = np.dtype([(f"unsafe_{name}", np.uint32) for name in RBG_WORDS.names or ()])
+GENERATORS = {WORDS: "threefry2x32", RBG_WORDS: "rbg", UNSAFE_WORDS: "unsafe_rbg"}
 FEW = 8  # so many words are hashed sooner as Python integers
 BLOCK = 1 << 14  # words hashed at a time, so that the rounds stay in cache
 
@@ -56,11 +62,23 @@ class ArrayBuilder:
         return x.reshape(full), y.reshape(full)
 
     def wrap(self, words: Any, dtype: Any) -> Any:
-        return np.ascontiguousarray(words).view(WORDS)[..., 0]
+        return np.ascontiguousarray(words).view(dtypes.storage(dtype))[..., 0]
 
-    def keys(self, first: Any, second: Any, dtype: Any) -> Any:
-        out = np.empty(np.shape(first), WORDS)
-        out["first"], out["second"] = first, second
+    def generator(self, keys: Any) -> str:
+        return GENERATORS[keys.dtype]
+
+    def words(self, keys: Any) -> Sequence[Any]:
+        return [np.ascontiguousarray(keys[name]).reshape(keys.shape) for name in keys.dtype.names]
+
+    def halves(self, keys: Any) -> tuple[Any, Any]:
+        words = self.words(keys)
+        return self.keys(words[:2], WORDS), self.keys(words[2:], WORDS)
+
+    def keys(self, words: Sequence[Any], dtype: Any) -> Any:
+        storage = dtypes.storage(dtype)
+        out = np.empty(np.shape(words[0]), storage)
+        for name, word in zip(storage.names or (), words, strict=True):
+            out[name] = word
         return out
 
     def zeros(self, shape: Sizes, dtype: Any) -> Any:
@@ -86,6 +104,28 @@ class ArrayBuilder:
 
     def add(self, x: Any, count: int) -> Any:
         return x + x.dtype.type(count)
+
+    def plus(self, x: Any, y: Any) -> Any:
+        return np.add(x, y)
+
+    def multiply(self, x: Any, factor: int) -> tuple[Any, Any]:
+        product = np.asarray(x).astype(UINT64) * np.uint64(factor)
+        return (product >> np.uint64(32)).astype(UINT32), product.astype(UINT32)
+
+    def less(self, x: Any, y: Any) -> Any:
+        return np.less(x, y).astype(UINT32)
+
+    def select(self, index: Any, cases: Sequence[Any]) -> Any:
+        return np.choose(index, cases)
+
+    def repeat_last(self, x: Any, shape: Sizes) -> Any:
+        return np.broadcast_to(np.reshape(x, (*x.shape, *(1,) * (len(shape) - x.ndim))), shape).copy()
+
+    def repeat_first(self, x: Any, shape: Sizes) -> Any:
+        return np.broadcast_to(x, shape).copy()
+
+    def low_bits(self, x: Any, count: int) -> Any:
+        return x & UINT32.type((1 << count) - 1)
 
     def xor(self, x: Any, y: Any) -> Any:
         return np.bitwise_xor(x, y, out=x)

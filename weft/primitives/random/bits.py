@@ -25,7 +25,7 @@ from weft.ir.zeros import Zero
 from weft.primitives.families import fail
 from weft.primitives.movement.shape import broadcast_in_dim, move_axis, reshape
 from weft.primitives.random import layouts
-from weft.primitives.random.arrays import ARRAYS, WORDS
+from weft.primitives.random.arrays import ARRAYS, RBG_WORDS, UNSAFE_WORDS, WORDS
 from weft.primitives.random.definitions import PRIMITIVES
 from weft.primitives.random.layouts import UNSIGNED
 from weft.primitives.random.threefry import threefry_arrays
@@ -33,12 +33,14 @@ from weft.sharding.factors import AxisFactors, elementwise
 
 
 class KeyDtype(dtypes.ExtendedDtype):
-    """The dtype of random keys of one generator: `impl` is its name, `key_shape` the shape of a key's words."""
+    """The dtype of random keys of one generator: `impl` is its name, `key_shape` the shape of a key's words. Keys of
+    four words are two keys of the dtype `half`."""
 
     type = dtypes.prng_key
 
-    def __init__(self, impl: str, tag: str, storage: np.dtype[Any]):
+    def __init__(self, impl: str, tag: str, storage: np.dtype[Any], half: KeyDtype | None = None):
         self.impl = impl
+        self.half = half
         self.tag = tag
         self.name = f"key<{tag}>"
         self.storage = storage
@@ -57,9 +59,14 @@ class KeyDtype(dtypes.ExtendedDtype):
 
 
 FRY = KeyDtype("threefry2x32", "fry", WORDS)
-IMPLEMENTATIONS = {FRY.impl: FRY}
-BY_TAG = {FRY.tag: FRY}
-dtypes.register_extended_dtype(FRY)
+# Keys of four words. Bits come from Philox; keys of the safe generator are split by the hash.
+RBG = KeyDtype("rbg", "rbg", RBG_WORDS, FRY)
+UNSAFE_RBG = KeyDtype("unsafe_rbg", "urbg", UNSAFE_WORDS, FRY)
+IMPLEMENTATIONS = {k.impl: k for k in (FRY, RBG, UNSAFE_RBG)}
+BY_TAG = {k.tag: k for k in IMPLEMENTATIONS.values()}
+BY_STORAGE = {k.storage: k for k in IMPLEMENTATIONS.values()}
+for _dtype in IMPLEMENTATIONS.values():
+    dtypes.register_extended_dtype(_dtype)
 
 
 def key_dtype(impl: str) -> KeyDtype:
@@ -207,6 +214,7 @@ class random_seed(KeyOperation):
     def samples(self) -> Any:
         yield Sample(np.array([0, 1, -1, 2**31 - 1], np.int32), impl=FRY, differentiable=False)
         yield Sample(np.array(7, np.uint8), impl=FRY, differentiable=False)
+        yield Sample(np.array([7, -1], np.int32), impl=RBG, differentiable=False)
 
 
 @primitive
@@ -235,6 +243,7 @@ class random_wrap(KeyOperation):
         words = np.arange(12, dtype=np.uint32).reshape(2, 3, 2)
         yield Sample(words, impl=FRY, differentiable=False)
         yield Sample(words[0, 1], impl=FRY, differentiable=False)
+        yield Sample(words.reshape(3, 4), impl=RBG, differentiable=False)
 
 
 def key_of_words(word: Any, impl: KeyDtype) -> Any:
@@ -250,7 +259,7 @@ class random_unwrap(KeyOperation):
         return array_type((*keys.shape, *check_key(self.name, keys).key_shape), dtypes.uint32)
 
     def eval(self, keys: Any) -> Any:
-        return FRY.physical(keys)
+        return BY_STORAGE[keys.dtype].physical(keys)
 
     def value_at(self, element: Element) -> Any:
         *index, word = element.index
@@ -262,6 +271,7 @@ class random_unwrap(KeyOperation):
     def samples(self) -> Any:
         yield Sample(sample_keys(3), differentiable=False)
         yield Sample(sample_keys(), differentiable=False)
+        yield Sample(sample_keys(2, impl=RBG), differentiable=False)
 
 
 @primitive
@@ -287,6 +297,8 @@ class random_bits(KeyOperation):
         yield Sample(sample_keys(3), bit_width=32, shape=(), differentiable=False)
         yield Sample(sample_keys(2, 1), bit_width=32, shape=(3,), differentiable=False)
         yield Sample(sample_keys(2), bit_width=32, shape=(0, 3), differentiable=False)
+        yield Sample(sample_keys(2, impl=RBG), bit_width=32, shape=(2, 3), differentiable=False)
+        yield Sample(sample_keys(impl=UNSAFE_RBG), bit_width=8, shape=(5,), differentiable=False)
 
 
 @primitive
@@ -307,6 +319,8 @@ class random_split(KeyOperation):
     def samples(self) -> Any:
         yield Sample(sample_keys(), shape=(3,), differentiable=False)
         yield Sample(sample_keys(2), shape=(2, 2), differentiable=False)
+        yield Sample(sample_keys(2, impl=RBG), shape=(3,), differentiable=False)
+        yield Sample(sample_keys(2, impl=UNSAFE_RBG), shape=(3,), differentiable=False)
 
 
 @primitive
@@ -345,6 +359,9 @@ class random_fold_in(Primitive):
         yield Sample(sample_keys(), np.array(7, np.uint32), differentiable=False)
         yield Sample(sample_keys(3), np.arange(3, dtype=np.uint32), differentiable=False)
         yield Sample(sample_keys(3), np.array(7, np.uint32), differentiable=False)
+        for impl in (RBG, UNSAFE_RBG):
+            yield Sample(sample_keys(3, impl=impl), np.array(7, np.uint32), differentiable=False)
+            yield Sample(sample_keys(impl=impl), np.arange(3, dtype=np.uint32), differentiable=False)
 
 
 @primitive
@@ -381,7 +398,8 @@ def check_shape(name: str, shape: Shape) -> None:
             raise fail(f"{name} got a negative size in shape {tuple(shape)}.", fix="give sizes of 0 or more")
 
 
-def sample_keys(*shape: int) -> np.ndarray:
+def sample_keys(*shape: int, impl: KeyDtype = FRY) -> np.ndarray:
     """Some keys, for samples."""
-    words = np.arange(math.prod(shape) * 2, dtype=np.uint32) * np.uint32(0x9E3779B9)
-    return FRY.logical(words.reshape(*shape, 2))
+    (count,) = impl.key_shape
+    words = np.arange(math.prod(shape) * count, dtype=np.uint32) * np.uint32(0x9E3779B9)
+    return impl.logical(words.reshape(*shape, count))

@@ -1,11 +1,12 @@
 """Random bits and keys in terms of other primitives: what is compiled.
 
-After these definitions only `random_wrap` and `random_unwrap` know of keys; they only rearrange the two words of a key.
+After these definitions only `random_wrap` and `random_unwrap` know of keys; they only rearrange the words of a key.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ import numpy as np
 from weft.indexing.dimension import definitely_less_equal
 from weft.ir.primitive import lookup
 from weft.ir.types import Shape
-from weft.primitives.elementwise.arithmetic import add
-from weft.primitives.elementwise.bitwise import or_, shift_left, shift_right_logical, xor
+from weft.primitives.elementwise.arithmetic import add, mul
+from weft.primitives.elementwise.bitwise import and_, mulhi, or_, shift_left, shift_right_logical, xor
+from weft.primitives.elementwise.compare import lt, ne
 from weft.primitives.elementwise.convert import bitcast_convert_type, convert_element_type
+from weft.primitives.elementwise.select import select_n
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.iota import iota
 from weft.primitives.movement.shape import broadcast_in_dim, reshape
@@ -46,17 +49,22 @@ class PrimitiveBuilder:
             high, low = (self.reshape(words, shape if words.shape else ()) for words in count_words(self, counts))
         return self.hash_all(keys, high, low)
 
-    def words(self, keys: Any) -> tuple[Any, Any]:
-        """The first and second words of keys."""
+    def generator(self, keys: Any) -> str:
+        return keys.dtype.impl
+
+    def words(self, keys: Any) -> Sequence[Any]:
         words = lookup("random_unwrap")(keys)
-        first, second = (self.reshape(self.part(words, i, i + 1), keys.shape) for i in range(2))
-        return first, second
+        return [self.reshape(self.part(words, i, i + 1), keys.shape) for i in range(words.shape[-1])]
+
+    def halves(self, keys: Any) -> tuple[Any, Any]:
+        words, half = self.words(keys), keys.dtype.half
+        return self.keys(words[:2], half), self.keys(words[2:], half)
 
     def wrap(self, words: Any, dtype: Any) -> Any:
         return lookup("random_wrap")(words, impl=dtype)
 
-    def keys(self, first: Any, second: Any, dtype: Any) -> Any:
-        return self.wrap(self.concatenate(*(self.reshape(a, (*a.shape, 1)) for a in (first, second))), dtype)
+    def keys(self, words: Sequence[Any], dtype: Any) -> Any:
+        return self.wrap(self.concatenate(*(self.reshape(a, (*a.shape, 1)) for a in words)), dtype)
 
     def zeros(self, shape: Sizes, dtype: Any) -> Any:
         return broadcast_in_dim(np.zeros((), dtype), shape=shape, broadcast_dimensions=())
@@ -83,6 +91,32 @@ class PrimitiveBuilder:
     def add(self, x: Any, count: int) -> Any:
         return add(x, self.constant(x, count))
 
+    def plus(self, x: Any, y: Any) -> Any:
+        return add(x, y)
+
+    def multiply(self, x: Any, factor: int) -> tuple[Any, Any]:
+        constant = np.array(factor, UINT32)
+        return mulhi(x, constant), mul(x, constant)
+
+    def less(self, x: Any, y: Any) -> Any:
+        return self.convert(lt(x, y), UINT32)
+
+    def select(self, index: Any, cases: Sequence[Any]) -> Any:
+        # Two at a time: cases of more than two need a signed index.
+        if len(cases) == 2:
+            return select_n(ne(index, np.zeros((), UINT32)), *cases)
+        low, high = (self.select(self.low_bits(index, 1), cases[i : i + 2]) for i in (0, 2))
+        return self.select(self.shift_right(index, 1), (low, high))
+
+    def repeat_last(self, x: Any, shape: Sizes) -> Any:
+        return x if x.shape == shape else with_dimensions_all(x, shape, 0)
+
+    def repeat_first(self, x: Any, shape: Sizes) -> Any:
+        return x if x.shape == shape else with_dimensions_all(x, shape, len(shape) - len(x.shape))
+
+    def low_bits(self, x: Any, count: int) -> Any:
+        return and_(x, np.array((1 << count) - 1, UINT32))
+
     def xor(self, x: Any, y: Any) -> Any:
         return xor(x, y)
 
@@ -106,6 +140,12 @@ def with_dimensions(x: Any, shape: Shape, start: int) -> Any:
     if not rank or x.shape == shape:
         return x
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(start, start + rank)))
+
+
+def with_dimensions_all(x: Any, shape: Shape, start: int) -> Any:
+    """`x` broadcast to `shape`, where its dimensions begin at `start`."""
+    dims = tuple(range(start, start + len(x.shape)))
+    return broadcast_in_dim(x, shape=shape, broadcast_dimensions=dims)
 
 
 PRIMITIVES = PrimitiveBuilder()

@@ -6,15 +6,18 @@ One body for two builders: NumPy arrays (`arrays`) and the primitives that are c
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from weft.base import dtypes
 from weft.base.settings import config
+from weft.primitives.random import philox
 
 # Every size is known when bits are drawn.
 Sizes = tuple[int, ...]
+HASH = "threefry2x32"
 UINT32 = np.dtype(np.uint32)
 UINT64 = np.dtype(np.uint64)
 UNSIGNED: dict[int, np.dtype[Any]] = {8: np.dtype(np.uint8), 16: np.dtype(np.uint16), 32: UINT32, 64: UINT64}
@@ -40,8 +43,20 @@ class Builder(Protocol):
         """Keys whose words are along the last axis."""
         ...
 
-    def keys(self, first: Any, second: Any, dtype: Any) -> Any:
-        """Keys from their first and second words."""
+    def generator(self, keys: Any) -> str:
+        """The name of the generator that keys belong to."""
+        ...
+
+    def words(self, keys: Any) -> Sequence[Any]:
+        """The words of keys, one array for each."""
+        ...
+
+    def keys(self, words: Sequence[Any], dtype: Any) -> Any:
+        """Keys from arrays of their words."""
+        ...
+
+    def halves(self, keys: Any) -> tuple[Any, Any]:
+        """Keys of four words as two keys of the hash."""
         ...
 
     def zeros(self, shape: Sizes, dtype: Any) -> Any: ...
@@ -64,6 +79,31 @@ class Builder(Protocol):
         ...
 
     def add(self, x: Any, count: int) -> Any: ...
+    def plus(self, x: Any, y: Any) -> Any: ...
+    def multiply(self, x: Any, factor: int) -> tuple[Any, Any]:
+        """The upper and the lower word of the product of words with a word."""
+        ...
+
+    def less(self, x: Any, y: Any) -> Any:
+        """1 where x is less than y, else 0."""
+        ...
+
+    def select(self, index: Any, cases: Sequence[Any]) -> Any:
+        """For each index its case."""
+        ...
+
+    def repeat_last(self, x: Any, shape: Sizes) -> Any:
+        """An array in a larger shape, whose first dimensions are its own."""
+        ...
+
+    def repeat_first(self, x: Any, shape: Sizes) -> Any:
+        """An array in a larger shape, whose last dimensions are its own."""
+        ...
+
+    def low_bits(self, x: Any, count: int) -> Any:
+        """The lowest bits."""
+        ...
+
     def xor(self, x: Any, y: Any) -> Any: ...
     def or_(self, x: Any, y: Any) -> Any: ...
     def shift_left(self, x: Any, count: int) -> Any: ...
@@ -75,6 +115,8 @@ def random_bits(build: Builder, keys: Any, *, bit_width: int, shape: Sizes) -> A
     full = (*keys.shape, *shape)
     if not math.prod(full):
         return build.zeros(full, UNSIGNED[bit_width])
+    if build.generator(keys) != HASH:
+        return build.reshape(philox.bits(build, build.words(keys), bit_width, math.prod(shape)), full)
     if not config.threefry_partitionable:
         return build.reshape(older_bits(build, keys, bit_width, math.prod(shape)), full)
     first, second = build.hash_counts(keys, shape)
@@ -86,27 +128,48 @@ def random_bits(build: Builder, keys: Any, *, bit_width: int, shape: Sizes) -> A
 def random_split(build: Builder, keys: Any, *, shape: Sizes) -> Any:
     """`shape` new keys from each key."""
     full = (*keys.shape, *shape)
+    generator = build.generator(keys)
     if not math.prod(full):
-        return build.wrap(build.zeros((*full, 2), UINT32), keys.dtype)
+        return build.wrap(build.zeros((*full, 2 if generator == HASH else 4), UINT32), keys.dtype)
+    if generator == "rbg":
+        parts = [random_split(build, half, shape=shape) for half in build.halves(keys)]
+        return build.keys([word for part in parts for word in build.words(part)], keys.dtype)
+    if generator == "unsafe_rbg":
+        size = math.prod(shape)
+        words = build.reshape(philox.bits(build, build.words(keys), 32, 40 * size), (*keys.shape, size, 40))
+        return build.wrap(build.reshape(build.part(words, 0, 4), (*full, 4)), keys.dtype)
     if not config.threefry_partitionable:
         words = hashed_halves(build, keys, 2 * math.prod(shape))
         return build.wrap(build.reshape(words, (*full, 2)), keys.dtype)
-    return build.keys(*build.hash_counts(keys, shape), keys.dtype)
+    return build.keys(build.hash_counts(keys, shape), keys.dtype)
 
 
 def random_fold_in(build: Builder, keys: Any, data: Any) -> Any:
     """A new key from each key and a word; a single key serves all words, and a single word all keys."""
-    return build.keys(*build.hash(keys, np.zeros((), UINT32), data), keys.dtype)
+    generator = build.generator(keys)
+    if generator == "rbg":
+        parts = [random_fold_in(build, half, data) for half in build.halves(keys)]
+        return build.keys([word for part in parts for word in build.words(part)], keys.dtype)
+    if generator == "unsafe_rbg":
+        zeros = build.zeros(data.shape, UINT32)
+        drawn = build.reshape(philox.bits(build, (zeros, data, zeros, data), 32, 40), (*data.shape, 40))
+        shape = keys.shape or data.shape
+        words = []
+        for i, word in enumerate(build.words(keys)):
+            other = build.reshape(build.part(drawn, 36 + i, 37 + i), data.shape)
+            words.append(build.xor(build.repeat_last(other, shape), build.repeat_last(word, shape)))
+        return build.keys(words, keys.dtype)
+    return build.keys(build.hash(keys, np.zeros((), UINT32), data), keys.dtype)
 
 
 def random_seed(build: Builder, seeds: Any, *, impl: Any) -> Any:
-    """Keys whose words are the upper and lower 32 bits of each seed."""
+    """Keys whose words are the upper and lower 32 bits of each seed, twice if there are four."""
     low = build.convert(seeds, UINT32)
     if dtypes.itemsize_bits(seeds.dtype) > 32:
         high = build.convert(build.shift_right(build.convert(seeds, UINT64), 32), UINT32)
     else:
         high = build.zeros(seeds.shape, UINT32)
-    return build.keys(high, low, impl)
+    return build.keys([high, low] * (impl.key_shape[0] // 2), impl)
 
 
 def count_words(build: Builder, counts: Any) -> tuple[Any, Any]:
