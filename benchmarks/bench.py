@@ -20,10 +20,8 @@ class Disagreement(AssertionError):
 
 
 def finished(f: Library, call: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that runs `call` and waits for its result, with the least overhead. Weft's calls are
-    synchronous; JAX's are not, and blocking on one array is cheaper than on a tree."""
-    if f.top.__name__ == "weft":
-        return call
+    """Return a function that runs `call` and waits for its result, with the least overhead: blocking on one array is
+    cheaper than on a tree."""
     if hasattr(call(), "block_until_ready"):
         return lambda: call().block_until_ready()
     return lambda: f.top.block_until_ready(call())

@@ -151,6 +151,7 @@ def caller(program: Program, checks: bool, nans: bool) -> Callable[[int], float]
             start = time.perf_counter()
             for _ in range(count):
                 compiled(*arguments)
+            weft.effects_barrier()
             return (time.perf_counter() - start) / count
 
     seconds(3)  # Weft recompiles with optimization when a function is called again

@@ -87,7 +87,10 @@ def line(case: Case, repeats: int) -> Line:
     for _ in range(3):  # Weft recompiles with optimization when a function is called again
         ours(left, right)
     tiers.wait()
-    sides: dict[str, Callable[[], object]] = {"weft": lambda: ours(left, right), "numpy": lambda: matmul(a, b)}
+    sides: dict[str, Callable[[], object]] = {
+        "weft": lambda: ours(left, right).block_until_ready(),
+        "numpy": lambda: matmul(a, b),
+    }
     library = by_library(matmul, a, b)
     if library is not None:
         sides["library"] = lambda: library([a, b])

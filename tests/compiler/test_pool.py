@@ -19,7 +19,7 @@ import pytest
 
 from tests.compiler.native_kernels import FLUSHING, address, chunk_sums, set_mode, table, this_thread
 from weft.base.settings import config, num_threads
-from weft.compiler.target.cpu import interrupt, link, pool
+from weft.compiler.target.cpu import interrupt, link, pool, queue
 from weft.compiler.target.cpu.pool import Waiting
 from weft.compiler.target.cpu.targets import aarch64, host
 from weft.compiler.target.target import Target
@@ -465,7 +465,8 @@ def test_other_machines_have_a_pool(target: Target, how: Waiting, needs: set[str
     assert pool.waiting(target.triple) is how
     result = pool.pool_object(target)
     pools = {"weft_parallel", "weft_pool_start", "weft_pool_stop", "weft_pool_reset"}
-    assert set(result.exports) == pools | set(interrupt.NAMES)
+    queues = set() if how is Waiting.NO_THREADS else set(queue.NAMES)
+    assert set(result.exports) == pools | queues | set(interrupt.NAMES)
     imports = {name for name in result.imports if not name.startswith("Py")}
     assert needs <= imports and (needs or not imports)
 

@@ -81,6 +81,7 @@ LOADED_LATER = {
         "weft.runtime.cpu.executable",
         "weft.runtime.cpu.launch",
         "weft.runtime.cpu.dispatch",
+        "weft.runtime.cpu.queue",
     ),
     "weft/runtime/device.py": ("weft.runtime.cuda.backend", "weft.runtime.cuda.driver"),
     "weft/runtime/cuda/backend.py": (

@@ -50,7 +50,7 @@ def stopped(call: Callable[[], Any], alarm: Callable[[float], None], after: floa
         start = time.monotonic()
         alarm(after)
         with pytest.raises(Alarm):
-            call()
+            weft.block_until_ready(call())
         took.append(time.monotonic() - start - after)
     return min(took)
 
@@ -94,7 +94,7 @@ def test_an_alarm_stops_a_loop(name: str, alarm: Callable[[float], None]) -> Non
     assert stopped(lambda: compiled(x), alarm) < PATIENCE
     with pytest.raises(Alarm):  # the second call asks for better code
         alarm(0.05)
-        jitted(x)
+        weft.block_until_ready(jitted(x))
     tiers.wait(30)
     assert stopped(lambda: jitted(x), alarm) < PATIENCE
 
@@ -171,7 +171,7 @@ def test_donated_arguments_of_a_stopped_call_are_gone(alarm: Callable[[float], N
         x = wnp.ones(1 << 12) * 2
         alarm(0.05)
         with pytest.raises(Alarm):
-            jitted(FOREVER, x)
+            jitted(FOREVER, x).block_until_ready()
         assert x.is_deleted()
         with pytest.raises(errors.DonatedArrayError, match="donated to a jitted call"):
             x + 1
@@ -244,7 +244,7 @@ CONTROL_C = """
     for number in range(3):
         print("ready", flush=True)
         try:
-            f(1.0)
+            weft.block_until_ready(f(1.0))
         except KeyboardInterrupt:
             print("stopped", flush=True)
 """

@@ -19,6 +19,7 @@ from weft.base.source import is_internal, user_line
 from weft.ir.context import current_line
 from weft.ir.types import ShapeDtypeStruct, array_type, is_value
 from weft.primitives.control import callback as primitives
+from weft.runtime.promise import barriers
 from weft.trace.refs import Ref
 
 logger = logging.getLogger("weft")
@@ -228,4 +229,7 @@ class _Console(code.InteractiveConsole):
 
 
 def effects_barrier() -> None:
-    """Wait for all effects that are under way; here they have happened when a call returns."""
+    """Wait for all programs that are under way. Effects have happened when a call returns: programs that have some are
+    not among those that it does not wait for."""
+    for wait in barriers:
+        wait()

@@ -23,11 +23,13 @@ from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.runtime.device import HOME, Placement
 from weft.runtime.evaluate import check_donated_once, donate
+from weft.runtime.promise import BORROWED
 from weft.runtime.sharded import ShardedArray
 from weft.runtime.spmd import SpmdProgram, memory_of, run
 from weft.sharding.shardings import Sharding
 
 if TYPE_CHECKING:
+    from weft.runtime.backend import QueuedCall
     from weft.runtime.cpu.executable import Executable
 
 # Longer functions take longer to write than they save.
@@ -58,6 +60,10 @@ def dispatcher(
     writer = _Writer(types, flags, placements)
     args, kwargs = in_tree.children()
     writer.arguments(args, kwargs)
+    if config.cpu_enable_async_dispatch and not config.profiling:
+        queued = placement.backend.queued_call(executable, constants, flags, placement)
+        if queued is not None:
+            writer.queued_call(executable, queued, out_tree)
     results = placement.backend.write_call(writer.source, executable, constants, writer.leaves, flags, placement)
     writer.line(f"return {built(writer.source, out_tree, results)}")
     function: Dispatcher = writer.source.function("dispatch", "args, kwargs")
@@ -154,7 +160,7 @@ def adopted(value: Any, aval: ArrayType) -> ConcreteArray | None:
     kind = type(value)
     if kind is np.ndarray or isinstance(value, np.generic):
         if value.dtype == aval.dtype and value.shape == aval.shape and not aval.weak_type:
-            return ConcreteArray(np.asarray(value), aval)
+            return ConcreteArray(np.asarray(value), aval, BORROWED)
     elif kind is float:
         if aval is _WEAK_FLOAT:
             return ConcreteArray(np.asarray(value, np.float32), aval)
@@ -192,6 +198,13 @@ class _Writer:
         }
         self.source = Source(names)
         self.line, self.constant = self.source.line, self.source.constant
+
+    def queued_call(self, executable: Executable, queued: QueuedCall, out_tree: PyTreeDef) -> None:
+        """Put a program that takes long, or whose arguments are not computed yet, into a queue."""
+        self.line(f"if {self.constant(executable)}.asynchronous or {self.constant(queued.flying)}:")
+        self.line(f"results = {self.constant(queued)}(({''.join(f'{name}, ' for name in self.leaves)}))", 2)
+        results = [f"results[{i}]" for i in range(len(executable.out_types))]
+        self.line(f"if results is not None: return {built(self.source, out_tree, results)}", 2)
 
     # -- the arguments ---------------------------------------------------------------------------------------------
 

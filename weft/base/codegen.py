@@ -26,5 +26,5 @@ class Source:
     def function(self, name: str, parameters: str) -> Any:
         """The function that the lines are the body of."""
         text = "\n".join([f"def {name}({parameters}):", *self.lines])
-        exec(compile(text, f"<{name}>", "exec"), self.names)
+        exec(compile(text, f"<weft {name}>", "exec"), self.names)
         return self.names[name]

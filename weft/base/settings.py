@@ -203,6 +203,12 @@ autotune_milliseconds = integer(
     least=0,
     in_key=False,
 )
+cpu_enable_async_dispatch = flag(
+    "cpu_enable_async_dispatch",
+    True,
+    "Let calls of jitted functions that take long on a CPU return before their results are there.",
+    in_key=False,
+)
 num_threads = integer(
     "num_threads",
     0,
@@ -379,13 +385,6 @@ platforms = _only(
     "The platforms to use, in order of preference, with commas between: 'cpu' must be among them.",
     lambda value: value in (None, "") or (isinstance(value, str) and "cpu" in value.split(",")),
     "platforms with 'cpu' among them, '' or None, since devices are CPUs",
-)
-cpu_enable_async_dispatch = _only(
-    "cpu_enable_async_dispatch",
-    False,
-    "Whether calls may return before their results are there: here they never do, so either value is fine.",
-    lambda value: isinstance(value, bool),
-    "True or False",
 )
 cuda_visible_devices = _only(
     "cuda_visible_devices",

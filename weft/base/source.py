@@ -62,7 +62,7 @@ class Location:
 
 def is_own(filename: str) -> bool:
     """Whether a file is Weft's, or code that Weft wrote."""
-    return filename.startswith(PACKAGE) or filename == "<dispatch>"
+    return filename.startswith((PACKAGE, "<weft "))
 
 
 def is_internal(filename: str) -> bool:

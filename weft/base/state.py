@@ -58,6 +58,7 @@ class Config(threading.local):
     disable_jit: bool
     no_tracing: bool
     autotune_milliseconds: int
+    cpu_enable_async_dispatch: bool
     num_threads: int
     distributed_checks: str
     distributed_transport: str
@@ -78,7 +79,6 @@ class Config(threading.local):
     num_cpu_devices: int
     platform_name: str
     platforms: str
-    cpu_enable_async_dispatch: bool
     cuda_visible_devices: str
     high_dynamic_range_gumbel: bool
     disable_vmap_shmap_error: bool
@@ -304,6 +304,7 @@ _FALSE = frozenset({"", "0", "false", "no", "off", "n", "f"})
 _in_key: list[str] = []
 # Settings besides those in the key that change what a call of a jitted function does.
 _IN_CALLS = (
+    "cpu_enable_async_dispatch",
     "num_threads",
     "disable_jit",
     "debug_nans",

@@ -14,6 +14,7 @@ from weft.runtime.backend import Allocation
 from weft.runtime.device import HOME, Placement, default_placement
 from weft.runtime.guards import transferred
 from weft.runtime.held import HeldArray
+from weft.runtime.promise import Promise
 from weft.sharding import SingleDeviceSharding
 from weft.sharding.device import Device
 from weft.sharding.layout import Shard
@@ -30,7 +31,9 @@ class ConcreteArray(HeldArray):
 
     _placement: Placement = HOME
 
-    def __init__(self, buffer: np.ndarray | None, aval: ArrayType, memory: Allocation | None = None, pointer: int = 0):
+    def __init__(
+        self, buffer: np.ndarray | None, aval: ArrayType, memory: Allocation | Promise | None = None, pointer: int = 0
+    ):
         # The results of programs are memory and an address in it; the NumPy array is made when somebody asks for it.
         self._buffer = buffer
         self.aval = aval
@@ -44,6 +47,8 @@ class ConcreteArray(HeldArray):
         if buffer is None:
             if self._memory is None:
                 self._raise_deleted()
+            if type(self._memory) is Promise:
+                self._settle(self._memory)
             aval = self.aval
             dtype = dtypes.storage(aval.dtype)
             if not self._placement.backend.reads_host:
@@ -51,6 +56,18 @@ class ConcreteArray(HeldArray):
             copy = self._placement.backend.copy_to_host
             buffer = self._buffer = copy(self._memory, self._pointer, aval.shape, dtype)
         return buffer
+
+    def _settle(self, promise: Promise) -> None:
+        """Wait for what the memory of the array is promised by."""
+        promise.job.wait()
+        # Another thread may have done the same, or have deleted the array.
+        if self._memory is promise:
+            self._memory, self._pointer = promise.memory, promise.address
+
+    def copy_to_host_async(self) -> None:
+        """Copy the elements to the host, where they are cached; nothing waits for those that are being computed."""
+        if type(self._memory) is not Promise:
+            super().copy_to_host_async()
 
     def _address(self) -> int:
         """The address of the elements, which are contiguous; cached in `_pointer`."""
@@ -77,14 +94,21 @@ class ConcreteArray(HeldArray):
 
     def block_until_ready(self) -> ConcreteArray:
         """Wait until the elements are there; returns the array."""
-        if self.is_deleted():
+        memory = self._memory
+        if memory is None and self._buffer is None:
             self._raise_deleted()
-        self._placement.backend.wait(self._memory)
+        if type(memory) is Promise:
+            self._settle(memory)
+        else:
+            self._placement.backend.wait(memory)
         return self
 
     def is_ready(self) -> bool:
         """Whether the elements are there."""
-        return not self.is_deleted() and self._placement.backend.is_ready(self._memory)
+        memory = self._memory
+        if type(memory) is Promise:
+            return memory.job.is_done()
+        return not self.is_deleted() and self._placement.backend.is_ready(memory)
 
     # -- where it lives --------------------------------------------------------------------------------------------
 

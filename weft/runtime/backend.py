@@ -50,6 +50,15 @@ class DeviceMemory(Protocol):
 Buffer = tuple[np.ndarray | None, Any, int]
 
 
+class QueuedCall(Protocol):
+    """Calls of an executable that return before it has run; or None if the call is to be made in the ordinary way.
+    While `flying` is empty nothing is computed that was not waited for."""
+
+    flying: Any
+
+    def __call__(self, arrays: tuple[ConcreteArray, ...]) -> list[ConcreteArray] | None: ...
+
+
 class Backend(Protocol):
     """What a platform can do.
 
@@ -189,6 +198,17 @@ class Backend(Protocol):
         """Write the part of a dispatcher that runs an executable. The arguments are `constants` and the arrays that are
         under the names `leaves`, of which some are donated. Returns an expression for each result, an array at a
         placement."""
+        ...
+
+    def queued_call(
+        self,
+        executable: Executable,
+        constants: Sequence[ConcreteArray],
+        donated: Sequence[bool],
+        placement: Placement,
+    ) -> QueuedCall | None:
+        """What calls an executable without waiting for it, where calls as `write_call` writes them do wait; None if
+        nothing does, or need not."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NoReturn
 
 import numpy as np
@@ -48,14 +49,14 @@ class HeldArray(Array):
 
     @property
     def nbytes(self) -> int:
-        return self._value.nbytes
+        return math.prod(self.aval.shape) * self.itemsize
 
     @property
     def itemsize(self) -> int:
-        return self._value.itemsize
+        return dtypes.storage(self.aval.dtype).itemsize
 
     def on_device_size_in_bytes(self) -> int:
-        return self._value.nbytes
+        return self.nbytes
 
     # -- to Python and NumPy ---------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import Reduction
 from weft.runtime.cpu import parts
 from weft.runtime.cpu.memory import SMALL, Block, Chunk, DeviceMemory
+from weft.runtime.promise import Promise
 from weft.sharding.device import Device
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from weft.runtime.array import ConcreteArray
     from weft.runtime.backend import Buffer
     from weft.runtime.cpu.executable import Executable
+    from weft.runtime.cpu.queue import QueuedCall
     from weft.runtime.device import Placement
     from weft.runtime.layouts import Layout
     from weft.runtime.reproducible import Cut
@@ -77,6 +79,8 @@ class CpuBackend:
 
     def donated_memory(self, array: ConcreteArray) -> Block:
         """The block of a donated array if neither another array nor NumPy refers to it, else a copy."""
+        if type(array._memory) is Promise:
+            array._settle(array._memory)
         block = array._memory
         # References that are known: the slot of the array, the local variable and the argument of getrefcount.
         if type(block) is Block and sys.getrefcount(block) <= 3:
@@ -97,10 +101,10 @@ class CpuBackend:
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, memory: Chunk | None) -> None:
-        """A call returns when its results are written, so there is nothing to wait for."""
+        """Memory that is not a promise is written, so there is nothing to wait for."""
 
     def is_ready(self, memory: Chunk | None) -> bool:
-        """Whether what writes to memory has ended: always."""
+        """Whether what writes to memory that is not a promise has ended: always."""
         return True
 
     # -- programs: what runs them is loaded with the first one -----------------------------------------------------
@@ -176,3 +180,15 @@ class CpuBackend:
         from weft.runtime.cpu.dispatch import CallWriter
 
         return CallWriter(source, executable, placement).write(constants, leaves, donated)
+
+    def queued_call(
+        self,
+        executable: Executable,
+        constants: Sequence[ConcreteArray],
+        donated: Sequence[bool],
+        placement: Placement,
+    ) -> QueuedCall | None:
+        """A function of arrays that returns results which are not computed yet."""
+        from weft.runtime.cpu.queue import QueuedCall
+
+        return QueuedCall(executable, constants, donated, placement) if QueuedCall.can_be(executable) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ CALLS_BEFORE_BETTER_CODE = 2
 # Programs for symbolic sizes share their kernels: better ones are compiled after so many calls with any sizes, and
 # whenever these have doubled, for what is new since then.
 CALLS_OF_ALL_SIZES = 8
+# Programs whose last run took so many nanoseconds are queued, those that take less than half of it no more.
+WORTH_QUEUEING = 500_000
 # Events that a run of a program with loops keeps at most.
 MOST_EVENTS = 200_000
 
@@ -107,6 +110,8 @@ class Executable:
         traced = compilation.traced
         general = traced.general if isinstance(traced, JaxprAtSizes) else None
         self._calls_of_all: list[int] | None = None if general is None else general.cached("calls", lambda: [0])
+        # How long the last run took that was measured, and whether calls may return before it has ended (`queue`).
+        self.nanoseconds, self.asynchronous = 0, False
         assembly = self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK)
         self.blocks = assembly.blocks
         self.constants = memory.aligned_bytes(max(program.constant_bytes, 1))
@@ -234,7 +239,9 @@ class Executable:
             if donate is not None and self.again is None:
                 donate()
             try:
+                started = time.perf_counter_ns()
                 status = bytecode.run(code, registers.ctypes.data)
+                self.took(time.perf_counter_ns() - started)
             except FlagRaised:
                 status = None  # and not here: the error that is found has no other one as its context
             if status is None:
@@ -265,6 +272,11 @@ class Executable:
         with spans.run_of(self, self.program.name, log):
             results = self._run(arrays, timed.address, donate, placement, log)
         return results, log
+
+    def took(self, nanoseconds: int) -> None:
+        """Know how long a run took."""
+        self.nanoseconds = nanoseconds
+        self.asynchronous = nanoseconds >= WORTH_QUEUEING / (2 if self.asynchronous else 1)
 
     prepare = staticmethod(pool.prepare)
 

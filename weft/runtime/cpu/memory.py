@@ -259,12 +259,13 @@ class Temporaries(list[Chunk]):
 class DeviceMemory:
     """What the arrays and programs of one device take their memory from."""
 
-    __slots__ = ("_temporaries", "cut", "pool")
+    __slots__ = ("_queued", "_temporaries", "cut", "pool")
 
     def __init__(self) -> None:
         self.pool = Pool()
         self.cut = _cutter(Arena())
         self._temporaries: dict[int, Temporaries] = {}
+        self._queued: Chunk | None = None
         _memories.append(self)
 
     def allocate(self, size: int) -> tuple[int, Chunk]:
@@ -278,6 +279,15 @@ class DeviceMemory:
         """Free memory for the temporaries of programs that need so many bytes."""
         size_class = class_of(size)
         return self._temporaries.setdefault(size_class, Temporaries(size_class, self._temporaries))
+
+    def queued(self, size: int) -> Chunk:
+        """Memory for the temporaries of programs in the queue. They run one after the other, so all have the same; that
+        of those that are in the queue already stays theirs when a larger one is needed."""
+        found = self._queued
+        if found is None or found.room < size:
+            self._queued = None  # and not while there are two
+            found = self._queued = Chunk(size_of_class(class_of(size)))
+        return found
 
     def empty(self, shape: Any, dtype: Any) -> np.ndarray:
         """An array whose elements are not set yet."""
@@ -293,6 +303,7 @@ class DeviceMemory:
     def clear(self) -> None:
         """Let the memory go that nobody uses now."""
         self.pool.clear()
+        self._queued = None
         for free in list(self._temporaries.values()):
             free.clear()
 

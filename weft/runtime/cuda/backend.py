@@ -162,6 +162,9 @@ class CudaBackend:
 
         return run
 
+    def queued_call(self, executable: Any, constants: Any, donated: Any, placement: Placement) -> None:
+        """None: no call waits for its results."""
+
     def write_call(
         self,
         source: Source,

@@ -251,6 +251,9 @@ def _write_enter(module: Module) -> None:
 
     parameters = [Parameter("code", ptr), Parameter("frame", ptr), Parameter("passed", i64), Parameter("all", i64)]
     interrupt.write_without_gil(module, "weft_enter", parameters, body)
+    # The same for threads that do not have the GIL.
+    f = module.function("weft_run_frame", i64, parameters)
+    f.ret(body(f))
 
 
 def _call_interpreter(f: Function, code: Value, registers: Value) -> Value:
@@ -524,6 +527,12 @@ def run(code: int, registers: Any) -> int:
     callback or a handler of a signal raised is raised."""
     pool.prepare()
     return _run()(code, registers)
+
+
+@functools.cache
+def run_frame() -> int:
+    """The address of `weft_run_frame`: as `enter`, without the GIL."""
+    return library().addresses["weft_run_frame"]
 
 
 @functools.cache

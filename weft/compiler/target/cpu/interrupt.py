@@ -51,6 +51,8 @@ _PYTHON = (
 )
 # Exported names of the functions here.
 NAMES = ("weft_look", "weft_host", "weft_signals_to", "weft_host_is")
+# Variables of the queue: whether the programs in it are to end, and the thread that runs it.
+CANCELLED, QUEUE_THREAD = "queue_cancelled", "queue_thread"
 
 link.provide({name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0 for name in _PYTHON})
 
@@ -116,7 +118,8 @@ def _write_setter(module: Module, name: str, variable: Value) -> None:
 
 
 def _write_poll(module: Module, triple: str, main: Value) -> None:
-    """poll: let Python handle its signals, if this is the thread that it handles them in; 1 if an exception is set."""
+    """poll: let Python handle its signals, if this is the thread that it handles them in; 1 if an exception is
+    set, or if this thread runs the queue and the programs in it are to end."""
     f = module.function("poll", i64, [], "internal")
     known = f.atomic_load(i64, main, "monotonic")
     if "windows" in triple:  # where C's long has 32 bits
@@ -131,7 +134,13 @@ def _write_poll(module: Module, triple: str, main: Value) -> None:
             handled.give(f.zext(f.icmp("ne", _call(f, "PyErr_CheckSignals", i32), constant(0, i32)), i64))
         f.call("PyGILState_Release", void, gil)
         asked.give(handled.results[0])
-    f.ret(asked.results[0])
+    if "windows" in triple:  # where there are no threads for a queue
+        f.ret(asked.results[0])
+        return
+    thread = f.atomic_load(i64, module.variable(QUEUE_THREAD, i64), "monotonic")
+    queued = f.icmp("eq", _call(f, "PyThread_get_thread_ident", i64), thread)
+    ended = f.atomic_load(i64, module.variable(CANCELLED, i64), "monotonic")
+    f.ret(f.or_(asked.results[0], f.select(queued, ended, constant(0, i64))))
 
 
 def _write_look(module: Module, triple: str) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 from weft.base import forks
 from weft.base.forks import held
 from weft.base.settings import config
-from weft.compiler.target.cpu import float_mode, interrupt, link, objects
+from weft.compiler.target.cpu import float_mode, interrupt, link, objects, queue
 from weft.compiler.target.cpu.link import Library, Object, Tier
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import (
@@ -122,6 +122,7 @@ class _Text:
             self.write_grow()
             self.write_finish()
             self.write_stop()
+            queue.write(self)
         self.write_parallel()
         self.write_switches()
 
@@ -153,6 +154,17 @@ class _Text:
             )
         f.ret(value)
 
+        # Until the number changes, or for 50 ms at most.
+        f = self.function("park_briefly", void, address=ptr, seen=i32)
+        if self.how is Waiting.FUTEX:
+            time = f.alloca(i64, 2, 8)
+            for i, part in enumerate((0, 50_000_000)):  # seconds and nanoseconds
+                f.store(constant(part, i64), f.offset(time, i64, i), 8)
+            self.system_call(f, _FUTEX_WAIT, time)
+        else:
+            f.call("usleep", i32, constant(100, i32))
+        f.ret()
+
         park = self.function("park", void, address=ptr, seen=i32)
         wake = self.function("wake", void, address=ptr, count=i32)
         if self.how is Waiting.FUTEX:
@@ -163,11 +175,11 @@ class _Text:
         park.ret()
         wake.ret()
 
-    def system_call(self, f: Function, operation: int) -> None:
+    def system_call(self, f: Function, operation: int, time: Value = zero(ptr)) -> None:  # noqa: B008
         """Call futex with a number. The C library's `syscall` is variadic, which on Linux is an ordinary call."""
         address, value = f.arguments
         call = constant(_FUTEX[self.triple.split("-")[0]], i64)
-        arguments = (constant(operation, i64), f.zext(value, i64), zero(ptr), zero(ptr), constant(0, i64))
+        arguments = (constant(operation, i64), f.zext(value, i64), time, zero(ptr), constant(0, i64))
         f.call("syscall", i64, call, address, *arguments)
 
     def write_condition(self, park: Function, wake: Function) -> None:
