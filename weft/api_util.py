@@ -9,6 +9,7 @@ from typing import Any
 
 from weft.base import tree
 from weft.base.publish import publish as _publish
+from weft.base.sequences import safe_map
 from weft.extend.core import DebugInfo
 from weft.extend.linear_util import Store, WrappedFun, transformation2, transformation_with_aux2
 from weft.ir.types import ShapeDtypeStruct, Type, type_of
@@ -159,14 +160,6 @@ def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, 
     in errors what it is, `kws` that the structure is that of `(args, kwargs)` and the tree one of `args`, and
     `tupled_args` that it is one of a tuple of arguments."""
     return tree.flatten_axes(name, treedef, axis_tree, kws=kws)
-
-
-def safe_map(f: Callable[..., Any], *args: Sequence[Any]) -> list[Any]:
-    """`list(map(f, *args))` of sequences that must have one length."""
-    lists = [list(a) for a in args]
-    if any(len(a) != len(lists[0]) for a in lists):
-        raise ValueError(f"safe_map() arguments have different lengths: {[len(a) for a in lists]}")
-    return [f(*each) for each in zip(*lists, strict=True)]
 
 
 def shaped_abstractify(x: Any) -> Type:

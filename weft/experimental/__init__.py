@@ -1,9 +1,26 @@
-"""Modules that JAX has under `jax.experimental`."""
+"""Modules that JAX has under `jax.experimental`; those after the first few are loaded when they are asked for."""
+
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from weft.api.callbacks import io_callback
+from weft.base.publish import MissingNameError as _MissingNameError
 from weft.base.publish import publish as _publish
 from weft.experimental import checkify, layout, mesh_utils, multihost_utils, pjit, shard_map, sparse
 
-__all__ = ["io_callback", "checkify", "layout", "mesh_utils", "multihost_utils", "pjit", "shard_map", "sparse"]
+if _TYPE_CHECKING:
+    from weft.experimental import ode
 
-_publish(__name__)
+_LATER = ("ode",)
+
+__all__ = ["checkify", "io_callback", "layout", "mesh_utils", "multihost_utils", "ode", "pjit", "shard_map", "sparse"]
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LATER:
+        raise _MissingNameError(__name__, name)
+    return _importlib.import_module(f"{__name__}.{name}")
+
+
+_publish(__name__, later=_LATER)
