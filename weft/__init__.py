@@ -171,7 +171,7 @@ _LATER = {
     **{name: (f"weft.{name}", "") for name in ("checkpointing", "distributed", "experimental", "haiku", "linen")},
     "custom_batching": ("weft.custom_batching", ""),
     **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
-    **{name: (f"weft.{name}", "") for name in ("image", "ops")},
+    **{name: (f"weft.{name}", "") for name in ("example_libraries", "image", "ops")},
     **{
         name: (f"weft.{name}", "")
         for name in ("api_util", "dlpack", "export", "extend", "ffi", "interpreters", "monitoring")

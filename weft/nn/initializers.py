@@ -33,14 +33,14 @@ def _dtype(dtype: Any, default: Any) -> np.dtype[Any]:
     return found
 
 
-def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
-    """All 0."""
-    return wnp.zeros(as_shape(shape), _dtype(dtype, None))
+def zeros(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
+    """All 0; `out_sharding` says how the array is split over a mesh."""
+    return wnp.zeros(as_shape(shape), _dtype(dtype, None), out_sharding=out_sharding)
 
 
-def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
-    """All 1."""
-    return wnp.ones(as_shape(shape), _dtype(dtype, None))
+def ones(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
+    """All 1; `out_sharding` says how the array is split over a mesh."""
+    return wnp.ones(as_shape(shape), _dtype(dtype, None), out_sharding=out_sharding)
 
 
 def constant(value: Any, dtype: Any = None) -> Initializer:

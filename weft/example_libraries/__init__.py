@@ -1,0 +1,25 @@
+"""Small libraries for examples: `optimizers` and `stax`. For work, there are `weft.optim`, `weft.linen` and
+`weft.haiku`."""
+
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+from weft.base.publish import MissingNameError as _MissingNameError
+from weft.base.publish import publish as _publish
+
+if _TYPE_CHECKING:
+    from weft.example_libraries import optimizers, stax
+
+_LATER = ("optimizers", "stax")
+
+__all__ = ["optimizers", "stax"]
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _LATER:
+        raise _MissingNameError(__name__, name)
+    return _importlib.import_module(f"{__name__}.{name}")
+
+
+_publish(__name__, later=_LATER)
