@@ -92,7 +92,7 @@ def test_fingerprints_know_names_and_bounds() -> None:
 
 def test_powers_are_limited() -> None:
     assert parse_dimension("a**3") is symbol("a") ** 3
-    with pytest.raises(ValueError, match="exponents up to 16"):
+    with pytest.raises(ValueError, match="16"):
         parse_dimension("a**100000")
 
 
@@ -124,5 +124,5 @@ def test_questions_are_answered_for_sizes_and_written_down() -> None:
         False,
         False,
     ]
-    with pytest.raises(TypeError, match="symbolic"):
+    with pytest.raises(TypeError, match="a size that is a number"):
         range(t)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,14 +10,18 @@ from weft.base.settings import config
 from weft.base.spans import measured
 from weft.compiler import pipeline
 from weft.compiler.compilation import Compilation, Details
+from weft.compiler.compile import compile_program
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build
 from weft.compiler.program.cost import estimate
 from weft.compiler.target.target import Target
 from weft.compiler.verify import verify_program
+from weft.indexing.inconclusive import InconclusiveDimensionError
 from weft.ir.at_sizes import AtSizes, JaxprAtSizes
 from weft.ir.jaxpr import Equation, Jaxpr
+
+logger = logging.getLogger("weft")
 
 
 def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Target, flagged: bool) -> Compilation:
@@ -25,6 +30,10 @@ def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Targe
     with measured(seconds, "compile", "passes"):
         key = ("family", target, flagged, config.key())
         stages, fused = general.cached(key, lambda: _fused(general, target, flagged))
+    if fused is None:
+        compilation = compile_program(jaxpr.plain(), donated, target, flagged)
+        compilation.traced = jaxpr
+        return compilation
     with measured(seconds, "compile", "emit"):
         outline = Outline(jaxpr.sizes).jaxpr(fused)
         program = build(outline, donated, target, sizes=jaxpr.sizes)
@@ -36,11 +45,17 @@ def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Targe
     return Compilation(jaxpr, tuple(donated), program, target, Details(outline, stages), seconds, flagged=flagged)
 
 
-def _fused(general: Jaxpr, target: Target, flagged: bool) -> tuple[list[pipeline.Stage], Jaxpr]:
+def _fused(general: Jaxpr, target: Target, flagged: bool) -> tuple[list[pipeline.Stage], Jaxpr | None]:
+    """The stages and the fused jaxpr; None if a pass needs to know sizes (a reduction in pairs is written out for one,
+    a long Fourier transform is split by its factors): then each size has a program of its own."""
     stages: list[pipeline.Stage] = []
     steps = pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS
-    fused = pipeline.run(general, target, steps, log=stages)
-    return stages, fused
+    try:
+        return stages, pipeline.run(general, target, steps, log=stages)
+    except InconclusiveDimensionError as error:
+        if config.log_compiles:
+            logger.warning("%s", f"{general.name or 'A program'} is compiled for each size: {error}")
+        return stages, None
 
 
 class Outline(AtSizes):

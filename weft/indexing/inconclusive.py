@@ -16,6 +16,25 @@ class InconclusiveDimensionError(InconclusiveDimensionOperation, ValueError):
 InconclusiveDimensionError.page = InconclusiveDimensionOperation.page
 
 
+class ConstantSizeError(InconclusiveDimensionError, TypeError):
+    """A size must be a number, but is symbolic."""
+
+
+ConstantSizeError.page = InconclusiveDimensionOperation.page
+
+
+def not_constant(what: str, size: Any) -> ConstantSizeError:
+    """The error where something needs a size that is a number."""
+    return ConstantSizeError(
+        f"{what} needs a size that is a number, but the size is {size}.",
+        received="known is " + ", ".join(bounds_text(symbol) for symbol in size.symbols),
+        fix=(
+            'jit(f, dynamic={"x": "b, _"})   with "_" for this size, so that each has a program of its own',
+            "code that computes with the size as it is",
+        ),
+    )
+
+
 class Bounded(Protocol):
     """What this file needs to know of a symbol."""
 

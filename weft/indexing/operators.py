@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from weft.indexing.guards import current
-from weft.indexing.inconclusive import inconclusive
+from weft.indexing.inconclusive import inconclusive, not_constant
 
 # Texts of dimensions may come from files, and powers are multiplied out.
 LARGEST_EXPONENT = 16
@@ -182,7 +182,7 @@ class IntegerOperators:
 
     def __index__(self) -> int:
         if current.answers is None or not current.answers.know(self):
-            raise TypeError(f"The size {self} is symbolic, so it has no value here. Compute with it as it is.")
+            raise not_constant("int(n), range(n) or an index of Python", self)
         return current.answers.constant(self)
 
     __int__ = __index__

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import NotSupportedError
+from weft.indexing.inconclusive import not_constant
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
 from weft.ir.fusing import Machine, Properties, hero
@@ -46,9 +47,7 @@ def prefixes(combine: Combine, arrays: Sequence[Any], axes: Sequence[int]) -> li
     values = list(arrays)
     count = values[0].shape[axes[0]]
     if not isinstance(count, int):
-        raise fail(
-            f"A scan in pairs needs a size that is known when tracing, got {count}.", fix="trace with concrete shapes"
-        )
+        raise not_constant("A scan in pairs", count)
     if count < 2:
         return values
 

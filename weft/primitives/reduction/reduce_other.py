@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.base.errors import ArgumentTypeError
+from weft.indexing.inconclusive import not_constant
 from weft.ir.context import EVALUATION, active
 from weft.ir.interpreter import replay, storage_of
 from weft.ir.jaxpr import Jaxpr
@@ -56,10 +57,7 @@ def reduced(combine: Combine, arrays: Sequence[Any]) -> list[Any]:
     values = list(arrays)
     count = values[0].shape[0]
     if not isinstance(count, int):
-        raise fail(
-            f"A reduction in pairs needs a size that is known when tracing, got {count}.",
-            fix="trace with concrete shapes",
-        )
+        raise not_constant("A reduction in pairs", count)
     while count > 1:
         even = count // 2 * 2
         pairs = combine([part(v, 0, even, 2) for v in values], [part(v, 1, even, 2) for v in values])

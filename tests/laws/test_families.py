@@ -1,0 +1,78 @@
+"""The law of symbolic sizes: with a symbol for a size, the program of every sample has the bits that it has without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.laws.laws import assert_close
+from tests.laws.samples import Case
+from tests.laws.test_compiled import GROUPS, merged
+from tests.laws.test_meaning import SIZE_PARAMETERS, sizes_of
+from weft.base.errors import InconclusiveDimensionOperation
+from weft.indexing.dimension import symbol
+from weft.indexing.expression import Symbol
+from weft.ir.at_sizes import AtSizes, JaxprAtSizes
+from weft.ir.jaxpr import Equation, Jaxpr, Var
+from weft.ir.primitive import NO_EFFECTS
+from weft.ir.types import array_type
+from weft.runtime.execute import executable_of
+
+# Of the groups of samples, every so manieth is compiled in quick runs.
+QUICK = 8
+# Matrices of known sizes that are small have kernels of their own; those of symbolic sizes go to a library.
+BY_LIBRARY = ("triangular_solve", "lu", "linear_solve")
+
+
+def with_symbols(case: Case, n: int) -> tuple[Equation, dict[Symbol, int]]:
+    """The equation of a sample with a symbol for the greatest of its sizes that may be one; itself if none may."""
+    for size in reversed(sizes_of(case)):
+        for dimension, parameters in [(symbol(f"s{n}", 2), False), (symbol(f"s{n}", 2), True)]:
+            params = dict(case.params)
+            replaced = lambda shape, d=dimension, s=size: tuple(d if x == s else x for x in shape)
+            for name in SIZE_PARAMETERS if parameters else ():
+                if isinstance(params.get(name), tuple):
+                    params[name] = replaced(params[name])
+            types = [array_type(replaced(t.shape), t.dtype, t.weak_type) for t in case.types]
+            try:
+                out = case.primitive.type(*types, **params)
+            except (InconclusiveDimensionOperation, ValueError, TypeError):
+                continue
+            results = list(out) if case.primitive.multiple_results else [out]
+            at = AtSizes({dimension: size})
+            if [at.type(t) for t in results] == list(case.result_types):
+                operands = [Var(t) for t in types]
+                equation = Equation(operands, [Var(t) for t in results], case.primitive, params, NO_EFFECTS)
+                return equation, {dimension: size}
+    operands = [Var(t) for t in case.types]
+    return Equation(operands, [Var(t) for t in case.result_types], case.primitive, case.params, NO_EFFECTS), {}
+
+
+def marked(n: int, name: str, cases: list[Case]) -> Any:
+    return pytest.param(cases, id=name, marks=() if n % QUICK == 0 else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("group", [marked(n, name, cases) for n, (name, cases) in enumerate(GROUPS)])
+def test_symbolic_programs_have_the_bits_of_concrete_ones(group: list[Case]) -> None:
+    sizes: dict[Symbol, int] = {}
+    equations = []
+    for n, case in enumerate(group):
+        equation, own = with_symbols(case, n)
+        equations.append(equation)
+        sizes |= own
+    if not sizes:
+        pytest.skip("no size of these samples may be a symbol")
+    invars = [v for e in equations for v in e.invars]
+    general = Jaxpr((), invars, [v for e in equations for v in e.outvars], equations)
+    arrays = [a for case in group for a in case.arrays]
+    results = executable_of(JaxprAtSizes(general, sizes))(arrays)
+    expected = executable_of(merged(group))(arrays)
+    owners = [case for case in group for _ in case.result_types]
+    for case, a, b in zip(owners, results, expected, strict=True):
+        assert a.aval.matches(b.aval), case
+        if case.primitive.name in BY_LIBRARY:
+            assert_close(a, b._value, case.tolerance, str(case))
+            continue
+        assert np.asarray(a._value).tobytes() == np.asarray(b._value).tobytes(), case
