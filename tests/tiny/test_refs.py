@@ -137,6 +137,25 @@ def test_arguments_and_closures_of_jit() -> None:
     assert weft.eval_shape(step, first, 1.0).shape == ()
 
 
+def test_compiled_ahead_of_time() -> None:
+    ref, other = weft.new_ref(X), weft.new_ref(X)
+
+    def step(ref, x):
+        ref[0] = x
+        other[1] += x
+        return ref[...]
+
+    lowered = weft.jit(step).lower(ref, 1.0)
+    assert [aval.short() for aval in weft.tree.leaves(lowered.in_avals)] == ["f32[3]", "f32[]"]
+    compiled = lowered.compile()
+    for x in (5.0, 6.0):
+        np.testing.assert_array_equal(compiled(ref, x), [x, 1, 2])
+    np.testing.assert_array_equal(ref[...], [6, 1, 2])
+    np.testing.assert_array_equal(other[...], [0, 12, 2])
+    with pytest.raises(ValueError, match="both closed over"):
+        compiled(other, 1.0)
+
+
 def sines(x):
     """Creates a Ref, and writes rows of it that depend on one another."""
     ref = weft.new_ref(x * 2)

@@ -27,7 +27,7 @@ from weft.runtime.spmd import SpmdProgram, compiled_for, mesh_of, run
 from weft.sharding import Sharding, SingleDeviceSharding
 from weft.sharding.device import Device
 from weft.sharding.layout import Format, Layout
-from weft.trace.refs import Ref
+from weft.trace.refs import Ref, check_no_refs_twice, check_not_both
 
 Dynamic = Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
@@ -90,7 +90,7 @@ class Traced:
         # What holds while it is compiled.
         self._settings: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._jaxpr, self._constants, self._params = staged.jaxpr, staged.constants, staged.params
-        self._out_types, self._result = staged.out_types, staged.result
+        self._out_types, self._result, self._refs = staged.out_types, staged.result, staged.refs
         self.in_tree, self.out_tree = in_tree, staged.out_tree
         self.fun_name = name
         self._dynamic = dynamic
@@ -119,7 +119,12 @@ class Traced:
     @property
     def in_avals(self) -> Any:
         """Types of the arguments, in the tree of `(args, kwargs)`."""
-        return tree.unflatten(self.in_tree, self._in_types)
+        return tree.unflatten(self.in_tree, self._leaf_types)
+
+    @property
+    def _leaf_types(self) -> list[Any]:
+        """Types of the leaves of the arguments: after them come mutable arrays that the function closes over."""
+        return self._in_types[: self.in_tree.num_leaves]
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
@@ -131,7 +136,7 @@ class Traced:
     def args_info(self) -> Any:
         """What is known of the arguments, in the tree of `(args, kwargs)`."""
         donated = self.donate_argnums
-        return tree.unflatten(self.in_tree, [ArgInfo(t, n in donated) for n, t in enumerate(self._in_types)])
+        return tree.unflatten(self.in_tree, [ArgInfo(t, n in donated) for n, t in enumerate(self._leaf_types)])
 
     def _partitioned(self) -> SpmdProgram | None:
         """The program for a mesh, if an argument is split over one or the function names one."""
@@ -334,6 +339,11 @@ class Compiled(Stage):
                 fix="call the jitted function, which compiles for new structures",
                 at=user_line(),
             )
+        refs, passed = traced._refs, leaves
+        if refs is not None:
+            check_no_refs_twice(leaves, traced.fun_name, lambda i: traced._paths[i])
+            check_not_both(leaves, refs.captured, traced.fun_name, lambda i: traced._paths[i])
+            leaves = refs.operands(leaves, context.trace is EVALUATION)
         if self._partitioned is not None and context.trace is EVALUATION:
             name = f"compiled {traced.fun_name}"
             pairs = zip(leaves, self._argument_shardings(), traced._paths, strict=True)
@@ -353,8 +363,14 @@ class Compiled(Stage):
         if self._partitioned is not None and context.trace is EVALUATION:
             donated = traced._params.get("donated", ())
             give = (lambda: donate(operands, donated)) if donated else None
-            return traced._result(run(self._partitioned, operands, give))
-        return traced._result(jit_primitive(*operands, **traced._params))
+            results: Sequence[Any] = run(self._partitioned, operands, give)
+        else:
+            results = jit_primitive(*operands, **traced._params)
+        if refs is not None:
+            count = len(results) - refs.written_count
+            refs.write_back(passed, results[count:])
+            results = results[:count]
+        return traced._result(results)
 
 
 def format_of(aval: Any, sharding: Sharding) -> Format:
