@@ -99,7 +99,7 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref
     if not is_value(init_val) or not isinstance(type_of(init_val), ArrayType):
         received = f"{init_val!r} of type {type(init_val).__name__}"
         raise ArgumentTypeError("new_ref takes an array or a number.", received=received, fix="one Ref for each array")
-    return Ref(init_val)
+    return Ref.of(init_val)
 
 
 def _check_plain(memory_space: Any, kind: Any = None) -> None:
@@ -114,7 +114,7 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
     if not isinstance(ty, (ArrayType, RefType, ShapeDtypeStruct)):
         what = "empty_ref takes a type or a ShapeDtypeStruct."
         raise ArgumentTypeError(what, received=f"{ty!r} of type {type(ty).__name__}", fix="weft.typeof(x)")
-    return Ref(_empty(ty.shape, ty.dtype))
+    return Ref.of(_empty(ty.shape, ty.dtype))
 
 
 def freeze(ref: Ref) -> Array:

@@ -62,7 +62,7 @@ def with_ref_arguments(
         return flat, list(types), arguments, written
 
     def function(*values: Any) -> list[Any]:
-        own = [Ref(v) if is_argument else v for v, is_argument in zip(values, arguments, strict=True)]
+        own = [Ref.of(v) if is_argument else v for v, is_argument in zip(values, arguments, strict=True)]
         results = flat(*own)
         written[:] = [i for i, x in enumerate(own) if isinstance(x, Ref) and x.written]
         return [*results, *(own[i]._value for i in written)]

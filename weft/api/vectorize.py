@@ -82,7 +82,7 @@ def with_mapped_refs(
     returned after its results, and their indices put into `written`."""
 
     def function(*values: Any) -> list[Any]:
-        own = {i: Ref(values[i]) for i in refs}
+        own = {i: Ref.of(values[i]) for i in refs}
         results = flat(*(own.get(i, v) for i, v in enumerate(values)))
         written[:] = [i for i, ref in own.items() if ref.written]
         return [*results, *(own[i].value for i in written)]

@@ -8,13 +8,27 @@ from weft.api.callbacks import io_callback
 from weft.base.publish import MissingNameError as _MissingNameError
 from weft.base.publish import publish as _publish
 from weft.experimental import checkify, layout, mesh_utils, multihost_utils, pjit, shard_map, sparse
+from weft.experimental.extended import EArray, cur_qdd
 
 if _TYPE_CHECKING:
-    from weft.experimental import ode
+    from weft.experimental import hijax, ode
 
-_LATER = ("ode",)
+_LATER = ("hijax", "ode")
 
-__all__ = ["checkify", "io_callback", "layout", "mesh_utils", "multihost_utils", "ode", "pjit", "shard_map", "sparse"]
+__all__ = [
+    "EArray",
+    "checkify",
+    "cur_qdd",
+    "hijax",
+    "io_callback",
+    "layout",
+    "mesh_utils",
+    "multihost_utils",
+    "ode",
+    "pjit",
+    "shard_map",
+    "sparse",
+]
 
 
 def __getattr__(name: str) -> _Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from weft.base.publish import publish as _publish
 from weft.base.source import Location, mark_internal, user_location
 from weft.ir.context import context
+from weft.ir.equation_info import NameStack, SourceInfo
 
 __all__ = [
     "NameStack",
@@ -26,53 +26,6 @@ __all__ = [
     "transform_name_stack",
     "user_context",
 ]
-
-
-@dataclass(frozen=True)
-class NameStack:
-    """The names of the scopes and transformations around an operation, the outermost first."""
-
-    stack: tuple[str, ...] = ()
-
-    def extend(self, name: str) -> NameStack:
-        """With one more scope inside."""
-        return NameStack((*self.stack, name))
-
-    def transform(self, transform_name: str) -> NameStack:
-        """With one more transformation inside."""
-        return self.extend(transform_name)
-
-    def __getitem__(self, index: Any) -> NameStack:
-        return NameStack(self.stack[index])
-
-    def __len__(self) -> int:
-        return len(self.stack)
-
-    def __add__(self, other: NameStack) -> NameStack:
-        return NameStack(self.stack + other.stack)
-
-    def __str__(self) -> str:
-        return "/".join(map(str, self.stack))
-
-
-@dataclass(frozen=True)
-class SourceInfo:
-    """The line of the user that an operation is from, and the names around it. `traceback` is the same line: of the
-    frames around it nothing is recorded."""
-
-    location: Location | None
-    name_stack: NameStack
-
-    @property
-    def traceback(self) -> Location | None:
-        """The line."""
-        return self.location
-
-    def replace(self, **changes: Any) -> SourceInfo:
-        """The same with another `location` or `name_stack`; a `traceback` is a location."""
-        if "traceback" in changes:
-            changes["location"] = changes.pop("traceback")
-        return SourceInfo(**{"location": self.location, "name_stack": self.name_stack, **changes})
 
 
 def current() -> SourceInfo:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.base.source import Location
+from weft.ir.equation_info import CONTEXT, EquationContext, NameStack, SourceInfo
 from weft.ir.primitive import NO_EFFECTS, Params, Primitive
 from weft.ir.types import Type
 
@@ -61,6 +62,16 @@ class Equation:
         self.source = source
         self.stack = stack
 
+    @property
+    def source_info(self) -> SourceInfo:
+        """The user's line and the names around it, as JAX's equations have them."""
+        return SourceInfo(self.source, NameStack(self.stack))
+
+    @property
+    def ctx(self) -> EquationContext:
+        """The settings under which it is computed, as JAX's equations have them."""
+        return CONTEXT
+
     def replace(self, **changes: Any) -> Equation:
         parts = {name: getattr(self, name) for name in self.__slots__}
         return Equation(**{**parts, **changes})
@@ -71,7 +82,8 @@ class Equation:
 
 class Jaxpr:
     """A jaxpr: `constvars` are bound to `consts`, `invars` to the arguments; `eqns` in order; `outvars` are the
-    results.
+    results. As in JAX's, `effects` and `debug_info` may be said: the former are known from the equations, of the latter
+    the name of the function is retained.
 
     Jaxprs are immutable once built; `cached` remembers what was derived from them.
     """
@@ -86,13 +98,16 @@ class Jaxpr:
         eqns: Sequence[Equation],
         consts: Sequence[Any] = (),
         name: str = "",
+        *,
+        effects: Any = None,
+        debug_info: Any = None,
     ):
         self.constvars = tuple(constvars)
         self.invars = tuple(invars)
         self.outvars = tuple(outvars)
         self.eqns = tuple(eqns)
         self.consts = tuple(consts)
-        self.name = name
+        self.name = name or getattr(debug_info, "func_name", "")
         self.effects = merged_effects(self.eqns)
         self._cache: dict[Any, Any] = {}
 

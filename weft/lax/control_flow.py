@@ -642,7 +642,7 @@ def scan_refs(
     written: list[bool] = []
 
     def body(carry: Any, slices: list[Any]) -> Any:
-        own = [Ref(x) if isinstance(leaf, Ref) else x for leaf, x in zip(leaves, slices, strict=True)]
+        own = [Ref.of(x) if isinstance(leaf, Ref) else x for leaf, x in zip(leaves, slices, strict=True)]
         carry, y = f(carry, tree.unflatten(treedef, own))
         written[:] = [x.written for x in own if isinstance(x, Ref)]
         return carry, (y, [x.value for x in own if isinstance(x, Ref) and x.written])

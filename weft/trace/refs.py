@@ -23,12 +23,22 @@ class Ref:
     read: Callable[[Ref, Any], Any]
     write: Callable[[Ref, Any, Any], None]
 
-    def __init__(self, value: Any):
-        self._value = lifted(value)
+    def __init__(self, aval: Any, refs: Any):
+        """A Ref whose array is `refs`, of type `aval` (None: of its own)."""
+        self._value = lifted(refs)
+        wanted = getattr(aval, "inner_aval", aval)
+        if wanted is not None and not wanted.matches(type_of(self._value)):
+            what = "A Ref begins as an array of its type."
+            raise errors.ArgumentTypeError(what, received=f"{type_of(self._value).short()} for {wanted.short()}")
         self._home = context.trace
         self._source: Location | None = user_location()
         self._closed = ""  # how it ended, if it has
         self.written = False
+
+    @classmethod
+    def of(cls, value: Any) -> Ref:
+        """A Ref that begins as a value."""
+        return cls(None, value)
 
     # -- its type ----------------------------------------------------------------------------------------------------
 
