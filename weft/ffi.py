@@ -136,6 +136,7 @@ def ffi_call(
             aliases=_aliases(input_output_aliases, in_types, types),
             vmap_method=vmap_method,
             has_side_effect=has_side_effect,
+            masked=False,
         )
         return tree.unflatten(out_tree, results)
 

@@ -28,7 +28,7 @@ from weft.trace.closed import stage_closed
 assert weft.jit  # importing the package fills in the evaluator
 
 # Callbacks and checks have tests of their own; the others run only in the programs that loops and custom rules make.
-CALLBACKS = frozenset({"debug_callback", "io_callback", "pure_callback"})
+CALLBACKS = frozenset({"debug_callback", "ffi_call", "io_callback", "pure_callback"})
 WITHIN_PROGRAMS = CALLBACKS | frozenset(
     {"custom_lin", "tape_add", "tape_broadcast", "tape_length", "tape_new", "tape_read", "tape_select", "tape_sum"}
     | {"tape_write", "check", "trap", "scatter_flagged", "inspect_sharding"}

@@ -129,6 +129,15 @@ def test_side_effects_keep_a_call():
     assert len(calls) == before + 1
 
 
+def test_lanes_that_do_not_take_a_branch_do_not_call():
+    ffi.register_ffi_target("lanes", python_scaled)
+    call = lambda v: call_of("lanes", v, has_side_effect=True, vmap_method="sequential")(v, factor=2.0)
+    before = len(calls)
+    out = weft.vmap(lambda v: weft.lax.cond(v[0] > 1, call, lambda v: v, v))(x)
+    np.testing.assert_array_equal(out, [[0, 1, 2], [6, 8, 10]])
+    assert len(calls) == before + 1
+
+
 def test_layouts_and_aliases():
     @Function
     def seen(call):

@@ -195,7 +195,8 @@ def call_target(
 @primitive
 class ffi_call(Callback):
     """A call of a registered function in C. `layouts` are the orders of dimensions of operands and results in memory,
-    `aliases` pairs of an operand and a result that have the same memory."""
+    `aliases` pairs of an operand and a result that have the same memory. One that is `masked` has a flag before its
+    operands, without which it is not called and returns zeros."""
 
     jvp = No("a function in C has no derivative of its own; wrap the call in custom_jvp or custom_vjp")
 
@@ -217,8 +218,13 @@ class ffi_call(Callback):
         attributes: tuple[Any, ...],
         layouts: tuple[Any, Any],
         aliases: tuple[Any, ...],
+        masked: bool,
         **params: Any,
     ) -> list[Any]:
+        if masked:
+            flag, *arrays = arrays  # type: ignore[assignment]
+            if not flag:
+                return [np.zeros(t.shape, dtypes.storage(t.dtype)) for t in result_types]
         return call_target(target, [np.asarray(a) for a in arrays], result_types, attributes, layouts, aliases)
 
     def batch(self, axis: Axis, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
@@ -226,6 +232,8 @@ class ffi_call(Callback):
 
     def batched_params(self, params: Params, grown: Sequence[bool]) -> Params:
         inputs, outputs = params["layouts"]
+        if params["masked"]:  # the flag has no layout
+            grown = grown[1:]
         deeper = [
             tuple(o if o is None or not g else (0, *(d + 1 for d in o)) for o, g in zip(orders, flags, strict=True))
             for orders, flags in ((inputs, grown), (outputs, [True] * len(outputs)))

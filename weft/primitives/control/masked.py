@@ -34,7 +34,7 @@ class MaskedCallback:
 def reads_flag(equation: Equation) -> bool:
     """Whether an equation does something in lanes that do not count, which a flag can prevent."""
     name = equation.primitive.name
-    if name == "pure_callback":  # called for all lanes at once, or for one after the other
+    if name in ("pure_callback", "ffi_call"):  # called for all lanes at once, or for one after the other
         return equation.params["vmap_method"] in ("sequential", "sequential_unrolled")
     if equation.primitive is check or name in CALLBACKS or name == "while":
         return True
@@ -86,6 +86,9 @@ def _mask(equation: Equation, flag: Var, equations: list[Equation]) -> None:
         case "io_callback" | "debug_callback" | "pure_callback":
             params["callback"] = MaskedCallback(params["callback"], params["result_types"])
             operands.insert(0, flag)
+        case "ffi_call":
+            operands[0:0] = [_both(operands.pop(0), flag, equation, equations) if params["masked"] else flag]
+            params["masked"] = True
         case "lanes":
             operands[0] = _both(operands[0], flag, equation, equations)
         case "jit" | "checkpoint":
