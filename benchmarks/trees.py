@@ -148,8 +148,16 @@ def operations(library: Any, tree: Any) -> dict[str, tuple[Callable[..., Any], t
     tree_util = library.tree_util
     leaves, structure = tree_util.tree_flatten(tree)
     call = library.jit(lambda tree: tree_util.tree_leaves(tree)[0])
+    inner = library.jit(lambda leaves, structure: list(leaves), static_argnums=1)
+
+    def filtered(tree: Any) -> Any:
+        """A call as Equinox's `filter_jit` makes it: leaves are arguments, the structure is static."""
+        leaves, structure = tree_util.tree_flatten(tree)
+        return tree_util.tree_unflatten(structure, inner(leaves, structure))
+
     for _ in range(4):
         call(tree)
+        filtered(tree)
     same = lambda x: x
     first = lambda x, y: x
     return {
@@ -161,6 +169,7 @@ def operations(library: Any, tree: Any) -> dict[str, tuple[Callable[..., Any], t
         "flatten, is_leaf": (lambda tree: tree_util.tree_flatten(tree, is_leaf=lambda x: x is None), (tree,)),
         "flatten_with_path": (tree_util.tree_flatten_with_path, (tree,)),
         "jit call": (call, (tree,)),
+        "filtered jit call": (filtered, (tree,)),
     }
 
 

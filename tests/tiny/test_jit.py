@@ -613,3 +613,51 @@ def test_hints_that_are_forgotten_come_back(monkeypatch: pytest.MonkeyPatch) -> 
         for n in range(1, 8):
             assert jitted(np.zeros(n, np.float32)).shape == (n,)
     assert len(jitted._dispatchers) == 3
+
+
+class Mode:
+    """A static argument that is compared by its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mode) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def test_dispatchers_of_functions_with_static_arguments() -> None:
+    traced = []
+
+    def f(x, kind, *rest, scale=1, mode=None, y=0.0):
+        traced.append((kind, scale, getattr(mode, "name", None)))
+        return x * len(repr(kind)) * scale + y + sum(rest), None if mode is None else mode.name == "a"
+
+    jitted = weft.jit(f, static_argnums=1, static_argnames=("scale", "mode"), donate_argnums=0)
+    calls = [
+        ((1,), {}),
+        ((True,), {}),
+        ((1.0,), {}),
+        (("one",), {"y": 2.0}),
+        ((1, 5.0), {"scale": 3}),
+        ((1, 5.0), {"scale": 3.0}),
+        (((1, (2, "x")),), {"mode": Mode("a"), "y": 1.0}),
+        (((1, (2, "x")),), {"mode": Mode("b"), "y": 1.0}),
+        ((1,), {"mode": Mode("a"), "scale": 2}),
+    ]
+    for _ in range(5):
+        for args, kwargs in calls:
+            expected = f(np.ones(3, np.float32), *args, **kwargs)
+            del traced[-1]
+            fresh = {k: Mode(v.name) if isinstance(v, Mode) else v for k, v in kwargs.items()}
+            found = jitted(wnp.ones(3), *args, **fresh)
+            np.testing.assert_array_equal(found[0], expected[0])
+            assert (found[1] is None) == (expected[1] is None) and found[1] == expected[1]
+    assert len(traced) == len(calls)  # once each
+    assert len([d for found in jitted._dispatchers.values() for d in found]) == len(calls)
+    with pytest.raises(weft.errors.UnhashableStaticArgumentError):
+        jitted(wnp.ones(3), [1])
+    with pytest.raises(TypeError):
+        jitted(wnp.ones(3))

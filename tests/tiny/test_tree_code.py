@@ -11,7 +11,7 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 import pytest
 
 import weft
-from weft.base import tree, tree_def, tree_functions
+from weft.base import tree, tree_def, tree_functions, tree_tokens
 from weft.base.tree_code import LONG
 from weft.base.tree_tokens import lasts
 
@@ -301,3 +301,23 @@ def test_threads_write_code_at_the_same_time():
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+class Marker:
+    """A class whose module has an instance for a value that is not there."""
+
+
+MISSING = Marker()
+
+
+def test_structures_with_markers_of_a_module_last():
+    assert lasts(MISSING) and not lasts(Marker())
+    value = Box({"k": 1}, (MISSING, identity, 3))
+    first = tree.structure(value)
+    tokens = id(first)
+    del first
+    gc.collect()
+    assert id(tree.structure(value)) == tokens and tree.structure(value) is tree.structure(value)
+    for _ in range(tree_tokens._PATIENCE + 1):
+        assert not lasts(Marker())
+    assert not lasts(copy.copy(MISSING)) and lasts(MISSING)

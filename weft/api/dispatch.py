@@ -45,9 +45,11 @@ def dispatcher(
     donated: Sequence[bool],
     placements: Sequence[Placement],
     placement: Placement,
+    static: Any = (),
 ) -> Dispatcher | None:
     """A function of (args, kwargs) that returns the result, or MISS if the call is another one; None if there cannot be
-    one. `placements` are those of the leaves of the arguments, and `placement` that of the results."""
+    one. `placements` are those of the leaves of the arguments, and `placement` that of the results. `in_tree` and
+    `types` are of the arguments that are not static; those that are, are how `JitFunction._split` has them."""
     if executable.has_tapes or len(types) > MOST_LEAVES:
         return None
     if any(isinstance(p, Sharding) for p in placements):
@@ -59,7 +61,7 @@ def dispatcher(
     flags = [*donated[len(constants) :]] or [False] * len(types)
     writer = _Writer(types, flags, placements)
     args, kwargs = in_tree.children()
-    writer.arguments(args, kwargs)
+    writer.arguments(args, kwargs, static)
     if config.cpu_enable_async_dispatch and not config.profiling:
         queued = placement.backend.queued_call(executable, constants, flags, placement)
         if queued is not None:
@@ -78,6 +80,7 @@ def spmd_dispatcher(
     constants: Sequence[Any],
     donated: Sequence[bool],
     placements: Sequence[Any],
+    static: Any = (),
 ) -> Dispatcher | None:
     """The same for a program on a mesh; leaves that are split have their sharding in `placements`."""
     if len(types) > MOST_LEAVES or not all(isinstance(t, ArrayType) for t in types):
@@ -85,7 +88,7 @@ def spmd_dispatcher(
     flags = [*donated[len(constants) :]] or [False] * len(types)
     writer = _Writer(types, flags, placements)
     args, kwargs = in_tree.children()
-    writer.arguments(args, kwargs)
+    writer.arguments(args, kwargs, static)
     ready = zip(placements, compiled.in_shardings, types, strict=True) if not constants else ()
     if ready and all(isinstance(a, Sharding) and a.is_equivalent_to(b, t.ndim) for a, b, t in ready):
         if any(flags):
@@ -208,12 +211,14 @@ class _Writer:
 
     # -- the arguments ---------------------------------------------------------------------------------------------
 
-    def arguments(self, args: PyTreeDef, kwargs: PyTreeDef) -> None:
+    def arguments(self, args: PyTreeDef, kwargs: PyTreeDef, static: Any) -> None:
         # The stamp is the same object as long as no setting changes and this is the thread the code was written in.
         self.line("if (config._stamped is not STAMP or generation[0] != GENERATION) and config.call_key() is not KEY:")
         self.line("return MISS", 2)
         self.line("if context.trace is not EVALUATION or context.axes: return MISS")
         self.line("try:")
+        if static:
+            self.static_arguments(kwargs, *static)
         reader = Reader(self.source, "return MISS", leaf=self.leaf)
         # The call itself makes them a tuple and a dict.
         reader.read("args", args, known=True)
@@ -222,6 +227,21 @@ class _Writer:
         else:
             self.line("if kwargs: return MISS", 2)
         self.line("except (KeyError, TypeError, ValueError): return MISS")
+
+    def static_arguments(self, kwargs: PyTreeDef, count: int, positional: Any, named: Any) -> None:
+        """Compare the static arguments, of which each is (index or name, type, value), and take them out."""
+        names = list(kwargs._data)
+        self.line(f"if len(args) != {count} or len(kwargs) != {len(named) + len(names)}: return MISS", 2)
+        values = [(f"args[{i}]", t, v) for i, t, v in positional] + [(f"kwargs[{k!r}]", t, v) for k, t, v in named]
+        for where, kind, value in values:
+            known = self.constant(value)
+            self.line(f"static = {where}", 2)
+            other = f"type(static) is not {self.constant(kind)} or not static == {known}"
+            self.line(f"if static is not {known} and ({other}): return MISS", 2)
+        taken = {i for i, _, _ in positional}
+        self.line(f"args = ({''.join(f'args[{i}], ' for i in range(count) if i not in taken)})", 2)
+        if named:
+            self.line(f"kwargs = {{{', '.join(f'{k!r}: kwargs[{k!r}]' for k in names)}}}", 2)
 
     def leaf(self, name: str) -> None:
         """Check the type and the placement of a leaf."""

@@ -216,6 +216,8 @@ class JitFunction:
         options = (self._static_argnums, self._static_argnames, self._donate_argnums, self._donate_argnames, contract)
         self._cache = cache_for(function, (*options, *map(tuple, shardings[:1]), shardings[1]))
         self._simple = not (self._static_argnums or self._static_argnames)
+        # Static arguments are compared as they are, which is what `_split` of this class asks for.
+        self._dispatches = self._simple or type(self)._split is JitFunction._split
         self._recent: tuple[Dispatcher, ...] = ()  # at most two of the last calls, tried before anything else
         self._dispatchers: dict[Any, tuple[Dispatcher, ...]] = {}
 
@@ -254,7 +256,7 @@ class JitFunction:
             if self._device is not None:
                 return staged.result(self._on_device(self._device, staged, leaves))
             placement = self._placement(staged, leaves, args, kwargs)
-            if calls >= CALLS_BEFORE_DISPATCH and self._simple and not staged.has_empty and not guards.are_on():
+            if calls >= CALLS_BEFORE_DISPATCH and self._dispatches and not staged.has_empty and not guards.are_on():
                 self._specialise(staged, args, kwargs, leaves, placement)
         operands = (*staged.constants, *leaves)
         if self._inline and context.trace is not EVALUATION:
@@ -339,19 +341,28 @@ class JitFunction:
             # It imports the compiler, which programs that never jit do without.
             from weft.api.dispatch import dispatcher, spmd_dispatcher
 
-            in_tree, out_tree, found = tree.structure((args, kwargs)), staged.out_tree, None
+            dynamic, rest, static = (args, kwargs, ()) if self._simple else self._split(args, kwargs)
+            in_tree, out_tree, found = tree.structure((dynamic, rest)), staged.out_tree, None
             if max(in_tree.depth, out_tree.depth) <= DEEPEST_DISPATCH:
                 types, operands = types_of(leaves), (*staged.constants, *leaves)
                 mesh = spmd.mesh_of(staged.jaxpr, operands)
                 if mesh is None:
                     executable = executable_of(staged.jaxpr, staged.donated, placement.device)
                     found = dispatcher(
-                        executable, in_tree, types, out_tree, staged.constants, staged.donated, placements, placement
+                        executable,
+                        in_tree,
+                        types,
+                        out_tree,
+                        staged.constants,
+                        staged.donated,
+                        placements,
+                        placement,
+                        static,
                     )
                 else:
                     compiled = spmd.compiled_for(staged.jaxpr, operands, mesh, staged.donated)
                     found = spmd_dispatcher(
-                        compiled, in_tree, types, out_tree, staged.constants, staged.donated, placements
+                        compiled, in_tree, types, out_tree, staged.constants, staged.donated, placements, static
                     )
             staged.dispatchers[key] = found
         found = staged.dispatchers[key]

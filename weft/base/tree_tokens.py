@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -45,18 +46,37 @@ _LASTING: Memo[int, Any] = Memo(4096, lasting=True)
 
 def lasts(data: Any) -> bool:
     """True for objects that live as long as the process anyway, so that a table may hold them: what a module has under
-    its name (functions, classes), members of such enumerations, dtypes, and plain `object()`, which holds nothing."""
+    its name (functions, classes), what the module of a class has of its instances (markers), members of such
+    enumerations, dtypes, and plain `object()`, which holds nothing."""
     if _LASTING.get(id(data)) is data:
         return True
     found = (
         type(data) is object
         or _is_named(data)
+        or _is_global(data)
         or (isinstance(data, np.dtype) and data.isbuiltin == 1)
         or (isinstance(data, enum.Enum) and _is_named(type(data)))
     )
     if found:
         _LASTING.keep(id(data), data)
     return found
+
+
+# How often no module had an instance of a type: then nobody looks any more.
+_not_global: weakref.WeakKeyDictionary[type, int] = weakref.WeakKeyDictionary()
+_PATIENCE = 16
+
+
+def _is_global(data: Any) -> bool:
+    """True when the module of the object's class has the object under some name."""
+    kind = type(data)
+    if kind.__module__ == "builtins" or _not_global.get(kind, 0) >= _PATIENCE:
+        return False
+    module = sys.modules.get(kind.__module__)
+    if module is not None and any(value is data for value in list(vars(module).values())):
+        return True
+    _not_global[kind] = _not_global.get(kind, 0) + 1
+    return False
 
 
 def _is_named(data: Any) -> bool:
