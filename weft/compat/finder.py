@@ -51,7 +51,7 @@ def resolve(manifest: Manifest, entry: ModuleEntry, name: str) -> Any:
         return found
     refusal = manifest.refusal(entry.name)
     if name in entry.all_names or (refusal is not None and not name.startswith("_")):
-        reason = refusal or entry.reasons.get(name) or NO_COUNTERPART
+        reason = refusal or entry.reason(name) or NO_COUNTERPART
         kind = ("class" if name[:1].isupper() else "value") if refusal else entry.kind(name)
         return placeholder(full, kind, reason)
     raise AttributeError(f"module {entry.name!r} has no attribute {name!r}")
@@ -65,7 +65,7 @@ def look_up(manifest: Manifest, entry: ModuleEntry, name: str) -> Any:
     full = f"{entry.name}.{name}"
     if full in manifest.modules:
         return importlib.import_module(full)
-    if name in entry.all_names and name not in entry.reasons:
+    if name in entry.all_names:
         for source in sources(entry):
             found = getattr(source, name, _NOT_FOUND)
             if found is not _NOT_FOUND:

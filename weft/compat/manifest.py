@@ -5,7 +5,7 @@
     [jax.lax] weft.lax weft.compat.primitives            a module, and where its names are looked for, in this order
     function: abs add ...                                JAX's names by kind, written by tests/peer/jax_names.py
     psum_p = weft.compat.primitives.psum_p               a name that is called otherwise, or is elsewhere
-    no approx_max_k approx_min_k | a reason              names without a counterpart
+    no approx_max_k approx_min_k | a reason              names without a counterpart; * means all others that have none
     [jax._src.core] weft.compat.private                  a private module, with those of its names that libraries use
 
 Lines that begin with two spaces continue the one before. A module without sources is looked for in Weft under its own
@@ -47,6 +47,10 @@ class ModuleEntry:
     def all_names(self) -> set[str]:
         """Every name that the module answers to."""
         return {*self.names, *self.private, *self.targets}
+
+    def reason(self, name: str) -> str | None:
+        """Why a name has no counterpart, if the manifest says so; `no * | ...` holds for all that have none."""
+        return self.reasons.get(name) or self.reasons.get("*")
 
     def kind(self, name: str) -> str:
         """One of `KINDS`; private names have no stated kind and are values."""
