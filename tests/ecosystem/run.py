@@ -17,18 +17,13 @@ from typing import Any
 PROGRAMS = sorted(path.stem for path in pathlib.Path(__file__).with_name("programs").glob("*.py"))
 
 
-def step_times(program: Any, repetitions: int = 7, seconds: float = 0.4) -> list[float]:
-    """Milliseconds of a step after it has been compiled; each repetition takes so many steps as fit into its share."""
+def step_times(program: Any, repetitions: int = 7, seconds: float = 1.0, warm: float = 3.0) -> list[float]:
+    """Milliseconds of a step in each repetition, after `warm` seconds: compilation may go on while steps run."""
     step = program.make()
     start = time.perf_counter()
-    for _ in range(3):
+    while time.perf_counter() - start < warm:
         last = step()
     float(_first_leaf(last))
-    once = (time.perf_counter() - start) / 3
-    for _ in range(20):
-        if once * 20 > 2:
-            break
-        last = step()
     times = []
     for _ in range(repetitions):
         count, start = 0, time.perf_counter()
