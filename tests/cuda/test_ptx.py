@@ -16,7 +16,7 @@ from tests.laws.test_compiled import GROUPS, merged
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.compiler.compile import compile_program
 from weft.compiler.program.ir import Launch
-from weft.compiler.target.cuda.lower import BLOCK, blocks, module_text
+from weft.compiler.target.cuda.lower import BLOCK, launch_shape, module_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper, of_capability
 
@@ -51,7 +51,7 @@ def test_samples_become_ptx(cases: list[Case]) -> None:
 
 def test_a_thread_has_an_iteration() -> None:
     ((_, kernel),) = kernels_of(next(cases for name, cases in KERNELS if name == "sin-0")[:1])
-    assert blocks(kernel) == -(-kernel.count // BLOCK)
+    assert launch_shape(kernel) == (-(-kernel.count // BLOCK), BLOCK)
     code = ptx(module_text([("entry", kernel)], hopper()), hopper())
     assert ".target sm_90" in code and "%ctaid.x" in code and "%tid.x" in code
 

@@ -102,7 +102,7 @@ def _are_independent(loops: Sequence[Loop], written: set[Buffer]) -> bool:
     counts: dict[Variable, Any] = {loop.variable: loop.count for loop in loops}
     stores: dict[Buffer, list[Index]] = {}
     loads: list[Load] = []
-    for statement, inside in _accesses(loops[-1].body):
+    for statement, inside in accesses(loops[-1].body):
         if not isinstance(statement, Load | Store):
             return False
         counts.update((loop.variable, loop.count) for loop in inside)
@@ -147,14 +147,14 @@ def _digits_of(offsets: list[int]) -> list[tuple[int, int]]:
     return [(step, count), *_digits_of(firsts)]
 
 
-def _accesses(body: Sequence[Statement], inside: tuple[Loop, ...] = ()) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
+def accesses(body: Sequence[Statement], inside: tuple[Loop, ...] = ()) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
     """What touches memory, with the loops that it is in."""
     for statement in body:
         match statement:
             case Loop():
-                yield from _accesses(statement.body, (*inside, statement))
+                yield from accesses(statement.body, (*inside, statement))
             case If():
-                yield from _accesses(statement.body, inside)
+                yield from accesses(statement.body, inside)
             case Load() | Store() | TileMatmul() | Prefetch():
                 yield statement, inside
 
@@ -186,8 +186,8 @@ def _kernel(kernel: Kernel, nest: Nest, vector_bytes: int) -> Kernel:
         shifted = substituted(inner, last.variable, first + lane)
         inner = (Loop(lane, 0, lanes, shifted, LoopKind.LANES, width=lanes, limit=limit),)
     threads = Loop(thread, 0, math.prod(counts), (*decoded, *before, *inner), LoopKind.THREADS)
-    used = {s.buffer for s, _ in _accesses((threads,)) if isinstance(s, Load | Store | Prefetch)}
-    used |= {b for s, _ in _accesses((threads,)) if isinstance(s, TileMatmul) for b, _ in s.accesses()}
+    used = {s.buffer for s, _ in accesses((threads,)) if isinstance(s, Load | Store | Prefetch)}
+    used |= {b for s, _ in accesses((threads,)) if isinstance(s, TileMatmul) for b, _ in s.accesses()}
     return replace(kernel, buffers=tuple(b for b in kernel.buffers if b in used), body=(threads,))
 
 

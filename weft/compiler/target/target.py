@@ -149,7 +149,8 @@ class Target:
     `triple`, `cpu` and `flags` are what LLVM is told. `masks`: a load or store of some lanes is one instruction,
     whatever the type. `tiles`: it has tile registers for matmuls of bfloat16 and of bytes, and the process may use
     them. `toolchain` is what makes its code, with its version. With `grid_bytes`, kernels run on a grid of threads, of
-    which each has so many bytes side by side, and buffers begin at multiples of that.
+    which each has so many bytes side by side, and buffers begin at multiples of that; `group_lanes` is how many lanes
+    such threads have together at most.
     """
 
     kind: str
@@ -161,6 +162,7 @@ class Target:
     masks: bool = False
     tiles: bool = False
     grid_bytes: int = 0
+    group_lanes: int = 0
     memory_spaces: tuple[str, ...] = ("device",)
     toolchain: str = ""
     fusion: FusionLimits = FusionLimits()

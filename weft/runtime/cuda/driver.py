@@ -20,7 +20,7 @@ import numpy as np
 from weft.base.errors import JaxRuntimeError, OutOfMemoryError
 from weft.base.forks import held
 from weft.compiler.kernel.ir import Kernel
-from weft.compiler.target.cuda.lower import BLOCK, blocks, module_text
+from weft.compiler.target.cuda.lower import launch_shape, module_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.target import Target
 
@@ -129,7 +129,8 @@ class Stream:
         values = (c_uint64 * len(addresses))(*addresses)
         base, size = ctypes.addressof(values), ctypes.sizeof(c_uint64)
         parameters = (c_void_p * len(addresses))(*(base + size * n for n in range(len(addresses))))
-        call("cuLaunchKernel", entry, blocks(kernel), 1, 1, BLOCK, 1, 1, 0, self.handle, parameters, None)
+        blocks, threads = launch_shape(kernel)
+        call("cuLaunchKernel", entry, blocks, 1, 1, threads, 1, 1, 0, self.handle, parameters, None)
 
 
 class Graph:

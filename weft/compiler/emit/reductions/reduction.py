@@ -31,6 +31,8 @@ from weft.compiler.emit.reductions.reduction_space import (
     Space,
     collapsed,
     free_nest,
+    group_block,
+    group_schedule,
     register_lanes,
     schedule,
     should_split,
@@ -98,6 +100,11 @@ class Reductions:
         self.lanes = register_lanes(fusion)
         self.rows = size_of_axes(self.space.free)
         self.length = size_of_axes(self.space.reduced)
+
+    def plan(self, space: Space) -> Schedule:
+        """How loops over a space of these reductions are bound."""
+        most = self.fusion.target.group_lanes
+        return group_schedule(space, most) if most else schedule(space, self.lanes)
 
     def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
         values = writer.values
@@ -205,12 +212,20 @@ def reduce_loops(
 def emit_reduction(fusion: Fusion) -> Emission:
     """The kernels of a fusion of reductions."""
     reductions = Reductions(fusion)
-    plan = schedule(reductions.space, reductions.lanes)
+    plan = reductions.plan(reductions.space)
     single = reductions.passes.count == 1
-    if single and _streams(reductions, plan):
+    if fusion.target.group_lanes:
+        axis = max(reductions.space.reduced, key=lambda a: a.size, default=None)
+        block = 0 if axis is None else group_block(reductions.space, plan, axis)
+        if single and axis is not None and block < axis.size:
+            _emit_split(reductions, plan, block)
+        else:
+            _emit_whole(reductions, plan)
+    elif single and _streams(reductions, plan):
         _emit_streamed(reductions, plan)
     elif single and should_split(reductions.space, plan):
-        _emit_split(reductions, plan)
+        axis = max(reductions.space.reduced, key=lambda a: a.size)
+        _emit_split(reductions, plan, split_block(axis, plan, reductions.rows * reductions.length // axis.size))
     else:
         _emit_whole(reductions, plan)
     return fusion.finish(in_place=reductions.passes.in_place())
@@ -243,16 +258,15 @@ def _emit_whole(reductions: Reductions, plan: Schedule) -> None:
 
 def _row_plan(reductions: Reductions, plan: Schedule, weight: float) -> Schedule:
     """The vectors of one pass along a row: as many registers as its own work allows."""
-    if plan.lanes is None or not plan.lanes.reduced:
+    if plan.lanes is None or not plan.lanes.reduced or reductions.fusion.target.group_lanes:
         return plan
     return Schedule(plan.lanes, width_for(plan.lanes.size, reductions.lanes, weight))
 
 
-def _emit_split(reductions: Reductions, plan: Schedule) -> None:
+def _emit_split(reductions: Reductions, plan: Schedule, block: int) -> None:
     """Blocks of the longest reduced axis over threads, and a second kernel that combines their results."""
     space, heroes = reductions.space, reductions.heroes
     axis = max(space.reduced, key=lambda a: a.size)
-    block = split_block(axis, plan, reductions.rows * reductions.length // axis.size)
     blocks = -(-axis.size // block)
     partial = [reductions.fusion.new_scratch(h.wide, blocks * reductions.rows) for h in heroes]
     writer = reductions.fusion.writer("partial_reduction", final=True)
@@ -338,7 +352,7 @@ def _emit_final(reductions: Reductions, partial: Sequence[int], blocks: int) -> 
     k, heroes = writer.k, reductions.heroes
     axis = CollapsedAxis(-1, (blocks,), reduced=True)
     space = Space((axis, *reductions.space.free), 1.0)
-    plan = schedule(space, reductions.lanes)
+    plan = reductions.plan(space)
     with free_nest(k, space, plan, blocks) as indices:
 
         def step(accumulators: Sequence[Value], at: dict[CollapsedAxis, Index]) -> list[Value]:

@@ -29,6 +29,9 @@ ENOUGH_ITERATIONS = 16
 SPLIT_WORK, STREAMED_WORK = 131072, 262144
 # Partial results of one reduction: enough to balance the load, few enough to reduce again.
 MOST_BLOCKS = 128
+# Groups of threads: the shortest rows that have one, the threads that keep a GPU busy, the lanes of a thread, and at
+# most so many partial results of a reduction, each of at least so many rows.
+LEAST_GROUP, ENOUGH_THREADS, LANES_OF_THREAD, MOST_GROUP_BLOCKS, LEAST_ROWS = 32, 1 << 17, 4, 1024, 32
 # Weight of the work for an element up to which it pays to have four (two) registers of accumulators.
 LIGHT_WORK, MEDIUM_WORK = 6, 14
 
@@ -171,6 +174,25 @@ def schedule(space: Space, lanes: int) -> Schedule:
     elif not chosen.reduced and chosen.size * 2 < lanes and size_of_axes(space.reduced) < 4 * lanes:
         chosen = max(free, key=lambda a: a.size)
     return Schedule(chosen, width_for(chosen.size, lanes, space.weight))
+
+
+def group_schedule(space: Space, most: int) -> Schedule:
+    """Lanes of a group of threads, `most` at most, go along the last axis if that is reduced and long enough; else a
+    thread has an index of the free axes."""
+    last = space.axes[-1] if space.axes else None
+    if last is None or not last.reduced or (last.size < LEAST_GROUP and space.free):
+        return Schedule(None, 1)
+    return Schedule(last, min(most, max(LEAST_GROUP, 1 << (last.size - 1).bit_length())))
+
+
+def group_block(space: Space, plan: Schedule, axis: CollapsedAxis) -> int:
+    """The size of the blocks into which a reduced axis is split for partial results, so that there are threads enough;
+    all of it, if there are."""
+    each = 1 if plan.lanes is None else plan.width // LANES_OF_THREAD
+    wanted = min(MOST_GROUP_BLOCKS, -(-ENOUGH_THREADS // max(1, size_of_axes(space.free) * each)))
+    step, least = (plan.width, 4 * plan.width) if axis is plan.lanes else (1, LEAST_ROWS)
+    block = max(least, -(-axis.size // wanted))
+    return min(axis.size, -(-block // step) * step)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Kernel to LLVM for GPUs: entries of a PTX module that take the addresses of buffers, one parameter each.
 
-In the plain form a thread of the grid computes one iteration of the kernel's loop over threads, one element at a time.
-A kernel without such a loop is computed by one thread.
+A thread of the grid computes one iteration of the kernel's loop over threads; if the kernel has wide loops over lanes,
+a group of threads does (`groups.py`). A kernel without a loop over threads has one iteration.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from collections.abc import Iterable
 
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target import llvm
+from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, group_of
 from weft.compiler.target.llvm import constant, i32, i64
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
 
-# Threads of a block.
-BLOCK = 128
 
-
-def blocks(kernel: Kernel) -> int:
-    """How many blocks of threads a kernel is launched with."""
-    return -(-int(kernel.count) // BLOCK)
+def launch_shape(kernel: Kernel) -> tuple[int, int]:
+    """How many blocks a kernel is launched with, and how many threads each of them has."""
+    group = group_of(kernel)
+    threads = BLOCK if group is None else group.block
+    each = 1 if group is None else group.members
+    return -(-int(kernel.count) * each // threads), threads
 
 
 def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target) -> str:
@@ -36,9 +37,15 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
     """Add a kernel to a module, as an entry of that name."""
     parameters = [llvm.Parameter(f"buffer{n}", llvm.ptr) for n in range(len(kernel.buffers))]
     function = module.function(name, llvm.void, parameters, linkage="ptx_kernel")
-    # The grid may have more threads than an i32 counts.
-    index = function.add(function.mul(_register(function, "ctaid"), constant(BLOCK, i64)), _register(function, "tid"))
-    lowering = VectorLowering(function, kernel, target)
+    group = group_of(kernel)
+    thread = _register(function, "tid")
+    if group is None:
+        lowering, index = VectorLowering(function, kernel, target), _thread(function, BLOCK)
+    else:
+        # A group of several warps is a block.
+        member = function.urem(thread, constant(group.members, i32))
+        lowering = GroupLowering(function, kernel, target, group, member)
+        index = function.udiv(_thread(function, group.block), constant(group.members, i64))
     lowering.pointers = dict(zip(kernel.buffers, function.arguments, strict=True))
     lowering.read_sizes()
     with function.when(function.icmp("slt", index, lowering.integer(kernel.count))):
@@ -47,8 +54,14 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
     function.ret()
 
 
+def _thread(function: llvm.Function, block: int) -> llvm.Value:
+    """The index of the thread in the grid, of which there may be more than an i32 counts."""
+    first = function.mul(function.zext(_register(function, "ctaid"), i64), constant(block, i64))
+    return function.add(first, function.zext(_register(function, "tid"), i64))
+
+
 def _register(function: llvm.Function, name: str) -> llvm.Value:
     """A special register of the thread, along the first dimension of the grid."""
     value = function.call(f"llvm.nvvm.read.ptx.sreg.{name}.x", i32)
     assert value is not None
-    return function.zext(value, i64)
+    return value

@@ -43,6 +43,7 @@ def of_capability(major: int, minor: int) -> Target:
         f"+ptx{PTX[version]}",
         vector_bits=0,
         grid_bytes=16,
+        group_lanes=1024,
         fusion=FusionLimits(row_bytes=128 << 10, single_row_bytes=128 << 10, cheap_weight=16),
         kernel=KernelCosts(launch=900.0),
         # Nothing is a library's yet.

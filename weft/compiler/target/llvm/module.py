@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from weft.base.errors import InternalError
 from weft.compiler.target.llvm.function import Function
-from weft.compiler.target.llvm.types import Type, ptr, void
+from weft.compiler.target.llvm.types import Type, pointer, ptr, void
 from weft.compiler.target.llvm.values import Value, constant
 
 
@@ -87,6 +87,12 @@ class Module:
         if name not in self._globals:
             self._globals[name] = f"@{name} = internal global [{count} x {element.text}] zeroinitializer, align {align}"
         return Value(f"@{name}", ptr)
+
+    def shared(self, name: str, size: int, space: int) -> Value:
+        """So many bytes in an address space that threads share, without a value at the start; asking again for a name
+        returns the same ones."""
+        self._globals.setdefault(name, f'@"{name}" = internal addrspace({space}) global [{size} x i8] undef, align 16')
+        return Value(f'@"{name}"', pointer(space))
 
     def address(self, name: str) -> Value:
         """Where a function of the module is, for handing it to others."""

@@ -1,0 +1,127 @@
+"""Reductions by groups of threads: what they mean by the interpreter, and that their code has what threads need to wait
+for each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.compiler.host import interpret
+from weft.api.inspect import make_jaxpr
+from weft.base import settings
+from weft.compiler.compile import compile_program
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Index, Kernel, LoopKind
+from weft.compiler.kernel.verifier import verify
+from weft.compiler.program.ir import Launch
+from weft.compiler.target.cuda.groups import Group, group_of
+from weft.compiler.target.cuda.lower import launch_shape, module_text
+from weft.compiler.target.cuda.ptx import ptx
+from weft.compiler.target.cuda.targets import hopper
+from weft.ir.jaxpr import constants_to_arguments
+
+
+def compiled(function: Callable[..., Any], *arrays: np.ndarray) -> tuple[Any, list[Kernel]]:
+    jaxpr = constants_to_arguments(make_jaxpr(function)(*arrays))
+    program = compile_program(jaxpr, [False] * len(jaxpr.invars), hopper()).program
+    return program, [verify(s.full) for s in program.all_steps() if isinstance(s, Launch)]
+
+
+def normalised(x: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / wnp.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+
+
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "sum": lambda x: x.sum(-1),
+    "softmax": lambda x: weft.nn.softmax(x, -1),
+    "norm": normalised,
+    "columns": lambda x: x.sum(0),
+    "all": lambda x: (x * 2).sum(),
+    "columns in three passes": lambda x: weft.nn.softmax(x, 0),
+    "several": lambda x: (x.max(-1), x.sum(-1), x + x.min(-1, keepdims=True)),
+    "any": lambda x: (x > 2.5).any(-1),
+}
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (6, 33), (3, 100), (2, 1000), (2, 5000), (3000, 3)], ids=str)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_reductions_have_their_values(name: str, shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    program, kernels = compiled(PROGRAMS[name], x)
+    expected = weft.tree.leaves(PROGRAMS[name](x))
+    for got, want in zip(interpret(program, [x.copy()]), map(np.asarray, expected), strict=True):
+        np.testing.assert_allclose(got.view(want.dtype).reshape(want.shape), want, rtol=2e-5, atol=2e-5)
+    assert "masked" not in module_text([(f"k{i}", k) for i, k in enumerate(kernels)], hopper())
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64", "bfloat16", "int8", "bool"])
+def test_lanes_of_all_dtypes_go_between_threads(dtype: str) -> None:
+    with settings.enable_x64(True):
+        x = np.asarray(wnp.asarray(np.random.default_rng(0).integers(0, 3, (3, 700))).astype(dtype))
+        program, kernels = compiled(lambda x: (x.any(-1), x.sum(-1)), x)
+        got = interpret(program, [x.copy()])
+        np.testing.assert_array_equal(got[0].view(np.bool_), x.any(-1))
+        total = np.asarray(x.astype(np.complex128 if dtype == "complex64" else np.float64).sum(-1))
+        want = np.asarray(wnp.asarray(x).sum(-1))
+        np.testing.assert_allclose(got[1].view(want.dtype).astype(total.dtype), total, rtol=1e-2)
+        text = ptx(module_text([(f"k{i}", k) for i, k in enumerate(kernels)], hopper()), hopper())
+        assert "shfl.sync.down.b32" in text
+
+
+def test_a_long_sum_is_of_many_groups() -> None:
+    x = np.ones(1 << 20, np.float32)
+    program, (partial, final) = compiled(lambda x: x.sum(), x)
+    assert partial.count >= 128 and group_of(partial) == Group(256, 4)
+    blocks, threads = launch_shape(partial)
+    assert (blocks, threads) == (partial.count, 256) and final.count == 1
+    assert interpret(program, [x])[0].view(np.float32)[0] == 1 << 20
+
+
+def test_columns_are_of_many_threads() -> None:
+    _, (partial, final) = compiled(lambda x: x.sum(0), np.ones((4096, 256), np.float32))
+    assert group_of(partial) is None and partial.count == 128 * 256  # blocks of 32 rows
+    assert final.count == 256
+
+
+@pytest.mark.parametrize(("length", "members"), [(32, 8), (100, 32), (1000, 256), (5000, 256)])
+def test_threads_wait_for_each_other(length: int, members: int) -> None:
+    """Those of several warps by barriers, others by what a warp has."""
+    _, kernels = compiled(lambda x: weft.nn.softmax(x, -1), np.ones((64, length), np.float32))
+    (kernel,) = kernels
+    assert group_of(kernel) == Group(members, 4)
+    text = ptx(module_text([("entry", kernel)], hopper()), hopper())
+    assert ("bar.sync" in text) == (members > 32) and ("bar.warp.sync" in text) == (members <= 32)
+
+
+@pytest.mark.parametrize(
+    ("read", "serial", "barriers"),
+    [
+        ("x", False, 0),
+        ("y", False, 1),
+        ("x", True, 1),
+        ("y", True, 1),
+    ],  # a serial loop writes again what it has written
+)
+def test_what_others_have_written_is_waited_for(read: str, serial: bool, barriers: int) -> None:
+    k = KernelBuilder("neighbours")
+    buffers = {name: k.buffer(name, "float32", 320, name != "x") for name in "xyz"}
+    with k.loop(256, kind=LoopKind.LANES, width=256) as i:
+        k.store(buffers["y"], i, k.load(buffers["x"], i))
+
+    def second(first: Any) -> None:
+        with k.loop(256, kind=LoopKind.LANES, width=256) as i:
+            k.store(buffers["z"], i, k.load(buffers[read], first + i))
+
+    if serial:
+        with k.loop(3) as n:
+            second(n * 1)
+    else:
+        second(Index(1))
+    text = module_text([("entry", verify(k.finish()))], hopper())
+    assert text.count("call void @llvm.nvvm.barrier") == barriers

@@ -1,0 +1,283 @@
+"""Kernels whose lanes are threads: a group of threads has the lanes of a loop over lanes together, a few of them each.
+
+A group computes one iteration of the loop over threads. What is the same in all lanes every thread computes for itself,
+and what is stored outside of loops over lanes the first one stores. Lanes are combined in the order that the kernel
+language says, halves onto each other: between threads by exchanges inside of a warp, and through shared memory where a
+group has several. Threads wait for each other before one reads what another one may have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.compiler.kernel.grid import accesses
+from weft.compiler.kernel.ir import (
+    Buffer,
+    Carry,
+    If,
+    Index,
+    Kernel,
+    Last,
+    Load,
+    Loop,
+    LoopKind,
+    Prefetch,
+    ReduceLanes,
+    Shift,
+    Shuffle,
+    Statement,
+    Store,
+    TileMatmul,
+    Value,
+)
+from weft.compiler.target import llvm
+from weft.compiler.target.lanes import Lane
+from weft.compiler.target.llvm import constant, i1, i32, i64
+from weft.compiler.target.lower import flat, unflat
+from weft.compiler.target.target import Target
+from weft.compiler.target.vectors import VectorLowering
+
+WARP = 32
+# Lanes of a thread, lanes from which on a group of threads has them, and threads of a block of small groups.
+LANES, LEAST_LANES, BLOCK = 4, 8, 128
+SHARED = 3  # the address space of memory that the threads of a block share
+
+
+@dataclass(frozen=True)
+class Group:
+    """So many threads, of which each has so many lanes; `width` lanes in all."""
+
+    members: int
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        return self.members * self.lanes
+
+    @property
+    def block(self) -> int:
+        """The threads of a block: one group that has several warps, or some that have none."""
+        return self.members if self.members > WARP else BLOCK
+
+
+def group_of(kernel: Kernel) -> Group | None:
+    """The group of threads that has the lanes of a kernel, if lanes are to be threads."""
+    widths = {s.width for s in _statements(kernel.body) if isinstance(s, ReduceLanes) or _is_over_lanes(s)}
+    shuffles = any(isinstance(s, Shuffle | Shift | Last | TileMatmul) for s in _statements(kernel.body))
+    if len(widths) != 1 or shuffles or kernel.sizes:
+        return None
+    (width,) = widths
+    return Group(width // LANES, LANES) if width >= LEAST_LANES else None
+
+
+def _is_over_lanes(statement: Statement) -> bool:
+    return isinstance(statement, Loop) and statement.kind is LoopKind.LANES
+
+
+def _statements(body: Iterable[Statement]) -> Iterator[Any]:
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop | If):
+            yield from _statements(statement.body)
+
+
+class GroupLowering(VectorLowering):
+    """Writes one thread of a group, which is its `member`, an i32."""
+
+    def __init__(
+        self, function: llvm.Function, kernel: Kernel, target: Target, group: Group, member: llvm.Value
+    ) -> None:
+        super().__init__(function, kernel, target)
+        self.group, self.member = group, member
+        # Since threads waited for each other last.
+        self.read: set[Buffer] = set()
+        self.written: set[Buffer] = set()
+        self._shared: dict[str, llvm.Value] = {}
+
+    # -- order -----------------------------------------------------------------------------------------------------
+
+    def block(self, body: Sequence[Statement]) -> None:
+        if self.variable is not None:
+            super().block(body)
+            return
+        for statement in body:
+            # What is inside of serial loops and branches has its own order.
+            if not isinstance(statement, If) and not (isinstance(statement, Loop) and not _is_over_lanes(statement)):
+                self.order(statement)
+            self.statement(statement)
+
+    def order(self, statement: Statement) -> None:
+        """Wait for the other threads if the statement touches what they may have written, or writes what they read."""
+        reads, writes = _touched((statement,))
+        if reads & self.written or writes & (self.read | self.written):
+            self.wait()
+        self.read |= reads
+        self.written |= writes
+
+    def enter(self, loop: Loop, carried: Sequence[Lane]) -> None:
+        super().enter(loop, carried)
+        # What the iteration before has written, or has read and this one writes.
+        if self.variable is None and loop.kind is LoopKind.SERIAL and _touched(loop.body)[1]:
+            self.wait()
+
+    def wait(self) -> None:
+        """All threads of the group come here before one goes on, and see what the others have written."""
+        if self.group.members > WARP:
+            self.f.call("llvm.nvvm.barrier.cta.sync.aligned.all", llvm.void, constant(0, i32))
+        else:
+            self.f.call("llvm.nvvm.bar.warp.sync", llvm.void, self.mask_of_group())
+        self.read, self.written = set(), set()
+
+    def mask_of_group(self) -> llvm.Value:
+        """The threads of a warp that are of this group, as bits."""
+        members = self.group.members
+        if members >= WARP:
+            return constant(-1, i32)
+        lane = self.f.call("llvm.nvvm.read.ptx.sreg.laneid", i32)
+        assert lane is not None
+        first = self.f.and_(lane, constant(WARP - members, i32))
+        return self.f.shl(constant((1 << members) - 1, i32), first)
+
+    # -- statements ------------------------------------------------------------------------------------------------
+
+    def statement(self, statement: Any) -> None:
+        match statement:
+            case ReduceLanes(result, op, vector):
+                self.values[result] = self.reduced(op, self.broadcast(self.values[vector], self.group.lanes))
+            case _:
+                super().statement(statement)
+
+    def store(self, buffer: Buffer, index: Index, value: Value, condition: Value | None) -> None:
+        if self.variable is not None:
+            super().store(buffer, index, value, condition)
+            return
+        with self.f.when(self.f.icmp("eq", self.member, constant(0, i32))), self.scope():
+            super().store(buffer, index, value, condition)
+
+    def initial(self, carry: Carry) -> Lane:
+        width = self.widths[carry.inside] if self.variable is None else self.width
+        return self.broadcast(self.values[carry.initial], self.group.lanes if width == self.group.width else width)
+
+    def loop_over_lanes(self, loop: Loop) -> None:
+        """The lanes of this thread: whole vectors, a group's lanes apart, and then perhaps one that is not whole."""
+        f, each = self.f, self.group.lanes
+        before = self.variable, self.step, self.width, self.mask
+        carried = [self.broadcast(self.values[c.initial], each) for c in loop.carries]
+        stop = self.stop(loop)
+        own = f.mul(f.zext(self.member, i64), constant(each * loop.step, i64))
+        at = f.add(self.integer(loop.start), own)
+        self.variable, self.step, self.width, self.mask = loop.variable, loop.step, each, None
+        self.first = loop.start
+        span = loop.width * loop.step
+        if loop.limit is None and loop.count % loop.width == 0:
+            rounds = int(loop.count) // loop.width
+            carried = self.whole(loop, at, f.add(at, constant(rounds * span, i64)), span, carried)
+        else:
+            last = f.sub(stop, constant((each - 1) * loop.step, i64))
+            carried = self.whole(loop, at, last, span, carried)
+            left = f.add(f.smax(f.sub(last, at), constant(0, i64)), constant(span - 1, i64))
+            edge = f.add(at, f.sub(left, f.urem(left, constant(span, i64))))
+            with f.when(f.icmp("slt", edge, stop), *flat(carried)) as region, self.scope():
+                mask = self.lanes_below(replace(loop, width=each), edge, stop)
+                region.give(*flat(self.vector(loop, edge, mask, carried)))
+            carried = unflat(carried, region.results)
+        self.variable, self.step, self.width, self.mask = before
+        self.leave(loop, carried)
+
+    def whole(self, loop: Loop, start: llvm.Value, stop: llvm.Value, span: int, carried: list[Lane]) -> list[Lane]:
+        """Vectors of this thread without masks."""
+        with self.f.loop(start, stop, span, carried=flat(carried)) as index, self.scope():
+            index.give(*flat(self.vector(loop, index, None, unflat(carried, index.values))))
+        return unflat(carried, index.results)
+
+    # -- between threads -------------------------------------------------------------------------------------------
+
+    def reduced(self, op: str, lane: Lane) -> Lane:
+        """All lanes of the group combined, in every thread."""
+        members = self.group.members
+        if members > WARP:
+            found = self.of_warps(lane)
+            while len(found) > 1:
+                half = len(found) // 2
+                found = [self.compute(op, [a, b], {}) for a, b in zip(found[:half], found[half:], strict=True)]
+            (lane,) = found
+        apart = min(members, WARP) // 2
+        while apart:
+            lane = self.compute(op, [lane, self.exchanged(lane, "down", apart)], {})
+            apart //= 2
+        return self.exchanged(self.reduce_lanes(op, lane, self.group.lanes), "idx", 0)
+
+    def of_warps(self, lane: Lane) -> list[Lane]:
+        """The lanes that the thread of this index has in each warp of the group."""
+        f, members = self.f, self.group.members
+        self.wait()  # until what was there before has been read
+        columns: list[list[llvm.Value]] = []
+        for n, part in enumerate(lane.parts):
+            element = f.zext(part, llvm.vector(llvm.i8, part.type.count)) if part.type.element is i1 else part
+            size = element.type.element.bits // 8 * element.type.count
+            room = self.shared(f"{n}", size * members)
+            f.store(element, f.offset(room, element.type, self.member), min(16, size))
+            columns.append([room, element])
+        self.wait()
+        index = f.and_(self.member, constant(WARP - 1, i32))
+        found = []
+        for warp in range(members // WARP):
+            parts = []
+            for (room, element), part in zip(columns, lane.parts, strict=True):
+                size = element.type.element.bits // 8 * element.type.count
+                address = f.offset(room, element.type, f.add(index, constant(warp * WARP, i32)))
+                value = f.load(element.type, address, min(16, size))
+                parts.append(f.trunc(value, part.type) if part.type.element is i1 else value)
+            found.append(lane.with_parts(parts))
+        return found
+
+    def shared(self, name: str, size: int) -> llvm.Value:
+        """Memory that the threads of a block share."""
+        return self.f.module.shared(f"{self.f.name}.{name}", size, SHARED)
+
+    def exchanged(self, lane: Lane, kind: str, by: int) -> Lane:
+        """The lane of another thread of the warp: the one so many after this, or that of an index."""
+        return lane.with_parts([self.exchanged_part(part, kind, by) for part in lane.parts])
+
+    def exchanged_part(self, part: llvm.Value, kind: str, by: int) -> llvm.Value:
+        f, type = self.f, part.type
+        if type.is_vector:
+            elements = [self.exchanged_part(f.extract(part, n), kind, by) for n in range(type.count)]
+            result = llvm.zero(type)
+            for n, element in enumerate(elements):
+                result = f.insert(result, element, n)
+            return result
+        bits = part if type.kind == "int" else f.bitcast(part, llvm.integer(type.bits))
+        if type.bits < 32:
+            received = f.trunc(self.exchanged_word(f.zext(bits, i32), kind, by), bits.type)
+        elif type.bits == 32:
+            received = self.exchanged_word(bits, kind, by)
+        else:
+            low = self.exchanged_word(f.trunc(bits, i32), kind, by)
+            high = self.exchanged_word(f.trunc(f.lshr(bits, constant(32, i64)), i32), kind, by)
+            received = f.or_(f.zext(low, i64), f.shl(f.zext(high, i64), constant(32, i64)))
+        return received if type.kind == "int" else f.bitcast(received, type)
+
+    def exchanged_word(self, word: llvm.Value, kind: str, by: int) -> llvm.Value:
+        """A word of another thread of the group, which is a segment of the warp."""
+        segment = (WARP - min(self.group.members, WARP)) << 8 | WARP - 1
+        found = self.f.call(
+            f"llvm.nvvm.shfl.sync.{kind}.i32",
+            i32,
+            self.mask_of_group(),
+            word,
+            constant(by, i32),
+            constant(segment, i32),
+        )
+        assert found is not None
+        return found
+
+
+def _touched(body: Sequence[Statement]) -> tuple[set[Buffer], set[Buffer]]:
+    """The buffers that statements read, and those that they write."""
+    found = [s for s, _ in accesses(body)]
+    return {s.buffer for s in found if isinstance(s, Load)}, {
+        s.buffer for s in found if isinstance(s, Store | Prefetch)
+    }
