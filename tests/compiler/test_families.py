@@ -72,6 +72,23 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], str, Callable[[int], Any]]] = {
     "cumsum": (lambda x: np.cumsum(x, 1), "_, t", row),
     "argmax": (lambda x: np.argmax(x, 1), "_, t", row),
     "sort": (lambda x: np.sort(x, 1), "_, t", row),
+    "sorted pairs": (lambda x: lax.sort((x.astype("int32"), x), num_keys=1), "_, t", row),
+    "top_k": (lambda x: lax.top_k(x, 2), "_, t", row),
+    "many updates": (lambda x: np.zeros(40).at[(x * 3).astype("int32")].add(x), "t", lambda n: normal(7 * n)),
+    "embedding": (lambda x: normal(50, 8)[np.abs(x).astype("int32")], "_, t", row),
+    "update": (lambda x: lax.dynamic_update_slice(x, x[:2, :2] * 2, (1, 0)), "_, t", row),
+    "slices": (lambda x: np.split(np.concatenate([x, x], 1), 2, 1), "_, t", row),
+    "pool": (lambda x: weft.nn.max_pool(x, (2,), (2,)), "_, t, _", lambda n: normal(2, n, 3)),
+    "convolution": (
+        lambda x: lax.conv_general_dilated(x, normal(4, 3, 3), (1,), "SAME"),
+        "b, _, t",
+        lambda n: normal(2, 3, n),
+    ),
+    "gradient of a convolution": (
+        weft.grad(lambda x: (lax.conv_general_dilated(x, normal(4, 3, 3), (2,), "SAME") ** 2).sum()),
+        "b, _, t",
+        lambda n: normal(2, 3, n),
+    ),
     "matmul": (lambda x: x @ x.T, "_, t", row),
     "rows of a matmul": (lambda x: np.tanh(x @ normal(8, 40)), "t, _", lambda n: normal(n, 8)),
     "columns of a matmul": (lambda x: normal(9, 8) @ x + 1, "_, t", lambda n: normal(8, n)),
@@ -106,8 +123,9 @@ def test_instances_are_the_concrete_programs(name: str) -> None:
         x = argument(size)
         assert bits(family(x)) == bits(concrete(x)), size
         of = [executable_of(f._find((x,), {})[0].jaxpr).program for f in (family, concrete)]
-        # A roll by a known number is two slices if the size is known; contractions may copy other operands.
-        if name != "roll" and not any(step.label == "contraction" for step in of[1].all_steps()):
+        # If sizes are known, a roll is two slices, and slices of what is concatenated may be its parts; contractions
+        # may copy other operands.
+        if name not in ("roll", "slices") and not any(step.label == "contraction" for step in of[1].all_steps()):
             assert of[0].temporary_bytes == of[1].temporary_bytes
 
 
@@ -115,7 +133,7 @@ def test_instances_are_the_concrete_programs(name: str) -> None:
 KERNELS = [
     name
     for name in PROGRAMS
-    if name not in ("roll", "gather", "scan", "gradient of a scan", "while", "cond", "cholesky")
+    if name not in ("roll", "gather", "scatter", "scan", "gradient of a scan", "while", "cond", "cholesky")
 ]
 
 

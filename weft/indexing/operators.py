@@ -105,6 +105,10 @@ def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda right, left: function(left, right)
 
 
+def _bit_length(fixed: None, sizes: tuple[int, ...]) -> int:
+    return sizes[0].bit_length()
+
+
 def _quotient(self: IntegerOperators, other: Any, reflected: bool = False) -> Any:
     """`/`, whose result is an array even if both sides are integers."""
     if as_integer(other) is None and not _is_inexact(other):
@@ -186,6 +190,13 @@ class IntegerOperators:
         return current.answers.constant(self)
 
     __int__ = __index__
+
+    def bit_length(self) -> int:
+        """How many bits it takes, as of an int: the same for many sizes."""
+        if current.answers is None or not current.answers.know(self):
+            raise not_constant("n.bit_length()", self)
+        bits: int = current.answers.decide(_bit_length, None, (self,))
+        return bits
 
     def __jax_array__(self) -> Any:
         return IntegerOperators.as_array(self)

@@ -88,11 +88,9 @@ class _Printer:
         self.sizes = {size: f"s{n}" for n, size in enumerate(kernel.sizes)}
 
     def size(self, size: Integer) -> str:
-        """An integer, or a size by its index among those that the kernel reads. Others (of buffers, and where the
-        kernel is not yet finished) do not change what it does; they are written as they are or not at all."""
-        if isinstance(size, int):
-            return str(size)
-        return self.sizes.get(size) or ("?" if self.sizes else f"({size})")
+        """An integer, or a size by its index among those that the kernel reads; sizes of buffers that it does not read
+        do not change what it does."""
+        return str(size) if isinstance(size, int) else self.sizes.get(size, "?")
 
     def text(self) -> str:
         buffers = ", ".join(

@@ -36,6 +36,10 @@ SYMBOLIC_KINDS = frozenset(
         "dynamic_update_slice",
         "argmax",
         "cumulative",
+        "scatter",
+        "sort",
+        "window",
+        "convolution",
     }
 )
 # Classes that a fusion has at most; and how often its emitter may ask for a size before it gets constants at once.

@@ -138,10 +138,11 @@ class Launch(Step):
     def concrete(self) -> Kernel:
         """The kernel at the sizes of this launch; it has no buffer for them."""
         kernel = self.full
-        if not kernel.sizes:
+        if all(isinstance(b.size, int) for b in kernel.buffers) and not kernel.sizes:
             return kernel
-        elements = [s.size // b.dtype.itemsize for s, b in zip(self.slots, kernel.buffers, strict=True)]
-        return at_values(kernel, dict(zip(kernel.sizes, self.sizes, strict=True)), elements[:-1])
+        others = kernel.buffers[: len(kernel.buffers) - bool(kernel.sizes)]
+        elements = [s.size // b.dtype.itemsize for s, b in zip(self.slots, others, strict=False)]
+        return at_values(kernel, dict(zip(kernel.sizes, self.sizes, strict=True)), elements)
 
     @property
     def reads(self) -> Sequence[Slot]:

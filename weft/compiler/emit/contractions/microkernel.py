@@ -37,7 +37,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
 )
 from weft.compiler.emit.contractions.packing import packed
 from weft.compiler.emit.contractions.symbolic_plan import is_symbolic, symbolic_plan
-from weft.compiler.emit.contractions.tiling import Plan, candidates, lanes_of, same_bits
+from weft.compiler.emit.contractions.tiling import Plan, candidates, lanes_of, reference_plan, same_bits
 from weft.compiler.emit.emission import Fusion
 from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.maps.loop import nest
@@ -86,7 +86,10 @@ def emit_contraction_kernels(fusion: Fusion, contraction: ContractionLoops) -> N
 def copies_along(fusion: Fusion, contraction: ContractionLoops, name: str) -> bool:
     """Whether the right operand would be copied so that lanes along the axis of this name lie side by side."""
     left, right = (access(fusion, operand, contraction.axes) for operand in (contraction.left, contraction.right))
-    first = candidates(contraction, left, right, fusion.target, most=1)[0]
+    if is_symbolic(contraction, (left, right)):
+        first = symbolic_plan(contraction, (left, right), fusion.target)
+    else:
+        first = reference_plan(contraction, left, right, fusion.target)
     return first.packed[1] and not first.lanes_along_k and first.lanes is not None and first.lanes.name == name
 
 

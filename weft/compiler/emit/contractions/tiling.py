@@ -99,6 +99,11 @@ def candidates(contraction: ContractionLoops, left: Access, right: Access, targe
     return [chooser.finished(p) for p in (ordered or [chooser.reference])[:most]]
 
 
+def reference_plan(contraction: ContractionLoops, left: Access, right: Access, target: Target) -> Plan:
+    """The plan whose order of sums all plans of a contraction have."""
+    return _chooser(contraction, left, right, target).reference
+
+
 def _chain(plan: Plan) -> tuple[Any, ...]:
     """The order of sums but for the parts of K."""
     return plan.k_axes, (plan.lanes, plan.width) if plan.lanes_along_k else None
