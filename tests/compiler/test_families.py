@@ -16,11 +16,13 @@ from weft.compiler import pipeline
 from weft.compiler.family import Outline
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.printer import symbol_of, to_text
+from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build
 from weft.compiler.program.emissions import SYMBOLIC_KINDS, emission_at
 from weft.compiler.program.ir import Launch
 from weft.compiler.target.cpu.lower import lower
 from weft.compiler.target.cpu.targets import host
+from weft.compiler.verify import verify_program
 from weft.indexing.dimension import symbol
 from weft.ir.at_sizes import at_sizes
 from weft.runtime.execute import executable_of
@@ -133,7 +135,7 @@ def test_instances_are_the_concrete_programs(name: str) -> None:
 KERNELS = [
     name
     for name in PROGRAMS
-    if name not in ("roll", "gather", "scatter", "scan", "gradient of a scan", "while", "cond", "cholesky")
+    if name not in ("roll", "gather", "scatter", "update", "scan", "gradient of a scan", "while", "cond", "cholesky")
 ]
 
 
@@ -150,6 +152,7 @@ def test_emissions_at_sizes_are_the_concrete_ones(name: str) -> None:
         launches = [[s for s in p.all_steps() if isinstance(s, Launch)] for p in (instance, concrete)]
         kernels = [[to_text(s.concrete) for s in of if s.label != "contraction"] for of in launches]
         assert kernels[0] == kernels[1], size
+        verify_program(assign(instance), host().memory_spaces)
 
 
 @pytest.mark.parametrize("name", ["softmax", "columns", "all", "mask"])
