@@ -422,3 +422,22 @@ def test_cotangents_of_nodes_without_children() -> None:
 
     f.defvjp(lambda x: (x[0], x), lambda saved, g: ((g, Empty(), None, saved[3]),))
     assert float(weft.grad(lambda a: f((a, Empty(), a, Empty())))(2.0)) == 1.0
+
+
+def test_none_of_a_backward_rule_is_an_array_of_zeros() -> None:
+    """The backward rule of what computed the argument is called: its cotangents need not be zeros."""
+
+    @weft.custom_vjp
+    def first(x: Any, s: Any) -> Any:
+        return x * s
+
+    @weft.custom_vjp
+    def second(y: Any, x: Any) -> Any:
+        return y + x
+
+    first.defvjp(lambda x, s: (x * s, None), lambda _, ct: (ct, wnp.float32(42)))
+    second.defvjp(lambda y, x: (y + x, None), lambda _, ct: (None, ct))
+    f = weft.grad(lambda x, s: second(first(x, s), x), argnums=1)
+    assert f(1.0, 2.0) == weft.jit(f)(1.0, 2.0) == 42
+    assert weft.vmap(f)(wnp.ones(2), wnp.ones(2)).tolist() == [42, 42]
+    assert weft.grad(lambda x, s: weft.lax.stop_gradient(first(x, s)) + x, argnums=1)(1.0, 2.0) == 0

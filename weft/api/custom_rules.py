@@ -226,10 +226,17 @@ def matched(part: tree.PyTreeDef, value: Any) -> list[Any] | None:
     return leaves
 
 
+def zeros_for(value: Any, aval: Type) -> Any:
+    """The cotangent that a backward rule says is zero. For None it is an array of zeros, not a symbolic zero: so the
+    backward rule of what computed the argument is called, which may return other cotangents than zeros."""
+    zero = Zero(aval.cotangent())
+    return instantiate(zero) if value is None and inexact(aval) else zero
+
+
 def checked_cotangents(
     rule: str, found: Any, in_tree: Any, types: Sequence[Type], names: Callable[[int], str]
 ) -> list[Any]:
-    """One cotangent (or `Zero`) per argument leaf: None, or a symbolic zero, means zeros, also for a whole
+    """One cotangent (or `Zero`) per argument leaf: None means zeros, and a symbolic zero too, also for a whole
     argument."""
     parts = tree.treedef_children(tree.treedef_children(in_tree)[0])
     if not isinstance(found, (tuple, list)) or len(found) != len(parts):
@@ -241,7 +248,7 @@ def checked_cotangents(
     for i, (part, value) in enumerate(zip(parts, found, strict=True)):
         own = types[len(flat) : len(flat) + part.num_leaves]
         if value is None or is_zero(value):
-            flat.extend(Zero(t.cotangent()) for t in own)
+            flat.extend(zeros_for(value, t) for t in own)
             continue
         leaves = matched(part, value)
         if leaves is None:
@@ -250,7 +257,7 @@ def checked_cotangents(
             raise mistake(what, structure_differences(part, structure, ()))
         for k, (leaf, t) in enumerate(zip(leaves, own, strict=True)):
             zero = leaf is None or is_zero(leaf) or not inexact(t)
-            ct = Zero(t.cotangent()) if zero else converted(leaf, t.cotangent(), True)
+            ct = zeros_for(leaf, t) if zero else converted(leaf, t.cotangent(), True)
             if ct is None:
                 argument = path_in(part, k, names(i))
                 what = f"{rule} must return a cotangent of the shape and dtype of `{argument}`."

@@ -53,6 +53,13 @@ from weft.linen.attention import (
 )
 from weft.linen.combinators import BatchApply, Sequential, compact_name_scope
 from weft.linen.convolution import Conv, ConvLocal, ConvTranspose
+from weft.linen.fp8_ops import (
+    Fp8DirectDotGeneralOp,
+    Fp8DotGeneral,
+    Fp8DotGeneralOp,
+    Fp8Einsum,
+    NANOOFp8DotGeneralOp,
+)
 from weft.linen.initializers import ones, ones_init, zeros, zeros_init
 from weft.linen.linear import Dense, DenseGeneral, Einsum, Embed
 from weft.linen.module import Module, apply, compact, init, init_with_output, merge_param, nowrap, share_scope
@@ -122,6 +129,11 @@ from weft.modules.partitions import (
 from weft.modules.scope import Variable
 
 __all__ = [
+    "NANOOFp8DotGeneralOp",
+    "Fp8Einsum",
+    "Fp8DotGeneralOp",
+    "Fp8DotGeneral",
+    "Fp8DirectDotGeneralOp",
     "BatchApply",
     "BatchNorm",
     "Bidirectional",

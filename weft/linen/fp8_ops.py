@@ -11,6 +11,11 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.linen.initializers import ones_init, zeros_init
+from weft.linen.module import Module
+
+OVERWRITE_WITH_GRADIENT = "_overwrite_with_gradient"
+"""The collection of scales and histories: a training step replaces them by their gradients."""
 
 
 def get_fp8_max(fp8_dtype: Any, out_dtype: Any) -> Any:
@@ -127,3 +132,303 @@ def dot_general_with_precision_jvp(
     return out, product(lhs, rhs_dot, precision=lax.Precision.HIGHEST) + product(
         lhs_dot, rhs, precision=lax.Precision.HIGHEST
     )
+
+
+# ----------------------------------------------------------------------------------------- products of quantized values
+
+
+def dot_general_transpose_lhs(
+    g: Any,
+    x: Any,
+    y: Any,
+    *,
+    dimension_numbers: Any,
+    precision: Any,
+    preferred_element_type: Any,
+    swap_ans: bool = False,
+) -> Any:
+    """The cotangent of the left operand `x` of `lax.dot_general(x, y)`, from that of the result, `g`. The operands may
+    have other dtypes than the product had. With `swap_ans` the free dimensions of `y` come first in `g`."""
+    (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
+    x_rank, y_rank = len(x.shape), len(y.shape)
+    x_free = [d for d in range(x_rank) if d not in (*x_contract, *x_batch)]
+    y_free = [d for d in range(y_rank) if d not in (*y_contract, *y_batch)]
+    first = len(x_batch)
+    if swap_ans:
+        g_y = list(range(first, first + len(y_free)))
+    else:
+        g_y = list(range(first + len(x_free), first + len(x_free) + len(y_free)))
+    numbering = ((g_y, y_free), (list(range(first)), list(y_batch)))
+    found = lax.dot_general(g, y, numbering, precision=precision, preferred_element_type=preferred_element_type)
+    # Its dimensions: batches, free ones of x, contracted ones in the order of y.
+    contracted = [d for _, d in sorted(zip(y_contract, x_contract, strict=True))]
+    order = [*x_batch, *x_free, *contracted]
+    return wnp.transpose(found, [order.index(d) for d in range(x_rank)])
+
+
+def dot_general_transpose_rhs(
+    g: Any, x: Any, y: Any, *, dimension_numbers: Any, precision: Any, preferred_element_type: Any
+) -> Any:
+    """The cotangent of the right operand `y` of `lax.dot_general(x, y)`, from that of the result, `g`."""
+    (x_contract, y_contract), (x_batch, y_batch) = dimension_numbers
+    return dot_general_transpose_lhs(
+        g,
+        y,
+        x,
+        dimension_numbers=((y_contract, x_contract), (y_batch, x_batch)),
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+        swap_ans=True,
+    )
+
+
+@functools.partial(weft.custom_vjp, nondiff_argnums=(0, 1))
+def in_q(compute_dtype: Any, q_dtype: Any, inp: Any, scale: Any, amax_history: Any) -> Any:
+    """An input in the eight-bit float, and the scale that it was divided by. The cotangent of the input is that of
+    `quantized_dot`."""
+    new_scale, _ = update_fp8_meta(inp, q_dtype, scale, amax_history)
+    return quantize(inp, q_dtype, new_scale, compute_dtype), new_scale
+
+
+def in_q_fwd(compute_dtype: Any, q_dtype: Any, inp: Any, scale: Any, amax_history: Any) -> Any:
+    """The forward rule of `in_q`."""
+    new_scale, history = update_fp8_meta(inp, q_dtype, scale, amax_history)
+    return (quantize(inp, q_dtype, new_scale, compute_dtype), new_scale), (new_scale, history)
+
+
+def in_q_bwd(compute_dtype: Any, q_dtype: Any, res: Any, _: Any) -> Any:
+    """The backward rule of `in_q`."""
+    return (None, *res)
+
+
+in_q.defvjp(in_q_fwd, in_q_bwd)
+
+
+@functools.partial(weft.custom_vjp, nondiff_argnums=(0,))
+def out_dq(dq_type: Any, lhs_scale: Any, rhs_scale: Any, out: Any) -> Any:
+    """A product of quantized values in their units; its cotangent passes as it is."""
+    return dequantize(out, dq_type, lhs_scale * rhs_scale)
+
+
+def out_dq_fwd(dq_type: Any, lhs_scale: Any, rhs_scale: Any, out: Any) -> Any:
+    """The forward rule of `out_dq`."""
+    return out_dq(dq_type, lhs_scale, rhs_scale, out), None
+
+
+def out_dq_bwd(dq_type: Any, _: Any, g: Any) -> Any:
+    """The backward rule of `out_dq`."""
+    return None, None, g
+
+
+out_dq.defvjp(out_dq_fwd, out_dq_bwd)
+
+
+@functools.partial(weft.custom_vjp, nondiff_argnums=(8, 9))
+def quantized_dot(
+    lhs: Any,
+    q_lhs: Any,
+    lhs_scale: Any,
+    rhs: Any,
+    q_rhs: Any,
+    rhs_scale: Any,
+    out_grad_scale: Any,
+    out_grad_amax_history: Any,
+    dimension_numbers: Any,
+    preferred_element_type: Any = None,
+) -> Any:
+    """The product of two quantized values. Its cotangent is quantized as well, and cotangents of `lhs` and `rhs` are
+    products of quantized values."""
+    return lax.dot_general(
+        q_lhs,
+        q_rhs,
+        dimension_numbers,
+        preferred_element_type=preferred_element_type,
+        precision=lax.Precision.DEFAULT,
+    )
+
+
+def quantized_dot_fwd(
+    lhs: Any,
+    q_lhs: Any,
+    lhs_scale: Any,
+    rhs: Any,
+    q_rhs: Any,
+    rhs_scale: Any,
+    out_grad_scale: Any,
+    out_grad_amax_history: Any,
+    dimension_numbers: Any,
+    preferred_element_type: Any,
+) -> Any:
+    """The forward rule of `quantized_dot`."""
+    saved = (lhs, q_lhs, lhs_scale, rhs, q_rhs, rhs_scale, out_grad_scale, out_grad_amax_history)
+    return quantized_dot(*saved, dimension_numbers, preferred_element_type), saved
+
+
+def quantized_dot_bwd(dimension_numbers: Any, preferred_element_type: Any, res: Any, g: Any) -> Any:
+    """The backward rule of `quantized_dot`."""
+    lhs, q_lhs, lhs_scale, rhs, q_rhs, rhs_scale, out_grad_scale, out_grad_amax_history = res
+    kind = wnp.float8_e5m2fnuz if q_lhs.dtype == wnp.float8_e4m3fnuz else wnp.float8_e5m2
+    new_scale, history = update_fp8_meta(g, kind, out_grad_scale, out_grad_amax_history)
+    q_g = quantize(g, kind, new_scale, preferred_element_type)
+    options: dict[str, Any] = {
+        "dimension_numbers": dimension_numbers,
+        "precision": lax.Precision.HIGHEST,
+        "preferred_element_type": preferred_element_type,
+    }
+    lhs_grad = dot_general_transpose_lhs(q_g, lhs, q_rhs, **options)
+    rhs_grad = dot_general_transpose_rhs(q_g, q_lhs, rhs, **options)
+    return (
+        dequantize(lhs_grad, preferred_element_type, rhs_scale * new_scale).astype(lhs.dtype),
+        None,
+        None,
+        dequantize(rhs_grad, preferred_element_type, lhs_scale * new_scale).astype(rhs.dtype),
+        None,
+        None,
+        new_scale,
+        history,
+    )
+
+
+quantized_dot.defvjp(quantized_dot_fwd, quantized_dot_bwd)
+
+
+def fp8_scaled_dot_general(
+    lhs: Any,
+    rhs: Any,
+    dimension_numbers: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    *,
+    lhs_scale: Any = None,
+    rhs_scale: Any = None,
+    grad_scale: Any = None,
+    lhs_amax_history: Any = None,
+    rhs_amax_history: Any = None,
+    grad_amax_history: Any = None,
+    quantize_compute_type: Any = wnp.float32,
+    e4m3_dtype: Any = wnp.float8_e4m3fn,
+) -> Any:
+    """`lax.dot_general` of values that are quantized to eight-bit floats.
+
+    Args:
+        lhs, rhs, dimension_numbers: as for `lax.dot_general`.
+        precision: not used: eight-bit floats have one.
+        preferred_element_type: the dtype of the result, by default that of `lhs`.
+        lhs_scale, rhs_scale, grad_scale: arrays of shape (1,): the scales of operands and of the cotangent of the
+            result; 1 if None. Their gradients are their next values.
+        lhs_amax_history, rhs_amax_history, grad_amax_history: the largest absolute values of recent calls, likewise;
+            those of no call if None.
+        quantize_compute_type: the dtype in which values are scaled.
+        e4m3_dtype: the eight-bit float of the operands.
+    """
+    scales = [wnp.ones(1) if v is None else v for v in (lhs_scale, rhs_scale, grad_scale)]
+    histories = [wnp.zeros(1) if v is None else v for v in (lhs_amax_history, rhs_amax_history, grad_amax_history)]
+    kind = wnp.asarray(lhs).dtype if preferred_element_type is None else preferred_element_type
+    q_lhs, new_lhs_scale = in_q(quantize_compute_type, e4m3_dtype, lhs, scales[0], histories[0])
+    q_rhs, new_rhs_scale = in_q(quantize_compute_type, e4m3_dtype, rhs, scales[1], histories[1])
+    out = quantized_dot(
+        lhs, q_lhs, new_lhs_scale, rhs, q_rhs, new_rhs_scale, scales[2], histories[2], dimension_numbers, kind
+    )
+    return out_dq(kind, new_lhs_scale, new_rhs_scale, out)
+
+
+# -------------------------------------------------------------------------------------------------------------- modules
+
+
+class Fp8DotGeneralBase(Module):
+    """What modules of eight-bit products share: scales and histories of the input, the kernel and the gradient of the
+    output, in the collection `_overwrite_with_gradient`.
+
+    Attributes:
+        amax_history_length: how many recent calls determine a scale.
+        e4m3_dtype: the eight-bit float of inputs and kernels.
+        e5m2_dtype: that of gradients.
+    """
+
+    amax_history_length: int = 1024
+    e4m3_dtype: Any = wnp.float8_e4m3fn
+    e5m2_dtype: Any = wnp.float8_e5m2
+
+    def setup(self) -> None:
+        scale, history = ones_init(), zeros_init()
+        key = weft.random.key(0)  # initializers take one, and these do not use it
+
+        def variable(name: str, init: Any, size: int) -> Any:
+            return self.variable(OVERWRITE_WITH_GRADIENT, name, init, key, (size,), wnp.float32)
+
+        for name in ("input", "kernel", "output_grad"):
+            setattr(self, f"{name}_amax_history", variable(f"{name}_amax_history", history, self.amax_history_length))
+            setattr(self, f"{name}_scale", variable(f"{name}_scale", scale, 1))
+
+    def operands(self, lhs: Any, rhs: Any) -> tuple[Any, Any]:
+        """Both operands in the dtype of the kernel, in which values are scaled."""
+        rhs = wnp.asarray(rhs)
+        return wnp.asarray(lhs, rhs.dtype), rhs
+
+    def scaled_dot_general(
+        self, lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
+    ) -> Any:
+        """The product of quantized values, with the variables of the module."""
+        lhs, rhs = self.operands(lhs, rhs)
+        return fp8_scaled_dot_general(
+            lhs,
+            rhs,
+            dimension_numbers,
+            precision,
+            lhs.dtype if preferred_element_type is None else preferred_element_type,
+            lhs_scale=self.input_scale.value,
+            rhs_scale=self.kernel_scale.value,
+            grad_scale=self.output_grad_scale.value,
+            lhs_amax_history=self.input_amax_history.value,
+            rhs_amax_history=self.kernel_amax_history.value,
+            grad_amax_history=self.output_grad_amax_history.value,
+            quantize_compute_type=rhs.dtype,
+            e4m3_dtype=self.e4m3_dtype,
+        )
+
+
+class Fp8DotGeneralOp(Fp8DotGeneralBase):
+    """A `dot_general` (as `nn.Dense(dot_general_cls=Fp8DotGeneralOp)` takes it) of values that are rounded to eight-bit
+    floats, and multiplied in their own dtype."""
+
+    def __call__(self, lhs: Any, rhs: Any, dimension_numbers: Any, *args: Any, **kwargs: Any) -> Any:
+        """As `lax.dot_general`; precision and dtype are those of the operands."""
+        lhs, rhs = self.operands(lhs, rhs)
+        kind = rhs.dtype
+        lhs = in_qdq(kind, self.e4m3_dtype, lhs, self.input_scale.value, self.input_amax_history.value)
+        rhs = in_qdq(kind, self.e4m3_dtype, rhs, self.kernel_scale.value, self.kernel_amax_history.value)
+        out = dot_general_with_precision(lhs, rhs, dimension_numbers)
+        return out_qdq(kind, self.e5m2_dtype, out, self.output_grad_scale.value, self.output_grad_amax_history.value)
+
+
+class Fp8DirectDotGeneralOp(Fp8DotGeneralBase):
+    """A `dot_general` that multiplies eight-bit floats and scales the product, in both directions."""
+
+    def __call__(self, lhs: Any, rhs: Any, dimension_numbers: Any, *args: Any, **kwargs: Any) -> Any:
+        """As `lax.dot_general`; precision and dtype are those of the operands."""
+        return self.scaled_dot_general(lhs, rhs, dimension_numbers)
+
+
+Fp8DotGeneral = Fp8DirectDotGeneralOp
+
+
+class NANOOFp8DotGeneralOp(Fp8DotGeneralOp):
+    """`Fp8DotGeneralOp` with the eight-bit floats that have one nan and no negative zero."""
+
+    e4m3_dtype: Any = wnp.float8_e4m3fnuz
+    e5m2_dtype: Any = wnp.float8_e5m2fnuz
+
+
+class Fp8Einsum(Fp8DotGeneralBase):
+    """`einsum` of two operands whose contraction multiplies eight-bit floats."""
+
+    def __call__(self, eqn: str, lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
+        """The contraction that `eqn` describes."""
+        return wnp.einsum(
+            eqn,
+            lhs,
+            rhs,
+            precision=precision,
+            preferred_element_type=preferred_element_type,
+            _dot_general=self.scaled_dot_general,
+        )

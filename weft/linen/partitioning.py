@@ -19,7 +19,7 @@ from weft.linen.spmd import (
     with_logical_constraint,
 )
 from weft.linen.state import CONTEXT
-from weft.linen.transforms import remat, scan
+from weft.linen.transforms import add_metadata_axis, remat, scan, vmap
 from weft.modules import metadata
 from weft.modules.filters import Filter
 from weft.modules.partitions import PARTITION_NAME, Partitioned, PartitionSpec
@@ -92,6 +92,40 @@ def param_with_axes(
     return value
 
 
+class PartitionedVariable(Variable[Any]):
+    """A reference to a variable whose axes have logical names: what is read or written is split as the rules say.
+
+    `axes` are the names, `fallback` says what names without a rule mean.
+    """
+
+    __slots__ = ("axes", "fallback")
+
+    def __init__(
+        self,
+        scope: Any,
+        collection: str,
+        name: str,
+        axes: Sequence[Any] | None = None,
+        fallback: RulesFallback = RulesFallback.AXIS_IS_UNSHARDED,
+    ):
+        super().__init__(scope, collection, name)
+        self.axes, self.fallback = axes, fallback
+
+    @property
+    def value(self) -> Any:
+        """The value."""
+        return self._split(super().value)
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        Variable.value.fset(self, self._split(value))  # type: ignore[attr-defined]
+
+    def _split(self, value: Any) -> Any:
+        if self.axes is None:
+            return value
+        return with_logical_constraint(value, PartitionSpec(*self.axes), fallback=self.fallback)
+
+
 def variable_with_axes(
     collection: str,
     name: str,
@@ -105,9 +139,8 @@ def variable_with_axes(
     """A variable of the module being called, whose axes have logical names."""
     owner = _current(module, "variable_with_axes")
     found = owner.variable(collection, name, init_fn, *init_args, **init_kwargs)
-    if axes is not None:
-        _note_axes(owner, collection, name, found.value, axes)
-    return found
+    _note_axes(owner, collection, name, found.value, axes)
+    return PartitionedVariable(found.scope, collection, name, axes, fallback)
 
 
 def get_axis_names(axes_metadata: Any) -> Any:
@@ -154,8 +187,41 @@ def scan_with_axes(
     )
 
 
+def vmap_with_axes(
+    target: Any,
+    variable_axes: Mapping[Any, Any],
+    split_rngs: Mapping[Any, bool] = {},
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_size: int | None = None,
+    axis_name: str | None = None,
+    partitioning_axis_names: Mapping[Any, str] = {},
+    spmd_axis_name: str | None = None,
+    methods: Any = None,
+) -> Any:
+    """`nn.vmap`, where the names of axes of variables of a collection get its entry of `partitioning_axis_names` at the
+    position of the new axis. Other arguments as for `nn.vmap`."""
+    named = {name: axis for name, axis in variable_axes.items() if axis is not None and isinstance(name, str)}
+    mapped = vmap(
+        target,
+        variable_axes={**variable_axes, **{f"{name}_axes": None for name in named}},
+        split_rngs=split_rngs,
+        in_axes=in_axes,
+        out_axes=out_axes,
+        axis_size=axis_size,
+        axis_name=axis_name,
+        spmd_axis_name=spmd_axis_name,
+        methods=methods,
+    )
+    for name, axis in named.items():
+        params = {PARTITION_NAME: partitioning_axis_names.get(name)}
+        mapped = add_metadata_axis(mapped, {f"{name}_axes": axis}, metadata_params=params, methods=methods)
+    return mapped
+
+
 __all__ = [
     "AxisMetadata",
+    "PartitionedVariable",
     "RulesFallback",
     "get_axis_names",
     "get_logical_axis_rules",
@@ -167,5 +233,6 @@ __all__ = [
     "scan_with_axes",
     "set_logical_axis_rules",
     "variable_with_axes",
+    "vmap_with_axes",
     "with_sharding_constraint",
 ]

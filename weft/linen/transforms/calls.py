@@ -346,12 +346,14 @@ def add_metadata_axis(
     target: Any,
     variable_axes: Mapping[Any, Any] = {},
     metadata_params: Mapping[Any, Any] = {},
+    methods: Any = None,
 ) -> Any:
     """Add an axis to the metadata of variables, which the module inside does not see; arrays stay as they are."""
     return lift_transform(
         _run_add_metadata_axis,
         "add_metadata_axis",
         target,
+        methods,
         variable_axes=dict(variable_axes),
         metadata_params=dict(metadata_params),
     )
