@@ -107,6 +107,24 @@ def test_many_results_and_symbolic_zeros():
     np.testing.assert_allclose(weft.jit(weft.vmap(weft.grad(f, argnums=1), (0, None)))(x[0], 2.0), x[0])
 
 
+def test_parameters_may_have_any_name():
+    words = dict(axis=1, args=2, dims=3, primals=4, tangents=5, cotangent=6, types=7, params=8, out=9, t=10, x=11)
+    p = Primitive("named")
+    computed = lambda a, **params: a * params["axis"]
+    p.def_impl(computed)
+    p.def_abstract_eval(lambda a, **params: a)
+    mlir.register_lowering(p, mlir.lower_fun(computed, multiple_results=False))
+    ad.deflinear2(p, lambda ct, a, **params: [p.bind(ct, **params)])
+    f = lambda v: p.bind(v, **words).sum()
+    for define in (batching.defvectorized, batching.defbroadcasting):
+        define(p)
+        np.testing.assert_array_equal(weft.jit(weft.vmap(weft.grad(f)))(x), np.ones((2, 3)))
+    batching.axis_primitive_batchers[p] = lambda s, n, k, a, d, **params: (p.bind(*a, **params), d[0])
+    np.testing.assert_array_equal(weft.vmap(weft.grad(f))(x), np.ones((2, 3)))
+    ad.defjvp(p, lambda tangent, a, **params: p.bind(tangent, **params))
+    np.testing.assert_array_equal(weft.jacfwd(f)(x), np.ones((2, 3)))
+
+
 def test_linear_primitives_are_transposed():
     p = Primitive("reversed")
     computed = lambda a: a[::-1]

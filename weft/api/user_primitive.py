@@ -31,7 +31,8 @@ class _AnyPrimitive(type):
 
 
 class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
-    """An operation with a name, whose rules are registered by functions.
+    """An operation with a name, whose rules are registered by functions. Its parameters may have any names, so methods
+    that take them have no other keyword arguments.
 
     `def_impl` says how it runs on arrays and `def_abstract_eval` its types. `weft.interpreters` has tables for the
     rest: `ad.primitive_jvps`, `ad.primitive_transposes`, `batching.primitive_batchers`, and `mlir.register_lowering`
@@ -84,13 +85,13 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
         self.bind = bind  # type: ignore[method-assign]
         return bind
 
-    def bind(self, *args: Any, **params: Any) -> Any:
+    def bind(self, /, *args: Any, **params: Any) -> Any:
         """Perform the operation under whatever transformation is active."""
         return Primitive.__call__(self, *args, **params)
 
     # -- the card ----------------------------------------------------------------------------------------------------
 
-    def type(self, *types: Any, **params: Any) -> Any:
+    def type(self, /, *types: Any, **params: Any) -> Any:
         found = self._abstract(types, params)[0]
         if not self.multiple_results:
             return checked_type(found, self.name)
@@ -117,7 +118,7 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
             out = function(*args, **params)
         return [r if isinstance(r, HeldArray) else lifted(r) for r in (out if self.multiple_results else [out])]
 
-    def eval(self, *arrays: Any, **params: Any) -> Any:
+    def eval(self, /, *arrays: Any, **params: Any) -> Any:
         results = [storage_of(r) for r in self._run([EVALUATION.lift(a) for a in arrays], params)]
         return results if self.multiple_results else results[0]
 
@@ -138,14 +139,16 @@ class UserPrimitive(Primitive, metaclass=_AnyPrimitive):
         pairs = zip(outs, tangents_out, strict=True)
         return outs, [Zero.of(o.aval) if t is None else t if type(t) is Zero else lifted(t) for o, t in pairs]
 
-    def transpose(self, cotangent: Any, *args: Any, **params: Any) -> Sequence[Any]:
+    def transpose(self, cotangent: Any, /, *args: Any, **params: Any) -> Sequence[Any]:  # type: ignore[override]
         rule = self.rules.get("transpose")
         if rule is None:
             raise missing(f"Transpose rule (for reverse-mode differentiation) for '{self.name}' not implemented.")
         found = rule(cotangent, *args, **params)
         return [None] * len(args) if found is None else found
 
-    def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def batch(  # type: ignore[override]
+        self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None], /, **params: Any
+    ) -> tuple[Any, Any]:
         rule = self.rules.get("batch")
         if rule is None:
             raise missing(f"Batching rule for '{self.name}' not implemented: batching.primitive_batchers holds it.")
@@ -247,7 +250,7 @@ class RuleTable(MutableMapping[Primitive, Callable[..., Any]]):
 
 
 def _jvp_of(card: Primitive) -> Callable[..., Any]:
-    def rule(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+    def rule(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> Any:
         outs, out_tangents = push_forward(card, [lifted(p) for p in primals], tangents, params)
         return (outs, out_tangents) if card.multiple_results else (outs[0], out_tangents[0])
 
@@ -273,7 +276,7 @@ def _override_transpose(card: Primitive, rule: Callable[..., Any]) -> None:
 
 
 def _batch_of(card: Primitive) -> Callable[..., Any]:
-    def rule(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Any:
+    def rule(args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> Any:
         sizes = [a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None]
         outs, out_dims = apply_batched(card, Axis(sizes[0]), [lifted(a) for a in args], dims, params, False)
         return (outs, out_dims) if card.multiple_results else (outs[0], out_dims[0])
@@ -282,7 +285,7 @@ def _batch_of(card: Primitive) -> Callable[..., Any]:
 
 
 def _fancy_batch_of(card: Primitive) -> Callable[..., Any]:
-    def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Any:
+    def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> Any:
         outs, out_dims = apply_batched(card, axis._axis, [lifted(a) for a in args], dims, params, False)
         return (outs, out_dims) if card.multiple_results else (outs[0], out_dims[0])
 
@@ -292,21 +295,21 @@ def _fancy_batch_of(card: Primitive) -> Callable[..., Any]:
 def _override_batch(rule_of: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., None]:
     def override(card: Primitive, rule: Callable[..., Any]) -> None:
         adapted = rule_of(rule)
-        card.batch = lambda axis, args, dims, **params: adapted(AxisData(axis), args, dims, **params)  # type: ignore[method-assign]
+        card.batch = lambda axis, args, dims, /, **params: adapted(AxisData(axis), args, dims, **params)  # type: ignore[method-assign]
 
     return override
 
 
 def _without_axis(rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda axis, args, dims, **params: rule(args, dims, **params)
+    return lambda axis, args, dims, /, **params: rule(args, dims, **params)
 
 
 def _with_axis_fields(rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda axis, args, dims, **params: rule(axis.size, axis.name, None, args, dims, **params)
+    return lambda axis, args, dims, /, **params: rule(axis.size, axis.name, None, args, dims, **params)
 
 
 def _axis_fields_of(card: Primitive) -> Callable[..., Any]:
-    def rule(size: Any, name: Any, kind: Any, args: Any, dims: Any, **params: Any) -> Any:
+    def rule(size: Any, name: Any, kind: Any, args: Any, dims: Any, /, **params: Any) -> Any:
         return _fancy_batch_of(card)(AxisData(Axis(size, name)), args, dims, **params)
 
     return rule

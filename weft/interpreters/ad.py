@@ -78,13 +78,13 @@ def defjvp(primitive: Primitive, *jvprules: Callable[..., Any] | None) -> None:
 
 
 def _without_result(rule: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda tangent, out, *primals, **params: rule(tangent, *primals, **params)
+    return lambda tangent, out, /, *primals, **params: rule(tangent, *primals, **params)
 
 
 def defjvp2(primitive: Primitive, *jvprules: Callable[..., Any] | None) -> None:
     """The same by functions of the tangent, the result, the operands and the parameters."""
 
-    def rule(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    def rule(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> tuple[Any, Any]:
         out = primitive.bind(*primals, **params)
         total: Any = Zero.of(out.aval)
         for one, tangent in zip(jvprules, tangents, strict=True):
@@ -98,19 +98,19 @@ def defjvp2(primitive: Primitive, *jvprules: Callable[..., Any] | None) -> None:
 def deflinear(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
     """Define a primitive as linear in all operands together. The rule takes the cotangent and the parameters, and
     returns a cotangent for each operand."""
-    deflinear2(primitive, lambda cotangent, *args, **params: transpose_rule(cotangent, **params))
+    deflinear2(primitive, lambda cotangent, /, *args, **params: transpose_rule(cotangent, **params))
 
 
 def deflinear2(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
     """The same by a rule of the cotangent, the operands and the parameters."""
 
-    def jvp_rule(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    def jvp_rule(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> tuple[Any, Any]:
         out = primitive.bind(*primals, **params)
         if all(type(t) is Zero for t in tangents):
             return out, ([Zero.of(o.aval) for o in out] if primitive.multiple_results else Zero.of(out.aval))
         return out, primitive.bind(*map(instantiate, tangents), **params)
 
-    def transposed(cotangent: Any, *args: Any, **params: Any) -> Any:
+    def transposed(cotangent: Any, /, *args: Any, **params: Any) -> Any:
         if type(cotangent) is Zero:
             return [Zero(a.aval.cotangent()) if is_undefined_primal(a) else None for a in args]
         return transpose_rule(cotangent, *args, **params)
@@ -124,11 +124,11 @@ def defbilinear(primitive: Primitive, lhs_rule: Callable[..., Any], rhs_rule: Ca
     cotangent of the first operand, which is an `UndefinedPrimal` there, `rhs_rule` that of the second."""
     defjvp(
         primitive,
-        lambda t, x, y, **params: primitive.bind(t, y, **params),
-        lambda t, x, y, **params: primitive.bind(x, t, **params),
+        lambda t, x, y, /, **params: primitive.bind(t, y, **params),
+        lambda t, x, y, /, **params: primitive.bind(x, t, **params),
     )
 
-    def transposed(cotangent: Any, x: Any, y: Any, **params: Any) -> Any:
+    def transposed(cotangent: Any, x: Any, y: Any, /, **params: Any) -> Any:
         if is_undefined_primal(x):
             return (Zero(x.aval) if type(cotangent) is Zero else lhs_rule(cotangent, x, y, **params)), None
         return None, Zero(y.aval) if type(cotangent) is Zero else rhs_rule(cotangent, x, y, **params)

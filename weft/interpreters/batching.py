@@ -50,7 +50,7 @@ def moveaxis(x: Any, src: int, dst: int) -> Any:
 def defvectorized(prim: Primitive) -> None:
     """Say that a primitive of one operand works on each element by itself: batched, it is applied as it is."""
 
-    def rule(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def rule(args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> tuple[Any, Any]:
         (x,), (d,) = args, dims
         return prim.bind(x, **params), d
 
@@ -60,7 +60,7 @@ def defvectorized(prim: Primitive) -> None:
 def defbroadcasting(prim: Primitive) -> None:
     """Say that a primitive works on the elements of its operands at one index, which have one shape or are scalars."""
 
-    def rule(args: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+    def rule(args: Sequence[Any], dims: Sequence[int | None], /, **params: Any) -> tuple[Any, Any]:
         size = next(a.shape[d] for a, d in zip(args, dims, strict=True) if d is not None)
         rank = max(a.ndim - (d is not None) for a, d in zip(args, dims, strict=True))
         if rank and any(a.ndim - (d is not None) != rank for a, d in zip(args, dims, strict=True)):
@@ -88,7 +88,7 @@ def _to_shape(x: Any, shape: tuple[int, ...]) -> Any:
 def defreducer(prim: Primitive) -> None:
     """Say that a primitive of one operand reduces the dimensions in its parameter `axes`."""
 
-    def rule(args: Sequence[Any], dims: Sequence[int | None], *, axes: Sequence[int], **params: Any) -> Any:
+    def rule(args: Sequence[Any], dims: Sequence[int | None], /, *, axes: Sequence[int], **params: Any) -> Any:
         (x,), (d,) = args, dims
         lifted = tuple(a + (a >= d) for a in axes)  # type: ignore[operator]
         out = prim.bind(x, axes=lifted, **params)
