@@ -87,7 +87,7 @@ from weft.api.mesh import make_mesh
 from weft.api.remat import checkpoint, remat
 from weft.api.scopes import checking_leaks, disable_jit, ensure_compile_time_eval, named_call, named_scope
 from weft.api.pmap import pmap
-from weft.api.shard_map import shard_map
+from weft.api.shard_map import shard_map, smap
 from weft.api.shardings import reshard
 from weft.api.axis_types import auto_axes as _auto_axes, explicit_axes as _explicit_axes
 from weft.api.vectorize import vmap
@@ -330,6 +330,7 @@ __all__ = [
     "monitoring",
     "export",
     "ffi",
+    "smap",
 ]
 
 _publish(__name__, later=_LATER)

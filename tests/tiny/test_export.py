@@ -323,3 +323,17 @@ def test_malformed_files_raise_one_class_of_errors(count):
 def test_what_is_wrong_with_a_file(data, what):
     with pytest.raises(FileFormatError, match=what):
         deserialize(data)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "data" / "exports").glob("*.weft")), ids=lambda p: p.stem)
+def test_files_of_earlier_versions_are_read(path):
+    """Files are added to this folder, never written again: they are what users have."""
+    exported = deserialize(path.read_bytes())
+    expected = np.load(path.with_suffix(".npz"))
+    params = {"w": np.linspace(-1, 1, 12, dtype="f4").reshape(3, 4)}
+    x, key = np.linspace(0, 2, 15, dtype="f4").reshape(5, 3), weft.random.key(7)
+    out = exported.call(params, x, key)
+    np.testing.assert_allclose(out["y"], expected["y"], rtol=1e-5)
+    np.testing.assert_allclose(out["mean"], expected["mean"], rtol=1e-5)
+    gradient = weft.grad(lambda p: exported.call(p, x, key)["y"].sum())(params)
+    np.testing.assert_allclose(gradient["w"], expected["w"], rtol=1e-4)

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, types_of, wraps
 from weft.base import tree
 from weft.base.arguments import described
@@ -324,3 +326,51 @@ def where_from(jaxpr: Jaxpr, result: Any, axes: Sequence[Any], arguments: Sequen
     first = next((e for e in jaxpr.eqns if any(a in found for a in e.invars) and seen.intersection(e.outvars)), None)
     line = f", from {first.source.describe()} on ({first.primitive.name})" if first is not None and first.source else ""
     return f" It depends on {texts}, which {'are' if len(found) > 1 else 'is'} split{line}."
+
+
+def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = INFER, out_axes: Any, axis_name: Any) -> Any:
+    """`shard_map` over one axis of the mesh that is set, with dimensions named as for `vmap`.
+
+    `in_axes` says which dimension of each argument is split over `axis_name` (None: it is the same on all devices), as
+    a tree that is a prefix of the arguments; by default that is what their types say, over an Explicit axis. `out_axes`
+    says which dimension of the results is. The compiler splits over the other axes of the mesh. Without `f` it returns
+    a decorator.
+
+    >>> import weft, weft.numpy as np
+    >>> with weft.set_mesh(weft.make_mesh((1,), ("x",), axis_types=(weft.sharding.AxisType.Auto,))):
+    ...     total = weft.smap(lambda v: weft.lax.psum(v, "x"), in_axes=0, out_axes=None, axis_name="x")
+    ...     print(total(np.arange(3.0)))
+    [0. 1. 2.]
+    """
+    if f is None:
+        return functools.partial(smap, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+    check_callable(f, "smap")
+    function = f
+    is_axis = lambda axis: axis is None or isinstance(axis, int)
+
+    def spec(axis: int | None, ndim: int | None = None) -> PartitionSpec:
+        if axis is None:
+            return PartitionSpec()
+        if axis < 0:
+            if ndim is None:
+                what = "smap: an axis of results counts from the front."
+                raise ArgumentError(what, received=f"out_axes={out_axes!r}", fix="an integer of at least 0")
+            axis += ndim
+        return PartitionSpec(*[None] * axis, axis_name)
+
+    out_specs = tree.map(spec, out_axes, is_leaf=is_axis)
+
+    @boundary
+    @wraps(function)
+    def mapped(*args: Any) -> Any:
+        in_specs = INFER
+        if in_axes is not INFER:
+            leaves, structure = tree.flatten(args)
+            prefix = in_axes if is_axis(in_axes) else tuple(in_axes)
+            axes = tree.broadcast_prefix(prefix, args, is_leaf=is_axis)
+            specs = [spec(axis, np.ndim(leaf)) for axis, leaf in zip(axes, leaves, strict=True)]
+            in_specs = tree.unflatten(structure, specs)
+        called = shard_map(function, in_specs=in_specs, out_specs=out_specs, axis_names={axis_name})
+        return called(*args)
+
+    return mapped
