@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from tests.peer.jax_names import differences, public_names
+from weft.compat.finder import is_there
 from weft.compat.manifest import KINDS, read_manifest
 
 MANIFEST = read_manifest()
@@ -20,3 +21,13 @@ def test_reasons_are_about_names_that_exist() -> None:
     for entry in MANIFEST.modules.values():
         assert set(entry.reasons) <= {*entry.all_names, "*"}, entry.name
         assert set(entry.names.values()) <= set(KINDS), entry.name
+
+
+def test_names_with_a_reason_have_no_counterpart() -> None:
+    found = [
+        f"{entry.name}.{name}"
+        for entry in MANIFEST.modules.values()
+        for name in entry.reasons
+        if name != "*" and is_there(MANIFEST, entry, name)
+    ]
+    assert found == []

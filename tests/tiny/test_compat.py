@@ -17,7 +17,7 @@ import weft
 import weft.numpy as wnp
 from weft import compat
 from weft.base.settings import overrides
-from weft.compat.finder import Finder, JaxModule, resolve
+from weft.compat.finder import Finder, JaxModule, is_there, resolve
 from weft.compat.manifest import format_manifest, parse_manifest, read_manifest
 from weft.compat.missing import placeholder
 from weft.errors import NotSupportedError
@@ -84,6 +84,19 @@ def test_every_source_of_the_manifest_exists() -> None:
             assert importlib.util.find_spec(source), (entry.name, source)
         for name in entry.targets:
             assert not isinstance(resolve(manifest, entry, name), types.ModuleType) or name in entry.names
+
+
+def test_every_name_has_a_counterpart_or_a_reason() -> None:
+    manifest = read_manifest()
+    unexplained = [
+        f"{entry.name}.{name}"
+        for entry in manifest.modules.values()
+        for name in sorted(entry.all_names)
+        if not manifest.has_module(f"{entry.name}.{name}")
+        and not entry.reason(name)
+        and not is_there(manifest, entry, name)
+    ]
+    assert unexplained == []
 
 
 # ------------------------------------------------------------------------------------------- names without counterpart
