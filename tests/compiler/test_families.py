@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 import weft
 import weft.numpy as np
+from tests.compiler.running import MACHINES
 from weft import lax
 from weft.compiler import pipeline
-from weft.compiler.family import Outline
+from weft.compiler.compile import compile_program
+from weft.compiler.family import Outline, compile_instance
 from weft.compiler.fuse.fusion import fusions
 from weft.compiler.kernel.printer import symbol_of, to_text
 from weft.compiler.program.assign import assign
@@ -25,6 +28,9 @@ from weft.compiler.target.cpu.targets import host
 from weft.compiler.verify import verify_program
 from weft.indexing.dimension import symbol
 from weft.ir.at_sizes import at_sizes
+from weft.runtime.cpu import guarded
+from weft.runtime.cpu.executable import Executable
+from weft.runtime.cpu.guarded import Edge, GuardedExecutable
 from weft.runtime.execute import executable_of
 
 SIZES = (2, 3, 7, 16, 17, 64, 100)
@@ -245,3 +251,23 @@ def test_symbolic_kernels_lower_for_every_machine() -> None:
             for size in (3, 100):
                 for launch in emission_at(kind, jaxpr, hero, target, 0, {t: size}).launches:
                     assert launch.kernel.sizes and "define" in lower(launch.kernel, target)
+
+
+MEMORY = ["softmax", "columns", "all", "every other", "transpose", "concatenate", "attention", "columns of a matmul"]
+MEMORY += ["both", "cumsum", "argmax", "sort", "many updates", "pool", "convolution", "int8", "bfloat16", "broadcasts"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pages are guarded by mprotect")
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("name", MEMORY)
+def test_code_for_symbolic_sizes_stays_in_its_memory(name: str, machine: str) -> None:
+    """Guard pages around every buffer, at all sizes; results are those of the concrete code for the same machine."""
+    function, shape, argument = PROGRAMS[name]
+    target = MACHINES[machine]()
+    for n, size in enumerate((7, 64, 100)):
+        x = argument(size)
+        staged = weft.jit(lambda x: function(x), dynamic={0: shape})._find((x,), {})[0]
+        arrays = [onp.asarray(c) for c in (*staged.constants, x)]
+        expected = Executable(compile_program(staged.jaxpr.plain(), (), target))(arrays)
+        executable = GuardedExecutable(compile_instance(staged.jaxpr, (), target, False), list(Edge)[n % 2])
+        assert bits(guarded.call(executable, arrays)) == bits(expected), size

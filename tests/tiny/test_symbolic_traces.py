@@ -113,7 +113,7 @@ def test_questions_are_answered_for_sizes_and_written_down() -> None:
     with deciding({t: 17, u: 3}) as answers:
         assert t > 16 and not t < u and t != 5 and (t % 2) == 1
         assert t >= 2 and t != 1  # which needs no sizes
-        assert range(u) == range(3)
+        assert range(u) == range(3) and u / 2 == 1.5 and u * 0.5 == 1.5
     texts = [str(guard) for guard in answers.guards]
     assert texts == ["t - 17 >= 0", "u - t - 1 < 0", "t - 5 != 0", "t%2 - 1 == 0", "u - 3 == 0"]
     holds = checker(answers.guards, (t, u))

@@ -311,8 +311,17 @@ class _Kernel:
         with self.k.when(at_edge):
             self.pieces(Coordinates(coords.indices, Index(whole)), axis, rest)
 
-    def pieces(self, coords: Coordinates, axis: ContractionAxis, rest: int) -> None:
-        """The lanes at the edge, without masks: full registers, then the remainder."""
+    def pieces(self, coords: Coordinates, axis: ContractionAxis, rest: Integer) -> None:
+        """The lanes at the edge, without masks: full registers, then the remainder. If that is symbolic, as many lanes
+        as a power of two, each of which may be there or not."""
+        if isinstance(rest, Expression):
+            width = 1 << (self.plan.width - 1).bit_length() >> 1
+            while width:
+                there = self.k.constant(rest // width % 2, "int64")
+                with self.k.when(self.k.compute("gt", there, self.k.constant(0, "int64"))):
+                    self.lanes(coords, axis, width, None, rest // (2 * width) * (2 * width))
+                width //= 2
+            return
         start, register = 0, lanes_of(self.target, self.dtype)
         while start < rest:
             left = rest - start
@@ -321,7 +330,7 @@ class _Kernel:
             start += width
 
     def lanes(
-        self, coords: Coordinates, axis: ContractionAxis, width: int, limit: Index | None, start: int = 0
+        self, coords: Coordinates, axis: ContractionAxis, width: int, limit: Index | None, start: Integer = 0
     ) -> None:
         with self.k.loop(width, kind=LoopKind.LANES, width=width, limit=limit) as j:
             there = Coordinates(coords.indices, coords.panel, j + start)
