@@ -52,7 +52,7 @@ def _operator(
         if value is not None:
             return function(self, value)
         if of_arrays is not None and _is_inexact(other):
-            return of_arrays(_as_number(self), other)
+            return of_arrays(_as_operand(self), other)
         return NotImplemented
 
     return method
@@ -114,10 +114,10 @@ def _quotient(self: IntegerOperators, other: Any, reflected: bool = False) -> An
     if as_integer(other) is None and not _is_inexact(other):
         return NotImplemented
     left, right = (other, self) if reflected else (self, other)
-    return operator.truediv(*(_as_number(s) if isinstance(s, IntegerOperators) else s for s in (left, right)))
+    return operator.truediv(*(_as_operand(s) if isinstance(s, IntegerOperators) else s for s in (left, right)))
 
 
-def _as_number(size: IntegerOperators) -> Any:
+def _as_operand(size: IntegerOperators) -> Any:
     """A size that is computed with: an array of the program, or its value where sizes are decided for, since what is
     computed of it decides something then."""
     return size.__jax_array__() if current.answers is None else size.__index__()
