@@ -34,6 +34,7 @@ LONG = 1 << 16  # elements: arrays that have memory of their own
 def everything_is_queued(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have all programs queued that can be, and none left from one test to the next."""
     monkeypatch.setattr(executable, "WORTH_QUEUEING", 0)
+    monkeypatch.setattr(queue, "MOST_WAITED_FOR", 10**9)
     weft.effects_barrier()
     yield
     weft.effects_barrier()
@@ -194,6 +195,20 @@ def test_a_program_that_becomes_short_is_not_queued_any_more(monkeypatch: pytest
     assert is_promised(y)
     y.block_until_ready()
     assert not is_promised(f(ones(8), ITERATIONS))
+
+
+def test_a_program_that_is_waited_for_at_once_runs_in_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "MOST_WAITED_FOR", 2)
+    f = warm(slow, lambda: ones(8))
+    (call,) = (v for d in f._recent for v in d.__globals__.values() if isinstance(v, queue.QueuedCall))
+    for _ in range(2):
+        call.ended(True)
+    assert [is_promised(f(ones(8))) for _ in range(queue.CALLS_IN_CALLER)] == [False] * queue.CALLS_IN_CALLER
+    y = f(ones(8))  # another attempt
+    assert is_promised(y)
+    weft.effects_barrier()
+    call.ended(False)
+    assert is_promised(f(ones(8)))
 
 
 def test_numpy_arguments_may_change_after_the_call() -> None:

@@ -203,8 +203,10 @@ class _Writer:
         self.line, self.constant = self.source.line, self.source.constant
 
     def queued_call(self, executable: Executable, queued: QueuedCall, out_tree: PyTreeDef) -> None:
-        """Put a program that takes long, or whose arguments are not computed yet, into a queue."""
-        self.line(f"if {self.constant(executable)}.asynchronous or {self.constant(queued.flying)}:")
+        """Put a program that takes long, or whose arguments are not computed yet, into a queue. For one that was short
+        so far only the latter is looked at."""
+        long = f"{self.constant(executable)}.asynchronous or " if executable.asynchronous else ""
+        self.line(f"if {long}{self.constant(queued.flying)}:")
         self.line(f"results = {self.constant(queued)}(({''.join(f'{name}, ' for name in self.leaves)}))", 2)
         results = [f"results[{i}]" for i in range(len(executable.out_types))]
         self.line(f"if results is not None: return {built(self.source, out_tree, results)}", 2)

@@ -34,18 +34,20 @@ from weft.runtime.promise import BORROWED, Promise, barriers
 MOST_JOBS, MOST_BYTES = 16, 1 << 28
 # NumPy arguments are copied if they have at most so many bytes for each nanosecond that the program takes.
 BYTES_A_NANOSECOND = 0.5
+# Programs that were waited for at once so often in a row run in the caller for the next calls, which is quicker.
+MOST_WAITED_FOR, CALLS_IN_CALLER = 3, 15
 
 
 class Job:
     """A program in the queue. `held` is the memory that it reads and writes, until it is known that it has ended."""
 
-    __slots__ = ("bytes", "error", "executable", "held", "index", "location")
+    __slots__ = ("bytes", "call", "error", "held", "index", "location")
 
     index: int
     held: tuple[Any, ...] | None
 
-    def __init__(self, executable: Executable, size: int, location: Location | None) -> None:
-        self.executable = executable
+    def __init__(self, call: QueuedCall, size: int, location: Location | None) -> None:
+        self.call = call
         self.bytes = size
         self.location = location
         self.error: Exception | None = None
@@ -60,9 +62,9 @@ class Job:
         if self.error is not None:
             raise self.error.with_traceback(None)
 
-    def end(self, status: int, nanoseconds: int) -> None:
+    def end(self, status: int, nanoseconds: int, waited_for: bool) -> None:
         """Let go of what the program needed."""
-        executable = self.executable
+        executable = self.call.executable
         if status == interrupt.INTERRUPTED:
             at = "" if self.location is None else f" by the call at {self.location.describe()}"
             self.error = JaxRuntimeError(
@@ -77,6 +79,7 @@ class Job:
                 self.error = error
         else:
             executable.took(nanoseconds)
+            self.call.ended(waited_for)
         self.held = None
 
 
@@ -128,7 +131,8 @@ def reap() -> None:
         while flying and flying[0].index <= done:
             job = flying.popleft()
             first = (job.index - 1) % queue.MOST * queue.WORDS
-            job.end(_programs()[first + queue.STATUS], _programs()[first + queue.NANOSECONDS])
+            known = _programs()[first : first + queue.WORDS]
+            job.end(known[queue.STATUS], known[queue.NANOSECONDS], bool(known[queue.WAITED_FOR]))
 
 
 def _until(index: int) -> None:
@@ -208,8 +212,21 @@ class QueuedCall:
 
     flying = flying
 
-    __slots__ = ("_bytes", "_chunks", "_constants", "_donated", "_executable", "_frame", "_placement", "_pointers",
-                 "_results", "_run", "_taken")  # fmt: skip
+    __slots__ = (
+        "_bytes",
+        "_chunks",
+        "_constants",
+        "_donated",
+        "_frame",
+        "_in_caller",
+        "_placement",
+        "_pointers",
+        "_results",
+        "_run",
+        "_taken",
+        "_waited_for",
+        "executable",
+    )
 
     def __init__(
         self,
@@ -218,7 +235,8 @@ class QueuedCall:
         donated: Sequence[bool],
         placement: Placement,
     ) -> None:
-        self._executable, self._placement = executable, placement
+        self.executable, self._placement = executable, placement
+        self._waited_for = self._in_caller = 0
         self._constants = tuple(constants)
         self._pointers = [c._pointer or c._address() for c in constants]
         self._frame = executable.frame
@@ -252,7 +270,10 @@ class QueuedCall:
 
     def __call__(self, arrays: tuple[ConcreteArray, ...]) -> list[ConcreteArray] | None:
         reap()
-        executable = self._executable
+        executable = self.executable
+        if self._in_caller and not flying:
+            self._in_caller -= 1
+            return None
         if not executable.asynchronous and not any(type(a._memory) is Promise for a in arrays):
             return None
         copied = 0
@@ -272,6 +293,11 @@ class QueuedCall:
         except OutOfMemoryError:  # the ordinary way says what there was no memory for
             barrier()
             return None
+
+    def ended(self, waited_for: bool) -> None:
+        """Know that a program has ended, and whether somebody who waited for it had to run it."""
+        self._waited_for = self._waited_for + 1 if waited_for else 0
+        self._in_caller = CALLS_IN_CALLER if self._waited_for >= MOST_WAITED_FOR else 0
 
     def _must_wait_for(self) -> int | None:
         """The first program in the queue, if there are too many or too large ones."""
@@ -301,7 +327,7 @@ class QueuedCall:
     def _start(
         self, arrays: Sequence[ConcreteArray], pointers: list[int], holds: list[Any]
     ) -> list[ConcreteArray] | None:
-        executable, placement, frame = self._executable, self._placement, self._frame
+        executable, placement, frame = self.executable, self._placement, self._frame
         location = user_location()
         chunks = [placement.memory.cut(size) for size in self._chunks]
         blocks = [placement.memory.pool.take(size) if size > 0 else None for _, _, size, _ in self._results]
@@ -314,7 +340,7 @@ class QueuedCall:
                 taken = {i: self._take(a, holds) for i, a in enumerate(arrays) if self._taken[i]}
                 for i, own in taken.items():
                     pointers[i] = own.address
-            job = Job(executable, self._bytes, location)
+            job = Job(self, self._bytes, location)
             promises: list[Promise] = []
             outputs: list[int] = []
             for (_, alias, size, offset), block in zip(self._results, blocks, strict=True):

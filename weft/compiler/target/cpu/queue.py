@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from weft.compiler.target.cpu.pool import _Text
 
 # Programs that fit; and what is known of each: the function that runs it, its four arguments, its status when it has
-# ended, and how many nanoseconds it took.
-MOST, WORDS = 64, 7
-RUN, ARGUMENTS, STATUS, NANOSECONDS = 0, 1, 5, 6
+# ended, how many nanoseconds it took, and whether somebody ran it who waited for it.
+MOST, WORDS = 64, 8
+RUN, ARGUMENTS, STATUS, NANOSECONDS, WAITED_FOR = 0, 1, 5, 6, 7
+# For how many nanoseconds a worker that was woken leaves the queue to those who wait.
+HESITATION = 80_000
 # Exported names.
 _ENDS = ("submit", "work", "wait", "cancel", "close", "reset", "submitted", "completed", "programs")
 NAMES = tuple(f"weft_queue_{end}" for end in _ENDS)
@@ -51,6 +53,7 @@ class _Queue:
         self.write_ring()
         self.write_leave()
         self.write_run_next()
+        self.write_hesitate()
         self.write_cancel()
         self.write_submit()
         parameters = [Parameter("index", i64)]
@@ -93,7 +96,7 @@ class _Queue:
 
     def write_run_next(self) -> None:
         """queue_run_next: run the first program in the queue; to be called by its executor. Gives the status."""
-        f = self.text.function("queue_run_next", i64)
+        f = self.text.function("queue_run_next", i64, waited_for=i64)
         done = f.atomic_load(i64, self.completed, "monotonic")
         slot = f.mul(f.and_(done, constant(MOST - 1, i64)), constant(WORDS, i64))
         word = lambda i: f.offset(self.programs, i64, f.add(slot, constant(i, i64)))
@@ -108,12 +111,23 @@ class _Queue:
             ran.give(result)
         status = ran.results[0]
         f.store(status, word(STATUS), 8)
+        f.store(f.arguments[0], word(WAITED_FOR), 8)
         f.store(f.sub(_call(f, "now", i64), start), word(NANOSECONDS), 8)
         f.atomic_store(f.add(done, constant(1, i64)), self.completed, "seq_cst")
         f.atomic_update("add", self.ended, _ONE, "seq_cst")
         with f.when(f.icmp("ne", f.atomic_load(i32, self.waiters, "seq_cst"), _NONE)):
             f.call("wake", void, self.ended, _EVERYONE)
         f.ret(status)
+
+    def write_hesitate(self) -> None:
+        """queue_hesitate: what a worker does that was woken. Whoever has called may wait at once, and is quicker."""
+        f = self.text.function("queue_hesitate", void)
+        deadline = f.add(_call(f, "now", i64), constant(HESITATION, i64))
+        with f.repeat() as region:
+            self.text.pause(f)
+            free = f.icmp("eq", f.atomic_load(i32, self.executor, "monotonic"), _NONE)
+            region.again(f.and_(free, f.icmp("slt", _call(f, "now", i64), deadline)))
+        f.ret()
 
     def write_cancel(self) -> None:
         """weft_queue_cancel: end all programs in the queue, and return when they have ended."""
@@ -123,7 +137,7 @@ class _Queue:
             with f.when(_call(f, "queue_take", i1)):
                 with f.repeat() as rest:
                     with f.when(self.left(f)):
-                        _call(f, "queue_run_next", i64)
+                        _call(f, "queue_run_next", i64, constant(0, i64))
                     rest.again(self.left(f))
                 f.call("queue_leave", void)
             with f.when(self.left(f)):
@@ -166,7 +180,7 @@ class _Queue:
             with f.when(mine):
                 with f.repeat() as rest:
                     with f.when(self.left(f)):  # another may have run them before this thread took over
-                        _call(f, "queue_run_next", i64)
+                        _call(f, "queue_run_next", i64, constant(0, i64))
                     rest.again(self.left(f))
                 f.call("queue_leave", void)
             going = f.icmp("eq", f.atomic_load(i32, self.closing, "acquire"), _NONE)
@@ -174,6 +188,7 @@ class _Queue:
                 f.atomic_store(_ONE, self.sleeping, "seq_cst")
                 f.call("park", void, self.bell, seen)
                 f.atomic_store(_NONE, self.sleeping, "seq_cst")
+                f.call("queue_hesitate", void)
             region.again(going)
         return constant(0, i64)
 
@@ -187,7 +202,7 @@ class _Queue:
                 with f.when(mine, constant(False, i1)) as ran:
                     with f.repeat() as rest:
                         with f.when(self.left(f, index), constant(False, i1)) as one:
-                            status = _call(f, "queue_run_next", i64)
+                            status = _call(f, "queue_run_next", i64, constant(1, i64))
                             one.give(f.icmp("eq", status, constant(interrupt.INTERRUPTED, i64)))
                         rest.again(f.and_(f.not_(one.results[0]), self.left(f, index)))
                     with f.when(one.results[0], unlikely=True):  # what follows may read what was not computed
