@@ -285,6 +285,25 @@ def test_convolution() -> None:
         same(found, lax.conv_general_dilated(x, w, **options))
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "bfloat16", "float16", "int32", "uint8", "bool"])
+def test_dtypes(dtype: str) -> None:
+    x, v = wnp.asarray(draw((3, 4))).astype(dtype), wnp.arange(4).astype(dtype)
+    mat = sparse.BCOO.fromdense(x)
+    for found, expected in (
+        (mat @ v, x @ v),
+        (mat.todense(), x),
+        ((mat * mat).todense(), x * x),
+        (mat.T.todense(), x.T),
+    ):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(np.asarray(found, np.complex64), np.asarray(expected, np.complex64))
+    empty = sparse.BCOO.fromdense(wnp.zeros((3, 4), dtype))
+    assert empty.nse == 0 and (empty @ v).dtype == (x @ v).dtype
+    if dtype == "complex64":
+        turned = mat.data * (1 + 2j)
+        check_grads(lambda d: sparse.BCOO((d, mat.indices), shape=mat.shape) @ (v + 1j), [turned], 1)
+
+
 # ------------------------------------------------------------------------------------------------------ transformations
 
 
@@ -349,6 +368,8 @@ def test_operations_that_would_be_dense_say_so() -> None:
         sparse.bcoo_sum_duplicates(mat, nse=1)
     with pytest.raises(ValueError, match="do not fit"):
         sparse.bcoo_dot_general(mat, wnp.ones(3), dimension_numbers=(((1,), (0,)), ((), ())))
+    with pytest.raises(ValueError, match="matmul"):
+        mat @ wnp.ones(3)
     with pytest.raises(ValueError, match="do not fit together"):
         sparse.BCOO((wnp.ones(3), wnp.ones((2, 2), int)), shape=(3, 3))
     with pytest.raises(TypeError, match="BCOO"):

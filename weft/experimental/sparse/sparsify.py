@@ -244,6 +244,15 @@ def _mul(x: Any, y: Any) -> BCOO:
     return sparse.like(bcoo_multiply_dense(sparse, dense))
 
 
+@rule("and")
+def _and(x: Any, y: Any) -> BCOO:
+    if any(type_of(v.data if is_sparse(v) else v).dtype != np.bool_ for v in (x, y)):  # type: ignore[attr-defined]
+        raise NotSupportedError(
+            "A sparse array of integers has no bitwise and.", fix="sparse.todense(x) & y", at=current_line()
+        )
+    return _mul(x, y)  # the product of Booleans
+
+
 @rule("div")
 def _div(x: Any, y: Any) -> BCOO:
     if is_sparse(y):
@@ -400,8 +409,11 @@ def _apply(function: Callable[..., Any], *args: Any) -> Any:
     """A function of dense arrays on arguments of which some are sparse. A product of matrices needs no staging."""
     if function is operator.matmul:
         x, y = map(coordinates_of, args)
-        if all(1 <= len(v.shape) <= 2 for v in (x, y)) and not (is_sparse(x) and is_sparse(y)):
-            numbering = (((len(x.shape) - 1,), (max(len(y.shape) - 2, 0),)), ((), ()))
+        if all(1 <= np.ndim(v) <= 2 for v in (x, y)) and not (is_sparse(x) and is_sparse(y)):
+            last, first = len(x.shape) - 1, max(len(y.shape) - 2, 0)
+            numbering = (((last,), (first,)), ((), ()))
+            if x.shape[last] != y.shape[first]:
+                return sparsify(function)(*args)  # which raises the error of a product of matrices
             return bcoo_dot_general(x, y, dimension_numbers=numbering)
     return sparsify(function)(*args)
 
