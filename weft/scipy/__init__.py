@@ -20,21 +20,8 @@ if _TYPE_CHECKING:
         sparse,
         spatial,
         special,
+        stats,
     )
-
-_LATER = (
-    "cluster",
-    "fft",
-    "integrate",
-    "interpolate",
-    "linalg",
-    "ndimage",
-    "optimize",
-    "signal",
-    "sparse",
-    "spatial",
-    "special",
-)
 
 __all__ = [
     "cluster",
@@ -48,7 +35,9 @@ __all__ = [
     "sparse",
     "spatial",
     "special",
+    "stats",
 ]
+_LATER = tuple(__all__)
 
 
 def __getattr__(name: str) -> _Any:

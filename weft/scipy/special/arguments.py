@@ -7,12 +7,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from weft import lax
 from weft.api.jit import jit
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.ir.types import type_of
-from weft.numpy.util import cast, promote_args_inexact
+from weft.numpy.util import cast, check_arraylike, ensure_array, promote_args_inexact, promote_dtypes_inexact
 from weft.trace.array import Array
 
 SHORT = frozenset(
@@ -63,6 +62,12 @@ def of_floats(function: Callable[..., Any] | None = None, *, kinds: str = "f", c
     return public
 
 
-def like(x: Any, value: Any) -> Array:
-    """A number in the dtype of an array."""
-    return lax.full_like(x, value)
+def promoted_dtypes(name: str, *args: Any) -> list[Array]:
+    """The arguments of the function `name` in one dtype of floats, each of its own shape."""
+    check_arraylike(name, *args)
+    values = [ensure_array(x) for x in promote_dtypes_inexact(*args)]
+    if dtypes.kind(values[0].dtype) != "f":
+        raise ArgumentTypeError(
+            f"{name} is a function of real numbers.", received=", ".join(x.aval.short() for x in values)
+        )
+    return values

@@ -74,14 +74,14 @@ def polynomial(x: Array, coefficients: Sequence[float]) -> Array:
     return total
 
 
-def excess(u: Array) -> Array:
-    """u - log(1 + u), which is small where u is."""
+def excess(u: Array, ratio: Array | None = None) -> Array:
+    """u - log(1 + u), which is small where u is; `ratio` is 1 + u, where that is known better: u may be near -1."""
     near = (u > -0.4) & (u < 0.5)
     safe = wnp.where(near, u, 0.0)
     r = safe / (2 + safe)
     square = r * r
     series = polynomial(square, [1 / (2 * n + 3) for n in range(14)])
-    return wnp.where(near, safe * r - 2 * r * square * series, u - wnp.log1p(u))
+    return wnp.where(near, safe * r - 2 * r * square * series, u - (wnp.log1p(u) if ratio is None else wnp.log(ratio)))
 
 
 def two_product(x: Array, y: Array) -> tuple[Array, Array]:

@@ -273,7 +273,7 @@ class log_gamma_density(DoubleFunction):
         shape, value = wnp.where(far, a, FAR), wnp.where(far, x, FAR)
         # By the distance of x and a, which is small next to the terms where the density is not small.
         near = 0.5 * wnp.log(shape) - HALF_LOG_TWO_PI - wnp.log(value) - stirling(shape)
-        return wnp.where(far, near - shape * excess((value - shape) / shape), plain)
+        return wnp.where(far, near - shape * excess((value - shape) / shape, value / shape), plain)
 
     def partial(self, i: int, tangent: Any, out: Any, a: Any, x: Any) -> Any:
         if i == 0:
@@ -314,7 +314,7 @@ class log_beta_density(DoubleFunction):
         distance = total * y - p
         near = 0.5 * (wnp.log(p / total) + wnp.log(q)) - HALF_LOG_TWO_PI - wnp.log(y) - wnp.log1p(-y)
         near = near - (stirling(p) + (stirling(q) - stirling(total)))
-        near = near - p * excess(distance / p) - q * excess(-distance / q)
+        near = near - p * excess(distance / p, total * y / p) - q * excess(-distance / q, total * (1 - y) / q)
         return wnp.where(positive, wnp.where(far, near, plain), np.nan)
 
     def partial(self, i: int, tangent: Any, out: Any, a: Any, b: Any, x: Any) -> Any:

@@ -1,0 +1,61 @@
+"""The beta distribution, on the numbers from `loc` to `loc + scale`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import numpy as wnp
+from weft.scipy.special.primitives.gamma import log_beta_density
+from weft.scipy.special.primitives.parameters import incomplete_beta
+from weft.scipy.stats.families import exponential_of, log_density, log_probability, probability, within
+
+
+@log_density
+def logpdf(x: Any, a: Any, b: Any) -> Any:
+    """The logarithm of the density at x, for positive a and b; minus infinity out of the support."""
+    return within((x >= 0) & (x <= 1), x, 0.5, lambda x: log_beta_density(a, b, x), -np.inf)
+
+
+pdf = exponential_of(logpdf, "pdf", "The density at x.")
+
+
+def _below(a: Any, b: Any, x: Any) -> Any:
+    return incomplete_beta(*wnp.broadcast_arrays(a, b, x), orders=(0, 0))
+
+
+@probability
+def cdf(x: Any, a: Any, b: Any) -> Any:
+    """The probability of a value of at most x."""
+    return within((x > 0) & (x < 1), x, 0.5, lambda x: _below(a, b, x), wnp.where(x >= 1, 1.0, 0.0))
+
+
+@probability
+def logcdf(x: Any, a: Any, b: Any) -> Any:
+    """The logarithm of the probability of a value of at most x."""
+    return within(
+        (x > 0) & (x < 1),
+        x,
+        0.5,
+        lambda x: log_probability(_below(a, b, x), _below(b, a, 1 - x)),
+        wnp.where(x >= 1, 0.0, -np.inf),
+    )
+
+
+@probability
+def sf(x: Any, a: Any, b: Any) -> Any:
+    """The probability of a value above x."""
+    return within((x > 0) & (x < 1), x, 0.5, lambda x: _below(b, a, 1 - x), wnp.where(x >= 1, 0.0, 1.0))
+
+
+@probability
+def logsf(x: Any, a: Any, b: Any) -> Any:
+    """The logarithm of the probability of a value above x."""
+    return within(
+        (x > 0) & (x < 1),
+        x,
+        0.5,
+        lambda x: log_probability(_below(b, a, 1 - x), _below(a, b, x)),
+        wnp.where(x >= 1, -np.inf, 0.0),
+    )

@@ -1,0 +1,47 @@
+"""The chi-square distribution, with `df` degrees of freedom."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.scipy.special.primitives.gamma import log_gamma_density
+from weft.scipy.stats.families import exponential_of, log_density, probability, within
+from weft.scipy.stats.gamma import log_above, log_below
+
+
+@log_density
+def logpdf(x: Any, df: Any) -> Any:
+    """The logarithm of the density at x, for `df` degrees of freedom; minus infinity below `loc`."""
+    return within(x >= 0, x, 1, lambda x: log_gamma_density(0.5 * df, 0.5 * x) - math.log(2), -np.inf)
+
+
+pdf = exponential_of(logpdf, "pdf", "The density at x.")
+
+
+@probability
+def cdf(x: Any, df: Any) -> Any:
+    """The probability of a value of at most x, for `df` degrees of freedom."""
+    return within(x >= 0, x, 1, lambda x: lax.igamma(*wnp.broadcast_arrays(0.5 * df, 0.5 * x)), 0.0)
+
+
+@probability
+def logcdf(x: Any, df: Any) -> Any:
+    """The logarithm of the probability of a value of at most x."""
+    return within(x > 0, x, 1, lambda x: log_below(0.5 * df, 0.5 * x), -np.inf)
+
+
+@probability
+def sf(x: Any, df: Any) -> Any:
+    """The probability of a value above x, for `df` degrees of freedom."""
+    return within(x >= 0, x, 1, lambda x: lax.igammac(*wnp.broadcast_arrays(0.5 * df, 0.5 * x)), 1.0)
+
+
+@probability
+def logsf(x: Any, df: Any) -> Any:
+    """The logarithm of the probability of a value above x."""
+    return within(x >= 0, x, 1, lambda x: log_above(0.5 * df, 0.5 * x), 0.0)

@@ -1,0 +1,119 @@
+"""What distributions share: how `loc` and `scale` shift and stretch them, supports, and the forms of public functions.
+
+A distribution is a module whose functions are written for `loc = 0` and `scale = 1`. The decorators here make of each
+the function with SciPy's signature, by what happens to its results: a density is divided by the scale, a quantile is
+multiplied by it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft import numpy as wnp
+from weft.nn import log1mexp
+from weft.scipy.special.arguments import of_floats
+from weft.trace.array import Array
+
+Function = Callable[..., Any]
+Finish = Callable[[Any, Any, Any], Any]
+
+
+def _public(function: Function, extra: tuple[str, ...], call: Function) -> Any:
+    """`call`, a function of the parameters of `function` and `extra` ones, as a public function."""
+    own = list(inspect.signature(function).parameters.values())
+    defaults = {"loc": 0, "scale": 1}
+    more = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=defaults[name]) for name in extra]
+
+    @functools.wraps(function)
+    def body(*args: Any) -> Any:
+        return call(*args)
+
+    parameters = [p.replace(annotation=Any) for p in (*own, *more)]
+    body.__signature__ = inspect.Signature(parameters, return_annotation=Array)  # type: ignore[attr-defined]
+    return of_floats(body)
+
+
+def _of_value(finish: Finish) -> Callable[[Function], Any]:
+    """A decorator for functions of a value of the random variable."""
+
+    def decorate(function: Function) -> Any:
+        def call(x: Any, *rest: Any) -> Any:
+            *shapes, loc, scale = rest
+            valid = scale > 0
+            positive = wnp.where(valid, scale, wnp.ones_like(scale))
+            return wnp.where(valid, finish(function((x - loc) / positive, *shapes), positive, x), np.nan)
+
+        return _public(function, ("loc", "scale"), call)
+
+    return decorate
+
+
+log_density = _of_value(lambda value, scale, x: value - wnp.log(scale))
+density = _of_value(lambda value, scale, x: value / scale)
+probability = _of_value(lambda value, scale, x: value)
+
+
+def quantile(function: Function) -> Any:
+    """A function of probabilities, whose results are values of the random variable."""
+
+    def call(q: Any, *rest: Any) -> Any:
+        *shapes, loc, scale = rest
+        inside = (q >= 0) & (q <= 1) & (scale > 0)
+        return wnp.where(inside, function(wnp.where(inside, q, 0.5), *shapes) * scale + loc, np.nan)
+
+    return _public(function, ("loc", "scale"), call)
+
+
+def plain(function: Function) -> Any:
+    """A function of a distribution that has neither `loc` nor `scale`."""
+    return _public(function, (), function)
+
+
+def of_count(function: Function) -> Any:
+    """A function of an integer, with `loc`. Where k is none, a logarithm of a probability is minus infinity."""
+
+    def call(k: Any, *rest: Any) -> Any:
+        *shapes, loc = rest
+        count = k - loc
+        whole = count == wnp.floor(count)
+        value = function(wnp.where(whole, count, wnp.zeros_like(count)), *shapes)
+        return wnp.where(wnp.isnan(count), np.nan, wnp.where(whole, value, -np.inf))
+
+    return _public(function, ("loc",), call)
+
+
+def exponential_of(logarithm: Function, name: str, text: str) -> Any:
+    """exp of a public function, with its signature."""
+
+    @functools.wraps(logarithm)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return wnp.exp(logarithm(*args, **kwargs))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = text
+    return function
+
+
+def within(inside: Array, x: Array, safe: Any, value: Function, elsewhere: Any) -> Array:
+    """value(x) where x is inside of the support; it does not see other numbers. nan stays."""
+    result = value(wnp.where(inside, x, wnp.full_like(x, safe)))
+    return wnp.where(wnp.isnan(x), np.nan, wnp.where(inside, result, elsewhere))
+
+
+def log_less(x: Array) -> Array:
+    """log(1 - exp(-x)) for x from 0 up, minus infinity at 0."""
+    positive = x > 0
+    value = log1mexp(wnp.where(positive, x, wnp.ones_like(x)))
+    return wnp.where(positive, value, wnp.where(wnp.isnan(x), np.nan, -np.inf))
+
+
+def log_probability(probability: Array, complement: Array) -> Array:
+    """The logarithm of a probability, by the complement where it is near 1."""
+    small = probability < 0.5
+    inner = wnp.log1p(-wnp.where(small, wnp.zeros_like(complement), complement))
+    return wnp.where(small, wnp.log(wnp.where(small, probability, wnp.ones_like(probability))), inner)

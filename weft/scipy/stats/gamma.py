@@ -1,0 +1,57 @@
+"""The gamma distribution, of shape `a`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.scipy.special.primitives.gamma import log_gamma_density
+from weft.scipy.stats.families import exponential_of, log_density, log_probability, probability, within
+
+
+@log_density
+def logpdf(x: Any, a: Any) -> Any:
+    """The logarithm of the density at x, for the shape `a`; minus infinity below `loc`."""
+    return within(x >= 0, x, 1, lambda x: log_gamma_density(a, x), -np.inf)
+
+
+pdf = exponential_of(logpdf, "pdf", "The density at x.")
+
+
+def log_below(a: Any, x: Any) -> Any:
+    """The logarithm of the lower incomplete gamma function."""
+    a, x = wnp.broadcast_arrays(a, x)
+    return log_probability(lax.igamma(a, x), lax.igammac(a, x))
+
+
+def log_above(a: Any, x: Any) -> Any:
+    """The logarithm of the upper incomplete gamma function."""
+    a, x = wnp.broadcast_arrays(a, x)
+    return log_probability(lax.igammac(a, x), lax.igamma(a, x))
+
+
+@probability
+def cdf(x: Any, a: Any) -> Any:
+    """The probability of a value of at most x, for the shape `a`."""
+    return within(x >= 0, x, 1, lambda x: lax.igamma(*wnp.broadcast_arrays(a, x)), 0.0)
+
+
+@probability
+def logcdf(x: Any, a: Any) -> Any:
+    """The logarithm of the probability of a value of at most x."""
+    return within(x > 0, x, 1, lambda x: log_below(a, x), -np.inf)
+
+
+@probability
+def sf(x: Any, a: Any) -> Any:
+    """The probability of a value above x, for the shape `a`."""
+    return within(x >= 0, x, 1, lambda x: lax.igammac(*wnp.broadcast_arrays(a, x)), 1.0)
+
+
+@probability
+def logsf(x: Any, a: Any) -> Any:
+    """The logarithm of the probability of a value above x."""
+    return within(x >= 0, x, 1, lambda x: log_above(a, x), 0.0)

@@ -1,0 +1,33 @@
+"""The generalized normal distribution, whose density is proportional to exp(-|x|**beta)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft import lax
+from weft import numpy as wnp
+from weft.scipy.stats.families import exponential_of, plain
+
+
+def _power(x: Any, beta: Any) -> Any:
+    """|x|**beta, whose derivatives at 0 are finite where that of the power is."""
+    absent = x == 0
+    return wnp.where(absent, wnp.zeros_like(x), wnp.power(abs(wnp.where(absent, wnp.ones_like(x), x)), beta))
+
+
+@plain
+def logpdf(x: Any, beta: Any) -> Any:
+    """The logarithm of the density at x."""
+    return wnp.log(beta) - math.log(2) - lax.lgamma(1 / beta) - _power(x, beta)
+
+
+pdf = exponential_of(logpdf, "pdf", "The density at x.")
+
+
+@plain
+def cdf(x: Any, beta: Any) -> Any:
+    """The probability of a value of at most x."""
+    shape, power = wnp.broadcast_arrays(1 / beta, _power(x, beta))
+    upper = 0.5 * lax.igammac(shape, power)
+    return wnp.where(x > 0, 1 - upper, upper)

@@ -1,0 +1,44 @@
+"""The Laplace distribution, with median `loc`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft import numpy as wnp
+from weft.scipy.stats.families import exponential_of, log_density, probability, quantile
+from weft.trace.array import Array
+
+
+@log_density
+def logpdf(x: Any) -> Any:
+    """The logarithm of the density at x."""
+    return -abs(x) - math.log(2)
+
+
+pdf = exponential_of(logpdf, "pdf", "The density at x.")
+
+
+def _below(x: Array) -> Array:
+    half = 0.5 * wnp.exp(-abs(x))
+    return wnp.where(x < 0, half, 1 - half)
+
+
+@probability
+def cdf(x: Any) -> Any:
+    """The probability of a value of at most x."""
+    return _below(x)
+
+
+@probability
+def sf(x: Any) -> Any:
+    """The probability of a value above x."""
+    return _below(-x)
+
+
+@quantile
+def ppf(q: Any) -> Any:
+    """The value that is exceeded with probability 1 - q."""
+    low = q < 0.5
+    far = wnp.log(2 * wnp.where(low, q, 1 - q))
+    return wnp.where(low, far, -far)

@@ -1,0 +1,43 @@
+"""The logistic distribution, with mean `loc`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import lax
+from weft import numpy as wnp
+from weft.scipy.special.primitives.information import logit
+from weft.scipy.stats.families import exponential_of, log_density, probability, quantile
+
+
+@log_density
+def logpdf(x: Any) -> Any:
+    """The logarithm of the density at x."""
+    return -abs(x) - 2 * wnp.log1p(wnp.exp(-abs(x)))
+
+
+pdf = exponential_of(logpdf, "pdf", "The density at x.")
+
+
+@probability
+def cdf(x: Any) -> Any:
+    """The probability of a value of at most x."""
+    return lax.logistic(x)
+
+
+@probability
+def sf(x: Any) -> Any:
+    """The probability of a value above x."""
+    return lax.logistic(-x)
+
+
+@quantile
+def ppf(x: Any) -> Any:
+    """The value that is exceeded with probability 1 - x."""
+    return logit(x)
+
+
+@quantile
+def isf(x: Any) -> Any:
+    """The value that is exceeded with probability x."""
+    return -logit(x)

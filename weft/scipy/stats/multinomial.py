@@ -1,0 +1,37 @@
+"""The multinomial distribution: how often each of several outcomes occurs in n trials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft import numpy as wnp
+from weft.api.jit import jit
+from weft.scipy.special.arguments import promoted_dtypes
+from weft.scipy.special.primitives.information import xlogy
+from weft.scipy.stats.families import exponential_of
+from weft.trace.array import Array
+
+
+def logpmf(x: Any, n: Any, p: Any) -> Array:
+    """The logarithm of the probability of counts.
+
+    Args:
+        x: counts along the last axis; minus infinity unless their sum is n.
+        n: the number of trials.
+        p: the probabilities of the outcomes, along the last axis.
+    """
+    return _logpmf(*promoted_dtypes("multinomial.logpmf", x, n, p))
+
+
+@jit
+def _logpmf(x: Array, n: Array, p: Array) -> Array:
+    counts, chances = wnp.broadcast_arrays(x, p)
+    valid = (wnp.sum(x, axis=-1) == n) & wnp.all((x >= 0) & (x == wnp.floor(x)), axis=-1)
+    total = wnp.sum(xlogy(counts, chances) - lax.lgamma(wnp.maximum(counts, 0) + 1), axis=-1)
+    return wnp.where(valid, lax.lgamma(wnp.maximum(n, 0) + 1) + total, -np.inf)
+
+
+pmf = exponential_of(logpmf, "pmf", "The probability of counts.")

@@ -1,0 +1,24 @@
+"""The negative binomial distribution: failures before the n-th success, of probability p."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft import numpy as wnp
+from weft.scipy.special.primitives.gamma import log_beta_density
+from weft.scipy.stats.families import exponential_of, of_count
+
+
+@of_count
+def logpmf(k: Any, n: Any, p: Any) -> Any:
+    """The logarithm of the probability of k; minus infinity below 0."""
+    inside = k >= 0
+    count = wnp.where(inside, k, wnp.zeros_like(k))
+    value = log_beta_density(*wnp.broadcast_arrays(n, count + 1, p)) + wnp.log(p) - wnp.log(n + count)
+    valid = (p > 0) & (p <= 1) & (n > 0)
+    return wnp.where(valid, wnp.where(inside, value, -np.inf), np.nan)
+
+
+pmf = exponential_of(logpmf, "pmf", "The probability of k.")

@@ -1,0 +1,20 @@
+"""The von Mises distribution, of angles, concentrated by `kappa`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft import lax
+from weft import numpy as wnp
+from weft.scipy.stats.families import exponential_of, plain
+
+
+@plain
+def logpdf(x: Any, kappa: Any) -> Any:
+    """The logarithm of the density at the angle x."""
+    less = -2 * wnp.square(wnp.sin(x / 2))  # cos(x) - 1
+    return kappa * less - math.log(2 * math.pi) - wnp.log(lax.bessel_i0e(kappa))
+
+
+pdf = exponential_of(logpdf, "pdf", "The density at x.")
