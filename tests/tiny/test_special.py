@@ -72,7 +72,7 @@ CASES: dict[str, tuple[tuple[np.ndarray, ...], float]] = {
     "xlogy": (pairs(REAL, POSITIVE), 8),
 }
 SHAPED = {"softmax", "log_softmax", "logsumexp", "multigammaln", "betainc", "zeta", "polygamma", "wofz", "loggamma"}
-OWN_TESTS = SHAPED | {"bernoulli"}
+OWN_TESTS = SHAPED | {"bernoulli", "bessel_jn", "hyp1f1", "hyp2f1", "sph_harm_y"}
 
 
 def units(got: Any, expected: Any, dtype: Any) -> float:
@@ -270,3 +270,42 @@ def test_errors() -> None:
         special.bernoulli(-1)
     with pytest.raises(AttributeError, match=r"did you mean weft\.scipy\.special\.erfinv"):
         special.erf_inv
+
+
+def test_bessel_functions() -> None:
+    z = np.concatenate([np.linspace(-60, 60, 81), np.array([0.0, 1e-10, 2.404825557695773, 1e4, np.nan])])
+    expected = np.stack([scipy_special.jv(n, z) for n in range(7)])
+    with weft.enable_x64(True):
+        np.testing.assert_allclose(special.bessel_jn(z, v=6), expected, rtol=1e-12, atol=1e-15)
+        check_grads(lambda x: special.bessel_jn(x, v=2), (np.array([0.5, 9.0]),), order=2, rtol=1e-5)
+    assert special.bessel_jn(np.float32(1), v=0).shape == (1,)
+    with pytest.raises(ArgumentError, match="from 0 up"):
+        special.bessel_jn(1.0, v=-1)
+
+
+def test_hypergeometric_functions() -> None:
+    a, b, x = map(np.ravel, np.meshgrid([-2.0, 0.5, 8.0], [0.4, 1.0, 3.5], [-150.0, -5.0, 0.1, 20.0, 150.0]))
+    p, q, r, y = map(np.ravel, np.meshgrid([-2.0, 0.5, 2.0], [0.4, 1.0], [0.7, 5.0], [-50.0, -0.5, 0.7, 0.999, 1.0]))
+    with weft.enable_x64(True):
+        np.testing.assert_allclose(special.hyp1f1(a, b, x), scipy_special.hyp1f1(a, b, x), rtol=1e-12)
+        np.testing.assert_allclose(special.hyp2f1(p, q, r, y), scipy_special.hyp2f1(p, q, r, y), rtol=1e-9)
+        check_grads(special.hyp1f1, (0.5, 1.5, -0.7), order=1, rtol=1e-5)
+        check_grads(special.hyp2f1, (0.5, 1.5, 2.3, 0.3), order=1, modes=["fwd"], rtol=1e-5)
+
+
+def test_spherical_harmonics() -> None:
+    n, m = np.meshgrid(np.arange(6), np.arange(-5, 6))
+    inside = abs(m) <= n
+    with weft.enable_x64(True):
+        got = special.sph_harm_y(n, m, 0.7, 1.9)
+        np.testing.assert_allclose(
+            got[inside], scipy_special.sph_harm_y(n, m, 0.7, 1.9)[inside], rtol=1e-12, atol=1e-15
+        )
+        assert not got[~inside].any()
+        traced = weft.jit(lambda n: special.sph_harm_y(n, 1, 0.7, 1.9, n_max=5))(np.arange(6))
+        np.testing.assert_allclose(traced, special.sph_harm_y(np.arange(6), 1, 0.7, 1.9), rtol=1e-12)
+        check_grads(lambda t, p: special.sph_harm_y(3, 1, t, p), (0.5, 1.5), order=2, rtol=1e-4)
+    with pytest.raises(ArgumentTypeError, match="integers"):
+        special.sph_harm_y(1.5, 0, 0.1, 0.2)
+    with pytest.raises(NotSupportedError, match="diff_n"):
+        special.sph_harm_y(1, 0, 0.1, 0.2, diff_n=1)

@@ -1,7 +1,7 @@
 """Special functions with SciPy's names and arguments, of floats of every kind, with derivatives."""
 
 from weft.base.publish import publish as _publish
-from weft.scipy.special.bessel import i0, i0e, i1, i1e
+from weft.scipy.special.bessel import bessel_jn, i0, i0e, i1, i1e
 from weft.scipy.special.error import dawsn, erf, erfc, erfcx, erfinv, log_ndtr, ndtr, ndtri, owens_t, wofz
 from weft.scipy.special.gamma_functions import (
     bernoulli,
@@ -22,6 +22,8 @@ from weft.scipy.special.gamma_functions import (
     polygamma,
     zeta,
 )
+from weft.scipy.special.harmonics import sph_harm_y
+from weft.scipy.special.hypergeometric import hyp1f1, hyp2f1
 from weft.scipy.special.information import (
     boxcox,
     boxcox1p,
@@ -40,6 +42,7 @@ from weft.scipy.special.integrals import exp1, expi, expn, fresnel, sici, spence
 
 __all__ = [
     "bernoulli",
+    "bessel_jn",
     "beta",
     "betainc",
     "betaln",
@@ -64,6 +67,8 @@ __all__ = [
     "gammaincc",
     "gammaln",
     "gammasgn",
+    "hyp1f1",
+    "hyp2f1",
     "i0",
     "i0e",
     "i1",
@@ -84,6 +89,7 @@ __all__ = [
     "sici",
     "softmax",
     "spence",
+    "sph_harm_y",
     "wofz",
     "xlog1py",
     "xlogy",

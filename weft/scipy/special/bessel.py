@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from weft import lax
+from weft import numpy as wnp
+from weft.base.arguments import index
+from weft.base.errors import ArgumentError
 from weft.scipy.special.arguments import promoted
-from weft.scipy.special.primitives import bessel
+from weft.scipy.special.primitives import bessel, bessel_j
 from weft.trace.array import Array
 
 
@@ -40,3 +43,21 @@ def i1e(x: Any) -> Array:
     Array([0.        , 0.20791042, 0.01261093], dtype=float32)
     """
     return lax.bessel_i1e(*promoted("i1e", x))
+
+
+def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
+    """The Bessel functions of the first kind of the orders 0 to v, along a new first axis. `n_iter` is accepted for
+    compatibility: the result is right without a choice, for every z.
+
+    >>> import weft.numpy as wnp
+    >>> from weft.scipy import special
+    >>> special.bessel_jn(wnp.array([0.0, 1.0]), v=1)
+    Array([[1.        , 0.7651977 ],
+           [0.        , 0.44005057]], dtype=float32)
+    """
+    largest = index(v)
+    index(n_iter)
+    if largest < 0:
+        raise ArgumentError("The order v of bessel_jn must be an integer from 0 up.", received=f"v={v}")
+    (z,) = promoted("bessel_jn", z)
+    return wnp.stack([bessel_j.bessel_j(z, order=order) for order in range(largest + 1)])
