@@ -256,7 +256,8 @@ class JitFunction:
             if self._device is not None:
                 return staged.result(self._on_device(self._device, staged, leaves))
             placement = self._placement(staged, leaves, args, kwargs)
-            if calls >= CALLS_BEFORE_DISPATCH and self._dispatches and not staged.has_empty and not guards.are_on():
+            checked = config.debug_key_reuse or guards.are_on()  # each call is looked at
+            if calls >= CALLS_BEFORE_DISPATCH and self._dispatches and not staged.has_empty and not checked:
                 self._specialise(staged, args, kwargs, leaves, placement)
         operands = (*staged.constants, *leaves)
         if self._inline and context.trace is not EVALUATION:
