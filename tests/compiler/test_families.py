@@ -271,3 +271,17 @@ def test_code_for_symbolic_sizes_stays_in_its_memory(name: str, machine: str) ->
         expected = Executable(compile_program(staged.jaxpr.plain(), (), target))(arrays)
         executable = GuardedExecutable(compile_instance(staged.jaxpr, (), target, False), list(Edge)[n % 2])
         assert bits(guarded.call(executable, arrays)) == bits(expected), size
+
+
+def test_sizes_that_are_remembered_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.api.jit.MOST_SIZES", 4)
+    traces = []
+
+    def function(x: Any) -> Any:
+        traces.append(x.shape)
+        return x + 1
+
+    family = weft.jit(function, dynamic={0: "t"})
+    for size in (*range(2, 12), 2, 3):
+        assert family(np.ones(size)).shape == (size,)
+    assert len(traces) == 1 and family.cache_size() == 4

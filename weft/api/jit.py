@@ -63,6 +63,7 @@ from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import check_key_reuse
 
 LIMIT = 4096  # signatures remembered per function
+MOST_SIZES = 1024  # ... and sizes of one that is staged for symbolic sizes: others take milliseconds to make again
 # A signature that is called so often gets code of its own: a dispatcher. A function finds them by hints, of which it
 # remembers so many, with a few dispatchers each.
 CALLS_BEFORE_DISPATCH = 2
@@ -642,7 +643,7 @@ class DynamicFunction(JitFunction):
         at_sizes = staged.at_sizes(sizes)
         if general_key in self._cache:
             self._cache[key] = at_sizes
-            if len(self._cache) > LIMIT:
+            if len(self._cache) > MOST_SIZES:
                 self._cache.move_to_end(general_key)
                 self._cache.popitem(last=False)
         return at_sizes
