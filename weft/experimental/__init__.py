@@ -11,9 +11,9 @@ from weft.experimental import checkify, layout, mesh_utils, multihost_utils, pji
 from weft.experimental.extended import EArray, cur_qdd
 
 if _TYPE_CHECKING:
-    from weft.experimental import hijax, ode
+    from weft.experimental import hijax, jet, ode
 
-_LATER = ("hijax", "ode")
+_LATER = ("hijax", "jet", "ode")
 
 __all__ = [
     "EArray",
@@ -21,6 +21,7 @@ __all__ = [
     "cur_qdd",
     "hijax",
     "io_callback",
+    "jet",
     "layout",
     "mesh_utils",
     "multihost_utils",

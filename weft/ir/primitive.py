@@ -269,6 +269,13 @@ class Primitive:
         """Results and their tangents, by a rule that computes both together; None where `jvp` is the rule."""
         return None
 
+    def taylor(
+        self, primals: Sequence[Any], series: Sequence[list[Any] | None], order: int, params: Params
+    ) -> tuple[Sequence[Any], Sequence[list[Any] | None]] | None:
+        """Results and lists of their derivatives up to an order, for those of operands, None where all are zero; None
+        where they follow from `jvp`, or from linearity, with little work."""
+        return None
+
     def jvp(self, tangents: Sequence[Any], out: Any, *args: Any, **params: Any) -> Any:
         """Tangent of the result, from tangents (some of them `Zero`), the result and the operands."""
         if self.zero_derivative:
@@ -498,6 +505,8 @@ class HigherOrder(Primitive):
     types_placement = True
     # Only one of the jaxprs runs.
     exclusive: ClassVar[bool] = False
+    # Its Taylor series is that of the jaxpr that it has `called`.
+    taylor_inside: ClassVar[bool] = False
 
     def operand_states(self, types: Sequence[Type], params: Params) -> Sequence[ManualAxisType]:
         """What each operand is to be along manual axes: what the argument is that it is passed for."""

@@ -21,6 +21,7 @@ class Call(HigherOrder):
     """A call of `jaxpr`. Parameters besides `jaxpr` and `donated` pass through every transformation."""
 
     opens: ClassVar[str | None] = "jaxpr"
+    taylor_inside = True
 
     def type(self, *types: Type, jaxpr: Jaxpr, **params: Any) -> list[Type]:
         check_operands(self.name, types, jaxpr.in_avals)

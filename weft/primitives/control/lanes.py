@@ -97,6 +97,8 @@ def is_inexact(aval: Type) -> bool:
 class lanes(Call):
     """The results of `jaxpr` on the flag and the operands. `lane` is what one lane runs; derivatives use it."""
 
+    taylor_inside = False
+
     def jvp_through(
         self, through: Any, primals: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Jaxpr, lane: Lane, name: str
     ) -> Any:
