@@ -661,3 +661,17 @@ def test_dispatchers_of_functions_with_static_arguments() -> None:
         jitted(wnp.ones(3), [1])
     with pytest.raises(TypeError):
         jitted(wnp.ones(3))
+
+
+def test_static_arguments_said_by_positions_and_names_are_all() -> None:
+    seen: list[bool] = []
+
+    @functools.partial(weft.jit, static_argnums=(2,), static_argnames=("b",))
+    def f(a: Any, b: Any, c: Any) -> Any:
+        seen.append(isinstance(b, int))
+        seen.append(isinstance(c, int))
+        return a
+
+    f(1.0, 2, 3)
+    f(1.0, b=2, c=3)
+    assert seen == [False, True, True, False]

@@ -652,7 +652,7 @@ class DynamicFunction(JitFunction):
 def resolve(
     function: Callable[..., Any], argnums: tuple[int, ...], names: tuple[str, ...]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Complete positions by names and names by positions, from the signature."""
+    """Positions completed by names, or names by positions, from the signature; where both are said, they are all."""
     signature = signature_of(function)
     if signature is None or not (argnums or names):
         return argnums, names
@@ -672,6 +672,8 @@ def resolve(
             fix = "the index of a positional argument, from 0; names go to static_argnames"
             raise ArgumentError(what, received=f"parameters {', '.join(positional) or 'none'}", fix=fix)
     resolved = {n % len(positional) if n < 0 and positional else n for n in argnums}
+    if argnums and names:
+        return tuple(sorted(resolved)), tuple(sorted(names))
     all_argnums = sorted(resolved | {positional.index(n) for n in names if n in positional})
     all_names = sorted({*names, *(positional[n] for n in resolved if n < len(positional))})
     return tuple(all_argnums), tuple(all_names)
