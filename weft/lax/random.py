@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,11 @@ from weft.primitives.random.definitions import PRIMITIVES
 from weft.primitives.random.layouts import UINT32, merged
 from weft.primitives.reduction.reduce_other import part
 
-_STREAM = np.random.default_rng()
+
+@functools.cache
+def _stream(process: int) -> np.random.Generator:
+    """The stream of random numbers of a process: one that was forked has its own."""
+    return np.random.default_rng()
 
 
 class RandomAlgorithm(enum.IntEnum):
@@ -143,7 +148,7 @@ def rng_uniform(a: Any, b: Any, shape: Any) -> Any:
 
     def draw(a: Any, b: Any) -> Any:
         if dtypes.kind(dtype) in "iu":
-            return np.asarray(_STREAM.integers(int(a), int(b), sizes), dtype)
-        return np.asarray(_STREAM.random(sizes) * (float(b) - float(a)) + float(a)).astype(dtype)
+            return np.asarray(_stream(os.getpid()).integers(int(a), int(b), sizes), dtype)
+        return np.asarray(_stream(os.getpid()).random(sizes) * (float(b) - float(a)) + float(a)).astype(dtype)
 
     return io_callback(draw, ShapeDtypeStruct(sizes, dtype), a, b)
