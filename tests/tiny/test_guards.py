@@ -94,10 +94,10 @@ def test_only_the_thread_that_guards_may_run(values):
 
 def test_calls_with_dispatchers_are_looked_at_for_keys_used_twice():
     draw = weft.jit(lambda key: weft.random.bits(key, (2,)))
-    for seed in range(3):
-        draw(weft.random.key(seed))
     key = weft.random.key(7)
     with weft.debug_key_reuse(True):
+        for seed in range(3):
+            draw(weft.random.key(seed))
         draw(key)
         with pytest.raises(weft.errors.KeyReuseError):
             draw(key)
