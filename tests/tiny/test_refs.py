@@ -284,22 +284,59 @@ stash.defvjp(lambda gradient, x: (x, gradient), stash_back)
 
 
 def test_backward_rules_store_gradients() -> None:
-    gradient = weft.new_ref(wnp.zeros(3))
+    gradient, traced = weft.new_ref(wnp.zeros(3)), []
 
     def loss(gradient, x):
+        traced.append(1)
         y = stash(gradient, wnp.sin(x))
         return (y * y).sum()
 
+    stepping = weft.jit(weft.grad(loss, 1))
     for transform in (
         lambda x: weft.grad(loss, 1)(gradient, x),
-        lambda x: weft.jit(weft.grad(loss, 1))(gradient, x),
+        lambda x: stepping(gradient, x),
         lambda x: weft.jit(weft.grad(lambda x: loss(gradient, x)))(x),
+        lambda x: weft.grad(weft.jit(lambda x: loss(gradient, x)))(x),
+        lambda x: weft.grad(weft.jit(loss), 1)(gradient, x),
+        lambda x: weft.jit(weft.grad(weft.checkpoint(loss), 1))(gradient, x),
+        lambda x: weft.grad(lambda x: lax.cond(x[0] > 0, lambda: loss(gradient, x), lambda: x.sum()))(x),
     ):
         gradient[...] = wnp.zeros(3)
         np.testing.assert_allclose(transform(X + 1), np.sin(2 * (X + 1)), rtol=1e-5)
         np.testing.assert_allclose(gradient[...], 2 * np.sin(X + 1), rtol=1e-6)
-    with pytest.raises(errors.NotSupportedError, match="from outside is used"):
-        weft.grad(weft.jit(lambda x: loss(gradient, x)))(X)
+    count = len(traced)
+    stepping(weft.new_ref(wnp.zeros(3)), X)
+    assert len(traced) == count
+
+
+def test_backward_rules_in_loops_store_gradients() -> None:
+    gradient = weft.new_ref(wnp.zeros(()))
+    layers = weft.new_ref(wnp.zeros(3))
+
+    @weft.custom_vjp
+    def stash_at(i, x):
+        return x
+
+    def store(i, ct):
+        layers[i] = ct
+        refs.addupdate(gradient, ..., ct)
+        return None, ct
+
+    stash_at.defvjp(lambda i, x: (x, i), store)
+
+    def loss(x):
+        return lax.scan(lambda c, i: (wnp.sin(stash_at(i, c)), None), x, wnp.arange(3))[0]
+
+    values = [1.0]
+    for _ in range(2):
+        values.append(float(np.sin(values[-1])))
+    wanted = np.cumprod(np.cos(values)[::-1])[::-1]
+    for transform in (weft.grad, lambda f: weft.jit(weft.grad(f)), lambda f: weft.grad(weft.jit(f))):
+        gradient[...] = wnp.zeros(())
+        layers[...] = wnp.zeros(3)
+        np.testing.assert_allclose(transform(loss)(1.0), wanted[0], rtol=1e-6)
+        np.testing.assert_allclose(layers[...], wanted, rtol=1e-6)
+        np.testing.assert_allclose(gradient[...], wanted.sum(), rtol=1e-6)
 
 
 def test_pullbacks_add_to_them() -> None:

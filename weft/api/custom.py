@@ -203,6 +203,7 @@ class HeldRef:
     __slots__ = ("ref",)
 
     def __init__(self, ref: Ref):
+        ref.escaped = True
         self.ref = ref
 
 

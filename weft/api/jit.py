@@ -33,7 +33,7 @@ from weft.api.flat import (
     wraps,
 )
 from weft.api.hints import hint_of
-from weft.api.ref_arguments import StagedRefs, types_with_refs, with_ref_arguments
+from weft.api.ref_arguments import StagedRefs, has_backward_rules, types_with_refs, with_ref_arguments
 from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.searched import SearchedFunction
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
@@ -439,7 +439,10 @@ class JitFunction:
         out = OutTree()
         where = f"{name}, {self._transformation} at {user_line()}"
         touched: list[tuple[Any, bool]] = []
-        flat, types, arguments, written = with_ref_arguments(flat_function(function, in_tree, out), types)
+        escaped: list[Ref] = []
+        flat, types, arguments, written = with_ref_arguments(
+            flat_function(function, in_tree, out), types, leaves, escaped
+        )
         started = time.perf_counter()
         with span("trace", name, location):
             jaxpr, constants = stage(flat, types, where=where, names=paths, name=name, refs=touched)
@@ -459,6 +462,7 @@ class JitFunction:
         # A jaxpr with traced constants belongs to the trace around this call.
         cached = not any(isinstance(c, Tracer) for c in constants) and self._can_keep(static)
         cached = cached and all(ref.is_outside for ref, _ in touched)
+        cached = cached and not (escaped and has_backward_rules(jaxpr))
         self._cache.missed(key, cause, location, seconds, staged.jaxpr, cached)
         if cached:
             self._cache[key] = staged

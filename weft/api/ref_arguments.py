@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import RefType, type_of
+from weft.primitives.control.custom import custom_lin, custom_vjp_call
 from weft.trace.refs import Ref, Touched, write_back
 
 
@@ -46,16 +48,25 @@ class StagedRefs:
         write_back(self.captured, values[len(self.written) :])
 
 
+def has_backward_rules(jaxpr: Jaxpr) -> bool:
+    """Whether a backward rule of the user's may still be called when a jaxpr is differentiated."""
+    return any(
+        equation.primitive in (custom_vjp_call, custom_lin) or any(map(has_backward_rules, subjaxprs(equation.params)))
+        for equation in jaxpr.eqns
+    )
+
+
 def types_with_refs(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The types of leaves of which some are mutable arrays, or describe one."""
     return tuple(RefType(leaf.inner_aval) if isinstance(leaf, Ref) else type_of(leaf) for leaf in leaves)
 
 
 def with_ref_arguments(
-    flat: Callable[..., list[Any]], types: Sequence[Any]
+    flat: Callable[..., list[Any]], types: Sequence[Any], leaves: Sequence[Any] = (), escaped: list[Ref] | None = None
 ) -> tuple[Callable[..., list[Any]], list[Any], tuple[bool, ...], list[int]]:
     """A flat function of mutable arrays as one of their values, which returns what it has written to them after its
-    results; its types; which arguments are such; and a list for the indices of those that it writes."""
+    results; its types; which arguments are such; and a list for the indices of those that it writes. Those of `leaves`
+    that a derivative rule holds are put into `escaped`."""
     arguments = tuple(isinstance(t, RefType) for t in types)
     written: list[int] = []
     if not any(arguments):
@@ -65,6 +76,10 @@ def with_ref_arguments(
         own = [Ref.of(v) if is_argument else v for v, is_argument in zip(values, arguments, strict=True)]
         results = flat(*own)
         written[:] = [i for i, x in enumerate(own) if isinstance(x, Ref) and x.written]
+        for inner, leaf in zip(own, leaves, strict=False):
+            if escaped is not None and isinstance(inner, Ref) and isinstance(leaf, Ref) and inner.escaped:
+                inner.outer = leaf
+                escaped.append(leaf)
         return [*results, *(own[i]._value for i in written)]
 
     return function, [t.inner_aval if isinstance(t, RefType) else t for t in types], arguments, written

@@ -10,22 +10,34 @@ from weft.base.source import user_line
 from weft.ir.context import context
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import Type
+from weft.trace.refs import Touched
 from weft.trace.stage import stage
 from weft.trace.tracer import Tracer
 
 
 def stage_closed(
-    function: Callable[..., Sequence[Any]], types: Sequence[Type], *, name: str = "", inherits_line: bool = False
+    function: Callable[..., Sequence[Any]],
+    types: Sequence[Type],
+    *,
+    name: str = "",
+    inherits_line: bool = False,
+    takes_refs: bool = False,
 ) -> Jaxpr:
     """Trace a flat function that may close over concrete arrays only. Where it is no function of a user's but what a
-    rule binds for an equation, its equations have (`inherits_line`) the line of that one."""
+    rule binds for an equation, its equations have (`inherits_line`) the line of that one. If it `takes_refs`, it may
+    touch mutable arrays from outside, of which `touched_by` tells."""
     line = context.source
 
     def of_one_line(*args: Any) -> Sequence[Any]:
         context.source = line
         return function(*args)
 
-    jaxpr, constants = stage(of_one_line if inherits_line else function, types, where=name or "a rule", name=name)
+    refs: list[tuple[Any, bool]] | None = [] if takes_refs else None
+    flat = of_one_line if inherits_line else function
+    jaxpr, constants = stage(flat, types, where=name or "a rule", name=name, refs=refs)
+    if refs:
+        touched = [Touched(*pair) for pair in refs]
+        jaxpr.cached("touched", lambda: touched)
     for value in constants:
         if isinstance(value, Tracer):
             raise errors.UnexpectedTracerError(

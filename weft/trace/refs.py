@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from weft.base import errors
 from weft.base.source import Location, user_line, user_location
 from weft.ir.context import Trace, context, lifted
+from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import RefType, type_of
 from weft.trace.stage import Cell, StagingTrace
 from weft.trace.tracer import Tracer
@@ -17,7 +18,7 @@ from weft.trace.tracer import Tracer
 class Ref:
     """A mutable array: `ref[i]` reads, `ref[i] = x` writes, `ref[...]` is all of it. `weft.new_ref(x)` makes one."""
 
-    __slots__ = ("__weakref__", "_closed", "_home", "_source", "_value", "written")
+    __slots__ = ("__weakref__", "_closed", "_home", "_source", "_value", "escaped", "outer", "written")
 
     # How it is indexed, which is written with `weft.numpy`: filled in by `weft/ref.py`.
     read: Callable[[Ref, Any], Any]
@@ -34,6 +35,10 @@ class Ref:
         self._source: Location | None = user_location()
         self._closed = ""  # how it ended, if it has
         self.written = False
+        # Of one that stands for an argument of `jit`: whether a derivative rule holds it, which is called when the
+        # function has been traced; then it is the argument.
+        self.escaped = False
+        self.outer: Ref | None = None
 
     @classmethod
     def of(cls, value: Any) -> Ref:
@@ -105,14 +110,19 @@ class Ref:
     def value(self) -> Any:
         """The array now, as the function that is being traced sees it."""
         cell, _ = self._locate()
-        return self._value if cell is None else cell.value
+        return self._own()._value if cell is None else cell.value
+
+    def _own(self) -> Ref:
+        """The one that holds the value."""
+        return self if self.outer is None or not getattr(self._home, "finished", False) else self.outer._own()
 
     def replace(self, value: Any) -> None:
         """Another array of the same type in its place."""
         cell, above = self._locate()
         self._check_stays(value, above)
         if cell is None:
-            self._value, self.written = value, True
+            own = self._own()
+            own._value, own.written = value, True
         else:
             cell.value, cell.written = value, True
 
@@ -138,6 +148,8 @@ class Ref:
         if self._closed:
             what = f"This Ref has been {self._closed}, so it has no value any more."
             raise errors.ArgumentError(what, received=self.short(), at=user_line())
+        if self.outer is not None and getattr(self._home, "finished", False):
+            return self.outer._locate()
         above: list[Trace] = []
         trace: Trace | None = context.trace
         while trace is not self._home:
@@ -202,6 +214,15 @@ class Touched(NamedTuple):
 
     ref: Ref
     written: bool
+
+
+NOTHING: list[Touched] = []
+
+
+def touched_by(jaxpr: Jaxpr) -> list[Touched]:
+    """The mutable arrays whose values are the last arguments of a jaxpr that a rule has staged; what it writes to them
+    are its last results."""
+    return jaxpr._cache.get("touched", NOTHING)
 
 
 def values_of(touched: Sequence[Touched]) -> list[Any]:

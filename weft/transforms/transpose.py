@@ -160,19 +160,24 @@ def _as_typed(cotangent: Any, aval: Any) -> Any:
 
 
 def transpose_jaxpr(
-    jaxpr: Jaxpr, linear: Sequence[bool], nonzero: Sequence[bool], instantiated: bool | Sequence[bool] = False
+    jaxpr: Jaxpr,
+    linear: Sequence[bool],
+    nonzero: Sequence[bool],
+    instantiated: bool | Sequence[bool] = False,
+    takes_refs: bool = False,
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
     """The jaxpr from the arguments `jaxpr` is not linear in, followed by the nonzero cotangents of its results, to
     the nonzero cotangents of its linear arguments; and, for each linear argument, whether it is among them. Those
-    marked in `instantiated` (one flag per linear argument) always are."""
+    marked in `instantiated` (one flag per linear argument) always are. A caller that `takes_refs` asks `touched_by` for
+    mutable arrays that backward rules inside touch."""
     count = sum(linear)
     force = (instantiated,) * count if isinstance(instantiated, bool) else tuple(instantiated)
-    key = ("transpose", tuple(linear), tuple(nonzero), force)
-    return jaxpr.cached(key, lambda: _transpose_jaxpr(jaxpr, tuple(linear), tuple(nonzero), force))
+    key = ("transpose", tuple(linear), tuple(nonzero), force, takes_refs)
+    return jaxpr.cached(key, lambda: _transpose_jaxpr(jaxpr, tuple(linear), tuple(nonzero), force, takes_refs))
 
 
 def _transpose_jaxpr(
-    jaxpr: Jaxpr, linear: tuple[bool, ...], nonzero: tuple[bool, ...], force: tuple[bool, ...]
+    jaxpr: Jaxpr, linear: tuple[bool, ...], nonzero: tuple[bool, ...], force: tuple[bool, ...], takes_refs: bool
 ) -> tuple[Jaxpr, tuple[bool, ...]]:
     held: list[Type] = [v.aval for v, n in zip(jaxpr.invars, linear, strict=True) if not n]
     incoming: list[Type] = [v.aval.cotangent() for v, n in zip(jaxpr.outvars, nonzero, strict=True) if n]
@@ -187,7 +192,7 @@ def _transpose_jaxpr(
         types = [v.aval.cotangent() for v, n in zip(jaxpr.invars, linear, strict=True) if n]
         return [in_state(instantiate(ct), t) for ct, t, n in zip(outs, types, nonzero_out, strict=True) if n]
 
-    result = stage_closed(function, [*held, *incoming], name=jaxpr.name)
+    result = stage_closed(function, [*held, *incoming], name=jaxpr.name, takes_refs=takes_refs)
     return result, tuple(nonzero_out)
 
 

@@ -15,6 +15,7 @@ from weft.ir.varying import state_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.movement.shape import move_axis
 from weft.sharding.manual import ManualAxisType
+from weft.trace.refs import touched_by, values_of, write_back
 
 
 class Call(HigherOrder):
@@ -86,12 +87,13 @@ class Call(HigherOrder):
     ) -> Any:
         linear = [type(a) is Linear for a in args]
         nonzero = [type(c) is not Zero for c in cotangents]
-        pulled, nonzero_out = through(jaxpr, linear, nonzero)
+        pulled, nonzero_out = through(jaxpr, linear, nonzero, takes_refs=True)
         held = [a for a, n in zip(args, linear, strict=True) if not n]
-        results = iter(
-            self(*held, *(c for c in cotangents if type(c) is not Zero), jaxpr=pulled, **self.derived(params))
-        )
-        flags = iter(nonzero_out)
+        touched = touched_by(pulled)
+        incoming = (*(c for c in cotangents if type(c) is not Zero), *values_of(touched))
+        found = self(*held, *incoming, jaxpr=pulled, **self.derived(params))
+        write_back(touched, found[sum(nonzero_out) :])
+        results, flags = iter(found), iter(nonzero_out)
         return [
             (next(results) if next(flags) else Zero(a.aval.cotangent())) if n else None
             for a, n in zip(args, linear, strict=True)

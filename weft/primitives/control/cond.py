@@ -28,6 +28,8 @@ from weft.primitives.elementwise.select import clamp, select_n
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_closed
+from weft.trace.ref_bodies import with_equal_refs
+from weft.trace.refs import NOTHING, touched_by, values_of, write_back
 
 
 @primitive
@@ -156,11 +158,16 @@ class cond(HigherOrder):
         index, *operands = args
         linear = [type(a) is Linear for a in operands]
         nonzero = [type(c) is not Zero for c in cotangents]
-        union = any_of([through(b, linear, nonzero)[1] for b in branches])
-        pulled = tuple(through(b, linear, nonzero, union)[0] for b in branches)
+        union = any_of([through(b, linear, nonzero, takes_refs=True)[1] for b in branches])
+        pulled = [through(b, linear, nonzero, union, takes_refs=True)[0] for b in branches]
+        touched = NOTHING
+        if any(map(touched_by, pulled)):
+            pulled, touched = with_equal_refs(pulled, list(map(touched_by, pulled)))
         held = [a for a in operands if type(a) is not Linear]
-        results = iter(cond(index, *held, *(c for c in cotangents if type(c) is not Zero), branches=pulled))
-        flags = iter(union)
+        incoming = (*(c for c in cotangents if type(c) is not Zero), *values_of(touched))
+        found = cond(index, *held, *incoming, branches=tuple(pulled))
+        write_back(touched, found[sum(union) :])
+        results, flags = iter(found), iter(union)
         return [
             None,
             *(

@@ -32,6 +32,8 @@ from weft.primitives.control.tape import Tape, batched_value, zeros
 from weft.primitives.movement.shape import move_axis
 from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_closed
+from weft.trace.ref_bodies import LoopRefs
+from weft.trace.refs import touched_by, values_of, write_back
 
 
 @primitive
@@ -263,9 +265,9 @@ class scan(HigherOrder):
         linear_xs = [type(a) is Linear for a in xs]
         ct_carry, ct_ys = cotangents[:num_carry], cotangents[num_carry:]
         ys_nonzero_in = nonzero_mask(ct_ys)
-        body, _ = through(
-            jaxpr, [*linear_consts, *[True] * num_carry, *linear_xs], [*[True] * num_carry, *ys_nonzero_in], True
-        )
+        linear = [*linear_consts, *[True] * num_carry, *linear_xs]
+        body, _ = through(jaxpr, linear, [*[True] * num_carry, *ys_nonzero_in], True, takes_refs=True)
+        inner = touched_by(body)
         held_consts, held_xs = others(consts, linear_consts), others(xs, linear_xs)
         sums = [a.aval.cotangent() for a in pick(consts, linear_consts)]
         h, s, x = len(held_consts), len(sums), len(held_xs)
@@ -273,21 +275,31 @@ class scan(HigherOrder):
         def backward(*values: Any) -> list[Any]:
             known, totals, incoming = values[:h], values[h : h + s], values[h + s : h + s + num_carry]
             slices, ct_slices = values[h + s + num_carry : h + s + num_carry + x], values[h + s + num_carry + x :]
-            outgoing = replay(body, *known, *slices, *incoming, *ct_slices)
+            outgoing = replay(body, *known, *slices, *incoming, *ct_slices, *values_of(inner))
+            count = len(outgoing) - sum(t.written for t in inner)
+            write_back(inner, outgoing[count:])
+            outgoing = outgoing[:count]
             return [*(accumulate(t, o) for t, o in zip(totals, outgoing[:s], strict=True)), *outgoing[s:]]
 
         carry_types = [v.aval.cotangent() for v in jaxpr.outvars[:num_carry]]
         xs_avals = [v.aval for v in others(jaxpr.invars[num_consts + num_carry :], linear_xs)]
         ys_avals = [v.aval.cotangent() for v in pick(jaxpr.outvars[num_carry:], ys_nonzero_in)]
-        backward_jaxpr = stage_closed(
-            backward, [*map(type_of, held_consts), *sums, *carry_types, *xs_avals, *ys_avals], name=jaxpr.name
-        )
+        types = [*map(type_of, held_consts), *sums, *carry_types, *xs_avals, *ys_avals]
+        backward_jaxpr = stage_closed(backward, types, name=jaxpr.name, takes_refs=True)
+        touched = touched_by(backward_jaxpr)
+        refs = LoopRefs.of(touched)
+        if touched:
+            backward_jaxpr = refs.arranged(backward_jaxpr, touched, h, s + num_carry, True)
         results = scan(
-            *held_consts,
-            *(zeros(t) for t in sums), *(instantiate(c) for c in ct_carry),
+            *held_consts, *values_of(refs.constant),
+            *(zeros(t) for t in sums), *(instantiate(c) for c in ct_carry), *values_of(refs.carried),
             *held_xs, *pick(ct_ys, ys_nonzero_in),
-            jaxpr=backward_jaxpr, num_consts=h, num_carry=s + num_carry, reverse=not reverse, **params,
+            jaxpr=backward_jaxpr, num_consts=h + len(refs.constant), num_carry=s + num_carry + len(refs.carried),
+            reverse=not reverse, **params,
         )  # fmt: skip
+        first, last = s + num_carry, s + num_carry + len(refs.carried)
+        write_back(refs.carried, results[first:last])
+        results = [*results[:first], *results[last:]]
         const_cts = merged(linear_consts, results[:s], [None] * h)
         xs_cts = merged(linear_xs, results[s + num_carry :], [None] * x)
         return [*const_cts, *results[s : s + num_carry], *xs_cts]
