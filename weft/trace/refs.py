@@ -35,7 +35,7 @@ class Ref:
         self._source: Location | None = user_location()
         self._closed = ""  # how it ended, if it has
         self.written = False
-        # Of one that stands for an argument of `jit`: whether a derivative rule holds it, which is called when the
+        # Of one in place of an argument of `jit`: whether a derivative rule holds it, which is called when the
         # function has been traced; then it is the argument.
         self.escaped = False
         self.outer: Ref | None = None
