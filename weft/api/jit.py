@@ -33,7 +33,13 @@ from weft.api.flat import (
     wraps,
 )
 from weft.api.hints import hint_of
-from weft.api.ref_arguments import StagedRefs, has_backward_rules, types_with_refs, with_ref_arguments
+from weft.api.ref_arguments import (
+    StagedRefs,
+    function_of_values,
+    has_backward_rules,
+    types_with_refs,
+    with_ref_arguments,
+)
 from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.searched import SearchedFunction
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
@@ -282,12 +288,7 @@ class JitFunction:
     def _run_with_refs(self, refs: StagedRefs, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
         """The results of a function of values, which has dispatchers of its own."""
         if refs.of_values is None:
-            jaxpr = staged.traced_params()["jaxpr"]
-
-            def values(*args: Any) -> list[Any]:
-                return replay(jaxpr, *args)
-
-            values.__name__ = staged.params["name"]
+            values = function_of_values(staged.traced_params()["jaxpr"], staged.params["name"])
             donated = tuple(i for i, flag in enumerate(staged.donated) if flag)
             refs.of_values = JitFunction(values, (), (), donated, (), False)
         return refs.of_values(*operands)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import RefType, type_of
 from weft.primitives.control.custom import custom_lin, custom_vjp_call
@@ -54,6 +55,16 @@ def has_backward_rules(jaxpr: Jaxpr) -> bool:
         equation.primitive in (custom_vjp_call, custom_lin) or any(map(has_backward_rules, subjaxprs(equation.params)))
         for equation in jaxpr.eqns
     )
+
+
+def function_of_values(jaxpr: Jaxpr, name: str) -> Callable[..., list[Any]]:
+    """The function that a jaxpr is."""
+
+    def values(*args: Any) -> list[Any]:
+        return replay(jaxpr, *args)
+
+    values.__name__ = name
+    return values
 
 
 def types_with_refs(leaves: Sequence[Any]) -> tuple[Any, ...]:
