@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.api import ref_arguments
 from weft.api.cache_report import CacheReport, Signatures
 from weft.api.contract import Contract, contract_of
 from weft.api.devices import chosen_device
@@ -33,13 +34,7 @@ from weft.api.flat import (
     wraps,
 )
 from weft.api.hints import hint_of
-from weft.api.ref_arguments import (
-    StagedRefs,
-    function_of_values,
-    has_backward_rules,
-    types_with_refs,
-    with_ref_arguments,
-)
+from weft.api.ref_arguments import StagedRefs
 from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.searched import SearchedFunction
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
@@ -288,7 +283,7 @@ class JitFunction:
     def _run_with_refs(self, refs: StagedRefs, staged: StagedFunction, operands: Sequence[Any]) -> Sequence[Any]:
         """The results of a function of values, which has dispatchers of its own."""
         if refs.of_values is None:
-            values = function_of_values(staged.traced_params()["jaxpr"], staged.params["name"])
+            values = ref_arguments.function_of_values(staged.traced_params()["jaxpr"], staged.params["name"])
             donated = tuple(i for i, flag in enumerate(staged.donated) if flag)
             refs.of_values = JitFunction(values, (), (), donated, (), False)
         return refs.of_values(*operands)
@@ -390,7 +385,7 @@ class JitFunction:
         leaves, in_tree = tree.flatten((dynamic, dynamic_kwargs))
         has_refs = any(type(leaf) is Ref for leaf in leaves)
         try:
-            types = types_with_refs(leaves) if has_refs else types_of(leaves)
+            types = ref_arguments.types_with_refs(leaves) if has_refs else types_of(leaves)
         except TypeError:
             names = self._dynamic_names(static)
             arrays = [0 if isinstance(leaf, Ref) else leaf for leaf in leaves]
@@ -441,7 +436,7 @@ class JitFunction:
         where = f"{name}, {self._transformation} at {user_line()}"
         touched: list[tuple[Any, bool]] = []
         escaped: list[Ref] = []
-        flat, types, arguments, written = with_ref_arguments(
+        flat, types, arguments, written = ref_arguments.with_ref_arguments(
             flat_function(function, in_tree, out), types, leaves, escaped
         )
         started = time.perf_counter()
@@ -463,7 +458,7 @@ class JitFunction:
         # A jaxpr with traced constants belongs to the trace around this call.
         cached = not any(isinstance(c, Tracer) for c in constants) and self._can_keep(static)
         cached = cached and all(ref.is_outside for ref, _ in touched)
-        cached = cached and not (escaped and has_backward_rules(jaxpr))
+        cached = cached and not (escaped and ref_arguments.has_backward_rules(jaxpr))
         self._cache.missed(key, cause, location, seconds, staged.jaxpr, cached)
         if cached:
             self._cache[key] = staged
