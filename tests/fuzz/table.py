@@ -170,6 +170,7 @@ def choose(draw: Draw, weighted: float = 0.35) -> Entry:
 NEVER: dict[str, str] = {
     "fusion": "made by the compiler",
     "scatter_flagged": "made by the compiler",
+    "size": "the size of a symbolic dimension, which concrete programs do not have",
     "threefry2x32": "what random bits become inside of the compiler; no function of the package binds it",
     "check": "inserted by the setting `checks` when the program is staged, not written by users",
     "trap": "what `check` becomes inside of the compiler",

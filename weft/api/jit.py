@@ -420,7 +420,7 @@ class JitFunction:
             for leaf, sharding, path in zip(leaves, wanted, paths, strict=True)
         ]
 
-    @collector.paused()
+    @collector.without_collection
     def _stage(
         self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any
     ) -> StagedFunction:

@@ -4,12 +4,16 @@ collector would go through all that are there, again and again."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 from weft.base.forks import held, in_child
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 _lock = held(threading.Lock())
 _pauses = 0
 
@@ -29,6 +33,17 @@ def paused() -> Iterator[None]:
     finally:
         if pauses:
             _resume()
+
+
+def without_collection(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """The function, during which the collector is paused."""
+
+    @functools.wraps(function)
+    def called(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with paused():
+            return function(*args, **kwargs)
+
+    return called
 
 
 def _resume() -> None:

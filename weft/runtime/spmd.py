@@ -150,7 +150,7 @@ def spmd_program(
     return jaxpr.cached(key, lambda: _compiled(jaxpr, mesh, in_dims, out_dims, donated))
 
 
-@collector.paused()
+@collector.without_collection
 def _compiled(
     jaxpr: Jaxpr, mesh: Mesh, in_dims: Sequence[Dims | None], out_dims: Sequence[Dims | None], donated: tuple[bool, ...]
 ) -> SpmdProgram:

@@ -366,7 +366,7 @@ class Executable:
         raise InternalError(f"The program {self.program.name} ended with status {status}.", stage="run")
 
 
-@collector.paused()
+@collector.without_collection
 def compile_executable(
     jaxpr: Jaxpr,
     donated: Sequence[bool],
