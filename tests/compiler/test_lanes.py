@@ -257,7 +257,7 @@ def test_every_primitive_is_tested() -> None:
         name
         for name in {*NAMES, *ITERATED}
         if name not in ("stop_gradient", "name", "device_put", "copy", "stage", "square", "clamp")
-            and not hasattr(Lanes, name)
+        and not hasattr(Lanes, name)
     ]
     assert not missing
     with pytest.raises(InternalError, match="dot_general"):

@@ -123,6 +123,21 @@ def split(draw: Draw) -> None:
         draw.keep(part, x.bound)
 
 
+def stack(draw: Draw) -> None:
+    x = draw.pick()
+    if x.size * 3 > draw.settings.most:
+        raise Skip
+    parts = [x, *(draw.like(x.shape, x.dtype) for _ in range(draw.below(3)))]
+    draw.keep(draw.call("lax.stack", parts, axis=draw.below(len(x.shape) + 1)), max(p.bound for p in parts))
+
+
+def unstack(draw: Draw) -> None:
+    x = draw.pick(rank=1, accepts=lambda v: 0 < min(v.shape) <= 4)
+    axis = min(range(len(x.shape)), key=lambda a: x.shape[a])
+    for part in draw.call("lax.unstack", x, axis=axis):
+        draw.keep(part, x.bound)
+
+
 def tile(draw: Draw) -> None:
     x = draw.pick(rank=1)
     if x.size * 8 > 4 * draw.settings.most:

@@ -61,6 +61,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("broadcast_in_dim", 4, movement.broadcast), Entry("squeeze", 2, movement.squeeze),
     Entry("rev", 2, movement.reverse), Entry("tile", 1, movement.tile), Entry("slice", 3, movement.cut),
     Entry("pad", 4, movement.pad), Entry("concatenate", 3, movement.concatenate), Entry("split", 1, movement.split),
+    Entry("stack", 1, movement.stack), Entry("unstack", 1, movement.unstack),
     Entry("gather", 3, movement.gather), Entry("dynamic_slice", 2, movement.dynamic_slice),
     Entry("dynamic_update_slice", 3, movement.dynamic_update), Entry("iota", 1, movement.iota),
     Entry("scatter", 1, movement.scatter("set")), Entry("scatter-add", 1, movement.scatter("add")),
@@ -170,6 +171,19 @@ def choose(draw: Draw, weighted: float = 0.35) -> Entry:
 NEVER: dict[str, str] = {
     "fusion": "made by the compiler",
     "scatter_flagged": "made by the compiler",
+    **dict.fromkeys(
+        ("composite", "core_call", "closed_call", "linear_call", "custom_vmap_call"),
+        "a call, which is inlined; tests/tiny/test_lax_names.py and test_custom_batching.py have it",
+    ),
+    **dict.fromkeys(
+        ("dce_sink", "create_token", "after_all", "copy", "stage", "platform_index"),
+        "leaves numbers as they are; tests/tiny/test_lax_names.py has it",
+    ),
+    **dict.fromkeys(
+        ("eq_to", "le_to", "lt_to", "approx_top_k", "householder_product"),
+        "has no name of its own in programs, but for its primitive; tests/laws have its samples",
+    ),
+    "ffi_call": "needs a function in C; tests/tiny/test_ffi.py has it",
     "size": "the size of a symbolic dimension, which concrete programs do not have",
     "threefry2x32": "what random bits become inside of the compiler; no function of the package binds it",
     "check": "inserted by the setting `checks` when the program is staged, not written by users",

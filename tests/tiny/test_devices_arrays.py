@@ -227,7 +227,7 @@ def test_devices() -> None:
     with pytest.raises(TypeError, match="device or a sharding") as caught:
         weft.device_put(1.0, "gpu")
     assert names_this_file(caught.value)
-    with pytest.raises(RuntimeError, match="no backend 'tpu'"):
+    with pytest.raises(RuntimeError, match="Unknown backend 'tpu'"):
         weft.devices("tpu")
 
 

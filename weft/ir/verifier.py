@@ -12,7 +12,7 @@ from weft.base.errors import JaxprTypeError
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, merged_effects, subjaxprs
 from weft.ir.printer import equation_text
 from weft.ir.staged import staged_type
-from weft.ir.types import ArrayType, Type, type_of
+from weft.ir.types import ArrayType, Type, array_type, type_of
 
 
 def verify(jaxpr: Jaxpr) -> Jaxpr:
@@ -29,6 +29,13 @@ def verify(jaxpr: Jaxpr) -> Jaxpr:
 check_jaxpr = verify
 
 
+def type_of_constant(value: Any) -> Type:
+    """The type of a constant as it is: doubles are doubles, whatever the setting of 64-bit types."""
+    if isinstance(value, np.ndarray) and value.dtype.names is None:
+        return array_type(value.shape, value.dtype)
+    return type_of(value)
+
+
 def _verify(jaxpr: Jaxpr) -> bool:
     defined: set[Var] = set()
     for var in (*jaxpr.constvars, *jaxpr.invars):
@@ -36,8 +43,9 @@ def _verify(jaxpr: Jaxpr) -> bool:
     if len(jaxpr.constvars) != len(jaxpr.consts):
         fail(f"The program has {len(jaxpr.constvars)} constant variables for {len(jaxpr.consts)} constants.")
     for i, (var, value) in enumerate(zip(jaxpr.constvars, jaxpr.consts, strict=True)):
-        if not var.aval.matches(type_of(value)):
-            fail(f"Constant {i} has type {type_of(value).short()}, its variable {var.aval.short()}.")
+        found = type_of_constant(value)
+        if not var.aval.matches(found):
+            fail(f"Constant {i} has type {found.short()}, its variable {var.aval.short()}.")
     for equation in jaxpr.eqns:
         for i, atom in enumerate(equation.invars):
             check_atom(atom, defined, f"Operand {i} of {equation.primitive.name}", equation)

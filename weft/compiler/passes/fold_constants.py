@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.settings import enable_x64
 from weft.compiler.rewrite import everywhere, make_literal, new_equation, resolved, with_renamed
 from weft.ir.context import EVALUATION, active
 from weft.ir.inline import Constants, constants_of, copy_equations
@@ -159,7 +160,8 @@ def evaluated(equation: Equation, operands: list[Any]) -> list[np.ndarray]:
         with np.errstate(all="ignore"):
             values = [np.array(result) for result in run_equation(equation, operands)]
     else:
-        with active(EVALUATION), nans_allowed():
+        # What programs compute in doubles stays so, whatever the setting is outside of them.
+        with active(EVALUATION), nans_allowed(), enable_x64(True):
             arrays = [EVALUATION.lift(np.asarray(a)) for a in operands]
             values = [np.array(storage_of(result)) for result in EVALUATION.process(card, arrays, params)]
     for value in values:
