@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
-from tests.fuzz import nans
+from tests.fuzz import campaign, nans
 from tests.fuzz.campaign import check_seed
 from tests.fuzz.checks import Mismatch, case_of, check_case, compare, same
 from tests.fuzz.coverage import coverage_of
@@ -20,6 +21,7 @@ from tests.fuzz.numbers import small_integers
 from tests.fuzz.reference import MORE_VARIATIONS, Case, Expected, expected_of
 from tests.fuzz.shrink import script, shrink, standalone
 from tests.fuzz.table import BY_NAME, NEVER
+from weft import lax
 from weft.base import dtypes
 from weft.errors import NonFiniteValueError
 from weft.ir.parser import parse
@@ -269,5 +271,11 @@ def test_programs_run_on_their_own() -> None:
         weft.config.update("checks", before[1])
 
 
-def test_a_program_whose_loop_does_not_end_is_skipped() -> None:
-    assert check_seed(14030).outcome == "too long"  # a while loop that counts to int32(inf)
+def test_a_program_whose_loop_does_not_end_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counts(n: Any) -> Any:
+        return lax.while_loop(lambda i: i < 2**31 - 1, lambda i: i + 1, n)
+
+    endless = Case(weft.make_jaxpr(counts)(np.int32(0)), [np.array(0, np.int32)], (False,))
+    monkeypatch.setattr(campaign, "case_of", lambda program: endless)
+    seed = next(n for n in range(50) if not generate(n).checks)
+    assert check_seed(seed).outcome == "too long"
