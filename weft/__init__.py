@@ -161,7 +161,7 @@ setattr(sharding, "__getattr__", _sharding_later)  # noqa: B010
 _publish("weft.sharding", later=["search"])
 
 if _TYPE_CHECKING:
-    from weft import api_util, checkpointing, distributed, dlpack, experimental, explain, extend, interpreters
+    from weft import api_util, checkpointing, data, distributed, dlpack, experimental, explain, extend, interpreters
     from weft import export, ffi, memory, monitoring
     from weft import parallel, plan, profiler
     from weft.profiler import profile
@@ -170,7 +170,7 @@ if _TYPE_CHECKING:
 _LATER = {
     **{name: (f"weft.{name}", "") for name in ("checkpointing", "distributed", "experimental", "haiku", "linen")},
     "custom_batching": ("weft.custom_batching", ""),
-    **{name: (f"weft.{name}", "") for name in ("optim", "scipy", "test_util")},
+    **{name: (f"weft.{name}", "") for name in ("data", "optim", "scipy", "test_util")},
     **{name: (f"weft.{name}", "") for name in ("example_libraries", "image", "ops")},
     **{
         name: (f"weft.{name}", "")
@@ -220,6 +220,7 @@ __all__ = [
     "custom_gradient",
     "custom_jvp",
     "custom_vjp",
+    "data",
     "debug",
     "debug_infs",
     "debug_key_reuse",

@@ -1,0 +1,12 @@
+"""Data for training: from sources of samples to batches on devices, in an order that can be continued exactly."""
+
+from weft.data.adapt import adapt
+from weft.data.adapter import Adapter, Batches
+from weft.data.ahead import Ahead
+from weft.data.order import Order, sample_generator
+from weft.data.spec import ArraySpec
+from weft.errors import publish as _publish
+
+__all__ = ["Adapter", "Ahead", "ArraySpec", "Batches", "Order", "adapt", "sample_generator"]
+
+_publish(__name__)

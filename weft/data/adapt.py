@@ -1,0 +1,81 @@
+"""`adapt`: data of any kind as batches of `(x, y, sample_weight)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.data.adapter import Adapter
+from weft.data.adapters import arrays, generator
+from weft.data.order import Shuffle, checked_seed
+from weft.data.sharing import share_of
+from weft.errors import ArgumentError, ArgumentTypeError
+
+
+def adapt(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    batch_size: int | None = None,
+    shuffle: Shuffle = False,
+    seed: int = 0,
+    drop_remainder: bool = False,
+    prefetch: int = 2,
+    float_dtype: Any = None,
+    shard: tuple[int, int] | str | None = None,
+) -> Adapter:
+    """Data of any kind, with the one interface that training uses.
+
+    Args:
+        x: Arrays of NumPy, Weft or pandas, or a tree of them; a generator or a function that returns one; or another
+            source of batches, such as a loader. Streams deliver `x`, `(x, y)` or `(x, y, sample_weight)`.
+        y, sample_weight: Arrays with as many rows as `x`; None for a stream, whose batches have them.
+        batch_size: Rows of a batch, 32 if it is None; None for a stream, which has its own.
+        shuffle: Whether the rows of arrays are in another order in each epoch; "batch": within each batch only.
+        seed: What the order depends on, with the epoch.
+        drop_remainder: Whether the last batch is left out if it has fewer rows.
+        prefetch: How many batches of a stream are read ahead; 0: in the calling thread.
+        float_dtype: What floating arrays are converted to; None: what they are.
+        shard: The part of this process, (index, count) or "process"; None: all rows.
+
+    Returns:
+        An `Adapter`: its `batches(epoch, start)` iterates over `(x, y, sample_weight)`.
+
+    Example:
+        >>> import numpy as np
+        >>> adapter = adapt(np.arange(5), batch_size=2)
+        >>> [x.tolist() for x, y, sample_weight in adapter.batches()]
+        [[0, 1], [2, 3], [4]]
+        >>> adapter.size, adapter.spec[0]
+        (3, ArraySpec(shape=(None,), dtype=dtype('int64')))
+    """
+    if isinstance(x, Adapter):
+        return x
+    if arrays.recognises((x, y, sample_weight)):
+        if batch_size is not None and batch_size < 1:
+            raise ArgumentError("batch_size is at least 1.", received=str(batch_size))
+        return arrays.ArrayAdapter(
+            (x, y, sample_weight),
+            batch_size,
+            shuffle,
+            checked_seed(seed),
+            drop_remainder,
+            share_of(shard),
+            float_dtype,
+        )
+    for name, value in (("y", y), ("sample_weight", sample_weight)):
+        if value is not None:
+            raise ArgumentError(
+                f"{name} is in the batches of a stream, and no argument beside it.",
+                received=f"x of type {type(x).__name__}, {name} of type {type(value).__name__}",
+                fix="batches (x, y) or (x, y, sample_weight)",
+            )
+    if hasattr(x, "__next__"):
+        return generator.GeneratorAdapter(x, prefetch, float_dtype)
+    if generator.recognises(x):
+        return generator.FunctionAdapter(x, prefetch, float_dtype)
+    raise ArgumentTypeError(
+        "This is no data that Weft knows how to read.",
+        received=f"{type(x).__module__}.{type(x).__name__}",
+        fix=("np.asarray(x)", "a generator function: def batches(): yield x, y"),
+    )

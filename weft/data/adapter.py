@@ -1,0 +1,159 @@
+"""The interface that all kinds of data have for training: `Adapter`, and its iterator `Batches`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft.data.spec import spec_of
+from weft.errors import ArgumentError
+
+Batch = tuple[Any, Any, Any]
+
+
+def unpacked(batch: Any) -> Batch:
+    """A batch as `(x, y, sample_weight)`: tuples and lists of up to three are these, anything else is `x`.
+
+    >>> unpacked({"a": 1})
+    ({'a': 1}, None, None)
+    """
+    if not isinstance(batch, (tuple, list)) or hasattr(batch, "_fields"):
+        return batch, None, None
+    if not 1 <= len(batch) <= 3:
+        raise ArgumentError(
+            "A batch is x, (x, y) or (x, y, sample_weight).",
+            received=f"a {type(batch).__name__} of {len(batch)} elements",
+            fix="(((a, b, c, d), y)) if x is a tuple of several arrays",
+        )
+    x, y, sample_weight = (*batch, None, None)[:3]
+    return x, y, sample_weight
+
+
+def host_leaf(leaf: Any) -> Any:
+    """An array of any library as a NumPy array, in place where it is possible; Weft arrays stay what they are."""
+    if isinstance(leaf, (np.ndarray, weft.Array)):
+        return leaf
+    if hasattr(leaf, "detach"):  # a tensor of PyTorch, which may ask for gradients or be on a device
+        leaf = leaf.detach().cpu()
+    return np.asarray(leaf)
+
+
+def converted(batch: Any, float_dtype: Any) -> Any:
+    """A tree of host arrays, with floating ones of `float_dtype` if it is not None."""
+
+    def of_leaf(leaf: Any) -> Any:
+        array = host_leaf(leaf)
+        if float_dtype is None or array.dtype == float_dtype or not weft.dtypes.issubdtype(array.dtype, np.floating):
+            return array
+        return array.astype(float_dtype)
+
+    return weft.tree.map(of_leaf, batch)
+
+
+class Batches:
+    """An iterator of `(x, y, sample_weight)` that knows its position: the epoch, and how many batches were delivered.
+
+    `read` makes the iterator that it takes them from, at the first `next`.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int, int], Iterator[Any]],
+        epoch: int,
+        start: int,
+        details: Callable[[Iterator[Any]], dict[str, Any]] | None = None,
+        restartable: bool = True,
+    ) -> None:
+        self._read = read
+        self.epoch, self.delivered = epoch, start
+        self._details, self._restartable = details, restartable
+        self._source: Iterator[Any] | None = None
+        self._process = os.getpid()
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._source is None or (self._process != os.getpid() and self._restartable):
+            self._process = os.getpid()  # a forked process has no thread that reads: it begins at the same position
+            self._source = self._read(self.epoch, self.delivered)
+        batch = next(self._source)
+        self.delivered += 1
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        """The position after the last batch that was delivered, for `Adapter.resume`: a dict of JSON."""
+        found = {"epoch": self.epoch, "batches": self.delivered}
+        if self._details is not None and self._source is not None:
+            found |= self._details(self._source)
+        return found
+
+    def close(self) -> None:
+        """Stop reading. Threads that read ahead end."""
+        if self._source is not None and hasattr(self._source, "close"):
+            self._source.close()
+        self._source = iter(())
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Adapter:
+    """Data of one kind as batches; docs/design/data.md describes each attribute."""
+
+    kind: str = ""
+    resident: Batch | None = None
+    samples: int | None = None
+    batch_size: int | None = None
+    size: int | None = None
+    restartable: bool = True
+    skips: str = "index"
+
+    @functools.cached_property
+    def spec(self) -> Batch:
+        """`(x, y, sample_weight)`, trees of `ArraySpec`."""
+        return spec_of(self.first())
+
+    def first(self) -> Batch:
+        """The first batch, for its types; it is delivered again."""
+        with self.batches() as found:
+            for batch in found:
+                return batch
+        raise ArgumentError(f"This {self.kind} has no batch, so shapes and dtypes are not known.")
+
+    def order(self, epoch: int) -> np.ndarray | None:
+        """The rows of resident data in the order of an epoch; None if they are not shuffled, or if it is a stream."""
+        return None
+
+    def read(self, epoch: int, start: int) -> Iterator[Batch]:
+        """The batches of an epoch from `start` on: what each kind of data defines."""
+        raise NotImplementedError
+
+    def details(self, source: Iterator[Any]) -> dict[str, Any]:
+        """What else than the epoch and the count of batches is the position."""
+        return {}
+
+    def batches(self, epoch: int = 0, start: int = 0) -> Batches:
+        """An iterator of the batches of an epoch, from batch `start` on."""
+        return Batches(self.read, epoch, start, self.details, self.restartable)
+
+    def resume(self, state: dict[str, Any]) -> Batches:
+        """The iterator that continues where `Batches.state` was called."""
+        return self.batches(state["epoch"], state["batches"])
+
+    def stream(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch after the other, until one has none."""
+        while True:
+            with self.batches(epoch, start) as found:
+                yield from found
+                if found.delivered == start:
+                    return
+            epoch, start = epoch + 1, 0

@@ -1,0 +1,114 @@
+"""Arrays in memory, and trees of them: read in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft.data.adapter import Adapter, Batch, converted
+from weft.data.order import Order, Shuffle
+from weft.data.sharing import WHOLE, ShardingShare, Share
+from weft.data.spec import spec_of
+from weft.errors import ArgumentError
+
+DEFAULT_BATCH_SIZE = 32
+
+
+def is_array(leaf: Any) -> bool:
+    """Whether something is an array, of whatever library, with a first dimension."""
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and (hasattr(leaf, "__array__") or is_pandas(leaf))
+
+
+def is_pandas(leaf: Any) -> bool:
+    """Whether something is a table or a column of pandas, or of a library like it."""
+    return hasattr(leaf, "to_numpy") and hasattr(leaf, "iloc")
+
+
+def recognises(data: Any) -> bool:
+    """Whether `data` is a tree of arrays."""
+    leaves = weft.tree.leaves(data)
+    return bool(leaves) and all(is_array(leaf) or is_pandas(leaf) for leaf in leaves)
+
+
+def in_memory(tree: Any, float_dtype: Any = None) -> Any:
+    """Arrays of other libraries and columns of tables as NumPy arrays, in place where their memory allows it."""
+
+    def of_leaf(leaf: Any) -> Any:
+        if is_pandas(leaf):
+            found = leaf.to_numpy()
+            leaf = found[:, None] if found.ndim == 1 else found  # a column is a table with one
+            if leaf.dtype == object:
+                raise ArgumentError(
+                    "This table has columns that are no numbers.",
+                    received=f"dtype object, of shape {leaf.shape}",
+                    fix="table.astype('float32'), or a dict of columns",
+                )
+        return leaf
+
+    return converted(weft.tree.map(of_leaf, tree), float_dtype)
+
+
+def count_of(arrays: Any) -> int:
+    """The number of rows that all arrays have."""
+    sizes: dict[int, str] = {}
+    for path, leaf in weft.tree_util.tree_leaves_with_path(arrays):
+        if not np.shape(leaf):
+            raise ArgumentError(
+                "Data has a first dimension, that of samples.",
+                received=f"a scalar{weft.tree_util.keystr(path)}",
+                fix="np.asarray([value])",
+            )
+        sizes.setdefault(np.shape(leaf)[0], weft.tree_util.keystr(path))
+    if len(sizes) > 1:
+        named = ", ".join(f"{rows} in (x, y, sample_weight){path}" for rows, path in sizes.items())
+        raise ArgumentError("All arrays have the same number of rows.", received=named)
+    return next(iter(sizes))
+
+
+def rows_of(arrays: Any, indices: np.ndarray | range) -> Any:
+    """Some rows of each array: a view if they are a range."""
+    if isinstance(indices, range):
+        part = slice(indices.start, indices.stop)
+        return weft.tree.map(lambda leaf: np.asarray(leaf)[part], arrays)
+    return weft.tree.map(lambda leaf: np.take(np.asarray(leaf), indices, axis=0), arrays)
+
+
+class ArrayAdapter(Adapter):
+    """Arrays in memory."""
+
+    kind = "arrays"
+
+    def __init__(
+        self,
+        data: Batch,
+        batch_size: int | None = None,
+        shuffle: Shuffle = False,
+        seed: int = 0,
+        drop_remainder: bool = False,
+        share: Share | ShardingShare = WHOLE,
+        float_dtype: Any = None,
+    ) -> None:
+        self.resident = in_memory(data, float_dtype)
+        self.samples = count_of(self.resident)
+        self.batch_size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
+        full, rest = divmod(self.samples, self.batch_size)
+        self.size = full + bool(rest and not drop_remainder)
+        self._order = Order(self.samples, shuffle, seed, self.batch_size)
+        self._share = share
+        self.spec = spec_of(self.resident)
+
+    def order(self, epoch: int) -> np.ndarray | None:
+        found = self._order.indices(epoch)
+        if isinstance(found, range):
+            return None
+        return found.astype(np.int32) if self._order.count < 2**31 else found
+
+    def read(self, epoch: int, start: int) -> Iterator[Batch]:
+        assert self.batch_size is not None and self.size is not None
+        indices = self._order.indices(epoch)
+        for i in range(start, self.size):
+            chosen = indices[i * self.batch_size : (i + 1) * self.batch_size]
+            yield rows_of(self.resident, chosen[self._share.rows(len(chosen))])
