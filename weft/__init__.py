@@ -170,7 +170,7 @@ if _TYPE_CHECKING:
 _LATER = {
     **{name: (f"weft.{name}", "") for name in ("checkpointing", "distributed", "experimental", "haiku", "linen")},
     "custom_batching": ("weft.custom_batching", ""),
-    **{name: (f"weft.{name}", "") for name in ("data", "optim", "scipy", "test_util")},
+    **{name: (f"weft.{name}", "") for name in ("data", "keras", "optim", "scipy", "test_util")},
     **{name: (f"weft.{name}", "") for name in ("example_libraries", "image", "ops")},
     **{
         name: (f"weft.{name}", "")

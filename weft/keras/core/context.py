@@ -1,0 +1,198 @@
+"""What the calls of layers share: `training`, the path of layers, losses that were added, and masks of values."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+import weft
+
+
+class Frame:
+    """One call of a layer that is running.
+
+    `training` is what it was called with (None: nobody said), `compute_dtype` the dtype that its variables are cast to
+    when read (None: not at all), `parent` the frame of the layer that called it, and `root` that of the outermost.
+    """
+
+    __slots__ = ("compute_dtype", "layer", "parent", "root", "token", "training")
+
+    def __init__(
+        self, layer: Any, parent: Frame | None = None, training: Any = None, compute_dtype: str | None = None
+    ) -> None:
+        self.layer = layer
+        self.parent = parent
+        self.training = training
+        self.compute_dtype = compute_dtype
+        self.root: Frame = self if parent is None else parent.root
+        self.token = object()  # which call this is, without holding its layer
+
+    @property
+    def path(self) -> str:
+        """The names of the layers from the outermost call to this one."""
+        names: list[str] = []
+        frame: Frame | None = self
+        while frame is not None:
+            names.append(frame.layer.name)
+            frame = frame.parent
+        return "/".join(reversed(names))
+
+
+_frame: ContextVar[Frame | None] = ContextVar("weft_keras_frame", default=None)
+
+
+def current_frame() -> Frame | None:
+    """The innermost call of a layer that is running in this thread."""
+    return _frame.get()
+
+
+@contextmanager
+def calling(frame: Frame) -> Iterator[Frame]:
+    """Run a layer's `call`: `frame` is the current one inside."""
+    token = _frame.set(frame)
+    try:
+        yield frame
+    finally:
+        _frame.reset(token)
+
+
+@contextmanager
+def autocast(dtype: str | None) -> Iterator[None]:
+    """Variables that are read inside are cast to `dtype`; with None they are read as they are."""
+    outer = _frame.get()
+    if outer is None:
+        yield
+        return
+    frame = Frame(outer.layer, outer.parent, outer.training, dtype)
+    frame.root = outer.root if outer.root is not outer else frame
+    frame.token = outer.token
+    with calling(frame):
+        yield
+
+
+def learning_phase() -> Any:
+    """What `training` the enclosing layer was called with; None where there is none, or nobody said."""
+    frame = _frame.get()
+    return None if frame is None else frame.training
+
+
+# --------------------------------------------------------------------------------------------------------------- errors
+
+
+def type_text(value: Any) -> str:
+    """A value as errors write it: `float32[2, 4]` for arrays, trees likewise."""
+    if isinstance(value, (list, tuple)):
+        parts = ", ".join(type_text(item) for item in value)
+        return f"[{parts}]" if isinstance(value, list) else f"({parts})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {type_text(item)}" for key, item in value.items()) + "}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}[{', '.join(str(size) for size in value.shape)}]"
+    if value is None or isinstance(value, (bool, int, float, str, np.generic)):
+        return repr(value)
+    return type(value).__name__
+
+
+def explain_error(error: BaseException, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Note on an error that left a layer's `call`: which layer, by path, and what it was called with. Once an error has
+    such a note, enclosing layers add none."""
+    if any(note.startswith("in layer ") for note in getattr(error, "__notes__", ())):
+        return
+    inputs = [type_text(value) for value in args]
+    inputs += [f"{name}={type_text(value)}" for name, value in kwargs.items() if value is not None]
+    error.add_note(f"in layer {frame.path} ({type(frame.layer).__name__}), called with {', '.join(inputs)}")
+
+
+# --------------------------------------------------------------------------------------------------------------- losses
+
+
+class Losses:
+    """The losses that layers added in their last calls. Each outermost call of a layer begins anew."""
+
+    __slots__ = ("_by_layer",)
+
+    def __init__(self) -> None:
+        # By layer: the outermost call that it was in, the layer of that, and the losses.
+        self._by_layer: weakref.WeakKeyDictionary[Any, tuple[object, int, list[Any]]] = weakref.WeakKeyDictionary()
+
+    def begin(self, frame: Frame) -> None:
+        """Forget what was added in the last outermost call of a layer."""
+        if self._by_layer:
+            for layer, (_, entry, _losses) in list(self._by_layer.items()):
+                if entry == id(frame.layer):
+                    del self._by_layer[layer]
+
+    def add(self, layer: Any, loss: Any) -> None:
+        """Add a loss of a layer, in the call that runs now."""
+        frame = _frame.get()
+        # Holding the frame itself would hold the layer, which is the key.
+        call, entry = (None, 0) if frame is None else (frame.root.token, id(frame.root.layer))
+        old = self._by_layer.get(layer)
+        if old is None or old[0] is not call:
+            self._by_layer[layer] = (call, entry, [loss])
+        else:
+            old[2].append(loss)
+
+    def of(self, layer: Any) -> list[Any]:
+        """The losses that the layer itself added."""
+        found = self._by_layer.get(layer)
+        return [] if found is None else list(found[2])
+
+    def forget(self, layer: Any) -> None:
+        """Forget the losses of one layer."""
+        self._by_layer.pop(layer, None)
+
+
+class _ThreadLosses(threading.local):
+    def __init__(self) -> None:
+        self.losses = Losses()
+
+
+_thread = _ThreadLosses()
+# A scope has losses of its own, so that a traced value does not outlive it.
+scope_losses: ContextVar[Losses | None] = ContextVar("weft_keras_losses", default=None)
+
+
+def current_losses() -> Losses:
+    """Where losses go now: to the innermost scope, else to the thread."""
+    return scope_losses.get() or _thread.losses
+
+
+# ---------------------------------------------------------------------------------------------------------------- masks
+
+_masks: dict[int, tuple[weakref.ref[Any], Any]] = {}
+
+
+def get_keras_mask(value: Any) -> Any:
+    """The mask of a value (an array, a tracer or a KerasTensor), or None.
+
+    Masks belong to the object: what an operation computes from a masked value has none, until a layer says so.
+    """
+    found = _masks.get(id(value))
+    return found[1] if found is not None and found[0]() is value else None
+
+
+def set_keras_mask(value: Any, mask: Any) -> None:
+    """Set the mask of a value, as long as the value lives. None takes it away."""
+    key = id(value)
+    if mask is None:
+        _masks.pop(key, None)
+        return
+
+    def forget(reference: weakref.ref[Any]) -> None:
+        found = _masks.get(key)
+        if found is not None and found[0] is reference:
+            del _masks[key]
+
+    _masks[key] = (weakref.ref(value, forget), mask)
+
+
+def is_tracer(value: Any) -> bool:
+    """Whether a value belongs to a function that is being traced or transformed."""
+    return isinstance(value, weft.core.Tracer)

@@ -1,0 +1,299 @@
+"""Objects as plain data and back. Files are read with the tables of kinds and what users registered, and nothing else:
+no module is imported by a name from a file, and nothing of a file is called."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import marshal
+import types
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+import weft
+import weft.numpy as wnp
+from weft.errors import ArgumentError, FileFormatError
+from weft.keras.core.config import settings, standardize_dtype
+from weft.keras.core.tables import (
+    CustomObjectScope,
+    Table,
+    custom_object_scope,
+    find,
+    find_custom,
+    get_custom_objects,
+    get_registered_name,
+    get_registered_object,
+    public_name,
+    public_object,
+    register,
+    register_keras_serializable,
+    table,
+)
+
+__all__ = [
+    "CustomObjectScope",
+    "Table",
+    "custom_object_scope",
+    "deserialize_keras_object",
+    "find",
+    "get",
+    "get_custom_objects",
+    "get_registered_name",
+    "get_registered_object",
+    "public_name",
+    "public_object",
+    "register",
+    "register_keras_serializable",
+    "serialize_keras_object",
+    "table",
+    "unsafe",
+]
+
+_PLAIN = (str, bool, int, float)
+_unsafe: ContextVar[bool] = ContextVar("weft_keras_unsafe", default=False)
+
+
+def get(kind: str, identifier: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
+    """What an argument such as `kernel_initializer=` means.
+
+    Args:
+        kind: the table to look in.
+        identifier: None (None is returned), a name, a config (see `serialize_keras_object`), a class (an object of it
+            is constructed), or an object or function, which is returned as it is.
+        custom_objects: further objects by name.
+
+    Returns:
+        An object or function. Where a name is that of a class, an object of it is constructed without arguments.
+    """
+    if identifier is None:
+        return None
+    if isinstance(identifier, dict):
+        return deserialize_keras_object(identifier, custom_objects=custom_objects, kind=kind)
+    found = find(kind, identifier, custom_objects) if isinstance(identifier, str) else identifier
+    if inspect.isclass(found):
+        return found()
+    if not callable(found) and not hasattr(found, "get_config"):
+        raise ArgumentError(f"One of {kind} is a name, a config, an object or a function.", received=f"{identifier!r}")
+    return found
+
+
+def serialize_keras_object(obj: Any) -> Any:
+    """An object as plain data (dicts, lists, strings, numbers), as it is in `config.json` of a `.keras` file.
+
+    Args:
+        obj: an object with `get_config`, a function with a name, an array, or lists, tuples and dicts of those.
+
+    Returns:
+        For an object, a dict with "module", "class_name", "config" and "registered_name", and where it has been built
+        or compiled "build_config" and "compile_config".
+
+    Example:
+        >>> from weft import keras
+        >>> keras.saving.serialize_keras_object(keras.regularizers.L2(0.5))["class_name"]
+        'L2'
+    """
+    if obj is None or isinstance(obj, _PLAIN):
+        return obj
+    if isinstance(obj, (list, tuple)):
+        items = [serialize_keras_object(item) for item in obj]
+        return tuple(items) if type(obj) is tuple else items
+    if isinstance(obj, dict):
+        return {key: serialize_keras_object(value) for key, value in obj.items()}
+    special = _special(obj)
+    if special is not None:
+        return special
+    if isinstance(obj, (np.generic, np.ndarray)):
+        return obj.item()
+    if isinstance(obj, np.dtype) or (inspect.isclass(obj) and issubclass(obj, np.generic)):
+        return standardize_dtype(obj)
+    function = isinstance(obj, (types.FunctionType, types.BuiltinFunctionType)) or not hasattr(obj, "get_config")
+    if function and not (callable(obj) and hasattr(obj, "__name__")):
+        raise ArgumentError(
+            "An object that is serialized has a method `get_config` that returns its arguments.", received=repr(obj)
+        )
+    entry = obj if function else type(obj)
+    public = public_name(entry)
+    module, name = public or (getattr(entry, "__module__", None), entry.__name__)
+    config: dict[str, Any] = {
+        "module": None if module == "__main__" else module,
+        "class_name": "function" if function else name,
+        "config": name if function else serialize_keras_object(obj.get_config()),
+        "registered_name": get_registered_name(entry) if public is None else None,
+    }
+    for key in ("build_config", "compile_config"):
+        part = getattr(obj, f"get_{key}", lambda: None)()
+        if part is not None:
+            config[key] = serialize_keras_object(part)
+    return config
+
+
+def _special(obj: Any) -> dict[str, Any] | None:
+    """Values of Python and arrays, which have dicts of their own."""
+    if hasattr(obj, "serialized_keras_tensor"):
+        return {"class_name": "__keras_tensor__", "config": obj.serialized_keras_tensor()}
+    if isinstance(obj, bytes):
+        return {"class_name": "__bytes__", "config": {"value": obj.decode("utf-8")}}
+    if isinstance(obj, slice):
+        return {
+            "class_name": "__slice__",
+            "config": {name: serialize_keras_object(getattr(obj, name)) for name in ("start", "stop", "step")},
+        }
+    if obj is Ellipsis:
+        return {"class_name": "__ellipsis__", "config": {}}
+    if isinstance(obj, weft.Array) or (isinstance(obj, np.ndarray) and obj.ndim):
+        what = "__numpy__" if isinstance(obj, np.ndarray) else "__tensor__"
+        return {
+            "class_name": what,
+            "config": {"value": np.asarray(obj).tolist(), "dtype": standardize_dtype(obj.dtype)},
+        }
+    if isinstance(obj, types.FunctionType) and obj.__name__ == "<lambda>":
+        warnings.warn(
+            "A lambda is serialized as code, which is read back only with `safe_mode=False`. Register a named function "
+            "(`register_keras_serializable`) instead.",
+            stacklevel=3,
+        )
+        return {"class_name": "__lambda__", "config": {"value": _dump_function(obj)}}
+    return None
+
+
+def _dump_function(function: types.FunctionType) -> dict[str, Any]:
+    closure = function.__closure__
+    return {
+        "code": base64.b64encode(marshal.dumps(function.__code__)).decode("ascii"),
+        "defaults": function.__defaults__,
+        "closure": None if closure is None else tuple(serialize_keras_object(cell.cell_contents) for cell in closure),
+    }
+
+
+def _load_function(value: dict[str, Any]) -> types.FunctionType:
+    code = marshal.loads(base64.b64decode(value["code"]))
+    closure = value.get("closure")
+    cells = None if closure is None else tuple(types.CellType(deserialize_keras_object(cell)) for cell in closure)
+    defaults = value.get("defaults")
+    names = {"keras": weft.keras, "np": np, "weft": weft, "__builtins__": __builtins__}
+    return types.FunctionType(code, names, code.co_name, None if defaults is None else tuple(defaults), cells)
+
+
+@contextmanager
+def unsafe() -> Iterator[None]:
+    """A block in which lambdas are read back. For data that this process wrote itself, or whose author is trusted."""
+    token = _unsafe.set(True)
+    try:
+        yield
+    finally:
+        _unsafe.reset(token)
+
+
+def deserialize_keras_object(
+    config: Any,
+    custom_objects: Mapping[str, Any] | None = None,
+    safe_mode: bool | None = None,
+    *,
+    kind: str | None = None,
+) -> Any:
+    """The object that `serialize_keras_object` described.
+
+    Classes and functions are looked up by name in the tables of Weft, among what users registered, and in
+    `custom_objects`. Nothing is imported, and no code of the data is run.
+
+    Args:
+        config: plain data.
+        custom_objects: further classes and functions by name.
+        safe_mode: False accepts lambdas, whose code is in the data: only for data whose author you trust.
+        kind: the table in which a name without a module is looked up.
+
+    Returns:
+        The object; plain data as it is.
+
+    Example:
+        >>> from weft import keras
+        >>> config = keras.saving.serialize_keras_object(keras.regularizers.L2(0.5))
+        >>> type(keras.saving.deserialize_keras_object(config)).__name__
+        'L2'
+    """
+    if safe_mode is False and not _unsafe.get():
+        with unsafe():
+            return deserialize_keras_object(config, custom_objects, kind=kind)
+    if custom_objects:
+        with custom_object_scope(custom_objects):
+            return deserialize_keras_object(config, kind=kind)
+    if isinstance(config, str):
+        return config if kind is None else get(kind, config)
+    if config is None or isinstance(config, _PLAIN):
+        return config
+    if isinstance(config, (list, tuple)):
+        return type(config)(deserialize_keras_object(item) for item in config)
+    if not isinstance(config, dict):
+        raise ArgumentError(
+            "Objects are described by dicts, lists, strings and numbers.",
+            received=f"{type(config).__name__} {config!r}",
+        )
+    if "class_name" not in config or "config" not in config:
+        return {key: deserialize_keras_object(value) for key, value in config.items()}
+    name, inner = config["class_name"], config["config"]
+    if not isinstance(name, str):
+        raise FileFormatError("The name of a class is a string.", received=repr(name))
+    if name.startswith("__") and name.endswith("__"):
+        return _from_special(name, inner, config)
+    registered = config.get("registered_name")
+    if name == "function":
+        return _find_described(inner, registered, config.get("module"), kind)
+    cls = _find_described(name, registered, config.get("module"), kind)
+    built = cls.from_config(inner) if hasattr(cls, "from_config") else cls(**inner)
+    if config.get("build_config") and hasattr(built, "build_from_config"):
+        built.build_from_config(config["build_config"])
+    if config.get("compile_config") and hasattr(built, "compile_from_config"):
+        built.compile_from_config(config["compile_config"])
+    return built
+
+
+def _find_described(name: Any, registered: Any, module: Any, kind: str | None) -> Any:
+    """The class or function of a description."""
+    if not isinstance(name, str):
+        raise FileFormatError("The name of a class or function is a string.", received=repr(name))
+    for candidate in (registered, name):
+        found = find_custom(candidate, None) if isinstance(candidate, str) else None
+        if found is not None:
+            return found
+    found = None if kind is None else table(kind).find(name)
+    if found is None:
+        found = public_object(module if isinstance(module, str) else None, name)
+    if found is None:
+        shown = registered if isinstance(registered, str) else name
+        raise ArgumentError(
+            f"The class or function {shown!r} is not known.",
+            received=f"module {module!r}, name {name!r}",
+            fix=[
+                "decorate it with `@weft.keras.saving.register_keras_serializable()` where it is defined",
+                f"pass `custom_objects={{{name!r}: ...}}`",
+            ],
+        )
+    return found
+
+
+def _from_special(name: str, inner: Any, config: dict[str, Any]) -> Any:
+    if name == "__bytes__":
+        return inner["value"].encode("utf-8")
+    if name == "__slice__":
+        return slice(*(deserialize_keras_object(inner[part]) for part in ("start", "stop", "step")))
+    if name == "__ellipsis__":
+        return Ellipsis
+    if name == "__numpy__":
+        return np.array(inner["value"], dtype=standardize_dtype(inner["dtype"]))
+    if name == "__tensor__":
+        return wnp.array(inner["value"], dtype=standardize_dtype(inner["dtype"]))
+    if name == "__keras_tensor__":
+        return config  # the functional model that it belongs to knows which one it is
+    if name == "__lambda__":
+        if not _unsafe.get() and settings.safe_mode:
+            raise FileFormatError(
+                "The data contain a lambda, that is, code that would be run.",
+                fix=["pass `safe_mode=False` if you trust the author", "use a registered function instead of a lambda"],
+            )
+        return _load_function(inner["value"])
+    raise FileFormatError("The data have an object of an unknown kind.", received=repr(name))

@@ -1,0 +1,242 @@
+"""Objects by name: one table for each kind, and what users registered."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from weft.errors import ArgumentError
+from weft.keras.core.names import to_snake_case
+
+Registered = TypeVar("Registered")
+
+
+@dataclass
+class Table:
+    """The objects of one kind. `module` has all of them once it is imported; `public` is what files call it."""
+
+    module: str
+    public: str
+    names: dict[str, Any] = field(default_factory=dict)
+    aliases: dict[str, Any] = field(default_factory=dict)
+    derived: dict[str, Any] = field(default_factory=dict)  # snake case and lower case of the names
+
+    def find(self, name: str) -> Any:
+        """The object of a name or alias, or None."""
+        for names in (self.names, self.aliases, self.derived):
+            if name in names:
+                return names[name]
+        return None
+
+
+_tables = {
+    kind: Table(f"weft.keras.{kind}", f"keras.{kind}")
+    for kind in (
+        "activations",
+        "callbacks",
+        "constraints",
+        "dtype_policies",
+        "initializers",
+        "layers",
+        "losses",
+        "metrics",
+        "models",
+        "ops",
+        "optimizers",
+        "optimizers.schedules",
+        "quantizers",
+        "random",
+        "regularizers",
+    )
+}
+_public: dict[Any, tuple[str, str]] = {}  # class or function -> the module and name that files have
+_registered: dict[str, Any] = {}
+_registered_names: dict[Any, str] = {}
+_scoped: ContextVar[tuple[Mapping[str, Any], ...]] = ContextVar("weft_keras_custom_objects", default=())
+_lock = threading.Lock()
+
+
+def register(kind: str, *objects: Any, aliases: Mapping[str, Any] | None = None, module: str | None = None) -> None:
+    """Enter classes and functions of Weft in the table of a kind, by their `__name__`.
+
+    Args:
+        kind: "layers", "losses", "optimizers.schedules", ...
+        *objects: classes and functions. Their names in snake case and in lower case find them too.
+        aliases: further names, such as {"mse": mean_squared_error}.
+        module: what files have as their module, where it is not `keras.<kind>`.
+    """
+    entries = _tables[kind]
+    with _lock:
+        for entry in objects:
+            name = entry.__name__
+            entries.names[name] = entry
+            entries.derived.setdefault(to_snake_case(name), entry)
+            entries.derived.setdefault(name.lower(), entry)
+            _public.setdefault(entry, (module or entries.public, name))
+        entries.aliases.update(aliases or {})
+
+
+def table(kind: str) -> Table:
+    """The table of a kind, with all of Weft's objects in it."""
+    entries = _tables.get(kind)
+    if entries is None:
+        raise ArgumentError(f"The kinds of objects are {', '.join(_tables)}.", received=f"kind={kind!r}")
+    importlib.import_module(entries.module)  # the fixed name of a package of Weft, never one from a file
+    return entries
+
+
+def find(kind: str, name: str, custom_objects: Mapping[str, Any] | None = None) -> Any:
+    """The class or function of a name: custom objects first, then the table of the kind.
+
+    Raises where there is none.
+    """
+    found = find_custom(name, custom_objects)
+    if found is None:
+        found = table(kind).find(name)
+    if found is None:
+        singular = kind.removesuffix("s")
+        raise ArgumentError(
+            f"There is no {singular} with the name {name!r}.",
+            received=repr(name),
+            fix="`weft.keras.saving.register_keras_serializable` and `custom_objects=` make a name of your own known",
+        )
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ what users registered
+
+
+def register_keras_serializable(package: str = "Custom", name: str | None = None) -> Callable[[Registered], Registered]:
+    """A decorator that makes a class or function known to files.
+
+    Args:
+        package: a name that keeps your classes apart from others'.
+        name: the name in files; that of the class where None.
+
+    Returns:
+        A decorator; a class needs a method `get_config`.
+
+    Example:
+        >>> from weft import keras
+        >>> @keras.saving.register_keras_serializable(package="demo")
+        ... class Twice(keras.layers.Layer):
+        ...     def call(self, x):
+        ...         return 2 * x
+        >>> keras.saving.get_registered_name(Twice)
+        'demo>Twice'
+    """
+
+    def decorate(entry: Registered) -> Registered:
+        if inspect.isclass(entry) and not hasattr(entry, "get_config"):
+            raise ArgumentError(
+                "A class that is registered has a method `get_config` that returns its arguments.",
+                received=repr(entry),
+            )
+        own = name if name is not None else getattr(entry, "__name__", "")
+        full = f"{package}>{own}"
+        with _lock:
+            _registered[full] = entry
+            _registered_names[entry] = full
+        return entry
+
+    return decorate
+
+
+def get_registered_name(obj: Any) -> str:
+    """The name of a class or function in files: `package>name` if it was registered, else its own.
+
+    Args:
+        obj: a class or function.
+    """
+    try:
+        return _registered_names.get(obj) or obj.__name__
+    except TypeError:  # not hashable
+        return obj.__name__
+
+
+def get_registered_object(
+    name: str, custom_objects: Mapping[str, Any] | None = None, module_objects: Mapping[str, Any] | None = None
+) -> Any:
+    """The class or function of a registered name, or None.
+
+    Args:
+        name: a name, `package>name` for what was registered.
+        custom_objects: further objects, looked at first after the enclosing `custom_object_scope`s.
+        module_objects: further objects, looked at last.
+    """
+    found = find_custom(name, custom_objects)
+    return (module_objects or {}).get(name) if found is None else found
+
+
+def get_custom_objects() -> dict[str, Any]:
+    """The objects that users registered, by name; entries may be added.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.saving.get_custom_objects()["square"] = lambda x: x * x
+        >>> del keras.saving.get_custom_objects()["square"]
+    """
+    return _registered
+
+
+class custom_object_scope:
+    """A block in which further objects are known by name.
+
+    Args:
+        custom_objects: classes and functions by name.
+
+    Example:
+        >>> from weft import keras
+        >>> def doubled(x):
+        ...     return 2 * x
+        >>> with keras.saving.custom_object_scope({"doubled": doubled}):
+        ...     layer = keras.layers.Activation("doubled")
+    """
+
+    def __init__(self, custom_objects: Mapping[str, Any]) -> None:
+        self.custom_objects = custom_objects or {}
+        self._tokens: list[Any] = []
+
+    def __enter__(self) -> custom_object_scope:
+        self._tokens.append(_scoped.set((*_scoped.get(), self.custom_objects)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _scoped.reset(self._tokens.pop())
+
+
+CustomObjectScope = custom_object_scope
+
+
+def find_custom(name: str, custom_objects: Mapping[str, Any] | None) -> Any:
+    """What users call by this name, or None."""
+    for objects in (*reversed(_scoped.get()), custom_objects or {}, _registered):
+        if name in objects:
+            return objects[name]
+    return None
+
+
+def public_name(entry: Any) -> tuple[str, str] | None:
+    """The module and name that a class or function of Weft has in files; None for others."""
+    try:
+        return _public.get(entry)
+    except TypeError:
+        return None
+
+
+def public_object(module: str | None, name: str) -> Any:
+    """The class or function of Weft that files call `name` in `module`, or None. The module says only which tables are
+    looked in, the most fitting first."""
+    inner = (module or "").removeprefix("keras.").removeprefix("src.")
+    fitting = sorted((kind for kind in _tables if inner.startswith(kind)), key=len, reverse=True)
+    kinds = [*fitting, *(kind for kind in ("layers", "models", "dtype_policies") if kind not in fitting)]
+    for kind in kinds:
+        found = table(kind).find(name)
+        if found is not None:
+            return found
+    return None
