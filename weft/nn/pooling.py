@@ -80,8 +80,10 @@ def avg_pool(
     total = pool(inputs, zero, lax.add, window_shape, strides, padding)
     if count_include_pad:
         return total / np.array(np.prod(window_shape), inputs.dtype)
-    count = pool(wnp.ones_like(inputs), zero, lax.add, window_shape, strides, padding)
-    return total / count
+    # How many elements count is the same for all batches and features.
+    first = inputs.ndim - (len(window_shape) + 1)
+    ones = wnp.ones((*(1,) * first, *inputs.shape[first:-1], 1), inputs.dtype)
+    return total / pool(ones, zero, lax.add, window_shape, strides, padding)
 
 
 def _extreme(dtype: Any, lowest: bool) -> Any:
