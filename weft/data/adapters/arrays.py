@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ def count_of(arrays: Any) -> int:
     return next(iter(sizes))
 
 
-def rows_of(arrays: Any, indices: np.ndarray | range) -> Any:
+def rows_of(arrays: Any, indices: Sequence[int] | np.ndarray | range) -> Any:
     """Some rows of each array: a view if they are a range."""
     if isinstance(indices, range):
         part = slice(indices.start, indices.stop)

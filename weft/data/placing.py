@@ -1,0 +1,41 @@
+"""Batches on a device, or split over those of a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft.sharding import Mesh, NamedSharding
+from weft.sharding import PartitionSpec as P
+
+
+def sharding_of(device: Any) -> NamedSharding | None:
+    """The sharding of batches over several devices; None if `device` is one device, or None. A mesh means that rows are
+    split over its first axis."""
+    if isinstance(device, Mesh):
+        return NamedSharding(device, P(device.axis_names[0]))
+    return device if isinstance(device, NamedSharding) else None
+
+
+def placement(device: Any) -> Callable[[Any, int | None], Any]:
+    """A function of a batch and how many rows it has in all processes, which puts it on a device or a mesh."""
+    sharding = sharding_of(device)
+    if sharding is None:
+        return lambda batch, rows: weft.device_put(batch, device)
+    processes = len({each.process_index for each in sharding.mesh.devices.flat})
+
+    def put(batch: Any, rows: int | None) -> Any:
+        def of_leaf(leaf: Any) -> Any:
+            shape = np.shape(leaf)
+            split = NamedSharding(sharding.mesh, P(*sharding.spec[: len(shape)]))
+            if processes == 1:
+                return weft.device_put(leaf, split)
+            whole = None if rows is None else (rows, *shape[1:])
+            return weft.make_array_from_process_local_data(split, leaf, whole)
+
+        return weft.tree.map(of_leaf, batch)
+
+    return put

@@ -1,0 +1,89 @@
+"""What a worker does: read samples, transform them, make a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft.data.adapter import converted
+from weft.data.batching import Buckets, Collation
+from weft.data.source import ArraySource, fetch
+from weft.data.transforms import DROPPED, Transform, transformed
+
+
+@dataclass
+class Task:
+    """What a worker is to do: batch `batch` of an epoch."""
+
+    epoch: int
+    batch: int
+    indices: np.ndarray | range | list[int]
+    samples: list[Any] | None = None  # those of an iterable source
+    length: int | None = None  # of the bucket
+    rows: int = 0  # of the batch, those of other processes too
+    example: int | None = None  # a sample for types, if this process has none of the batch
+    after: Any = None  # the position of an iterable source behind the samples
+
+    def describe(self) -> str:
+        """For messages."""
+        return f"batch {self.batch} of epoch {self.epoch}"
+
+
+@dataclass
+class Preparation:
+    """Samples to batches; it is sent to worker processes.
+
+    `collation` is None where samples are put together later, because some are left out: then the result is a list of
+    pairs, of a sample and its length.
+    """
+
+    source: Any
+    transforms: tuple[Transform, ...]
+    collation: Collation | None
+    seed: int
+    batched: bool = True  # else each element of the source is a batch
+    buckets: Buckets | None = None
+
+    def __call__(self, task: Task) -> Any:
+        if isinstance(self.source, ArraySource) and not self.transforms and self.collation == Collation():
+            return self.source.take(task.indices)
+        if not len(task.indices) and task.example is not None:
+            whole = self._batch(Task(task.epoch, task.batch, [task.example], length=task.length))
+            return weft.tree.map(lambda leaf: leaf[:0], whole)
+        return self._batch(task)
+
+    def _batch(self, task: Task) -> Any:
+        samples = self._samples(task)
+        if self.collation is None:
+            return samples
+        if not self.batched:
+            return converted(samples[0], None)
+        return self.collation(samples, task.length)
+
+    def _samples(self, task: Task) -> list[Any]:
+        samples = task.samples
+        if samples is None:
+            try:
+                samples = fetch(self.source, task.indices)
+            except Exception as error:
+                error.add_note(f"weft.data was reading {task.describe()}, indices {_shown(task.indices)}.")
+                raise
+        found: list[Any] = []
+        for index, sample in zip(task.indices, samples, strict=True):
+            try:
+                length = 0 if self.buckets is None or self.collation is not None else self.buckets.length(sample)
+                result = transformed(sample, self.transforms, self.seed, task.epoch, int(index))
+            except Exception as error:
+                error.add_note(f"weft.data was transforming sample {index}, of {task.describe()}.")
+                raise
+            if result is not DROPPED:
+                found.append(result if self.collation is not None else (result, length))
+        return found
+
+
+def _shown(indices: Any) -> str:
+    first = ", ".join(str(int(i)) for i in indices[:4])
+    return f"{first}, ..." if len(indices) > 4 else first

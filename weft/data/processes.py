@@ -1,0 +1,229 @@
+"""A worker process: tasks go there and results come back through a pipe.
+
+Arrays follow the pickled rest of a result as they are, and are read into fresh memory: there are no files and no
+segments of shared memory that a killed process could leave behind. A worker ends when its pipe closes or its parent is
+gone, whichever way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.process
+import os
+import pickle
+import random
+import signal
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import numpy as np
+
+from weft.data.order import bits
+from weft.data.workers import WorkerFailureError
+from weft.errors import ArgumentError
+
+GLOBAL = 2**32  # what the global generators of a worker are seeded for, beside the purposes in order.py
+TERMINATION_SECONDS = 2.0
+PARENT_SECONDS = 1.0  # how often a worker looks whether its parent is there
+_processes: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class RemoteTraceback(Exception):
+    """The traceback that an exception had in a worker process, as text: the cause of that exception here."""
+
+    def __str__(self) -> str:
+        return f"\n\n{self.args[0]}"
+
+
+# ------------------------------------------------------------------------------------------------------------ messages
+
+
+def _send(connection: Connection, value: Any) -> None:
+    buffers: list[pickle.PickleBuffer] = []
+    text = pickle.dumps(value, 5, buffer_callback=buffers.append)
+    views = [buffer.raw() for buffer in buffers]
+    connection.send_bytes(pickle.dumps((text, [view.nbytes for view in views])))
+    for view in views:
+        if view.nbytes:
+            connection.send_bytes(view)
+
+
+def _receive(connection: Connection) -> Any:
+    text, sizes = pickle.loads(connection.recv_bytes())
+    buffers = [np.empty(size, np.uint8) for size in sizes]
+    for buffer in buffers:
+        if buffer.nbytes:
+            connection.recv_bytes_into(buffer)
+    return pickle.loads(text, buffers=buffers)
+
+
+# ------------------------------------------------------------------------------------------------------ in the process
+
+
+def _serve(connection: Connection, others: list[Connection], parent: int, prepare: Callable[[Any], Any]) -> None:
+    """The worker process. `others` are the parent's ends of pipes, which a forked process has too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    for other in others:
+        other.close()
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone, or wants no more
+        while os.getppid() == parent:
+            if not connection.poll(PARENT_SECONDS):
+                continue
+            task = _receive(connection)
+            _answer(connection, task, prepare)
+            del task
+
+
+def _seed_globals(task: Any, seed: int) -> None:
+    """Seed the global generators for a task: forked workers would else all draw the same."""
+    words = bits(seed, task.epoch, task.batch, GLOBAL).random_raw(2)
+    np.random.seed([int(word) & 0xFFFF_FFFF for word in words])
+    random.seed(int(words[0]))
+
+
+def _answer(connection: Connection, task: Any, prepare: Callable[[Any], Any]) -> None:
+    try:
+        _seed_globals(task, getattr(prepare, "seed", 0))
+        result = prepare(task)
+        _send(connection, (True, result))
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except BaseException as error:
+        text = traceback.format_exc()
+        _send(connection, (False, (_portable(error), text)))
+
+
+def _portable(error: BaseException) -> bytes:
+    """The exception in bytes, or where it does not survive that, one that names it."""
+    try:
+        text = pickle.dumps(error)
+        pickle.loads(text)
+    except Exception:
+        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
+    return text
+
+
+# ------------------------------------------------------------------------------------------------------- in the parent
+
+
+class ProcessExecutor:
+    """Worker process `index`: called with a task, it returns the result."""
+
+    def __init__(
+        self, index: int, count: int, prepare: Callable[[Any], Any], method: str, others: list[Connection]
+    ) -> None:
+        self.index, self.count = index, count
+        context: Any = multiprocessing.get_context(method)
+        self.connection, theirs = context.Pipe()
+        self.closing = False
+        inherited = [*others, self.connection] if method == "fork" else []
+        self.process = context.Process(
+            target=_serve,
+            args=(theirs, inherited, os.getpid(), prepare),
+            name=f"weft.data worker {index}",
+            daemon=True,
+        )
+        try:
+            with warnings.catch_warnings():
+                # Forking while there are threads is deprecated in Python, and Weft takes care of its own.
+                warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+                self.process.start()
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            self.connection.close()
+            raise ArgumentError(
+                "The source or a transform cannot be sent to a worker process.",
+                received=str(error),
+                fix=(
+                    "define functions and classes at the top of a module, not inside of functions",
+                    "Loader(..., worker_type='fork') or worker_type='thread'",
+                ),
+            ) from error
+        finally:
+            theirs.close()
+        _processes.add(self.process)
+
+    def __call__(self, task: Any) -> Any:
+        try:
+            _send(self.connection, task)
+            # Whoever the worker has forked may hold the pipe open, so the end of the worker itself is looked for too.
+            ready = wait([self.connection, self.process.sentinel])
+            if self.connection not in ready:
+                raise EOFError
+            succeeded, result = _receive(self.connection)
+        except (EOFError, BrokenPipeError, ConnectionResetError, OSError) as error:
+            raise self._death(task) from (None if isinstance(error, EOFError) else error)
+        if succeeded:
+            return result
+        text, trace = result
+        failure = pickle.loads(text)
+        failure.__cause__ = RemoteTraceback(trace)
+        failure.add_note(f"In worker {self.index} of {self.count} (process {self.process.pid}) of a weft.data.Loader.")
+        raise failure
+
+    def _death(self, task: Any) -> WorkerFailureError:
+        if self.closing:
+            return WorkerFailureError("The loader was closed while it prepared a batch.")
+        self.process.join(TERMINATION_SECONDS)
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            how = f"was killed by {name}" + (" (often because memory ran out)" if name == "SIGKILL" else "")
+        else:
+            how = f"ended with code {code}"
+        return WorkerFailureError(
+            f"Worker {self.index} of {self.count} (process {self.process.pid}) {how} while it prepared"
+            f" {task.describe()}.",
+            fix=(
+                "worker_type='thread' to see where it ends",
+                'if __name__ == "__main__": around the main program, if it ended at its start',
+            ),
+        )
+
+    def stop(self, by_force: bool = True) -> None:
+        """Begin to end the process. `by_force`: although a thread here waits for its result."""
+        self.closing = True
+        if by_force:
+            self.process.terminate()
+        else:
+            self.connection.close()
+
+    def close(self, grace: float = 0.0) -> None:
+        """Wait until the process has ended, for so many seconds before it is made to. No thread uses it any more."""
+        self.connection.close()
+        self.process.join(grace)
+        if self.process.is_alive():
+            self.process.terminate()
+            self.process.join(TERMINATION_SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        self.process.close()
+
+
+def start(count: int, prepare: Callable[[Any], Any], method: str) -> list[ProcessExecutor]:
+    """Worker processes, all started."""
+    executors: list[ProcessExecutor] = []
+    try:
+        for i in range(count):
+            executors.append(ProcessExecutor(i, count, prepare, method, [e.connection for e in executors]))
+    except BaseException:
+        for executor in executors:
+            executor.stop()
+            executor.close()
+        raise
+    return executors
+
+
+def _forget() -> None:
+    """In a forked process: at its exit Python would end the workers, which are the parent's."""
+    children: set[Any] = getattr(multiprocessing.process, "_children", set())
+    children.difference_update(_processes)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
