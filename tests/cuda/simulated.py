@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cuda.stand_ins.cublaslt import CublasLt
+from tests.cuda.stand_ins.objects import StandIn
 from weft.base.errors import OutOfMemoryError
 from weft.compiler.kernel import interpreter
 from weft.compiler.kernel.ir import Kernel
@@ -18,7 +20,12 @@ from weft.compiler.kernel.verifier import verify
 from weft.compiler.target.target import Target
 from weft.runtime import backend, device
 from weft.runtime.cuda.backend import CudaBackend
+from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
+from weft.runtime.cuda.libraries.routines import ROUTINES
+from weft.runtime.cuda.memory import ALIGNMENT
 from weft.sharding.device import Device
+
+STAND_INS: dict[str, Callable[[Any], StandIn]] = {"cublasLt": CublasLt}
 
 
 class Recording:
@@ -28,7 +35,7 @@ class Recording:
         self.steps: list[tuple[str, Any]] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        assert name in ("copy", "fill", "set_word", "launch"), f"{name} cannot be recorded"
+        assert name in ("copy", "fill", "set_word", "launch", "call"), f"{name} cannot be recorded"
         return lambda *arguments: self.steps.append((name, arguments))
 
 
@@ -41,11 +48,15 @@ class SimulatedDriver:
         self.capacity = capacity
         self.memory: dict[int, np.ndarray] = {}
         self.calls: list[str] = []
+        self.library_names: frozenset[str] = frozenset()
+        self.libraries = LibraryCalls(self, ROUTINES)
 
     def allocate(self, size: int) -> int:
         if sum(m.nbytes for m in self.memory.values()) + size > self.capacity:
             raise OutOfMemoryError("There is no memory left on the GPU.")
-        block = np.full(size, 0xFF, np.uint8)  # what was never written shows
+        whole = np.full(size + ALIGNMENT, 0xFF, np.uint8)  # what was never written shows
+        first = -whole.ctypes.data % ALIGNMENT
+        block = whole[first : first + size]
         self.memory[block.ctypes.data] = block
         return int(block.ctypes.data)
 
@@ -106,6 +117,32 @@ class SimulatedDriver:
             for address, b in zip(addresses, kernel.buffers, strict=True)
         ]
         interpreter.run(kernel, views)
+
+    # -- libraries -------------------------------------------------------------------------------------------------
+
+    def with_libraries(self, *names: str) -> dict[str, StandIn]:
+        """Give it stand-ins for these libraries."""
+        found = {name: STAND_INS[name](self) for name in names}
+        self.library_names = frozenset(names)
+        self.libraries = LibraryCalls(self, ROUTINES, found.__getitem__, gpu=f"simulated {id(self)}")
+        return found
+
+    def call(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int) -> None:
+        self.calls.append("call")
+        prepared(None, addresses, workspace)
+
+    @contextmanager
+    def scratch(self, size: int, filling: int) -> Iterator[int]:
+        address = self.allocate(size)
+        self.view(address, size)[:] = filling
+        yield address
+        self.free(address)
+
+    def seconds_of(self, work: Callable[[Any], None], repetitions: int, rounds: int) -> float:
+        """The later a proposal, the quicker it is."""
+        work(None)
+        self.calls.append("measured")
+        return 1.0 / len(self.calls)
 
     def synchronize(self) -> None:
         self.calls.append("wait")

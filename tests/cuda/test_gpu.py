@@ -9,6 +9,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.cuda.test_matmuls import LAYOUTS, ramps
 from tests.cuda.test_ptx import SAME
 from tests.laws.laws import assert_close
 from tests.laws.samples import Case
@@ -78,6 +79,41 @@ def test_operations_outside_of_programs(dtype: str) -> None:
         result = f(y)
         assert result.device is gpu
         np.testing.assert_array_equal(np.asarray(result), np.asarray(f(wnp.asarray(x))))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64", "complex64", "complex128"])
+def test_matmuls(name: str, dtype: str) -> None:
+    """Small integers, so that all formats multiply them exactly."""
+    spec, *shapes = LAYOUTS[name]
+    with weft.enable_x64():
+        arrays = ramps(dtype, *shapes)
+        gpu = weft.devices("gpu")[0]
+        f = weft.jit(lambda x, y: wnp.einsum(spec, x, y))
+        found = [np.asarray(f(*(weft.device_put(a, gpu) for a in arrays))) for _ in range(3)]
+        np.testing.assert_array_equal(found[0], np.asarray(f(*arrays)))
+        assert all(np.array_equal(found[0], other) for other in found)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_what_follows_matmuls(dtype: str) -> None:
+    arrays = ramps(dtype, (256, 512), (512, 384), (384,))
+    gpu = weft.devices("gpu")[0]
+    there = [weft.device_put(a, gpu) for a in arrays]
+    for function in (
+        lambda x, w, b: x @ w + b,
+        lambda x, w, b: weft.nn.relu(x @ w * 0.01 + b),
+        lambda x, w, b: weft.nn.relu(x @ w + b),
+        lambda x, w, b: weft.nn.gelu(x @ w + b),
+        lambda x, w, b: (lambda h: (h * 2, weft.nn.gelu(h)))(x @ w + b),
+        lambda x, w, b: lax.dot(x, w, preferred_element_type=wnp.float32).astype(x.dtype) + b,
+    ):
+        found, expected = weft.jit(function)(*there), weft.jit(function)(*arrays)
+        for one, other in zip(weft.tree.leaves(found), weft.tree.leaves(expected), strict=True):
+            limit = 1e-5 if dtype == "float32" else 2e-2
+            np.testing.assert_allclose(
+                np.asarray(one).astype(np.float32), np.asarray(other).astype(np.float32), rtol=limit, atol=limit
+            )
 
 
 def test_memory_statistics_and_an_array_too_large() -> None:

@@ -42,6 +42,8 @@ ALLOWED = {
     # Steps of programs, and who computes contractions.
     "weft/compiler/program/build.py": 3,
     "weft/compiler/target/cpu/library/planning.py": 1,
+    "weft/compiler/target/cuda/library/planning.py": 1,
+    "weft/compiler/target/cuda/library/composites.py": 1,  # what its patterns ask
     "weft/compiler/schedules.py": 1,
     "weft/runtime/cpu/tuning.py": 2,
     # Calls of `jit`.

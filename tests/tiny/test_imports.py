@@ -58,6 +58,8 @@ COMPILER = (
     "target.memory",
     "target.lower",
     "target.vectors",
+    "target.matmuls",
+    "target.evaluation",
     "target.cpu",
     "target.cuda",
 )

@@ -26,6 +26,7 @@ from weft.compiler.passes.accumulate import accumulate
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.checks import insert_checks
 from weft.compiler.passes.choose_platform import choose_platform
+from weft.compiler.passes.compose import compose
 from weft.compiler.passes.decompose import decompose
 from weft.compiler.passes.defer import defer
 from weft.compiler.passes.drop_dead import drop_dead
@@ -155,10 +156,11 @@ ALL_STEPS = (
     Step(drop_dead, needs=CANONICAL, makes=CANONICAL),
     Step(defer, needs=CANONICAL, makes=CANONICAL),  # contractions summed by loops, after them; may round otherwise
     Step(orient, needs=CANONICAL, makes=CANONICAL),  # no transposes around contractions; so may these
+    Step(compose, needs=CANONICAL, makes=CANONICAL, for_target=True),  # what one call of a library computes
     Step(fuse, needs=CANONICAL, makes=FUSED, for_target=True),
 )
 # Those of them that change no bit, up to fusion.
-STEPS = tuple(step for step in ALL_STEPS if step.function not in (split_transforms, defer, orient, fuse))
+STEPS = tuple(step for step in ALL_STEPS if step.function not in (split_transforms, defer, orient, compose, fuse))
 # All of them with one flag for all checks.
 FLAGGED_STEPS = tuple(replace(s, function=insert_flags) if s.function is insert_checks else s for s in ALL_STEPS)
 

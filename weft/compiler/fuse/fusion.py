@@ -32,6 +32,7 @@ KINDS: dict[str, str] = {
     "convolution": "the result's space, with pointwise work after it",
     "window": "the result's space and the window",
     "matrices": "the batch of the hero, a small matrix to a lane",
+    "library": "no loop at all: one call of a library computes it",
     "alias": "no loop at all: the operand's bytes under another shape",
 }
 
@@ -40,7 +41,8 @@ _REASON = "fusions are made by the last pass over a program; transform the progr
 
 @primitive
 class fusion(Call):
-    """A call of `jaxpr` as one kernel of `kind`; `hero` is the position of its hero or None; `reasons` say why."""
+    """A call of `jaxpr` as one kernel of `kind`; `hero` is the position of its hero or None; `reasons` say why. One of
+    the kind "library" is no kernel, and has the `routine` that the target calls."""
 
     jvp_through = No(_REASON)
     transpose_through = No(_REASON)

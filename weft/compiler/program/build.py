@@ -266,6 +266,9 @@ class Builder:
             for v in equation.outvars:
                 self.allocate(block, v, position)
             return
+        if kind == "library":
+            self.call(block, position, equation)
+            return
         hero = equation.params["hero"]
         schedule = self.schedule(jaxpr, hero, FIRST) if kind in KINDS else FIRST
         if schedule == LIBRARY:
@@ -376,7 +379,7 @@ class Builder:
             self.host(call.host, equation, operands, results)
             return
         self.steps.append(
-            Call(call.routine, slots, (*results, *scratch), call.parameters, call.tiles, label=equation.primitive.name)
+            Call(call.routine, slots, (*results, *scratch), call.parameters, call.tiles, label=label_of(equation))
         )
 
     def transposed(self, aval: Any, permutation: tuple[int, ...], source: Slot) -> Slot:
@@ -436,6 +439,12 @@ class Builder:
                 label=equation.primitive.name,
             )
         )
+
+
+def label_of(equation: Equation) -> str:
+    """What a call of a library is called: the operation, or the leading one of several."""
+    hero = equation.params.get("hero")
+    return equation.primitive.name if hero is None else equation.params["jaxpr"].eqns[hero].primitive.name
 
 
 def aliased(equation: Equation, jaxpr: Jaxpr, result: Any) -> Any:

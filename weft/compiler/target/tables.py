@@ -13,16 +13,18 @@ from typing import Any
 from weft.base.errors import InternalError
 from weft.compiler.target.library_call import LibraryCall
 from weft.compiler.target.target import Target
-from weft.ir.jaxpr import Equation
+from weft.ir.jaxpr import Equation, Jaxpr
 
 
 @dataclass(frozen=True)
 class Tables:
     """`emitters` has a function from a `Fusion` to its `Emission` for each kind of fusion; `plan` returns the call of a
-    library for an unfused equation."""
+    library for an unfused equation, or for a fusion of the kind "library". Those `compose` makes, where one call
+    computes several equations of a jaxpr."""
 
     emitters: Mapping[str, Callable[[Any], Any]]
     plan: Callable[[Equation], LibraryCall]
+    compose: Callable[[Jaxpr, Target], Jaxpr] | None = None
 
 
 _loaders: dict[str, Callable[[], Tables]] = {}

@@ -131,12 +131,17 @@ class KernelCosts:
 @dataclass(frozen=True)
 class Libraries:
     """Which operations libraries serve. A contraction is theirs from so many multiply-adds of one matrix product on, if
-    it is of these dtypes and our own kernels are not as fast (`own_dtypes`)."""
+    its operands and its result have these dtypes and our own kernels are not as fast (`own_dtypes`); contractions of
+    bytes, if rows and columns are multiples of `byte_multiple`. Convolutions are a library's if these operands and
+    results are in `convolution_dtypes`. `present` are the libraries themselves, where there is a choice."""
 
     contraction_size: int = 384**3
-    contraction_dtypes: frozenset[Any] = frozenset(
-        dtypes.as_dtype(name) for name in ("float32", "float64", "complex64", "complex128")
+    contraction_dtypes: frozenset[tuple[Any, Any]] = frozenset(
+        (dtypes.as_dtype(name), dtypes.as_dtype(name)) for name in ("float32", "float64", "complex64", "complex128")
     )
+    byte_multiple: int = 16
+    convolution_dtypes: frozenset[tuple[Any, Any]] = frozenset()
+    present: frozenset[str] = frozenset()
     own_dtypes: frozenset[Any] = frozenset()
     # Batches of small matrices of these dtypes are factored and solved by our own kernels.
     lane_matrix_dtypes: frozenset[Any] = frozenset(dtypes.as_dtype(name) for name in ("float32", "float64"))

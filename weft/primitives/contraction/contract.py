@@ -151,7 +151,9 @@ def suits_library(equation: Any, target: Machine) -> bool:
     known = target.libraries
     lhs, rhs, out = (a.aval.dtype for a in (*equation.invars, *equation.outvars))
     m, n, k = matmul_sizes(equation)
-    return m * n * k >= known.contraction_size and out in known.contraction_dtypes and lhs == rhs == out
+    if m * n * k < known.contraction_size or lhs != rhs or (lhs, out) not in known.contraction_dtypes:
+        return False
+    return dtypes.itemsize_bits(lhs) > 8 or not (n % known.byte_multiple or k % known.byte_multiple)
 
 
 @primitive

@@ -104,7 +104,8 @@ class CudaBackend:
     def target(self, device: Device) -> Target:
         from weft.compiler.target.cuda.targets import of_capability
 
-        return of_capability(*self.driver(device).capability)
+        driver = self.driver(device)
+        return of_capability(*driver.capability, driver.library_names)
 
     def compile(
         self,

@@ -88,7 +88,7 @@ class CallWriter:
             else:
                 block = blocks[alias]
             arrays.append(f"Placed(None, {self.constant(aval)}, {block}, {block}.address, PLACEMENT)")
-        allocations.append(f"scratch = {self.constant(memory.taker(executable.program.temporary_bytes))}()")
+        allocations.append(f"scratch = {self.constant(memory.taker(executable.loaded(memory).temporary_bytes))}()")
         pointers.append("scratch.address")
         self.line("try:")
         for text in allocations:

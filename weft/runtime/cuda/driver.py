@@ -11,7 +11,9 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
@@ -23,6 +25,9 @@ from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target.cuda.lower import launch_shape, module_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.target import Target
+from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
+from weft.runtime.cuda.libraries.find import present
+from weft.runtime.cuda.libraries.routines import ROUTINES
 
 # What the driver is asked: the arguments of each function. Names have the version that this was written for.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -131,6 +136,10 @@ class Stream:
         parameters = (c_void_p * len(addresses))(*(base + size * n for n in range(len(addresses))))
         blocks, threads = launch_shape(kernel)
         call("cuLaunchKernel", entry, blocks, 1, 1, threads, 1, 1, 0, self.handle, parameters, None)
+
+    def call(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int) -> None:
+        """Start a call of a library."""
+        prepared(self.handle, addresses, workspace)
 
 
 class Graph:
@@ -249,6 +258,48 @@ class Driver:
         """Start a kernel on buffers at these addresses."""
         self._enter()
         self._stream.launch(entry, kernel, addresses)
+
+    # -- libraries -------------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def libraries(self) -> LibraryCalls:
+        """The calls of libraries on this GPU."""
+        self._enter()
+        return LibraryCalls(self, ROUTINES, gpu=name_of(self._device.value))
+
+    @property
+    def library_names(self) -> frozenset[str]:
+        """The libraries that there are."""
+        return present()
+
+    def call(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int) -> None:
+        """Start a call of a library."""
+        self._enter()
+        self._stream.call(prepared, addresses, workspace)
+
+    @contextmanager
+    def scratch(self, size: int, filling: int) -> Iterator[int]:
+        """The address of memory for a while, filled with bytes."""
+        address = self.allocate(max(size, 1))
+        try:
+            call("cuMemsetD8Async", address, filling, max(size, 1), self._stream.handle)
+            yield address
+        finally:
+            self.free(address)
+
+    def seconds_of(self, work: Callable[[Any], None], repetitions: int, rounds: int) -> float:
+        """The seconds of work that a function starts in a stream: the best of some rounds of repetitions."""
+        self._enter()
+        work(self._stream.handle)
+        best = float("inf")
+        for _ in range(rounds):
+            self.synchronize()
+            start = time.perf_counter()
+            for _ in range(repetitions):
+                work(self._stream.handle)
+            self.synchronize()
+            best = min(best, (time.perf_counter() - start) / repetitions)
+        return best
 
     # -- graphs ----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from weft.compiler.compilation import Compilation
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import address_of
-from weft.compiler.program.frame import CallFrame
+from weft.compiler.program.frame import TEMPORARIES, CallFrame
 from weft.compiler.program.ir import (
     TAPE_ROUTINES,
     Branch,
@@ -39,6 +39,7 @@ from weft.compiler.program.ir import (
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
 from weft.runtime.array import ConcreteArray, array_at, copied, put
+from weft.runtime.cuda.libraries.program import ProgramCalls
 from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.device import Placement
 
@@ -57,6 +58,8 @@ class LoadedProgram:
         launches = [step.full for step in self.program.all_steps() if isinstance(step, Launch)]
         kernels = {symbol_of(kernel): kernel for kernel in launches}
         self._module = self.driver.load(kernels, compilation.target) if kernels else None
+        self.calls = ProgramCalls(self.program, self.driver)
+        self.temporary_bytes = self.calls.temporary_bytes
         constants = np.zeros(self.program.constant_bytes, np.uint8)
         for slot, array in zip(self.program.constant_slots, self.program.constants, strict=True):
             constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
@@ -121,9 +124,6 @@ class CudaExecutable:
             raise NotSupportedError(
                 "Reverse mode of while_loop does not run on GPUs yet.", fix="compute it on a CPU device"
             )
-        if routines:
-            names = ", ".join(sorted(routines))
-            raise NotSupportedError(f"{names} cannot be called on GPUs yet.", fix="compute it on a CPU device")
 
     def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None, placement: Placement) -> list[Any]:
         """Start the program on arrays; returns arrays at a placement. `donate` is called when all memory is there and
@@ -140,10 +140,11 @@ class CudaExecutable:
             if alias is None:
                 outputs.append(block.address)
         # It goes back to the pool at once; what takes it next comes later in the stream.
-        temporaries = memory.take(self.program.temporary_bytes)
+        loaded = self.loaded(memory)
+        temporaries = memory.take(loaded.temporary_bytes)
         if donate is not None:
             donate()
-        self.loaded(memory).start((*addresses, *outputs, temporaries.address))
+        loaded.start((*addresses, *outputs, temporaries.address))
         return results
 
     def loaded(self, memory: CudaMemory) -> LoadedProgram:
@@ -157,7 +158,7 @@ def recorded_steps(steps: Sequence[Step]) -> int | None:
     total = 0
     for step in steps:
         match step:
-            case While() | Branch() | Call() | Communicate():
+            case While() | Branch() | Communicate() | Call(routine="host"):
                 return None
             case Loop():
                 inside = recorded_steps(step.body)
@@ -229,8 +230,11 @@ class _Run:
             case Branch():
                 index = int(self.scalar(step.index, step.dtype))
                 self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
-            case Call():
+            case Call(routine="host"):
                 self.call_host(step)
+            case Call():
+                addresses = [self.address(slot) for slot in step.slots]
+                self.loaded.calls.start(step, self.work, addresses, int(self.registers[TEMPORARIES]))
             case Start():
                 self.step(step.step)  # the stream keeps the order
             case Wait():

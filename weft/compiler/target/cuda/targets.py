@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
+from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.compiler.target import native
 from weft.compiler.target.tables import Tables, register
@@ -13,6 +15,9 @@ TRIPLE = "nvptx64-nvidia-cuda"
 # The version of PTX that is written for each architecture: the first that has all of its instructions that are used,
 # so that older drivers read it.
 PTX = {75: 63, 80: 70, 86: 71, 87: 74, 89: 78, 90: 83, 100: 86, 120: 87}
+
+# Matmuls with fewer multiplications than this are our own kernels', which compute what is around them too.
+LEAST_MATMUL = 32**3
 
 
 def _tables() -> Tables:
@@ -24,9 +29,30 @@ def _tables() -> Tables:
 register("cuda", _tables)
 
 
+# Operands and results of what cuBLASLt multiplies and cuDNN convolves.
+_SHORT = [("bfloat16", "bfloat16"), ("bfloat16", "float32"), ("float16", "float16"), ("float16", "float32")]
+_SAME = [(name, name) for name in ("float32", "float64", "complex64", "complex128")]
+
+
+def _pairs(names: list[tuple[str, str]]) -> frozenset[tuple[Any, Any]]:
+    return frozenset((dtypes.as_dtype(first), dtypes.as_dtype(second)) for first, second in names)
+
+
+def libraries_of(present: frozenset[str]) -> Libraries:
+    """What NVIDIA's libraries serve, where these are installed; the names are those of `runtime/cuda/libraries`."""
+    matmuls = _pairs([*_SHORT, *_SAME, ("int8", "int32")]) if "cublasLt" in present else frozenset()
+    return Libraries(
+        contraction_size=LEAST_MATMUL,
+        contraction_dtypes=matmuls,
+        convolution_dtypes=_pairs([*_SHORT, ("float32", "float32")]) if "cudnn" in present else frozenset(),
+        lane_matrix_dtypes=frozenset(),
+        present=present,
+    )
+
+
 @functools.cache
-def of_capability(major: int, minor: int) -> Target:
-    """The GPUs of a compute capability, such as 9.0 for an H100 or H200."""
+def of_capability(major: int, minor: int, present: frozenset[str] = frozenset()) -> Target:
+    """The GPUs of a compute capability, such as 9.0 for an H100 or H200, with these libraries."""
     capability = 10 * major + minor
     known = [each for each in PTX if each <= capability]
     if not known:
@@ -46,12 +72,11 @@ def of_capability(major: int, minor: int) -> Target:
         group_lanes=1024,
         fusion=FusionLimits(row_bytes=128 << 10, single_row_bytes=128 << 10, cheap_weight=16),
         kernel=KernelCosts(launch=900.0),
-        # Nothing is a library's yet.
-        libraries=Libraries(contraction_dtypes=frozenset(), lane_matrix_dtypes=frozenset()),
+        libraries=libraries_of(present),
         toolchain=native.toolchain(),
     )
 
 
-def hopper() -> Target:
-    """An H100 or H200, for which code is made wherever this is."""
-    return of_capability(9, 0)
+def hopper(present: frozenset[str] = frozenset()) -> Target:
+    """An H100 or H200 with these libraries, for which code is made wherever this is."""
+    return of_capability(9, 0, present)

@@ -1,4 +1,4 @@
-"""Calls that are Python functions: transforms by SciPy's code for them, and whatever has no routine, by its meaning."""
+"""Transforms, by SciPy's code for them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.target.cpu import pool
+from weft.compiler.target.evaluation import plan_evaluation
 from weft.compiler.target.library_call import HOST, LibraryCall, arrays_of
-from weft.ir.interpreter import run_equation
 from weft.ir.jaxpr import Equation
 from weft.primitives.linalg.fft import FftType
 
@@ -87,14 +87,3 @@ def plan_fft(equation: Equation) -> LibraryCall:
     if not x.size or 0 in lengths:
         return plan_evaluation(equation)
     return LibraryCall(routine=HOST, host=host, in_place=((0, 0),) if same else ())
-
-
-def plan_evaluation(equation: Equation) -> LibraryCall:
-    """The meaning of the operation on NumPy arrays; its errors name the line of the equation."""
-
-    def host(*operands: Any, out: Sequence[np.ndarray]) -> None:
-        with np.errstate(all="ignore"):
-            for target, result in zip(out, run_equation(equation, operands), strict=True):
-                target[...] = result
-
-    return LibraryCall(routine=HOST, host=host)

@@ -8,9 +8,10 @@ from typing import Any
 from weft.base.errors import InternalError
 from weft.compiler.target.cpu.library import factorizations, singular, solves, spectra
 from weft.compiler.target.cpu.library.batches import TooLarge
-from weft.compiler.target.cpu.library.host import plan_evaluation, plan_fft
+from weft.compiler.target.cpu.library.host import plan_fft
 from weft.compiler.target.cpu.library.matmuls import plan_matmul
 from weft.compiler.target.cpu.library.routines import ZEROS
+from weft.compiler.target.evaluation import plan_evaluation
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.ir.jaxpr import Equation
 from weft.ir.primitive import Primitive

@@ -1,0 +1,193 @@
+"""Contractions by cuBLASLt on a simulated GPU, whose library is NumPy with the same arguments: layouts, batches, loops,
+types and what follows a matmul."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.cuda.simulated import SimulatedDriver, simulated_gpu
+from tests.cuda.stand_ins.objects import StandIn
+from weft import lax
+from weft.base import dtypes
+from weft.sharding.device import Device
+
+Gpu = tuple[Device, SimulatedDriver, StandIn]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    with simulated_gpu(monkeypatch) as (device, driver):
+        yield device, driver, driver.with_libraries("cublasLt")["cublasLt"]
+
+
+def there(gpu: Gpu, *arrays: Any) -> list[Any]:
+    return [weft.device_put(a, gpu[0]) for a in arrays]
+
+
+def ramps(dtype: str, *shapes: tuple[int, ...]) -> list[np.ndarray]:
+    """Small integers, which all types multiply exactly, or nearly."""
+    rng = np.random.default_rng(0)
+    found = [rng.integers(-3, 4, shape).astype(dtypes.storage(dtypes.as_dtype(dtype))) for shape in shapes]
+    return [a * a.dtype.type(1 + 0.5j) if a.dtype.kind == "c" else a for a in found]
+
+
+def check(gpu: Gpu, f: Callable[..., Any], *arrays: np.ndarray, calls: int, tolerance: float = 1e-6) -> list[Any]:
+    """The same on the CPU and by so many calls; again when it is recorded."""
+    compiled, operands = weft.jit(f), there(gpu, *arrays)
+    expected = compiled(*arrays)
+    found: Any = None
+    for _ in range(3):
+        gpu[2].calls.clear()
+        del found
+        found = compiled(*operands)
+        assert len(gpu[2].calls) == calls
+        for one, other in zip(weft.tree.leaves(found), weft.tree.leaves(expected), strict=True):
+            assert one.dtype == other.dtype
+            wide = np.complex128 if one.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(
+                np.asarray(one).astype(wide), np.asarray(other).astype(wide), rtol=tolerance, atol=tolerance
+            )
+    return list(gpu[2].calls)
+
+
+LAYOUTS = {
+    "plain": ("ik,kj->ij", (40, 36), (36, 48)),
+    "left transposed": ("ki,kj->ij", (36, 40), (36, 48)),
+    "right transposed": ("ik,jk->ij", (40, 36), (48, 36)),
+    "both transposed": ("ki,jk->ij", (36, 40), (48, 36)),
+    "batch": ("bik,bkj->bij", (3, 40, 36), (3, 36, 48)),
+    "batch inside": ("ibk,jbk->bij", (40, 3, 36), (48, 3, 36)),
+    "batch of heads": ("bihk,bjhk->bhij", (2, 40, 3, 36), (2, 48, 3, 36)),
+    "two sums": ("iab,abj->ij", (40, 4, 9), (4, 9, 48)),
+    "two sums apart": ("aib,jab->ij", (4, 40, 9), (48, 4, 9)),
+    "free axes apart": ("iak,kj->iaj", (8, 5, 36), (36, 48)),
+    "vector": ("ik,k->i", (300, 200), (200,)),
+    "row": ("k,kj->j", (200,), (200, 300)),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts(gpu: Gpu, name: str) -> None:
+    spec, *shapes = LAYOUTS[name]
+    check(
+        gpu, lambda x, y: wnp.einsum(spec, x, y), *ramps("float32", *shapes), calls=2 if name == "batch of heads" else 1
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("name", ["both transposed", "batch of heads"])
+def test_types(gpu: Gpu, dtype: str, name: str) -> None:
+    spec, *shapes = LAYOUTS[name]
+    with weft.enable_x64():
+        check(gpu, lambda x, y: wnp.einsum(spec, x, y), *ramps(dtype, *shapes), calls=1 if "both" in name else 2)
+
+
+def test_sums_may_be_wider_than_operands(gpu: Gpu) -> None:
+    def widened(dtype: str) -> Callable[..., Any]:
+        return lambda x, y: lax.dot_general(x, y, (((1,), (0,)), ((), ())), preferred_element_type=dtype)
+
+    check(gpu, widened("float32"), *ramps("bfloat16", (40, 36), (36, 48)), calls=1)
+    check(gpu, widened("int32"), *ramps("int8", (40, 48), (48, 64)), calls=1)  # transposed first
+    check(gpu, widened("int32"), *ramps("int8", (40, 37), (37, 64)), calls=0)  # by our own kernel
+    check(gpu, widened("int8"), *ramps("int8", (40, 48), (48, 64)), calls=0)
+
+
+def test_precision(gpu: Gpu) -> None:
+    x, y = ramps("float32", (40, 36), (36, 48))
+    for precision, compute in ((None, 77), ("highest", 68), ("high", 68), ("F32_F32_F32", 68), ("TF32_TF32_F32", 77)):
+        found = check(gpu, lambda x, y, p=precision: lax.dot(x, y, precision=p), x, y, calls=1)
+        assert [call[2] for call in found] == [compute]
+    with weft.default_matmul_precision("float32"):
+        (call,) = check(gpu, lambda x, y: x @ y, x, y, calls=1)
+        assert call[2] == 68
+
+
+def test_small_ones_are_fused(gpu: Gpu) -> None:
+    check(gpu, lambda x, y: wnp.tanh(x @ y) + 1, *ramps("float32", (8, 8), (8, 8)), calls=0)
+
+
+RELU, BIAS, GELU, AUX = 2, 4, 32, 128
+
+
+@pytest.mark.parametrize(
+    ("function", "epilogue"),
+    [
+        (lambda x, w, b: x @ w + b, BIAS),
+        (lambda x, w, b: b + x @ w, BIAS),
+        (lambda x, w, b: weft.nn.relu(x @ w + b), BIAS | RELU),
+        (lambda x, w, b: weft.nn.relu(x @ w), RELU),
+        (lambda x, w, b: weft.nn.gelu(x @ w + b), BIAS | GELU),
+        (lambda x, w, b: weft.nn.gelu(x @ w), GELU),
+        (lambda x, w, b: (lambda h: (h * 2, weft.nn.gelu(h)))(x @ w + b), BIAS | GELU | AUX),
+        (lambda x, w, b: (lambda h: (h * 2, weft.nn.relu(h)))(x @ w + b), BIAS),
+        (lambda x, w, b: (lambda h: (h * 2, h + b))(x @ w), 1),
+        (lambda x, w, b: (x @ w).astype("bfloat16") + b.astype("bfloat16"), 1),
+    ],
+)
+def test_what_follows(gpu: Gpu, function: Callable[..., Any], epilogue: int) -> None:
+    (call,) = check(gpu, function, *ramps("float32", (40, 36), (36, 48), (48,)), calls=1, tolerance=2e-6)
+    assert call[1] == epilogue
+
+
+def test_what_follows_in_short_floats(gpu: Gpu) -> None:
+    arrays = ramps("bfloat16", (40, 36), (36, 48), (48,))
+    (call,) = check(gpu, lambda x, w, b: weft.nn.gelu(x @ w + b), *arrays, calls=1, tolerance=2e-2)
+    assert call[1] == BIAS | GELU
+
+    def rounded(x: Any, w: Any, b: Any) -> Any:
+        return lax.dot(x, w, preferred_element_type="float32").astype("bfloat16") + b
+
+    (call,) = check(gpu, rounded, *arrays, calls=1, tolerance=2e-2)
+    assert call[1] == BIAS
+    three = ramps("bfloat16", (2, 20, 36), (36, 4, 12), (4, 12))
+    (call,) = check(gpu, lambda x, w, b: wnp.einsum("bik,khd->bihd", x, w) + b, *three, calls=1, tolerance=2e-2)
+    assert call[1] == BIAS
+    # A vector for each row is no bias.
+    other = ramps("bfloat16", (40, 36), (36, 40), (40,))
+    (call,) = check(gpu, lambda x, w, b: x @ w + b[:, None], *other, calls=1, tolerance=2e-2)
+    assert call[1] == 1
+
+
+def test_gradients(gpu: Gpu) -> None:
+    def loss(w: Any, b: Any, x: Any) -> Any:
+        return wnp.sum(weft.nn.gelu(x @ w + b) ** 2)
+
+    w, b, x = ramps("float32", (36, 48), (48,), (40, 36))
+    found = check(gpu, weft.value_and_grad(loss, (0, 1, 2)), w, b, x, calls=3, tolerance=2e-5)
+    assert sorted(call[1] for call in found) == [1, 1, BIAS | GELU | AUX]
+
+
+def test_in_loops(gpu: Gpu) -> None:
+    def layers(ws: Any, x: Any) -> Any:
+        return lax.scan(lambda x, w: (wnp.tanh(x @ w), None), x, ws)[0]
+
+    check(gpu, layers, *ramps("float32", (3, 36, 36), (40, 36)), calls=3, tolerance=1e-5)
+    # Slices of a size that says little about addresses.
+    check(gpu, layers, *ramps("float32", (3, 33, 33), (41, 33)), calls=3, tolerance=1e-5)
+    assert gpu[1].calls.count("record") == 2  # with the calls in them
+
+
+def test_long_ones_are_measured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.runtime.cuda.libraries.cublaslt.LONG", 1)
+    _, driver, _ = gpu
+    x, w = there(gpu, *ramps("float32", (40, 36), (36, 48)))
+    for _ in range(2):
+        weft.jit(lambda x, w: x @ w)(x, w)
+        assert driver.calls.count("measured") == 3
+    assert "in" not in driver.calls and len({*driver.memory}) >= 3
+
+
+def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.runtime.cuda.libraries.find.loaded", lambda name: None)
+    with simulated_gpu(monkeypatch) as (device, driver):
+        x = weft.device_put(np.ones((40, 40), np.float32), device)
+        np.testing.assert_array_equal(np.asarray(weft.jit(lambda x: x @ x)(x)), 40)  # by our own kernel
+        driver.library_names = frozenset({"cublasLt"})
+        with pytest.raises(NotImplementedError, match=r"weft\[cuda\], or the wheel nvidia-cublas"):
+            weft.jit(lambda x: x @ x + 1)(x)

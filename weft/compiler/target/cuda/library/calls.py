@@ -1,0 +1,74 @@
+"""Calls of libraries as integers, which is what a step of a program holds: written when it is planned, and read by the
+runtime that makes the call. Dtypes are indices into `DTYPES`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from typing import Any, Self
+
+from weft.base import dtypes
+
+DTYPES = tuple(
+    dtypes.as_dtype(name)
+    for name in ("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int8", "int32", "bool")
+)
+# The results of a matmul as they are, or after one of these functions.
+ACTIVATIONS = ("", "relu", "gelu")
+# How exactly float32 is multiplied: in the format with ten bits of mantissa that tensor cores have, or as it is.
+TF32, EXACT = 1, 0
+
+
+def dtype_index(dtype: Any) -> int:
+    """The integer for a dtype."""
+    return DTYPES.index(dtypes.as_dtype(dtype))
+
+
+class Record:
+    """Integers by name; the last field may be a tuple of them."""
+
+    @property
+    def integers(self) -> tuple[int, ...]:
+        """All of it, as parameters of a step."""
+        *first, last = astuple(self)  # type: ignore[call-overload]
+        return (*map(int, first), *(map(int, last) if isinstance(last, tuple) else (int(last),)))
+
+    @classmethod
+    def of(cls, integers: Sequence[int]) -> Self:
+        """The record that these are the integers of."""
+        *first, last = fields(cls)  # type: ignore[arg-type]
+        values = dict(zip((f.name for f in first), integers, strict=False))
+        rest = integers[len(first) :]
+        values[last.name] = tuple(rest) if last.type == "tuple[int, ...]" else rest[0]  # type: ignore[assignment]
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class MatmulCall(Record):
+    """C[i, j] = act(sum of A[i, l] B[l, j] + bias[j]), all stored by rows, a batch of them, in loops.
+
+    A matrix that is `transposed` is stored as its transpose; strides are in elements, from a row to the next one as it
+    is stored. The operands of the call are A, B, then the bias if there is one, then C, then what the activation is
+    applied to, if that is a result too (`has_input`).
+    """
+
+    rows: int
+    columns: int
+    summed: int
+    dtype: int
+    result: int
+    tf32: int
+    lhs_transposed: int
+    lhs_stride: int
+    rhs_transposed: int
+    rhs_stride: int
+    out_stride: int
+    batch: int
+    lhs_step: int
+    rhs_step: int
+    out_step: int
+    activation: int
+    has_bias: int
+    has_input: int
+    # Size and steps in A, B and C of each loop around the batch.
+    loops: tuple[int, ...]

@@ -1,0 +1,13 @@
+"""Finds what one call of a library computes in a jaxpr."""
+
+from __future__ import annotations
+
+from weft.compiler.target.cuda.library.composites import Reader, regrouped
+from weft.compiler.target.cuda.library.epilogues import find_epilogues
+from weft.compiler.target.target import Target
+from weft.ir.jaxpr import Jaxpr
+
+
+def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
+    """The jaxpr with a fusion of the kind "library" for each group of equations that one call computes."""
+    return regrouped(jaxpr, find_epilogues(Reader(jaxpr), target))

@@ -1,0 +1,83 @@
+"""Contractions by cuBLASLt, with what follows them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from weft.base import dtypes
+from weft.compiler.target.cuda.library.calls import ACTIVATIONS, EXACT, TF32, MatmulCall, dtype_index
+from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.compiler.target.matmuls import ONE, Matmul, matmul_of, reading
+from weft.ir.jaxpr import Equation
+from weft.primitives.contraction.precision import DotAlgorithm, DotAlgorithmPreset, Precision
+
+ROUTINE = "cublaslt_matmul"
+# Calls for one contraction: more than one batch dimension with strides of its own is a loop of calls.
+MOST_CALLS = 16
+_BYTE = 8  # bits
+
+
+def is_tf32(dtype: Any, precision: Any) -> bool:
+    """Whether float32 is multiplied in the short format of tensor cores: by default, and where it is asked for."""
+    if dtype != dtypes.float32:
+        return False
+    if isinstance(precision, DotAlgorithmPreset):
+        return precision in (DotAlgorithmPreset.DEFAULT, DotAlgorithmPreset.TF32_TF32_F32)
+    if isinstance(precision, DotAlgorithm):
+        return dtypes.name(precision.lhs_precision_type) not in ("float32", "float64")
+    return precision is None or all(each is Precision.DEFAULT for each in precision)
+
+
+def plan_matmul(
+    equation: Equation, result: Any = None, activation: str = "", has_bias: bool = False, has_input: bool = False
+) -> LibraryCall:
+    """The call for a contraction, whose result has another dtype if `result` says so; operands and results besides its
+    own are those that `MatmulCall` says."""
+    left, _ = arrays_of(equation.invars)
+    (out,) = arrays_of(equation.outvars)
+    of_bytes = dtypes.itemsize_bits(left.dtype) == _BYTE
+    matmul, permutations = matmul_of(equation, accepts_bytes if of_bytes else accepts)
+    rows, columns, summed = matmul.rows, matmul.columns, matmul.summed
+    lhs_transposed, lhs_stride = reading(rows, summed, "lhs")
+    rhs_transposed, rhs_stride = reading(summed, columns, "rhs")
+    if of_bytes and columns.size == 1:  # as the other way, which reads the same bytes
+        rhs_transposed, rhs_stride = True, summed.size
+    batch = max(matmul.loops, key=lambda d: d.size, default=ONE)
+    around = [d for d in matmul.loops if d is not batch]
+    call = MatmulCall(
+        rows=rows.size,
+        columns=columns.size,
+        summed=summed.size,
+        dtype=dtype_index(left.dtype),
+        result=dtype_index(out.dtype if result is None else result),
+        tf32=TF32 if is_tf32(left.dtype, equation.params.get("precision")) else EXACT,
+        lhs_transposed=lhs_transposed,
+        lhs_stride=lhs_stride,
+        rhs_transposed=rhs_transposed,
+        rhs_stride=rhs_stride,
+        out_stride=rows.out if rows.size > 1 else columns.size,
+        batch=batch.size,
+        lhs_step=batch.lhs,
+        rhs_step=batch.rhs,
+        out_step=batch.out,
+        activation=ACTIVATIONS.index(activation),
+        has_bias=has_bias,
+        has_input=has_input,
+        loops=tuple(value for d in around for value in (d.size, d.lhs, d.rhs, d.out)),
+    )
+    transposed = permutations if any(p is not None for p in permutations) else ()
+    return LibraryCall(routine=ROUTINE, parameters=call.integers, permutations=transposed)
+
+
+def accepts(matmul: Matmul) -> bool:
+    """Whether one call, or few, compute all of it."""
+    return math.prod(d.size for d in matmul.loops) // max((d.size for d in matmul.loops), default=1) <= MOST_CALLS
+
+
+def accepts_bytes(matmul: Matmul) -> bool:
+    """As `accepts`; of bytes, what is summed over must lie side by side in both operands."""
+    rows, columns, summed = matmul.rows, matmul.columns, matmul.summed
+    lhs_transposed, _ = reading(rows, summed, "lhs")
+    rhs_transposed, _ = reading(summed, columns, "rhs")
+    return accepts(matmul) and not lhs_transposed and (rhs_transposed or columns.size == 1)

@@ -1,0 +1,23 @@
+"""Calls that are Python functions: what has no routine, by its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.target.library_call import HOST, LibraryCall
+from weft.ir.interpreter import run_equation
+from weft.ir.jaxpr import Equation
+
+
+def plan_evaluation(equation: Equation) -> LibraryCall:
+    """The meaning of the operation on NumPy arrays; its errors name the line of the equation."""
+
+    def host(*operands: Any, out: Sequence[np.ndarray]) -> None:
+        with np.errstate(all="ignore"):
+            for target, result in zip(out, run_equation(equation, operands), strict=True):
+                target[...] = result
+
+    return LibraryCall(routine=HOST, host=host)

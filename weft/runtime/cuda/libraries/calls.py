@@ -1,0 +1,70 @@
+"""The calls of libraries on one GPU: prepared once, made by a stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from weft.base.errors import InternalError
+from weft.base.forks import held
+from weft.runtime.cuda.libraries.find import load
+
+
+class PreparedCall(Protocol):
+    """A call of a library with all but addresses."""
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of memory that it needs besides its operands, at a multiple of 256."""
+        ...
+
+    def __call__(self, stream: Any, addresses: Sequence[int], workspace: int) -> None:
+        """Start it in a stream, on operands and results at these addresses."""
+        ...
+
+
+# A function of the calls of a GPU, integers and the alignment of each address.
+Preparation = Callable[["LibraryCalls", Sequence[int], Sequence[int]], PreparedCall]
+
+
+class Measure(Protocol):
+    """How long work takes on the GPU: the seconds of some repetitions of a function that starts it, which takes a
+    stream."""
+
+    def __call__(self, work: Callable[[Any], None], repetitions: int) -> float: ...
+
+
+class LibraryCalls:
+    """The libraries of one GPU. `driver` allocates memory and measures; `loader` returns a library by its name, and
+    `routines` how calls are prepared."""
+
+    def __init__(
+        self, driver: Any, routines: Mapping[str, Preparation], loader: Callable[[str], Any] = load, gpu: str = ""
+    ) -> None:
+        self.driver, self.gpu = driver, gpu
+        self._routines, self._loader = routines, loader
+        self._libraries: dict[str, Any] = {}
+        self._prepared: dict[Any, PreparedCall] = {}
+        self._lock = held(threading.RLock())
+
+    def library(self, name: str, opened: Callable[[Any], Any]) -> Any:
+        """A library that is opened once for this GPU: what a function makes of it."""
+        with self._lock:
+            if name not in self._libraries:
+                self._libraries[name] = opened(self._loader(name))
+            return self._libraries[name]
+
+    def knows(self, routine: str) -> bool:
+        """Whether there is such a routine."""
+        return routine in self._routines
+
+    def prepare(self, routine: str, integers: Sequence[int], alignments: Sequence[int]) -> PreparedCall:
+        """A call, which is prepared now unless an equal one was."""
+        key = (routine, tuple(integers), tuple(alignments))
+        with self._lock:
+            if key not in self._prepared:
+                if not self.knows(routine):
+                    raise InternalError(f"No library has the routine {routine}.", stage="library")
+                self._prepared[key] = self._routines[routine](self, integers, alignments)
+            return self._prepared[key]

@@ -1,0 +1,37 @@
+"""Which of the algorithms that a library proposes is used: the quickest of the first ones, which is pinned on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from weft.compiler import cache
+from weft.compiler.schedules import pin, pinned
+from weft.compiler.target.target import ANY
+
+# The first so many proposals are measured, each so many times in so many rounds.
+MOST_MEASURED, REPETITIONS, ROUNDS = 8, 3, 3
+# What memory for measurements is filled with: numbers that are no zeros, and not large, in all formats of floats.
+FILLING = 0x3C
+
+
+def chosen(calls: Any, what: str, candidates: Sequence[tuple[str, Callable[..., None]]], sizes: Sequence[int]) -> int:
+    """The index of the quickest candidate. Each has a name, which is pinned under `what` for this GPU, and a function
+    of a stream and addresses of so many bytes."""
+    key = None if cache.folder() is None else cache.schedule_key(f"{what} on {calls.gpu}", ANY)
+    names = [name for name, _ in candidates]
+    before = None if key is None else pinned(key)
+    if before in names:
+        return names.index(before)
+    with ExitStack() as stack:
+        addresses = [stack.enter_context(calls.driver.scratch(size, FILLING)) for size in sizes]
+        best, found = float("inf"), 0
+        for i, (_, start) in enumerate(candidates[:MOST_MEASURED]):
+            seconds = calls.driver.seconds_of(lambda stream, start=start: start(stream, addresses), REPETITIONS, ROUNDS)
+            if seconds < best:
+                best, found = seconds, i
+    if key is not None:
+        name = pin(key, names[found])
+        return names.index(name) if name in names else found
+    return found

@@ -1,0 +1,114 @@
+"""Where NVIDIA's libraries are: in their wheels, in a CUDA toolkit, or wherever the system's loader finds them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import pathlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.errors import NotSupportedError
+
+
+@dataclass(frozen=True)
+class Library:
+    """A shared object: its name without `lib` and `.so`, the versions that calls are written for, the newest first, and
+    the wheel that has it. `parts` must be loaded before it."""
+
+    stem: str
+    versions: tuple[int, ...]
+    wheel: str
+    parts: tuple[str, ...] = ()
+
+
+LIBRARIES = {
+    "cublasLt": Library("cublasLt", (13, 12), "nvidia-cublas"),
+    "cublas": Library("cublas", (13, 12), "nvidia-cublas", ("cublasLt",)),
+    "cudnn": Library(
+        "cudnn",
+        (9,),
+        "nvidia-cudnn-cu13",
+        (
+            "cudnn_graph",
+            "cudnn_ops",
+            "cudnn_cnn",
+            "cudnn_adv",
+            "cudnn_heuristic",
+            "cudnn_engines_precompiled",
+            "cudnn_engines_runtime_compiled",
+        ),
+    ),
+    "cusolver": Library("cusolver", (12, 11), "nvidia-cusolver"),
+    "cufft": Library("cufft", (12, 11), "nvidia-cufft"),
+}
+# Where toolkits are installed, besides what the environment says.
+TOOLKITS = ("/usr/local/cuda", "/opt/cuda")
+
+
+def folders() -> Iterator[pathlib.Path]:
+    """Folders that may have libraries, those of wheels first."""
+    found = importlib.util.find_spec("nvidia")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        yield from sorted(pathlib.Path(folder).glob("*/lib"), reverse=True)
+    named = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    for folder in (*named, *TOOLKITS):
+        yield from (pathlib.Path(folder, name) for name in ("lib64", "lib"))
+
+
+@functools.cache
+def path_of(name: str) -> pathlib.Path | None:
+    """The file of a library, or None if it is in none of the folders."""
+    wanted = LIBRARIES[name]
+    files = [
+        path for folder in folders() for path in folder.glob(f"lib{wanted.stem}.so.*") if _version(path) is not None
+    ]
+    for version in wanted.versions:
+        for path in files:
+            if _version(path) == version:
+                return path
+    return None
+
+
+def _version(path: pathlib.Path) -> int | None:
+    found = re.search(r"\.so\.(\d+)$", path.name)
+    return int(found[1]) if found else None
+
+
+@functools.cache
+def loaded(name: str) -> Any:
+    """A library, which is loaded now; None if there is none."""
+    wanted, path = LIBRARIES[name], path_of(name)
+    candidates = [path] if path is not None else [f"lib{wanted.stem}.so.{version}" for version in wanted.versions]
+    for candidate in candidates:
+        try:
+            if path is not None:
+                for part in wanted.parts:  # which the library looks for by their names
+                    for file in path.parent.glob(f"lib{part}.so.{_version(path)}"):
+                        ctypes.CDLL(str(file), mode=ctypes.RTLD_GLOBAL)
+            return ctypes.CDLL(str(candidate), mode=ctypes.RTLD_GLOBAL)
+        except OSError:
+            continue
+    return None
+
+
+@functools.cache
+def present() -> frozenset[str]:
+    """The libraries that there are. Those in folders are not loaded for that."""
+    return frozenset(name for name in LIBRARIES if path_of(name) is not None or loaded(name) is not None)
+
+
+def load(name: str) -> Any:
+    """A library, or an error that names the wheel that has it."""
+    found = loaded(name)
+    if found is None:
+        wheel = LIBRARIES[name].wheel
+        raise NotSupportedError(
+            f"The library {name} of NVIDIA is not here, or cannot be loaded.",
+            fix=f"install weft[cuda], or the wheel {wheel}",
+        )
+    return found

@@ -1,0 +1,56 @@
+"""The calls of libraries of one program, prepared for a GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from weft.compiler.program.assign import aligned
+from weft.compiler.program.ir import ALIGNMENT, Call, Kind, Program, SetAddress, Slot
+from weft.runtime.cuda.libraries.calls import PreparedCall
+
+# Arguments and results are blocks of memory of their own.
+BLOCK_ALIGNMENT = 256
+
+
+class ProgramCalls:
+    """The prepared calls of a program. They share memory to work in, which is behind its temporaries."""
+
+    def __init__(self, program: Program, driver: Any) -> None:
+        alignments = Alignments(program)
+        steps = [s for s in program.all_steps() if isinstance(s, Call) and s.routine != "host"]
+        self._prepared: dict[int, PreparedCall] = {
+            id(step): driver.libraries.prepare(step.routine, step.parameters, [alignments.of(s) for s in step.slots])
+            for step in steps
+        }
+        self._offset = _rounded(aligned(program.temporary_bytes))
+        workspace = max((call.workspace for call in self._prepared.values()), default=0)
+        self.temporary_bytes = self._offset + workspace if workspace else program.temporary_bytes
+
+    def start(self, step: Call, work: Any, addresses: Sequence[int], temporaries: int) -> None:
+        """Start a call, where the temporaries of the program have this address."""
+        work.call(self._prepared[id(step)], addresses, temporaries + self._offset)
+
+
+class Alignments:
+    """What the address of each slot of a program is a multiple of."""
+
+    def __init__(self, program: Program) -> None:
+        self._pointers: dict[Slot, list[SetAddress]] = {}
+        for step in program.all_steps():
+            if isinstance(step, SetAddress):
+                self._pointers.setdefault(step.target, []).append(step)
+
+    def of(self, slot: Slot) -> int:
+        """Of one slot; those that point into others may be at any multiple of the strides that they have."""
+        if slot.kind in (Kind.ARGUMENT, Kind.RESULT):
+            return BLOCK_ALIGNMENT
+        if slot.kind is Kind.POINTED:
+            parts = [math.gcd(self.of(step.base), step.stride) for step in self._pointers.get(slot, ())]
+            return math.gcd(*parts) if parts else 1
+        return ALIGNMENT
+
+
+def _rounded(size: int) -> int:
+    return -(-size // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT

@@ -1,0 +1,9 @@
+"""All routines that programs for GPUs call."""
+
+from __future__ import annotations
+
+from weft.compiler.target.cuda.library import matmuls
+from weft.runtime.cuda.libraries.calls import Preparation
+from weft.runtime.cuda.libraries.cublaslt import Matmul
+
+ROUTINES: dict[str, Preparation] = {matmuls.ROUTINE: Matmul}
