@@ -1,0 +1,117 @@
+"""Models written to files while they are trained."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from weft.keras.callbacks.base import Logs
+from weft.keras.callbacks.monitor import MonitorCallback
+
+
+class ModelCheckpoint(MonitorCallback):
+    """Saves the model, or its weights, after each epoch or after each `save_freq` batches.
+
+    Args:
+        filepath: where to; may have fields such as `model-{epoch:02d}-{val_loss:.2f}.keras`, filled from the epoch
+            (counted from 1), the batch and the logs. Ends with `.keras`, or with `.weights.h5` (`.safetensors`) if only
+            weights are saved.
+        monitor: name of the value that `save_best_only` looks at.
+        verbose: 1 prints what happens.
+        save_best_only: whether a model that is no better than the best one yet is not saved.
+        save_weights_only: whether only weights are saved.
+        mode: `min`, `max`, or `auto`: found from the metric.
+        save_freq: `"epoch"`, or after how many batches. (Training does not go batch by batch for that.)
+        initial_value_threshold: the value that the first model must be better than.
+
+    >>> from weft.keras.callbacks import ModelCheckpoint
+    >>> ModelCheckpoint("best.keras", monitor="val_accuracy", save_best_only=True).monitor
+    'val_accuracy'
+    """
+
+    def __init__(
+        self,
+        filepath: str | os.PathLike[str],
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_best_only: bool = False,
+        save_weights_only: bool = False,
+        mode: str = "auto",
+        save_freq: str | int = "epoch",
+        initial_value_threshold: float | None = None,
+    ) -> None:
+        super().__init__(monitor, mode, initial_value_threshold)
+        self.filepath = os.fspath(filepath)
+        self.verbose = verbose
+        self.save_best_only = save_best_only
+        self.save_weights_only = save_weights_only
+        self.save_freq = save_freq
+        if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
+            raise ValueError(
+                f"ModelCheckpoint: save_freq must be 'epoch' or a positive integer, received {save_freq!r}"
+            )
+        endings = (".weights.h5", ".safetensors") if save_weights_only else (".keras", ".h5")
+        if not self.filepath.endswith(endings):
+            kind = "weights are saved to" if save_weights_only else "a model is saved to"
+            raise ValueError(f"ModelCheckpoint: {kind} a file that ends with {endings[0]}, received {self.filepath!r}")
+        self._epoch = 0
+        if isinstance(save_freq, int):
+            self.chunk_every = save_freq
+            self.on_train_chunk_end = self._after_chunk  # type: ignore[method-assign]
+        self._since_saving = 0
+        self._last_batch = -1
+
+    def get_state(self) -> Logs:
+        return {"best": self.best, "since_saving": self._since_saving}
+
+    def set_state(self, state: Logs) -> None:
+        self.best, self._since_saving = state["best"], state["since_saving"]
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self._epoch = epoch
+        self._last_batch = -1
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if self.save_freq == "epoch":
+            self._save(epoch, None, logs or {})
+
+    def _after_chunk(self, batch: int, logs: Logs | None = None) -> None:
+        self._since_saving += batch - self._last_batch
+        self._last_batch = batch
+        if self._since_saving >= int(self.save_freq):
+            self._since_saving = 0
+            self._save(self._epoch, batch, logs or {})
+
+    def _save(self, epoch: int, batch: int | None, logs: Logs) -> None:
+        path = self._path(epoch, batch, logs)
+        when = f"\nEpoch {epoch + 1}: "
+        if self.save_best_only:
+            current = self.monitored(logs)
+            if current is None:
+                return
+            if not self.is_improvement(current, self.best):
+                if self.verbose > 0:
+                    print(f"{when}{self.monitor} is not better than {self.best:.5f}")
+                return
+            if self.verbose > 0:
+                before = "nothing" if self.best is None else f"{self.best:.5f}"
+                print(f"{when}{self.monitor} improved from {before} to {current:.5f}, saving the model to {path}")
+            self.best = current
+        elif self.verbose > 0:
+            print(f"{when}saving the model to {path}")
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        if self.save_weights_only:
+            self.model.save_weights(path, overwrite=True)
+        else:
+            self.model.save(path, overwrite=True)
+
+    def _path(self, epoch: int, batch: int | None, logs: Logs) -> str:
+        fields: dict[str, Any] = {"epoch": epoch + 1, **logs}
+        if batch is not None:
+            fields["batch"] = batch + 1
+        try:
+            return self.filepath.format(**fields)
+        except KeyError as error:
+            raise KeyError(
+                f"ModelCheckpoint: {self.filepath!r} has the field {error}; there are: {', '.join(fields)}"
+            ) from None

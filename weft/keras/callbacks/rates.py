@@ -1,0 +1,147 @@
+"""Callbacks that change the learning rate."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.keras.callbacks.base import Callback, Logs
+from weft.keras.callbacks.monitor import MonitorCallback
+
+
+def learning_rate(model: Any, who: str) -> float:
+    """The learning rate that the optimizer of a model has now."""
+    if not hasattr(getattr(model, "optimizer", None), "learning_rate"):
+        raise ValueError(f"{who}: the model's optimizer {model.optimizer!r} has no learning_rate")
+    return float(np.asarray(model.optimizer.learning_rate))
+
+
+class LearningRateScheduler(Callback):
+    """Sets the learning rate at the start of each epoch.
+
+    Args:
+        schedule: `schedule(epoch, learning_rate) -> float`, or `schedule(epoch) -> float`.
+        verbose: 1 prints the new rate.
+
+    >>> from weft.keras.callbacks import LearningRateScheduler
+    >>> halving = LearningRateScheduler(lambda epoch, rate: rate / 2)
+    """
+
+    def __init__(self, schedule: Callable[..., float], verbose: int = 0) -> None:
+        super().__init__()
+        if not callable(schedule):
+            raise TypeError(f"LearningRateScheduler: schedule must be a function of the epoch, received {schedule!r}")
+        self.schedule = schedule
+        self.verbose = verbose
+        self._arguments = _arguments_of(schedule)
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        before = learning_rate(self.model, "LearningRateScheduler")
+        rate = self.schedule(*(epoch, before)[: self._arguments])
+        if not isinstance(rate, float | np.floating) and np.shape(rate) != ():
+            raise ValueError(f"LearningRateScheduler: the schedule must return a float, it returned {rate!r}")
+        if isinstance(rate, str | bytes) or rate is None:
+            raise ValueError(f"LearningRateScheduler: the schedule must return a float, it returned {rate!r}")
+        self.model.optimizer.learning_rate = float(rate)
+        if self.verbose > 0:
+            print(f"\nEpoch {epoch + 1}: LearningRateScheduler sets the learning rate to {float(rate)}.")
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if logs is not None:
+            logs["learning_rate"] = learning_rate(self.model, "LearningRateScheduler")
+
+
+def _arguments_of(schedule: Callable[..., float]) -> int:
+    """How many positional arguments a schedule takes, at most two."""
+    try:
+        signature = inspect.signature(schedule)
+    except (TypeError, ValueError):
+        return 2
+    kinds = [p.kind for p in signature.parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return 2
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return min(2, sum(kind in positional for kind in kinds))
+
+
+class ReduceLROnPlateau(MonitorCallback):
+    """Multiplies the learning rate by `factor` when a value has stopped to improve.
+
+    Args:
+        monitor: name of the value in the logs.
+        factor: below 1.
+        patience: how many epochs without improvement are waited for.
+        verbose: 1 prints what happens.
+        mode: `min`, `max`, or `auto`: found from the metric.
+        min_delta: a change that is smaller is no improvement.
+        cooldown: how many epochs after a change are not counted.
+        min_lr: the rate never gets below this.
+
+    >>> from weft.keras.callbacks import ReduceLROnPlateau
+    >>> ReduceLROnPlateau(factor=0.5, patience=2).factor
+    0.5
+    """
+
+    def __init__(
+        self,
+        monitor: str = "val_loss",
+        factor: float = 0.1,
+        patience: int = 10,
+        verbose: int = 0,
+        mode: str = "auto",
+        min_delta: float = 1e-4,
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+    ) -> None:
+        super().__init__(monitor, mode, min_delta=min_delta)
+        if factor >= 1.0:
+            raise ValueError(f"ReduceLROnPlateau: factor must be below 1, received {factor}")
+        self.factor = factor
+        self.patience = patience
+        self.verbose = verbose
+        self.cooldown = cooldown
+        self.min_lr = min_lr
+        self.cooldown_counter = 0
+        self.wait = 0
+
+    def get_state(self) -> Logs:
+        return {"wait": self.wait, "best": self.best, "cooldown_counter": self.cooldown_counter}
+
+    def set_state(self, state: Logs) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        self.best = None
+        self.cooldown_counter = 0
+        self.wait = 0
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        logs = {} if logs is None else logs
+        rate = learning_rate(self.model, "ReduceLROnPlateau")
+        logs["learning_rate"] = rate
+        current = self.monitored(logs)
+        if current is None:
+            return
+        if self.in_cooldown():
+            self.cooldown_counter -= 1
+            self.wait = 0
+        if self.is_improvement(current, self.best):
+            self.best = current
+            self.wait = 0
+        elif not self.in_cooldown():
+            self.wait += 1
+            if self.wait >= self.patience and rate > float(np.float32(self.min_lr)):
+                rate = max(rate * self.factor, self.min_lr)
+                self.model.optimizer.learning_rate = rate
+                if self.verbose > 0:
+                    print(f"\nEpoch {epoch + 1}: ReduceLROnPlateau reduces the learning rate to {rate}.")
+                self.cooldown_counter = self.cooldown
+                self.wait = 0
+
+    def in_cooldown(self) -> bool:
+        """Whether the last change is too recent for another one."""
+        return self.cooldown_counter > 0

@@ -1,0 +1,66 @@
+"""The average of the weights in place of the weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.keras.callbacks.base import Callback, Logs
+
+
+class SwapEMAWeights(Callback):
+    """Evaluates (and saves) with the average of the weights that an optimizer with `use_ema=True` computes.
+
+    Args:
+        swap_on_epoch: also swap at the end of each epoch, so that callbacks that come later (`ModelCheckpoint`) see the
+            average. At the end of training the weights are the average then.
+
+    >>> from weft.keras.callbacks import SwapEMAWeights
+    >>> SwapEMAWeights(swap_on_epoch=True).swap_on_epoch
+    True
+    """
+
+    def __init__(self, swap_on_epoch: bool = False) -> None:
+        super().__init__()
+        self.swap_on_epoch = swap_on_epoch
+        self._swapped = False
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        if self._swapped:
+            self._swap()
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if self.swap_on_epoch and not self._swapped:
+            self._swap()
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        self._swapped = False
+
+    def on_test_begin(self, logs: Logs | None = None) -> None:
+        self._swap()
+
+    def on_test_end(self, logs: Logs | None = None) -> None:
+        self._swap()
+
+    def on_predict_begin(self, logs: Logs | None = None) -> None:
+        if not self._swapped:
+            self._swap()
+
+    def on_predict_end(self, logs: Logs | None = None) -> None:
+        if self._swapped:
+            self._swap()
+
+    def _swap(self) -> None:
+        averages = ema_variables(getattr(self.model, "optimizer", None))
+        for variable, average in averages:
+            value = variable.value
+            variable.assign(average.value)
+            average.assign(value)
+        self._swapped = not self._swapped
+
+
+def ema_variables(optimizer: Any) -> list[tuple[Any, Any]]:
+    """Pairs of a variable and its average. One that wraps another (loss scaling) has those of the inner one."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not getattr(inner, "use_ema", False):
+        raise ValueError(f"SwapEMAWeights: the optimizer must have use_ema=True, received {optimizer!r}")
+    return list(zip(inner._trainable_variables, inner._model_variables_moving_average, strict=True))
