@@ -76,7 +76,7 @@ class DTypePolicy:
             if autocast and str(x.dtype) != dtype and is_float_dtype(x.dtype):
                 return x.astype(dtype)
             return x
-        if not hasattr(x, "__array__") or not hasattr(x, "dtype"):
+        if not hasattr(x, "__array__") or not hasattr(x, "dtype") or hasattr(x, "serialized_keras_tensor"):
             return x
         return self.convert_input(wnp.asarray(x), autocast, dtype)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import weft
@@ -13,14 +14,18 @@ from weft.keras.core.context import type_text
 Size = int | None
 Shape = tuple[Size, ...]
 
+# Integers that are tried in place of unknown sizes in a trace for shapes only; see graph/shapes.py.
+stand_ins: ContextVar[frozenset[int]] = ContextVar("weft_keras_stand_ins", default=frozenset())
+
 
 def standardize_shape(shape: Any) -> Shape:
     """A shape as a tuple of integers and None; sizes that are not known (symbols) become None."""
     if not isinstance(shape, Iterable):
         raise ArgumentError("A shape is a tuple of sizes.", received=f"shape={shape!r}")
     sizes: list[Size] = []
+    unknown = stand_ins.get()
     for size in shape:
-        if size is None or not isinstance(size, int):
+        if size is None or not isinstance(size, int) or size in unknown:
             sizes.append(_known(size))
         elif size < 0:
             raise ArgumentError("Sizes are not negative.", received=f"shape={tuple(shape)!r}")
@@ -30,8 +35,10 @@ def standardize_shape(shape: Any) -> Shape:
 
 
 def _known(size: Any) -> Size:
+    if size is None or size in stand_ins.get():
+        return None
     try:
-        return None if size is None else size.__index__()
+        return size.__index__()
     except (AttributeError, TypeError, ValueError, weft.errors.WeftError):
         return None
 

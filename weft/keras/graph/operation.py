@@ -1,0 +1,192 @@
+"""Operations: what computes results from tensors, and records itself where those have no values."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from weft.errors import ArgumentError
+from weft.keras.core import registry
+from weft.keras.core.names import auto_name, checked_name
+from weft.keras.graph.node import Node
+from weft.keras.graph.shapes import compute_output_spec
+from weft.keras.graph.tensor import any_symbolic
+
+Self = TypeVar("Self", bound="Operation")
+
+__all__ = ["FunctionOperation", "Operation", "any_symbolic", "record", "symbolic_call"]
+
+
+class Operation:
+    """A function with a name that functional models may contain. `Layer` is one.
+
+    Subclasses define `call(*args, **kwargs)`. Called with arrays, the operation computes; called with KerasTensors, it
+    returns KerasTensors and records a node.
+
+    Args:
+        name: its name; the snake case of its class, and a count, where None.
+    """
+
+    _init_arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls: type[Self], *args: Any, **kwargs: Any) -> Self:
+        # What it was constructed with is what its config has.
+        created = object.__new__(cls)
+        object.__setattr__(created, "_init_arguments", (args, kwargs))
+        return created
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = checked_name(auto_name(type(self).__name__) if name is None else name)
+        self._inbound_nodes: list[Node] = []
+        self._outbound_nodes: list[Node] = []
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """What the operation computes."""
+        raise NotImplementedError(f"{type(self).__name__} has no method `call`.")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if any_symbolic(args, kwargs):
+            return self.symbolic_call(*args, **kwargs)
+        return self.call(*args, **kwargs)
+
+    def symbolic_call(self, *args: Any, **kwargs: Any) -> Any:
+        """Record a call, and return its results as KerasTensors."""
+        return record(self, args, kwargs, self.compute_output_spec(*args, **kwargs))
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """The results for KerasTensors, as KerasTensors without a history."""
+        return compute_output_spec(self.call, *args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor, as plain data."""
+        return {**self._constructor_config(), "name": self.name}
+
+    def _constructor_config(self) -> dict[str, Any]:
+        """The arguments that this object was constructed with, those of `**kwargs` too, as plain data."""
+        return {name: registry.serialize_keras_object(value) for name, value in self._constructor_arguments().items()}
+
+    def _constructor_arguments(self) -> dict[str, Any]:
+        args, kwargs = self._init_arguments
+        signature = inspect.signature(type(self).__init__)
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        found: dict[str, Any] = {}
+        for i, (name, value) in enumerate(bound.arguments.items()):
+            kind = signature.parameters[name].kind
+            if i == 0:  # self
+                continue
+            if kind is inspect.Parameter.VAR_POSITIONAL:
+                if value:
+                    raise ArgumentError(
+                        f"{type(self).__name__} was constructed with positional arguments that have no names, so it "
+                        "needs a method `get_config` of its own.",
+                        received=f"*{name}={value!r}",
+                    )
+            elif kind is inspect.Parameter.VAR_KEYWORD:
+                found.update(value)
+            else:
+                found[name] = value
+        return found
+
+    @classmethod
+    def from_config(cls: type[Self], config: dict[str, Any]) -> Self:
+        """The operation that `get_config` described.
+
+        Args:
+            config: arguments of the constructor; those that are objects may be described as by
+                `serialize_keras_object`.
+        """
+        return cls(**{name: _from_data(value) for name, value in config.items()})
+
+    # --------------------------------------------------------------------------------------------- inputs and outputs
+
+    @property
+    def input(self) -> Any:
+        """The tensors that it was called with, where it was called once."""
+        node = self._only_node("input")
+        tensors = node.args[0] if len(node.args) == 1 and not node.kwargs else node.input_tensors
+        if isinstance(tensors, list) and len(tensors) == 1:
+            return tensors[0]
+        return tensors
+
+    @property
+    def output(self) -> Any:
+        """The tensors that it returned, where it was called once."""
+        return self._only_node("output").outputs
+
+    def _only_node(self, what: str) -> Node:
+        nodes = self._inbound_nodes
+        if not nodes:
+            raise ArgumentError(f"{self.name} was not called with KerasTensors yet, so it has no {what}.")
+        if len(nodes) > 1:
+            raise ArgumentError(
+                f"{self.name} was called {len(nodes)} times, so it has no single {what}; "
+                "`layer._inbound_nodes[i].outputs` are those of call i."
+            )
+        return nodes[0]
+
+    def __repr__(self) -> str:
+        return f"<Operation name={self.name}>"
+
+
+def _from_data(value: Any) -> Any:
+    """An argument of a constructor: objects that are described are constructed."""
+    if isinstance(value, dict):
+        if "class_name" in value and "config" in value:
+            return registry.deserialize_keras_object(value)
+        return {key: _from_data(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_from_data(item) for item in value)
+    return value
+
+
+def record(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any) -> Any:
+    """Record a call of an operation; returns `outputs`, which have it as their history now."""
+    Node(operation, args, kwargs, outputs)
+    return outputs
+
+
+class FunctionOperation(Operation):
+    """A function of `weft.keras.ops` (or one of the user's) in a graph. Its arguments are those of its nodes.
+
+    Args:
+        function: the function, or the name of one of `weft.keras.ops`.
+        name: the name of the operation.
+    """
+
+    def __init__(self, function: Callable[..., Any] | str, name: str | None = None) -> None:
+        self.function = registry.find("ops", function) if isinstance(function, str) else function
+        super().__init__(auto_name(self.function.__name__) if name is None else name)
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {"function": registry.serialize_keras_object(self.function), "name": self.name}
+
+
+def symbolic_call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Record a call of a function whose arguments have KerasTensors in them.
+
+    Args:
+        function: a function of arrays with a `__name__`.
+        *args: its arguments.
+        **kwargs: likewise.
+
+    Returns:
+        Its results as KerasTensors.
+
+    Example:
+        >>> from weft import keras
+        >>> import weft.numpy as wnp
+        >>> from weft.keras.graph.operation import symbolic_call
+        >>> symbolic_call(wnp.sin, keras.KerasTensor((None, 2))).shape
+        (None, 2)
+    """
+    return FunctionOperation(function).symbolic_call(*args, **kwargs)
+
+
+registry.register("ops", FunctionOperation, module="weft.keras.ops")

@@ -1,0 +1,93 @@
+"""Shapes and dtypes of what a function returns, where some sizes are not known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import weft
+from weft.errors import ConcretizationTypeError, InconclusiveDimensionOperation, TracerIntegerConversionError
+from weft.export import symbolic_shape
+from weft.keras.core import spec
+from weft.keras.core.scope import StatelessScope
+from weft.keras.graph.tensor import KerasTensor
+
+# Sizes to try where a symbolic one leaves a question open. Prime, and not what a layer has by accident.
+_SIZES = (331, 1009)
+_symbol: list[Any] = []  # one symbol for all unknown sizes, made when first needed
+_tracing: ContextVar[bool] = ContextVar("weft_keras_symbolic_trace", default=False)
+
+
+def unknown_size() -> Any:
+    """The symbol for sizes that are None: an integer of at least 2, so that nothing takes it for a broadcast."""
+    if not _symbol:
+        _symbol.extend(symbolic_shape("unknown", constraints=["unknown >= 2"]))
+    return _symbol[0]
+
+
+def in_symbolic_trace() -> bool:
+    """Whether a function is being traced only for the shapes of its results."""
+    return _tracing.get()
+
+
+def compute_output_spec(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What `function` would return, as KerasTensors.
+
+    It is traced with one symbolic size for all unknown ones; where that leaves a question open (`if x.shape[0] > 8`),
+    with two integers, of which the results are compared. Writes to variables are forgotten.
+
+    Args:
+        function: a function of arrays.
+        *args: arguments, with KerasTensors in place of arrays.
+        **kwargs: likewise.
+
+    Returns:
+        The tree of results, with KerasTensors in place of arrays.
+    """
+    leaves, structure = weft.tree.flatten((args, kwargs), is_leaf=_is_leaf)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, KerasTensor)]
+
+    def run(*values: Any) -> Any:
+        filled = iter(values)
+        whole = [next(filled) if isinstance(leaf, KerasTensor) else leaf for leaf in leaves]
+        all_args, all_kwargs = weft.tree.unflatten(structure, whole)
+        return function(*all_args, **all_kwargs)
+
+    unknown = any(size is None for tensor in tensors for size in tensor.shape)
+    if not unknown:
+        return _as_tensors(_trace(run, tensors, 0, frozenset()))
+    try:
+        return _as_tensors(_trace(run, tensors, unknown_size(), frozenset()))
+    except (InconclusiveDimensionOperation, ConcretizationTypeError, TracerIntegerConversionError, TypeError):
+        first, second = (_trace(run, tensors, size, frozenset(_SIZES)) for size in _SIZES)
+        return weft.tree.map(_merged, first, second)
+
+
+def _is_leaf(value: Any) -> bool:
+    return value is None
+
+
+def _trace(run: Callable[..., Any], tensors: Sequence[KerasTensor], size: Any, stand_ins: frozenset[int]) -> Any:
+    """Results of `run` with `size` for unknown sizes. Layers that are built inside see None for it."""
+    structs = [
+        weft.ShapeDtypeStruct(tuple(size if known is None else known for known in tensor.shape), tensor.dtype)
+        for tensor in tensors
+    ]
+    sizes, flag = spec.stand_ins.set(stand_ins), _tracing.set(True)
+    try:
+        with StatelessScope():
+            return weft.eval_shape(run, *structs)
+    finally:
+        _tracing.reset(flag)
+        spec.stand_ins.reset(sizes)
+
+
+def _as_tensors(result: Any) -> Any:
+    return weft.tree.map(lambda struct: KerasTensor(struct.shape, str(struct.dtype)), result)
+
+
+def _merged(first: Any, second: Any) -> KerasTensor:
+    """The spec of a result from those at two sizes: an axis that differs is unknown."""
+    sizes = [one if one == other else None for one, other in zip(first.shape, second.shape, strict=True)]
+    return KerasTensor(sizes, str(first.dtype))
