@@ -55,8 +55,7 @@ class SimulatedDriver:
         if sum(m.nbytes for m in self.memory.values()) + size > self.capacity:
             raise OutOfMemoryError("There is no memory left on the GPU.")
         whole = np.full(size + ALIGNMENT, 0xFF, np.uint8)  # what was never written shows
-        first = -whole.ctypes.data % ALIGNMENT
-        block = whole[first : first + size]
+        block = whole[-whole.ctypes.data % ALIGNMENT :][:size]
         self.memory[block.ctypes.data] = block
         return int(block.ctypes.data)
 
@@ -112,6 +111,10 @@ class SimulatedDriver:
 
     def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
         self.calls.append("launch")
+        # Vectors are read and written at addresses that are multiples of what the kernel was compiled for.
+        alignments = kernel.alignments or [ALIGNMENT] * len(addresses)
+        for address, alignment, buffer in zip(addresses, alignments, kernel.buffers, strict=True):
+            assert address % alignment == 0, f"{buffer.name} of {kernel.name} is at {address}"
         views = [
             self.view(address, b.size * b.dtype.itemsize).view(b.dtype)
             for address, b in zip(addresses, kernel.buffers, strict=True)

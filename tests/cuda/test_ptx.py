@@ -9,10 +9,13 @@ import re
 import subprocess
 from typing import Any
 
+import numpy as np
 import pytest
 
+import weft
 from tests.laws.samples import Case
 from tests.laws.test_compiled import GROUPS, merged
+from weft import lax
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.compiler.compile import compile_program
 from weft.compiler.program.ir import Launch
@@ -54,6 +57,16 @@ def test_a_thread_has_an_iteration() -> None:
     assert launch_shape(kernel) == (-(-kernel.count // BLOCK), BLOCK)
     code = ptx(module_text([("entry", kernel)], hopper()), hopper())
     assert ".target sm_90" in code and "%ctaid.x" in code and "%tid.x" in code
+
+
+def test_vectors_are_at_addresses_that_allow_them() -> None:
+    def codes(columns: int) -> str:
+        traced = weft.make_jaxpr(lambda x: lax.scan(lambda c, row: (c, row * 2), 0, x)[1])(np.ones((3, columns), "f4"))
+        program = compile_program(traced, [False], hopper()).program
+        kernels = [("entry", step.full) for step in program.all_steps() if isinstance(step, Launch)]
+        return ptx(module_text(kernels[-1:], hopper()), hopper())
+
+    assert "ld.global.v4" in codes(32) and "v4" not in codes(30)
 
 
 def test_operations_of_libraries_are_named() -> None:

@@ -71,6 +71,23 @@ def test_loops_branches_and_callbacks(gpu: tuple[Device, SimulatedDriver]) -> No
         np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
 
 
+def test_rows_of_scans_are_at_any_address(gpu: tuple[Device, SimulatedDriver]) -> None:
+    """A row of 30 numbers starts at a multiple of 8 bytes, and one of three at one of four; vectors are 16."""
+    device, _ = gpu
+    x = np.arange(5 * 6 * 3, dtype=np.float32).reshape(5, 18)
+
+    def program(x: Any) -> Any:
+        scan = lax.scan(lambda c, row: (c + row.sum(), row * 2), wnp.float32(0), wnp.tile(x[:, :15], (1, 2)))
+        nested = lax.scan(
+            lambda c, rows: lax.scan(lambda d, row: (d + row, row + d), c, rows), x[0, :3], x[:, None, :3]
+        )
+        return scan, nested
+
+    there, here = (weft.tree.leaves(weft.jit(program)(a)) for a in (weft.device_put(x, device), x))
+    for one, other in zip(there, here, strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-6)
+
+
 def test_donated_memory_is_taken(gpu: tuple[Device, SimulatedDriver]) -> None:
     device, _ = gpu
     step = weft.jit(lambda x: x * 2 + 1, donate_argnums=0)

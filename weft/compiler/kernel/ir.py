@@ -304,12 +304,14 @@ class If(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A named block over buffers. With `sizes`, its last buffer has their values."""
+    """A named block over buffers. With `sizes`, its last buffer has their values. `alignments` are the bytes that the
+    addresses of buffers are multiples of, where they are not those of memory of its own."""
 
     name: str
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
     sizes: tuple[Expression, ...] = ()
+    alignments: tuple[int, ...] = ()
 
     @property
     def parallel(self) -> Loop | None:

@@ -97,7 +97,8 @@ class _Printer:
             f"{name}: {dtypes.short_name(b.dtype)}[{self.size(b.size)}]{' written' * b.written}{' padded' * b.padded}"
             for b, name in self.buffers.items()
         )
-        self.lines.append(f"kernel({buffers})")
+        aligned = f" aligned {list(self.kernel.alignments)}" if self.kernel.alignments else ""
+        self.lines.append(f"kernel({buffers}){aligned}")
         self.block(self.kernel.body, 1)
         return "\n".join(self.lines) + "\n"
 

@@ -7,7 +7,9 @@ overlap is decided afterwards (`assign`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -160,8 +162,10 @@ class Builder:
     def temporary(self, size: int) -> Slot:
         return Slot(Kind.TEMPORARY, size, owner=self.loop)
 
-    def pointed(self, size: int) -> Slot:
-        return Slot(Kind.POINTED, size, register=FrameRegister("pointer"))
+    def pointed(self, base: Slot, size: int) -> Slot:
+        """One of the slices of `size` bytes that a slot has side by side."""
+        alignment = math.gcd(base.alignment, size)
+        return Slot(Kind.POINTED, size, register=FrameRegister("pointer"), alignment=alignment)
 
     def constant(self, value: Any) -> Slot:
         """A slot in the block of constants; equal small ones share it."""
@@ -409,9 +413,10 @@ class Builder:
             if launch.sizes:
                 slots += (self.constant(np.array(launch.sizes, np.int64)),)
             grain = grain_of(launch.kernel, self.target.kernel) if launch.grain is None else launch.grain
-            self.steps.append(
-                Launch(launch.kernel, slots, grain, label, launch.sizes, launch.count, launch.nanoseconds)
-            )
+            kernel = launch.kernel
+            if any(slot.alignment < self.target.grid_bytes for slot in slots):
+                kernel = replace(kernel, alignments=tuple([slot.alignment for slot in slots]))
+            self.steps.append(Launch(kernel, slots, grain, label, launch.sizes, launch.count, launch.nanoseconds))
 
     def callback(self, block: Block, position: int, equation: Equation) -> None:
         """A call of the user's Python function, which gets arrays of its own."""

@@ -132,7 +132,7 @@ def _target(builder: Builder, v: Any, base: Slot, counter: FrameRegister) -> Slo
     size = builder.size(v.aval)
     if isinstance(v.aval, TapeType):
         return builder.temporary(size)
-    slot = builder.pointed(size)
+    slot = builder.pointed(base, size)
     builder.steps.append(SetAddress(slot, base, counter, size))
     return slot
 

@@ -65,9 +65,9 @@ class FrameRegister:
 class Slot:
     """A piece of memory of `size` bytes. `index` says which argument, result or constant; `offset` is where in its
     block a temporary or a constant is, once memory is planned; `owner` is the loop in whose body it lives; `space` is
-    one of the target's memory spaces."""
+    one of the target's memory spaces; its address is a multiple of `alignment`."""
 
-    __slots__ = ("donated", "index", "kind", "offset", "owner", "register", "size", "space")
+    __slots__ = ("alignment", "donated", "index", "kind", "offset", "owner", "register", "size", "space")
 
     def __init__(
         self,
@@ -78,9 +78,10 @@ class Slot:
         register: FrameRegister | None = None,
         donated: bool = False,
         space: str = DEFAULT_SPACE,
+        alignment: int = ALIGNMENT,
     ) -> None:
         self.kind, self.size, self.index, self.owner, self.register = kind, size, index, owner, register
-        self.donated, self.space = donated, space
+        self.donated, self.space, self.alignment = donated, space, alignment
         self.offset = 0
 
     def __repr__(self) -> str:

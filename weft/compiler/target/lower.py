@@ -55,6 +55,7 @@ class Lowering:
         self.kernel = kernel
         self.target = target
         self.widths = widths(kernel)
+        self.alignments = dict(zip(kernel.buffers, kernel.alignments, strict=False))
         self.values: dict[Value, Lane] = {}
         self.variables: dict[Variable, llvm.Value] = {}
         self.pointers: dict[Buffer, llvm.Value] = {}
@@ -280,7 +281,8 @@ class Lowering:
             elements.append(
                 coefficient * (math.gcd(self.first, self.width * self.step) if term is self.variable else 1)
             )
-        return math.gcd(self.target.grid_bytes, *(n * buffer.dtype.itemsize for n in elements))
+        whole = self.alignments.get(buffer, self.target.grid_bytes)
+        return math.gcd(self.target.grid_bytes, whole, *(n * buffer.dtype.itemsize for n in elements))
 
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
         memory, access = self.access(buffer, index, condition is None)
