@@ -12,6 +12,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.host import interpret
+from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.base import settings
 from weft.compiler.compile import compile_program
@@ -46,13 +47,16 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "columns in three passes": lambda x: weft.nn.softmax(x, 0),
     "several": lambda x: (x.max(-1), x.sum(-1), x + x.min(-1, keepdims=True)),
     "any": lambda x: (x > 2.5).any(-1),
+    "argmax": lambda x: (wnp.argmax(x, -1), wnp.argmin(x, 0), wnp.argmax(x)),
+    "cumulative": lambda x: (wnp.cumsum(x, -1), wnp.cumsum(x, 0), wnp.cumsum(x)),
+    "cumulative from the end": lambda x: lax.cummax(x, 1, reverse=True) + lax.cumsum(x, 0, reverse=True),
 }
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (6, 33), (3, 100), (2, 1000), (2, 5000), (3000, 3)], ids=str)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_reductions_have_their_values(name: str, shape: tuple[int, int]) -> None:
-    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)  # sums are exact, and there are equal ones
     program, kernels = compiled(PROGRAMS[name], x)
     expected = weft.tree.leaves(PROGRAMS[name](x))
     for got, want in zip(interpret(program, [x.copy()]), map(np.asarray, expected), strict=True):
@@ -77,15 +81,15 @@ def test_lanes_of_all_dtypes_go_between_threads(dtype: str) -> None:
 def test_a_long_sum_is_of_many_groups() -> None:
     x = np.ones(1 << 20, np.float32)
     program, (partial, final) = compiled(lambda x: x.sum(), x)
-    assert partial.count >= 128 and group_of(partial) == Group(256, 4)
-    blocks, threads = launch_shape(partial)
+    assert partial.count >= 128 and group_of(partial, hopper()) == Group(256, 4)
+    blocks, threads = launch_shape(partial, hopper())
     assert (blocks, threads) == (partial.count, 256) and final.count == 1
     assert interpret(program, [x])[0].view(np.float32)[0] == 1 << 20
 
 
 def test_columns_are_of_many_threads() -> None:
     _, (partial, final) = compiled(lambda x: x.sum(0), np.ones((4096, 256), np.float32))
-    assert group_of(partial) is None and partial.count == 128 * 256  # blocks of 32 rows
+    assert group_of(partial, hopper()) is None and partial.count == 128 * 256  # blocks of 32 rows
     assert final.count == 256
 
 
@@ -94,9 +98,9 @@ def test_threads_wait_for_each_other(length: int, members: int) -> None:
     """Those of several warps by barriers, others by what a warp has."""
     _, kernels = compiled(lambda x: weft.nn.softmax(x, -1), np.ones((64, length), np.float32))
     (kernel,) = kernels
-    assert group_of(kernel) == Group(members, 4)
+    assert group_of(kernel, hopper()) == Group(members, 4)
     text = ptx(module_text([("entry", kernel)], hopper()), hopper())
-    assert ("bar.sync" in text) == (members > 32) and ("bar.warp.sync" in text) == (members <= 32)
+    assert ("bar.sync" in text) == (members > 32) and "shfl.sync" in text
 
 
 @pytest.mark.parametrize(
@@ -125,3 +129,20 @@ def test_what_others_have_written_is_waited_for(read: str, serial: bool, barrier
         second(Index(1))
     text = module_text([("entry", verify(k.finish()))], hopper())
     assert text.count("call void @llvm.nvvm.barrier") == barriers
+
+
+def test_rows_stay_in_registers() -> None:
+    """A softmax reads a row once and writes it once; of one that is not whole vectors of a group, the rest again."""
+    for length, loads in ((2048, 2), (768, 3), (8192, 8)):
+        _, (kernel,) = compiled(lambda x: weft.nn.softmax(x, -1), np.ones((64, length), np.float32))
+        text = ptx(module_text([("entry", kernel)], hopper()), hopper())
+        assert (text.count("ld.global.v4"), text.count("st.global.v4")) == (loads, loads)
+
+
+def test_scans_exchange_lanes_of_all_threads() -> None:
+    """Loops in which lanes are exchanged have no thread that ends before the others."""
+    _, kernels = compiled(lambda x: wnp.cumsum(x, -1), np.ones((64, 1000), np.float32))
+    (kernel,) = kernels
+    assert group_of(kernel, hopper()) == Group(32, 4)
+    text = ptx(module_text([("entry", kernel)], hopper()), hopper())
+    assert text.count("shfl.sync.up") >= 23

@@ -54,7 +54,7 @@ def test_samples_become_ptx(cases: list[Case]) -> None:
 
 def test_a_thread_has_an_iteration() -> None:
     ((_, kernel),) = kernels_of(next(cases for name, cases in KERNELS if name == "sin-0")[:1])
-    assert launch_shape(kernel) == (-(-kernel.count // BLOCK), BLOCK)
+    assert launch_shape(kernel, hopper()) == (-(-kernel.count // BLOCK), BLOCK)
     code = ptx(module_text([("entry", kernel)], hopper()), hopper())
     assert ".target sm_90" in code and "%ctaid.x" in code and "%tid.x" in code
 

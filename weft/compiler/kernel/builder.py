@@ -273,6 +273,17 @@ class KernelBuilder:
             found = self._unraveled[key] = tuple(Index.of(v) for v in variables)
         return found
 
+    def digits(self, index: Index, sizes: Sequence[int]) -> tuple[Index, ...]:
+        """The indices along dimensions of these sizes that an index in row-major order consists of, by divisions."""
+        dtype = dtypes.int32 if math.prod(sizes) < 1 << 31 else dtypes.int64
+        found: list[Index] = []
+        rest = index
+        for size in reversed(sizes[1:]):
+            whole, divisor = self.position(rest, dtype), self.constant(size, dtype)
+            found.append(Index.of(self.compute("rem", whole, divisor)))
+            rest = Index.of(self.compute("div", whole, divisor))
+        return (rest, *reversed(found))
+
     def _raveled(self, index: AnyIndex) -> Index:
         """An index in which the parts of an unraveled index are that index again."""
         index = Index.of(index)

@@ -155,7 +155,8 @@ class Target:
     whatever the type. `tiles`: it has tile registers for matmuls of bfloat16 and of bytes, and the process may use
     them. `toolchain` is what makes its code, with its version. With `grid_bytes`, kernels run on a grid of threads, of
     which each has so many bytes side by side, and buffers begin at multiples of that; `group_lanes` is how many lanes
-    such threads have together at most.
+    such threads have together at most, `thread_lanes` those of each, and `scan_lanes` those of as many as exchange them
+    quickly.
     """
 
     kind: str
@@ -168,6 +169,8 @@ class Target:
     tiles: bool = False
     grid_bytes: int = 0
     group_lanes: int = 0
+    thread_lanes: int = 1
+    scan_lanes: int = 0
     memory_spaces: tuple[str, ...] = ("device",)
     toolchain: str = ""
     fusion: FusionLimits = FusionLimits()

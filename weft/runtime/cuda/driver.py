@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, POINTER(c_void_p), POINTER(c_void_p)),
 }
 _OUT_OF_MEMORY, _NOT_READY = 2, 600
+_OTHER_CONTEXT = (201, 400)  # no context, or a handle of another one
 _NON_BLOCKING = 1
 _RELAXED = 2  # other threads may do what they like while this one records
 _MAJOR, _MINOR = 75, 76
@@ -84,13 +86,18 @@ def library() -> Any | None:
 def call(name: str, *arguments: Any) -> None:
     """Call a function of the driver; raise what it reports."""
     status = getattr(library(), name)(*arguments)
+    if status:
+        raise_error(name, status)
+
+
+def raise_error(name: str, status: int) -> None:
+    """Raise for what a function of the driver returned."""
     if status == _OUT_OF_MEMORY:
         raise OutOfMemoryError("There is no memory left on the GPU.")
-    if status:
-        text = c_char_p()
-        library().cuGetErrorString(status, byref(text))  # type: ignore[union-attr]
-        said = text.value.decode() if text.value else "no reason given"
-        raise JaxRuntimeError(f"The driver of the GPU reports an error in {name}: {said} ({status}).")
+    text = c_char_p()
+    library().cuGetErrorString(status, byref(text))  # type: ignore[union-attr]
+    said = text.value.decode() if text.value else "no reason given"
+    raise JaxRuntimeError(f"The driver of the GPU reports an error in {name}: {said} ({status}).")
 
 
 def count() -> int:
@@ -129,13 +136,21 @@ class Stream:
         """Start writing a number of 32 bits."""
         call("cuMemsetD32Async", address, value & 0xFFFF_FFFF, 1, self.handle)
 
-    def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
+    def launch(self, entry: Entry, kernel: Kernel, addresses: Sequence[int]) -> None:
         """Start a kernel on buffers at these addresses."""
         values = (c_uint64 * len(addresses))(*addresses)
         base, size = ctypes.addressof(values), ctypes.sizeof(c_uint64)
         parameters = (c_void_p * len(addresses))(*(base + size * n for n in range(len(addresses))))
-        blocks, threads = launch_shape(kernel)
-        call("cuLaunchKernel", entry, blocks, 1, 1, threads, 1, 1, 0, self.handle, parameters, None)
+        call("cuLaunchKernel", entry.handle, entry.blocks, 1, 1, entry.threads, 1, 1, 0, self.handle, parameters, None)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The code of a kernel, and the shape of its grid."""
+
+    handle: Any
+    blocks: int
+    threads: int
 
     def call(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int) -> None:
         """Start a call of a library."""
@@ -150,8 +165,7 @@ class Graph:
 
     def __del__(self) -> None:
         if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
-            self._driver._enter()
-            call("cuGraphExecDestroy", self.handle)
+            self._driver._release("cuGraphExecDestroy", self.handle)
 
 
 class _Current(threading.local):
@@ -186,6 +200,11 @@ class Driver:
             )
         call("cuCtxSetCurrent", self._context)
         _current.driver = self
+
+    def _release(self, name: str, handle: Any) -> None:
+        """Give something back, which after an error of the GPU cannot fail in a way that anybody could mend."""
+        self._enter()
+        getattr(library(), name)(handle)
 
     @functools.cached_property
     def capability(self) -> tuple[int, int]:
@@ -252,7 +271,7 @@ class Driver:
         self._enter()
         handle = c_void_p()
         call("cuModuleLoadData", byref(handle), ptx(module_text(kernels.items(), target), target).encode())
-        return Module(self, handle, kernels)
+        return Module(self, handle, {name: launch_shape(kernel, target) for name, kernel in kernels.items()})
 
     def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
         """Start a kernel on buffers at these addresses."""
@@ -326,10 +345,12 @@ class Driver:
         if _current.driver is not self:
             self._enter()
         status = self._start(graph.handle, self._stream.handle)
-        if status:
-            # Somebody else may have changed which GPU this thread is about.
+        if status in _OTHER_CONTEXT:
+            # Somebody else has changed which GPU this thread is about.
             self._enter()
-            call("cuGraphLaunch", graph.handle, self._stream.handle)
+            status = self._start(graph.handle, self._stream.handle)
+        if status:
+            raise_error("cuGraphLaunch", status)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
@@ -348,15 +369,14 @@ class Driver:
 class Module:
     """Code of kernels on a GPU, for as long as this is referenced."""
 
-    def __init__(self, driver: Driver, handle: Any, kernels: Mapping[str, Kernel]) -> None:
+    def __init__(self, driver: Driver, handle: Any, shapes: Mapping[str, tuple[int, int]]) -> None:
         self._driver, self._handle = driver, handle
-        self.entries: dict[str, Any] = {}
-        for name in kernels:
+        self.entries: dict[str, Entry] = {}
+        for name, (blocks, threads) in shapes.items():
             entry = c_void_p()
             call("cuModuleGetFunction", byref(entry), handle, name.encode())
-            self.entries[name] = entry
+            self.entries[name] = Entry(entry, blocks, threads)
 
     def __del__(self) -> None:
         if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
-            self._driver._enter()
-            call("cuModuleUnload", self._handle)
+            self._driver._release("cuModuleUnload", self._handle)

@@ -23,6 +23,8 @@ from weft.compiler.emit.reductions.reduction_space import (
     Space,
     collapsed,
     free_nest,
+    group_block,
+    group_schedule,
     register_lanes,
     schedule,
     should_split,
@@ -57,6 +59,22 @@ class Search:
         self.space = collapsed(fusion, space_of(self.operand), reduced, self._emit_trial)
         self.index_dtype = dtypes.int32 if shape[axis] < 1 << 31 else dtypes.int64
         self.lanes = register_lanes(fusion, besides=hero)
+
+    def plan(self, space: Space) -> Schedule:
+        """How loops over a space of this search are bound."""
+        most = self.fusion.target.group_lanes
+        return group_schedule(space, most) if most else schedule(space, self.lanes)
+
+    def block(self, plan: Schedule) -> int:
+        """The size of the blocks into which the axis is split for partial results; 0 if it is not."""
+        space, target = self.space, self.fusion.target
+        for axis in space.reduced:
+            if target.group_lanes:
+                block = group_block(space, plan, axis, target)
+                return block if block < axis.size else 0
+            if should_split(space, plan):
+                return split_block(axis, plan, size_of_axes(space.free))
+        return 0
 
     def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
         writer.values.at(self.operand, expanded(self.operand, full))
@@ -132,9 +150,10 @@ def emit_argmax(fusion: Fusion) -> Emission:
     """One kernel; or for few and long rows a kernel over blocks, and one that compares their results."""
     search = Search(fusion)
     space = search.space
-    plan = schedule(space, search.lanes)
-    if should_split(space, plan):
-        _emit_split(search, plan, size_of_axes(space.free))
+    plan = search.plan(space)
+    block = search.block(plan)
+    if block:
+        _emit_split(search, plan, block, size_of_axes(space.free))
         return fusion.finish()
     writer = fusion.writer("argmax", final=True)
     with free_nest(writer.k, space, plan, size_of_axes(space.reduced)) as indices:
@@ -143,10 +162,9 @@ def emit_argmax(fusion: Fusion) -> Emission:
     return fusion.finish()
 
 
-def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
+def _emit_split(search: Search, plan: Schedule, block: int, rows: int) -> None:
     space, fusion = search.space, search.fusion
     (axis,) = space.reduced
-    block = split_block(axis, plan, rows)
     blocks = -(-axis.size // block)
     found = [fusion.new_scratch(dtype, blocks * rows) for dtype in (search.wide, search.index_dtype)]
     writer = fusion.writer("partial_argmax", final=True)
@@ -158,7 +176,7 @@ def _emit_split(search: Search, plan: Schedule, rows: int) -> None:
             k.store(writer.scratch(scratch), Index.of(b) * rows + space.free_position(indices), value)
     pieces = CollapsedAxis(-1, (blocks,), reduced=True)
     partial_space = Space((pieces, *space.free), 1.0)
-    plan = schedule(partial_space, search.lanes)
+    plan = search.plan(partial_space)
     last = fusion.writer("final_argmax", final=True)
 
     def element(at: dict[CollapsedAxis, Index]) -> Pair:

@@ -19,9 +19,12 @@ from weft.compiler.emit.reductions.reduction_space import (
     ENOUGH_ITERATIONS,
     STREAMED_WORK,
     AxisIndices,
+    CollapsedAxis,
     Schedule,
     collapsed,
     free_nest,
+    group_block,
+    group_schedule,
     register_lanes,
     schedule,
     should_split,
@@ -37,6 +40,8 @@ from weft.primitives.reduction.cumulative import Cumulative
 TILE = 1024
 # Rows that a block of them has at least.
 LEAST_ROWS = 32
+# Blocks of a row for groups of threads, of which each combines the totals of all before it.
+MOST_GROUP_BLOCKS = 4096
 
 
 class Scan:
@@ -60,6 +65,9 @@ class Scan:
         self.axis = next(iter(self.space.reduced), None)
         self.lanes = register_lanes(fusion)
         self.rows = size_of_axes(self.space.free)
+        # The lanes of a group of threads, on targets that have them; and those of a vector along the axis.
+        self.group = 0 if self.card.operation is None else fusion.target.scan_lanes
+        self.width = self.group or self.lanes
         # Products and logarithms of complex numbers have no element that leaves every number as it is.
         self.no_neutral = dtypes.kind(self.wide) == "c" and not self.card.complex_neutral
 
@@ -117,20 +125,20 @@ class Scan:
         self, writer: Writer, indices: AxisIndices, start: Value, part: tuple[Index, int] | None = None
     ) -> None:
         """The scan with vectors along the axis or a block of it."""
-        k, axis = writer.k, self.axis
+        k, axis, width = writer.k, self.axis, self.width
         assert axis is not None
         first, size = part or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
         neutral = self.neutral(writer)
-        with k.loop(size, kind=LoopKind.LANES, width=self.lanes, carries=[start], limit=limit) as (i, (before,)):
+        with k.loop(size, kind=LoopKind.LANES, width=width, carries=[start], limit=limit) as (i, (before,)):
             index = self.index(writer, {**indices, axis: first + i})
             lanes = self.element(writer, index)
             step = 1
-            while step < self.lanes:
+            while step < width:
                 if self.card.operation is None:
                     # Logarithms of the neutral element are slow, so the first lanes are combined with themselves and
                     # dropped.
-                    lane = k.compute("and", k.position(i, dtypes.int32), k.constant(self.lanes - 1, dtypes.int32))
+                    lane = k.compute("and", k.position(i, dtypes.int32), k.constant(width - 1, dtypes.int32))
                     takes = k.scalars.ge(lane, k.constant(step, dtypes.int32))
                     both = self.combine(writer, k.shift(lanes, step, lanes), lanes)
                     lanes = k.scalars.select_n(takes, lanes, both)
@@ -170,6 +178,9 @@ def emit_cumulative(fusion: Fusion) -> Emission:
     passes = Passes(fusion.jaxpr, [scan.hero], scan.full)
     if axis is None or 0 in scan.full:
         _emit_copy(scan)
+        return fusion.finish(in_place=passes.in_place())
+    if scan.group and not scan.no_neutral:
+        _emit_by_groups(scan)
         return fusion.finish(in_place=passes.in_place())
     plan = schedule(space, scan.lanes)
     if scan.no_neutral and plan.lanes is axis:
@@ -217,6 +228,49 @@ def _emit_split(scan: Scan, plan: Schedule) -> None:
     with k.loop(blocks, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
         start = k.load(writer.scratch_input(before), Index.of(b) * rows + space.free_position(indices))
         scan_row(writer, indices, start, (Index.of(b) * block, block))
+
+
+def _emit_by_groups(scan: Scan) -> None:
+    """One kernel; or if there are few rows, the totals of blocks and then the blocks, each of which combines the totals
+    before it for itself."""
+    fusion, space, axis, rows = scan.fusion, scan.space, scan.axis, scan.rows
+    assert axis is not None
+    plan = group_schedule(space, scan.group)
+    along, scan.width = plan.lanes is axis, plan.width
+    scan_row = scan.scanned if along else scan.serial
+    block = group_block(space, plan, axis, fusion.target, MOST_GROUP_BLOCKS)
+    if block == axis.size:
+        writer = fusion.writer("cumulative", final=True)
+        with free_nest(writer.k, space, plan, axis.size) as indices:
+            scan_row(writer, indices, scan.neutral(writer))
+        return
+    blocks = -(-axis.size // block)
+    totals = fusion.new_scratch(scan.wide, (blocks - 1) * rows)
+    writer = fusion.writer("block_totals", final=True)
+    k = writer.k
+    with k.loop((blocks - 1) * rows, kind=LoopKind.THREADS) as thread:
+        before, indices = _block_and_row(scan, writer, thread, blocks - 1)
+        total = scan.total(writer, indices, plan, before * block, block)
+        k.store(writer.scratch(totals), before * rows + space.free_position(indices), total)
+    writer = fusion.writer("cumulative_blocks", final=True)
+    k = writer.k
+    with k.loop(blocks * rows, kind=LoopKind.THREADS) as thread:
+        before, indices = _block_and_row(scan, writer, thread, blocks)
+        kind, width = (LoopKind.LANES, plan.width) if along else (LoopKind.SERIAL, 1)
+        with k.loop(blocks, kind=kind, width=width, carries=[scan.neutral(writer)], limit=before) as (i, (so_far,)):
+            total = k.load(writer.scratch_input(totals), Index.of(i) * rows + space.free_position(indices))
+            (start,) = k.carry(scan.combine(writer, so_far, total))
+        if along:
+            assert scan.card.operation is not None
+            start = k.reduce_lanes(scan.card.operation, start, width)
+        scan_row(writer, indices, start, (before * block, block))
+
+
+def _block_and_row(scan: Scan, writer: Writer, thread: Any, blocks: int) -> tuple[Index, dict[CollapsedAxis, Index]]:
+    """The block of an iteration over all blocks of all rows, and the indices of its row."""
+    free = scan.space.free
+    block, *row = writer.k.digits(Index.of(thread), [blocks, *(a.size for a in free)])
+    return block, dict(zip(free, row, strict=True))
 
 
 def _emit_before(scan: Scan, plan: Schedule, before: int, blocks: int) -> None:

@@ -216,7 +216,7 @@ def emit_reduction(fusion: Fusion) -> Emission:
     single = reductions.passes.count == 1
     if fusion.target.group_lanes:
         axis = max(reductions.space.reduced, key=lambda a: a.size, default=None)
-        block = 0 if axis is None else group_block(reductions.space, plan, axis)
+        block = 0 if axis is None else group_block(reductions.space, plan, axis, fusion.target)
         if single and axis is not None and block < axis.size:
             _emit_split(reductions, plan, block)
         else:

@@ -20,6 +20,7 @@ from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Compute, Index, Loop, LoopKind, Statement
 from weft.compiler.kernel.merge import advance_together, indices_of
 from weft.compiler.kernel.operations import weight_of
+from weft.compiler.target.target import Target
 
 # Elements that one iteration of a loop over threads should work on at least.
 THREAD_WORK = 16384
@@ -29,9 +30,11 @@ ENOUGH_ITERATIONS = 16
 SPLIT_WORK, STREAMED_WORK = 131072, 262144
 # Partial results of one reduction: enough to balance the load, few enough to reduce again.
 MOST_BLOCKS = 128
-# Groups of threads: the shortest rows that have one, the threads that keep a GPU busy, the lanes of a thread, and at
-# most so many partial results of a reduction, each of at least so many rows.
-LEAST_GROUP, ENOUGH_THREADS, LANES_OF_THREAD, MOST_GROUP_BLOCKS, LEAST_ROWS = 32, 1 << 17, 4, 1024, 32
+# Groups of threads: the shortest rows that have one, the threads that keep a GPU busy, and at most so many partial
+# results of a reduction, each of at least so many rows.
+LEAST_GROUP, ENOUGH_THREADS, MOST_GROUP_BLOCKS, LEAST_ROWS = 32, 1 << 17, 1024, 32
+# A row is vectors of whole groups if groups of at least so many lanes divide it.
+LEAST_WHOLE_GROUP = 128
 # Weight of the work for an element up to which it pays to have four (two) registers of accumulators.
 LIGHT_WORK, MEDIUM_WORK = 6, 14
 
@@ -182,14 +185,18 @@ def group_schedule(space: Space, most: int) -> Schedule:
     last = space.axes[-1] if space.axes else None
     if last is None or not last.reduced or (last.size < LEAST_GROUP and space.free):
         return Schedule(None, 1)
-    return Schedule(last, min(most, max(LEAST_GROUP, 1 << (last.size - 1).bit_length())))
+    width = min(most, max(LEAST_GROUP, 1 << (last.size - 1).bit_length()))
+    whole = math.gcd(last.size, most)
+    return Schedule(last, whole if min(width, LEAST_WHOLE_GROUP) <= whole < width else width)
 
 
-def group_block(space: Space, plan: Schedule, axis: CollapsedAxis) -> int:
-    """The size of the blocks into which a reduced axis is split for partial results, so that there are threads enough;
-    all of it, if there are."""
-    each = 1 if plan.lanes is None else plan.width // LANES_OF_THREAD
-    wanted = min(MOST_GROUP_BLOCKS, -(-ENOUGH_THREADS // max(1, size_of_axes(space.free) * each)))
+def group_block(
+    space: Space, plan: Schedule, axis: CollapsedAxis, target: Target, most: int = MOST_GROUP_BLOCKS
+) -> int:
+    """The size of the blocks into which a reduced axis is split for partial results, at most so many, so that there are
+    threads enough; all of it, if there are."""
+    each = 1 if plan.lanes is None else plan.width // target.thread_lanes
+    wanted = min(most, -(-ENOUGH_THREADS // max(1, size_of_axes(space.free) * each)))
     step, least = (plan.width, 4 * plan.width) if axis is plan.lanes else (1, LEAST_ROWS)
     block = max(least, -(-axis.size // wanted))
     return min(axis.size, -(-block // step) * step)

@@ -33,6 +33,7 @@ from weft.compiler.kernel.ir import (
     Value,
 )
 from weft.compiler.target import llvm
+from weft.compiler.target.cuda.registers import Registers, forwarded, rounds_of
 from weft.compiler.target.lanes import Lane
 from weft.compiler.target.llvm import constant, i1, i32, i64
 from weft.compiler.target.lower import flat, unflat
@@ -40,8 +41,8 @@ from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
 
 WARP = 32
-# Lanes of a thread, lanes from which on a group of threads has them, and threads of a block of small groups.
-LANES, LEAST_LANES, BLOCK = 4, 8, 128
+# Lanes from which on a group of threads has them, and threads of a block of small groups.
+LEAST_LANES, BLOCK = 8, 128
 SHARED = 3  # the address space of memory that the threads of a block share
 
 
@@ -62,14 +63,20 @@ class Group:
         return self.members if self.members > WARP else BLOCK
 
 
-def group_of(kernel: Kernel) -> Group | None:
+def group_of(kernel: Kernel, target: Target) -> Group | None:
     """The group of threads that has the lanes of a kernel, if lanes are to be threads."""
     widths = {s.width for s in _statements(kernel.body) if isinstance(s, ReduceLanes) or _is_over_lanes(s)}
-    shuffles = any(isinstance(s, Shuffle | Shift | Last | TileMatmul) for s in _statements(kernel.body))
-    if len(widths) != 1 or shuffles or kernel.sizes:
+    if len(widths) != 1 or any(isinstance(s, Shuffle | TileMatmul) for s in _statements(kernel.body)) or kernel.sizes:
         return None
     (width,) = widths
-    return Group(width // LANES, LANES) if width >= LEAST_LANES else None
+    if width < LEAST_LANES or (_exchanges(kernel.body) and width > WARP * target.thread_lanes):
+        return None
+    return Group(width // target.thread_lanes, target.thread_lanes)
+
+
+def _exchanges(body: Iterable[Statement]) -> bool:
+    """Whether lanes get what others have."""
+    return any(isinstance(s, Shift | Last) for s in _statements(body))
 
 
 def _is_over_lanes(statement: Statement) -> bool:
@@ -94,7 +101,7 @@ class GroupLowering(VectorLowering):
         # Since threads waited for each other last.
         self.read: set[Buffer] = set()
         self.written: set[Buffer] = set()
-        self._shared: dict[str, llvm.Value] = {}
+        self.registers, self.forwarded = Registers(), forwarded(kernel)
 
     # -- order -----------------------------------------------------------------------------------------------------
 
@@ -110,7 +117,7 @@ class GroupLowering(VectorLowering):
 
     def order(self, statement: Statement) -> None:
         """Wait for the other threads if the statement touches what they may have written, or writes what they read."""
-        reads, writes = _touched((statement,))
+        reads, writes = self.touched((statement,))
         if reads & self.written or writes & (self.read | self.written):
             self.wait()
         self.read |= reads
@@ -119,8 +126,15 @@ class GroupLowering(VectorLowering):
     def enter(self, loop: Loop, carried: Sequence[Lane]) -> None:
         super().enter(loop, carried)
         # What the iteration before has written, or has read and this one writes.
-        if self.variable is None and loop.kind is LoopKind.SERIAL and _touched(loop.body)[1]:
+        if self.variable is None and loop.kind is LoopKind.SERIAL and self.touched(loop.body)[1]:
             self.wait()
+
+    def touched(self, body: Sequence[Statement]) -> tuple[set[Buffer], set[Buffer]]:
+        """The buffers whose memory statements read, and those that they write."""
+        found = [s for s, _ in accesses(body) if s not in self.forwarded.stores and s not in self.forwarded.loads]
+        return {s.buffer for s in found if isinstance(s, Load)}, {
+            s.buffer for s in found if isinstance(s, Store | Prefetch)
+        }
 
     def wait(self) -> None:
         """All threads of the group come here before one goes on, and see what the others have written."""
@@ -146,13 +160,36 @@ class GroupLowering(VectorLowering):
         match statement:
             case ReduceLanes(result, op, vector):
                 self.values[result] = self.reduced(op, self.broadcast(self.values[vector], self.group.lanes))
+            case Store(buffer, index, value) if statement in self.forwarded.stores:
+                self.registers.put(buffer, index, self.broadcast(self.values[value], self.width))
+            case If() | Loop() if not _is_over_lanes(statement):
+                # What is computed there may not be.
+                unrolled, self.registers.loop = self.registers.loop, None
+                self.registers.forget()
+                super().statement(statement)
+                self.registers.forget()
+                self.registers.loop = unrolled
             case _:
                 super().statement(statement)
+
+    def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
+        found = self.registers.find(buffer, index)
+        if found is None or condition is not None:
+            found = super().load(buffer, index, condition, otherwise)
+            if condition is None:
+                self.registers.put(buffer, index, found)
+        return found
 
     def store(self, buffer: Buffer, index: Index, value: Value, condition: Value | None) -> None:
         if self.variable is not None:
             super().store(buffer, index, value, condition)
+            stored = self.values[value]
+            exact = condition is None and stored.dtype == buffer.dtype
+            self.registers.forget(buffer, but=index if exact else None)
+            if exact:
+                self.registers.put(buffer, index, self.broadcast(stored, self.width))
             return
+        self.registers.forget(buffer)
         with self.f.when(self.f.icmp("eq", self.member, constant(0, i32))), self.scope():
             super().store(buffer, index, value, condition)
 
@@ -171,7 +208,14 @@ class GroupLowering(VectorLowering):
         self.variable, self.step, self.width, self.mask = loop.variable, loop.step, each, None
         self.first = loop.start
         span = loop.width * loop.step
-        if loop.limit is None and loop.count % loop.width == 0:
+        if _exchanges(loop.body):
+            carried = self.together_over_lanes(loop, at, own, stop, span, carried)
+        elif rounds_of(loop):
+            for n in range(rounds_of(loop)):
+                self.registers.loop, self.registers.round = loop, n
+                carried = self.vector(loop, f.add(at, constant(n * span, i64)), None, carried)
+            self.registers.loop = None
+        elif loop.limit is None and loop.count % loop.width == 0:
             rounds = int(loop.count) // loop.width
             carried = self.whole(loop, at, f.add(at, constant(rounds * span, i64)), span, carried)
         else:
@@ -185,6 +229,22 @@ class GroupLowering(VectorLowering):
             carried = unflat(carried, region.results)
         self.variable, self.step, self.width, self.mask = before
         self.leave(loop, carried)
+
+    def together_over_lanes(
+        self, loop: Loop, at: llvm.Value, own: llvm.Value, stop: llvm.Value, span: int, carried: list[Lane]
+    ) -> list[Lane]:
+        """All threads have as many vectors, since they exchange lanes; the last one is masked."""
+        f = self.f
+        left = f.smax(f.sub(stop, self.integer(loop.start)), constant(0, i64))
+        edge = f.sub(left, f.urem(left, constant(span, i64)))
+        carried = self.whole(loop, at, f.add(at, edge), span, carried)
+        if loop.limit is None and loop.count % loop.width == 0:
+            return carried
+        with f.when(f.icmp("slt", edge, left), *flat(carried)) as region, self.scope():
+            last = f.add(self.integer(loop.start), f.add(edge, own))
+            mask = self.lanes_below(replace(loop, width=self.group.lanes), last, stop)
+            region.give(*flat(self.vector(loop, last, mask, carried)))
+        return unflat(carried, region.results)
 
     def whole(self, loop: Loop, start: llvm.Value, stop: llvm.Value, span: int, carried: list[Lane]) -> list[Lane]:
         """Vectors of this thread without masks."""
@@ -237,6 +297,31 @@ class GroupLowering(VectorLowering):
         """Memory that the threads of a block share."""
         return self.f.module.shared(f"{self.f.name}.{name}", size, SHARED)
 
+    def shift(self, lane: Lane, by: int, fill: Lane) -> Lane:
+        """Lanes of the group shifted up; the first ones are those of `fill`."""
+        each = self.group.lanes
+        parts = zip(self.broadcast(lane, each).parts, self.broadcast(fill, each).parts, strict=True)
+        return lane.with_parts([self.shifted(part, by, first) for part, first in parts])
+
+    def shifted(self, part: llvm.Value, by: int, fill: llvm.Value) -> llvm.Value:
+        """Each lane is one of this thread, or of one before it, if there is such a thread in the group."""
+        f, result = self.f, part
+        for n in range(self.group.lanes):
+            before, index = divmod(n - by, self.group.lanes)
+            element = f.extract(part, index)
+            if before:
+                is_first = f.icmp("ult", self.member, constant(-before, i32))
+                element = f.select(is_first, f.extract(fill, n), self.exchanged_part(element, "up", -before))
+            result = f.insert(result, element, n)
+        return result
+
+    def last(self, lane: Lane) -> Lane:
+        """The last lane of the group, in all threads."""
+        if lane.width == 1:
+            return lane
+        ends = [self.f.extract(part, self.group.lanes - 1) for part in lane.parts]
+        return lane.with_parts([self.exchanged_part(end, "idx", self.group.members - 1) for end in ends])
+
     def exchanged(self, lane: Lane, kind: str, by: int) -> Lane:
         """The lane of another thread of the warp: the one so many after this, or that of an index."""
         return lane.with_parts([self.exchanged_part(part, kind, by) for part in lane.parts])
@@ -262,7 +347,8 @@ class GroupLowering(VectorLowering):
 
     def exchanged_word(self, word: llvm.Value, kind: str, by: int) -> llvm.Value:
         """A word of another thread of the group, which is a segment of the warp."""
-        segment = (WARP - min(self.group.members, WARP)) << 8 | WARP - 1
+        bound = 0 if kind == "up" else WARP - 1
+        segment = (WARP - min(self.group.members, WARP)) << 8 | bound
         found = self.f.call(
             f"llvm.nvvm.shfl.sync.{kind}.i32",
             i32,
@@ -273,11 +359,3 @@ class GroupLowering(VectorLowering):
         )
         assert found is not None
         return found
-
-
-def _touched(body: Sequence[Statement]) -> tuple[set[Buffer], set[Buffer]]:
-    """The buffers that statements read, and those that they write."""
-    found = [s for s, _ in accesses(body)]
-    return {s.buffer for s in found if isinstance(s, Load)}, {
-        s.buffer for s in found if isinstance(s, Store | Prefetch)
-    }

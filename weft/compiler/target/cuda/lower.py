@@ -16,9 +16,9 @@ from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
 
 
-def launch_shape(kernel: Kernel) -> tuple[int, int]:
+def launch_shape(kernel: Kernel, target: Target) -> tuple[int, int]:
     """How many blocks a kernel is launched with, and how many threads each of them has."""
-    group = group_of(kernel)
+    group = group_of(kernel, target)
     threads = BLOCK if group is None else group.block
     each = 1 if group is None else group.members
     return -(-int(kernel.count) * each // threads), threads
@@ -37,7 +37,7 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
     """Add a kernel to a module, as an entry of that name."""
     parameters = [llvm.Parameter(f"buffer{n}", llvm.ptr) for n in range(len(kernel.buffers))]
     function = module.function(name, llvm.void, parameters, linkage="ptx_kernel")
-    group = group_of(kernel)
+    group = group_of(kernel, target)
     thread = _register(function, "tid")
     if group is None:
         lowering, index = VectorLowering(function, kernel, target), _thread(function, BLOCK)
