@@ -50,6 +50,8 @@ from weft.primitives.elementwise.elementwise import Elementwise
 class Lowering:
     """Writes one function. `variables` has loop variables as i64, that of a loop over lanes as its first lane."""
 
+    lanes_type: type[Lanes] = Lanes
+
     def __init__(self, function: llvm.Function, kernel: Kernel, target: Target) -> None:
         self.f = function
         self.kernel = kernel
@@ -136,7 +138,7 @@ class Lowering:
     def lanes(self, width: int) -> Lanes:
         lanes = self.widened.get(width)
         if lanes is None:
-            lanes = self.widened[width] = Lanes(self.f, width)
+            lanes = self.widened[width] = self.lanes_type(self.f, width)
         return lanes
 
     def broadcast(self, lane: Lane, width: int) -> Lane:

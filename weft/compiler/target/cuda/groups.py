@@ -33,6 +33,7 @@ from weft.compiler.kernel.ir import (
     Value,
 )
 from weft.compiler.target import llvm
+from weft.compiler.target.cuda.lanes import CudaLanes
 from weft.compiler.target.cuda.registers import Registers, forwarded, rounds_of
 from weft.compiler.target.lanes import Lane
 from weft.compiler.target.llvm import constant, i1, i32, i64
@@ -42,7 +43,7 @@ from weft.compiler.target.vectors import VectorLowering
 
 WARP = 32
 # Lanes from which on a group of threads has them, and threads of a block of small groups.
-LEAST_LANES, BLOCK = 8, 128
+LEAST_LANES, BLOCK = 32, 128
 SHARED = 3  # the address space of memory that the threads of a block share
 
 
@@ -92,6 +93,8 @@ def _statements(body: Iterable[Statement]) -> Iterator[Any]:
 
 class GroupLowering(VectorLowering):
     """Writes one thread of a group, which is its `member`, an i32."""
+
+    lanes_type = CudaLanes
 
     def __init__(
         self, function: llvm.Function, kernel: Kernel, target: Target, group: Group, member: llvm.Value

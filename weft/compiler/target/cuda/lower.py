@@ -11,9 +11,16 @@ from collections.abc import Iterable
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, group_of
+from weft.compiler.target.cuda.lanes import CudaLanes
 from weft.compiler.target.llvm import constant, i32, i64
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
+
+
+class ThreadLowering(VectorLowering):
+    """Writes one thread of a grid."""
+
+    lanes_type = CudaLanes
 
 
 def launch_shape(kernel: Kernel, target: Target) -> tuple[int, int]:
@@ -39,8 +46,9 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
     function = module.function(name, llvm.void, parameters, linkage="ptx_kernel")
     group = group_of(kernel, target)
     thread = _register(function, "tid")
+    lowering: VectorLowering
     if group is None:
-        lowering, index = VectorLowering(function, kernel, target), _thread(function, BLOCK)
+        lowering, index = ThreadLowering(function, kernel, target), _thread(function, BLOCK)
     else:
         # A group of several warps is a block.
         member = function.urem(thread, constant(group.members, i32))

@@ -4,6 +4,7 @@ from weft.compiler.target.llvm.function import Function, Loop
 from weft.compiler.target.llvm.module import Module, Parameter
 from weft.compiler.target.llvm.types import (
     Type,
+    bfloat,
     double,
     float_,
     half,
@@ -23,5 +24,5 @@ from weft.compiler.target.llvm.values import Value, constant, constant_vector, z
 
 __all__ = [
     "Function", "Loop", "Module", "Parameter", "Type", "Value", "constant", "constant_vector", "double", "float_",
-    "half", "i1", "i8", "i16", "i32", "i64", "i128", "integer", "pointer", "ptr", "vector", "void", "zero",
+    "bfloat", "half", "i1", "i8", "i16", "i32", "i64", "i128", "integer", "pointer", "ptr", "vector", "void", "zero",
 ]  # fmt: skip

@@ -53,7 +53,7 @@ class Function(Atomics):
         self.name = name
         self.returns = returns
         self.parameters = tuple(parameters)
-        self.linkage = linkage
+        self.linkage, self.attributes = linkage, ""
         self.arguments = tuple(Value(f"%{p.name}", p.type) for p in parameters)
         self.block = "entry"
         self._labels = 0
@@ -67,7 +67,7 @@ class Function(Atomics):
             self._fail("define", self.name, why=f"block {self.block} has no end")
         taken = ", ".join(p.text() for p in self.parameters)
         linkage = f"{self.linkage} " if self.linkage else ""
-        head = f"define {linkage}{self.returns.text} @{self.name}({taken}) #0 {{"
+        head = f"define {linkage}{self.returns.text} @{self.name}({taken}) {self.attributes}#0 {{"
         return "\n".join([head, "entry:", *self._first, *self.lines, "}"])
 
     # -- blocks ----------------------------------------------------------------------------------------------------

@@ -253,6 +253,11 @@ class Instructions:
             self._fail(f"call @{name}", *arguments, why=f"the function takes {signature[1]} and returns {signature[0]}")
         return self._called(f"@{name}", returns, arguments)
 
+    def assembly(self, text: str, constraints: str, returns: Type, *arguments: Value) -> Value:
+        """An instruction of the machine that only computes a value."""
+        taken = ", ".join(str(a) for a in arguments)
+        return self._emit(f'call {returns.text} asm "{text}", "{constraints}"({taken}) nounwind memory(none)', returns)
+
     def call_pointer(self, function: Value, returns: Type, *arguments: Value) -> Value | None:
         """Call a function by its address."""
         if function.type.kind != "ptr" or function.type.is_vector:

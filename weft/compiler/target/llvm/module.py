@@ -46,9 +46,12 @@ class Module:
         return function
 
     def helper(self, name: str, parameters: Sequence[Parameter], write: Callable[[Function], None]) -> str:
-        """A function that several others call, written when it is first asked for; it returns nothing."""
+        """A function that several others call, written when it is first asked for; it returns nothing, and is called
+        seldom."""
         if name not in self.functions:
-            write(self.function(name, void, parameters, linkage="internal"))
+            helper = self.function(name, void, parameters, linkage="internal")
+            helper.attributes = "noinline "
+            write(helper)
         return name
 
     def signature(self, name: str) -> tuple[Type, tuple[Type, ...]] | None:

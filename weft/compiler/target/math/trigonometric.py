@@ -62,7 +62,7 @@ def reduced_angle(x: Term) -> ReducedAngle:
     far = abs(x) > FARTHEST
     f = x.function
     with f.when(far.any(), *(part.value for part in near), unlikely=True) as region:
-        region.give(*(far.select(a, b).value for a, b in zip(_from_far(x), near, strict=True)))
+        region.give(*(far.select(a, b).value for a, b in zip(from_far(x), near, strict=True)))
     return ReducedAngle(*(Term(f, value) for value in region.results))
 
 
@@ -70,7 +70,7 @@ QUARTER_TURNS = "weft.quarter_turns"
 _PARAMETERS = (*(Parameter(name, ptr) for name in ("x", "quarters", "rs", "lows")), Parameter("count", i32))
 
 
-def _from_far(x: Term) -> ReducedAngle:
+def from_far(x: Term) -> ReducedAngle:
     """The same by a call for all lanes."""
     f, count = x.function, x.type.count
     name = f.module.helper(QUARTER_TURNS, _PARAMETERS, write_argument_reduction)
