@@ -15,7 +15,9 @@ from tests.compiler.host import interpret
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.base import settings
+from weft.base.errors import InternalError
 from weft.compiler.compile import compile_program
+from weft.compiler.kernel import interpreter
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, Kernel, LoopKind
 from weft.compiler.kernel.verifier import verify
@@ -146,3 +148,26 @@ def test_scans_exchange_lanes_of_all_threads() -> None:
     assert group_of(kernel, hopper()) == Group(32, 4)
     text = ptx(module_text([("entry", kernel)], hopper()), hopper())
     assert text.count("shfl.sync.up") >= 23
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool", "complex64"])
+@pytest.mark.parametrize("shape", [(256, 160), (133, 270), (8, 5000), (3, 130, 96)], ids=str)
+def test_tiles_are_transposed_in_local_memory(shape: tuple[int, ...], dtype: str) -> None:
+    x = np.asarray(wnp.asarray(np.random.default_rng(0).integers(0, 9, shape)).astype(dtype))
+    program, (kernel,) = compiled(lambda x: wnp.swapaxes(x, -1, -2) == x.ravel()[0], x)
+    assert kernel.local and group_of(kernel, hopper()) is not None
+    (got,) = interpret(program, [x.copy()])
+    expected = x.swapaxes(-1, -2) == x.ravel()[0]
+    np.testing.assert_array_equal(got.view(np.bool_).reshape(expected.shape), expected)
+    text = module_text([("entry", kernel)], hopper())
+    assert "addrspace(3)" in text and "llvm.nvvm.bar.warp.sync" in text
+
+
+def test_local_memory_begins_empty() -> None:
+    k = KernelBuilder("stale")
+    y, tile = k.buffer("y", "float32", 64, written=True), k.local("tile", "float32", 32)
+    with k.loop(2, kind=LoopKind.THREADS) as i:
+        with k.loop(32, kind=LoopKind.LANES, width=32) as lane:
+            k.store(y, i * 32 + lane, k.load(tile, lane))
+    with pytest.raises(InternalError, match="nobody has written that"):
+        interpreter.run(verify(k.finish()), [np.zeros(64, np.float32)])

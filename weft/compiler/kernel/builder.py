@@ -121,6 +121,7 @@ class KernelBuilder:
         self.name = name
         self.scalars = Scalars(self)
         self._buffers: list[Buffer] = []
+        self._local: list[Buffer] = []
         self._blocks = [_Block()]
         self._variables = 0
         # How many blocks are around the one that a value or a loop variable belongs to.
@@ -137,11 +138,17 @@ class KernelBuilder:
         self._buffers.append(buffer)
         return buffer
 
+    def local(self, name: str, dtype: Any, size: int) -> Buffer:
+        """Memory of one iteration of the loop over threads."""
+        buffer = Buffer(name, np.dtype(dtype), size, written=True)
+        self._local.append(buffer)
+        return buffer
+
     def finish(self) -> Kernel:
         """The kernel, when all of it is written."""
         if len(self._blocks) != 1:
             raise InternalError(f"The kernel {self.name} is finished inside of a loop.")
-        return Kernel(self.name, tuple(self._buffers), tuple(self._blocks[0].statements))
+        return Kernel(self.name, tuple(self._buffers), tuple(self._blocks[0].statements), local=tuple(self._local))
 
     # -- control ---------------------------------------------------------------------------------------------------
 

@@ -58,7 +58,9 @@ class Nest:
 def map_to_grid(kernel: Kernel, vector_bytes: int, distribute: bool = True) -> list[Kernel]:
     """Kernels that do the same one after the other, with a thread for each iteration, or for as many as `vector_bytes`
     have elements. `distribute` says whether there may be several. A kernel whose iterations depend on each other stays
-    as it is. It has no symbolic sizes."""
+    as it is, and so does one with local memory. It has no symbolic sizes."""
+    if kernel.local:
+        return [kernel]
     written = {b for b in kernel.buffers if b.written}
     found = _nests((), (), kernel.body, written)
     if not found or (len(found) > 1 and not distribute) or any(not loop.count for n in found for loop in n.loops):

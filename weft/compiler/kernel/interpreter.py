@@ -96,6 +96,13 @@ class _Run:
         self.lanes: Variable | None = None
         self.iteration = -1  # of the loop over threads
         self.users = _users(kernel, buffers)
+        self.begin_iteration()
+
+    def begin_iteration(self) -> None:
+        """There is nothing in local memory when an iteration of the loop over threads begins."""
+        for buffer in self.kernel.local:
+            self.buffers[buffer] = np.zeros(int(buffer.size), buffer.dtype)
+            self.written[buffer] = np.zeros((int(buffer.size), buffer.dtype.itemsize), bool)
 
     def block(self, body: Iterable[Statement]) -> None:
         for statement in body:
@@ -280,6 +287,7 @@ class _Run:
         for iteration in range(begin, end):
             if threads:
                 self.iteration = iteration
+                self.begin_iteration()
             self.variables[loop.variable] = np.int64(loop.start + loop.step * iteration)
             for carry, now in zip(loop.carries, carried, strict=True):
                 self.values[carry.inside] = now

@@ -305,13 +305,15 @@ class If(Statement):
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """A named block over buffers. With `sizes`, its last buffer has their values. `alignments` are the bytes that the
-    addresses of buffers are multiples of, where they are not those of memory of its own."""
+    addresses of buffers are multiples of, where they are not those of memory of its own. `local` buffers are memory of
+    each iteration of the loop over threads, for as long as that takes."""
 
     name: str
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
     sizes: tuple[Expression, ...] = ()
     alignments: tuple[int, ...] = ()
+    local: tuple[Buffer, ...] = ()
 
     @property
     def parallel(self) -> Loop | None:

@@ -82,6 +82,7 @@ class _Printer:
         self.kernel = kernel
         self.lines: list[str] = []
         self.buffers = {b: f"{'y' if b.written else 'x'}{n}" for n, b in enumerate(kernel.buffers)}
+        self.buffers |= {b: f"local{n}" for n, b in enumerate(kernel.local)}
         self.variables: dict[Variable, str] = {}
         self.values: dict[Value, str] = {}
         self.fresh = variable_names()
@@ -96,9 +97,11 @@ class _Printer:
         buffers = ", ".join(
             f"{name}: {dtypes.short_name(b.dtype)}[{self.size(b.size)}]{' written' * b.written}{' padded' * b.padded}"
             for b, name in self.buffers.items()
+            if b not in self.kernel.local
         )
         aligned = f" aligned {list(self.kernel.alignments)}" if self.kernel.alignments else ""
         self.lines.append(f"kernel({buffers}){aligned}")
+        self.lines += [f"  {self.buffers[b]}: {dtypes.short_name(b.dtype)}[{b.size}]" for b in self.kernel.local]
         self.block(self.kernel.body, 1)
         return "\n".join(self.lines) + "\n"
 

@@ -54,7 +54,7 @@ class _Verifier:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.buffers = frozenset(kernel.buffers)
+        self.buffers = frozenset((*kernel.buffers, *kernel.local))
         self.widths = widths(kernel)
         self.defined: set[Value] = set()
         # Values in scope; those defined before the loop over lanes around this statement, if there is one.
@@ -70,7 +70,7 @@ class _Verifier:
         raise InternalError(what.rstrip(".") + where, stage=f"kernel {self.kernel.name}", text=to_text(self.kernel))
 
     def check(self) -> None:
-        if len(self.buffers) != len(self.kernel.buffers):
+        if len(self.buffers) != len(self.kernel.buffers) + len(self.kernel.local):
             self.fail("A buffer is listed twice")
         threads = [s for s in self.kernel.body if isinstance(s, Loop) and s.kind is LoopKind.THREADS]
         if len(threads) > 1:

@@ -32,6 +32,10 @@ SMALL_BYTES = 1 << 20
 PART_BYTES = 16
 # Work on an element (in additions) beyond which the rows of a tile are a loop and not unrolled.
 SMALL_WORK = 7
+# For groups of threads: bytes of a row of a tile, the least elements that it has, and rows that are read at once.
+GROUP_BYTES, LEAST_GROUP_SIDE, GROUP_ROWS = 128, 32, 8
+# The shortest dimensions that tiles are made of.
+LEAST_SIDE = 8
 # Elements in a row of a block that is visited with strided loads: its cache lines fit the first cache.
 BLOCK = 64
 
@@ -89,6 +93,9 @@ def emit_transpose(fusion: Fusion) -> Emission:
     side = tile_side(fusion)
     rows, columns = axes.sizes[axes.read], axes.sizes[axes.written]
     whole_rows, whole_columns = rows - rows % side, columns - columns % side
+    if fusion.target.group_lanes and min(rows, columns) >= LEAST_SIDE:
+        _visit_by_groups(fusion, axes)
+        return fusion.finish(in_place=pointwise_pairs(fusion.jaxpr))
     before, after = _work(fusion)
     parked = _parking(fusion) if max(before, after) > SMALL_WORK else None
     if not whole_rows or not whole_columns or (parked is None and max(before, after) > SMALL_WORK):
@@ -298,6 +305,52 @@ def _code(k: KernelBuilder, value: Value, dtype: np.dtype[Any]) -> Value:
 
 def _decoded(k: KernelBuilder, code: Value, dtype: np.dtype[Any]) -> Value:
     return k.scalars.convert(code, dtype) if dtype == dtypes.bool_ else k.scalars.bitcast(code, dtype)
+
+
+# ------------------------------------------------------------------------------------------- tiles of groups of threads
+
+
+def _visit_by_groups(fusion: Fusion, axes: Axes) -> None:
+    """A group of threads has a tile: it reads its rows into local memory, and writes columns of that. Rows there are
+    one element longer, so that columns are not all in the same banks of memory."""
+    writer = fusion.writer("transpose", final=True)
+    k, tiles = writer.k, _Tiles(writer, axes, 0, None, None)
+    stored_dtypes = [fusion.kernel_dtype(e.outvars[0]) for e in tiles.heroes]
+    side = max(LEAST_GROUP_SIDE, GROUP_BYTES // max(dtype.itemsize for dtype in stored_dtypes))
+    memory = [k.local(f"tile{n}", code_dtype(dtype), side * (side + 1)) for n, dtype in enumerate(stored_dtypes)]
+    sizes = {axis: axes.sizes[axis] for axis in (axes.written, axes.read)}
+    counts = [*(axes.sizes[n] for n in axes.others), *(-(-size // side) for size in sizes.values())]
+    with k.loop(math.prod(counts), kind=LoopKind.THREADS) as thread:
+        *others, written, read = k.digits(Index.of(thread), counts)
+        first = {axes.written: written * side, axes.read: read * side}
+        indices = dict(zip(axes.others, others, strict=True)) | first
+
+        def vectors(rows: int, lanes: int, visit: Any) -> None:
+            """Rows of the tile along one axis, some at a time, and lanes along the other."""
+            step = math.gcd(GROUP_ROWS, sizes[rows])
+            limits = {n: None if sizes[n] % side == 0 else Index(sizes[n]) - first[n] for n in sizes}
+            with (
+                k.loop(side, step=step, limit=limits[rows]) as row,
+                k.loop(side, kind=LoopKind.LANES, width=side, limit=limits[lanes]) as lane,
+            ):
+                visit([Index.of(row) + n for n in range(step)], Index.of(lane))
+
+        def read_rows(rows: Sequence[Index], lane: Index) -> None:
+            found = [_code(k, tiles.operand(e, indices, lane, row), m.dtype) for row in rows
+                     for e, m in zip(tiles.heroes, memory, strict=True)]  # fmt: skip
+            stores = iter(found)
+            for row in rows:
+                for buffer in memory:
+                    k.store(buffer, row * (side + 1) + lane, next(stores))
+
+        def write_rows(rows: Sequence[Index], lane: Index) -> None:
+            for row in rows:
+                codes = [k.load(buffer, lane * (side + 1) + row) for buffer in memory]
+                values = [_decoded(k, code, dtype) for code, dtype in zip(codes, stored_dtypes, strict=True)]
+                tiles.store(tiles.index(indices, row, lane), values)
+
+        vectors(axes.written, axes.read, read_rows)
+        vectors(axes.read, axes.written, write_rows)
 
 
 # ------------------------------------------------------------------------------------------------------ other elements

@@ -42,17 +42,18 @@ from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
 
 WARP = 32
-# Lanes from which on a group of threads has them, and threads of a block of small groups.
-LEAST_LANES, BLOCK = 32, 128
+# Lanes from which on a group of threads has them, threads of a block of small groups, and bytes that they share.
+LEAST_LANES, BLOCK, SHARED_BYTES = 32, 128, 48 << 10
 SHARED = 3  # the address space of memory that the threads of a block share
 
 
 @dataclass(frozen=True)
 class Group:
-    """So many threads, of which each has so many lanes; `width` lanes in all."""
+    """So many threads, of which each has so many lanes; `width` lanes in all. It has `local` bytes of memory."""
 
     members: int
     lanes: int
+    local: int = 0
 
     @property
     def width(self) -> int:
@@ -61,7 +62,14 @@ class Group:
     @property
     def block(self) -> int:
         """The threads of a block: one group that has several warps, or some that have none."""
-        return self.members if self.members > WARP else BLOCK
+        if self.members > WARP:
+            return self.members
+        return min(BLOCK, max(WARP, SHARED_BYTES // max(1, self.local) * self.members // WARP * WARP))
+
+    @property
+    def count(self) -> int:
+        """The groups of a block."""
+        return self.block // self.members
 
 
 def group_of(kernel: Kernel, target: Target) -> Group | None:
@@ -72,7 +80,19 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
     (width,) = widths
     if width < LEAST_LANES or (_exchanges(kernel.body) and width > WARP * target.thread_lanes):
         return None
-    return Group(width // target.thread_lanes, target.thread_lanes)
+    return Group(width // target.thread_lanes, target.thread_lanes, sum(map(_room, kernel.local)))
+
+
+def _room(buffer: Buffer) -> int:
+    """The bytes of a local buffer, so that the next one is aligned."""
+    return -(-int(buffer.size) * buffer.dtype.itemsize // 16) * 16
+
+
+def _register_of_thread(function: llvm.Function) -> llvm.Value:
+    """The index of the thread in its block."""
+    value = function.call("llvm.nvvm.read.ptx.sreg.tid.x", i32)
+    assert value is not None
+    return value
 
 
 def _exchanges(body: Iterable[Statement]) -> bool:
@@ -101,10 +121,17 @@ class GroupLowering(VectorLowering):
     ) -> None:
         super().__init__(function, kernel, target)
         self.group, self.member = group, member
+        self.local: dict[Buffer, llvm.Value] = {}
         # Since threads waited for each other last.
         self.read: set[Buffer] = set()
         self.written: set[Buffer] = set()
         self.registers, self.forwarded = Registers(), forwarded(kernel)
+        if kernel.local:
+            first = function.udiv(_register_of_thread(function), constant(group.members, i32))
+            for n, buffer in enumerate(kernel.local):
+                room = self.shared(f"local{n}", _room(buffer) * group.count)
+                offset = function.mul(first, constant(_room(buffer), i32))
+                self.local[buffer] = function.offset(room, llvm.i8, offset)
 
     # -- order -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.compiler.kernel.ir import Kernel
+from weft.base.errors import InternalError
+from weft.compiler.kernel.ir import Buffer, Kernel
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, group_of
 from weft.compiler.target.cuda.lanes import CudaLanes
@@ -47,14 +48,18 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
     group = group_of(kernel, target)
     thread = _register(function, "tid")
     lowering: VectorLowering
+    local: dict[Buffer, llvm.Value] = {}
     if group is None:
+        if kernel.local:
+            raise InternalError(f"The kernel {kernel.name} has local memory and no group of threads.")
         lowering, index = ThreadLowering(function, kernel, target), _thread(function, BLOCK)
     else:
         # A group of several warps is a block.
         member = function.urem(thread, constant(group.members, i32))
         lowering = GroupLowering(function, kernel, target, group, member)
+        local = lowering.local
         index = function.udiv(_thread(function, group.block), constant(group.members, i64))
-    lowering.pointers = dict(zip(kernel.buffers, function.arguments, strict=True))
+    lowering.pointers = dict(zip(kernel.buffers, function.arguments, strict=True)) | local
     lowering.read_sizes()
     with function.when(function.icmp("slt", index, lowering.integer(kernel.count))):
         lowering.begin, lowering.end = index, function.add(index, constant(1, i64))
