@@ -17,6 +17,7 @@ from weft.base.errors import OutOfMemoryError
 from weft.compiler.kernel import interpreter
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.verifier import verify
+from weft.compiler.target.cuda.targets import hopper
 from weft.compiler.target.target import Target
 from weft.runtime import backend, device
 from weft.runtime.cuda.backend import CudaBackend
@@ -112,7 +113,7 @@ class SimulatedDriver:
     def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
         self.calls.append("launch")
         # Vectors are read and written at addresses that are multiples of what the kernel was compiled for.
-        alignments = kernel.alignments or [ALIGNMENT] * len(addresses)
+        alignments = kernel.alignments or [hopper().grid_bytes] * len(addresses)
         for address, alignment, buffer in zip(addresses, alignments, kernel.buffers, strict=True):
             assert address % alignment == 0, f"{buffer.name} of {kernel.name} is at {address}"
         views = [
