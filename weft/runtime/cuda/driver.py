@@ -143,6 +143,10 @@ class Stream:
         parameters = (c_void_p * len(addresses))(*(base + size * n for n in range(len(addresses))))
         call("cuLaunchKernel", entry.handle, entry.blocks, 1, 1, entry.threads, 1, 1, 0, self.handle, parameters, None)
 
+    def call(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int) -> None:
+        """Start a call of a library."""
+        prepared(self.handle, addresses, workspace)
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -151,10 +155,6 @@ class Entry:
     handle: Any
     blocks: int
     threads: int
-
-    def call(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int) -> None:
-        """Start a call of a library."""
-        prepared(self.handle, addresses, workspace)
 
 
 class Graph:
