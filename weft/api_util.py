@@ -158,7 +158,23 @@ def rebase_donate_argnums(donate_argnums: Sequence[int], static_argnums: Sequenc
 def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False) -> list[Any]:
     """A leaf of `axis_tree`, a tree that is a prefix of `treedef`, for each leaf of that; None is a leaf. `name` says
     in errors what it is, `kws` that the structure is that of `(args, kwargs)` and the tree one of `args`, and
-    `tupled_args` that it is one of a tuple of arguments."""
+    `tupled_args` that it is one of a tuple of arguments.
+
+    Args:
+        name: what the tree is, for errors.
+        treedef: the whole structure.
+        axis_tree: a tree that is a prefix of it.
+        kws: whether the structure is that of `(args, kwargs)`.
+        tupled_args: whether the tree is that of a tuple of arguments.
+
+    Returns:
+        A list of leaves.
+
+    >>> import weft
+    >>> from weft.api_util import flatten_axes
+    >>> flatten_axes("in_axes", weft.tree.structure((1, {"a": 2, "b": 3})), (0, None))
+    [0, None, None]
+    """
     return tree.flatten_axes(name, treedef, axis_tree, kws=kws)
 
 

@@ -35,6 +35,9 @@ class custom_vmap:
     mapped (along their first dimension), and the arguments. It returns the result and, in the same structure, which of
     its leaves are mapped. `jit`, `grad`, loops and further `vmap`s see what the rule computes.
 
+    Args:
+        fun: the function, used where nothing is mapped.
+
     >>> import weft, weft.numpy as wnp
     >>> from weft.custom_batching import custom_vmap
     >>> @custom_vmap

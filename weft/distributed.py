@@ -70,6 +70,21 @@ def initialize(
     needed; process 0 listens at `coordinator_bind_address`, by default at all its addresses. The timeouts are in
     seconds: until all processes are there, after which silence one counts as dead, and how long a process that ends
     waits for the others.
+
+    Args:
+        coordinator_address: accepted for compatibility; MPI connects the processes.
+        num_processes, process_id: compared with what the launcher says.
+        local_device_ids: which devices of this machine the process uses.
+        cluster_detection_method: accepted for compatibility.
+        initialization_timeout: seconds to wait for the others.
+        heartbeat_timeout_seconds: seconds after which a silent process counts as dead.
+        shutdown_timeout_seconds: seconds to wait for the others at the end.
+        coordinator_bind_address: accepted for compatibility.
+        slice_index, partition_index: accepted for compatibility.
+
+    >>> import weft
+    >>> weft.process_count()
+    1
     """
     global _settings
     if is_initialized():

@@ -34,6 +34,14 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
     is also copied where it has to be, unless `copy=False` forbids it: for 64-bit types while `enable_x64` is off, and
     for another `device` (or sharding).
 
+    Args:
+        external_array: an array of another library.
+        device: a device or sharding for the result; by default where the other array is.
+        copy: True to copy, False to raise where a copy is needed, None to copy where it is needed.
+
+    Returns:
+        An array.
+
     >>> import numpy, weft
     >>> ones = numpy.ones(3, numpy.float32)
     >>> x = weft.dlpack.from_dlpack(ones)

@@ -68,6 +68,18 @@ def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: 
     """Enter a function under a name, by which `ffi_call` finds it: what `pycapsule` returned, or one of `ctypes`.
 
     Functions of other platforms than `"cpu"` are stored and never called.
+
+    Args:
+        name: the name.
+        fn: a capsule or a function of `ctypes`.
+        platform: "cpu", or another platform.
+        api_version: 1.
+        **kwargs: accepted for compatibility.
+
+    >>> import weft
+    >>> import ctypes
+    >>> handler = ctypes.CFUNCTYPE(None)(lambda: None)
+    >>> weft.ffi.register_ffi_target("docs.nothing", weft.ffi.pycapsule(handler))
     """
     if api_version != 1 or kwargs:
         what = "register_ffi_target takes functions of version 1, without other options."

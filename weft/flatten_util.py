@@ -19,7 +19,23 @@ __all__ = ["ravel_pytree"]
 
 
 def ravel_pytree(pytree: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """All leaves as one vector of their common dtype, and the function from such a vector back to the tree."""
+    """All leaves as one vector of their common dtype, and the function from such a vector back to the tree.
+
+    Args:
+        pytree: a tree of arrays and numbers.
+
+    Returns:
+        A pair of a vector and a function; the function restores shapes and dtypes.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft.flatten_util import ravel_pytree
+    >>> vector, restore = ravel_pytree({"w": wnp.ones((1, 2)), "b": wnp.zeros(1)})
+    >>> vector
+    Array([0., 1., 1.], dtype=float32)
+    >>> restore(vector)["w"].shape
+    (1, 2)
+    """
     leaves, treedef = tree.flatten(pytree)
     avals: list[Any] = [type_of(leaf) for leaf in leaves]
     if not leaves:

@@ -26,7 +26,12 @@ __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
 
 class ResizeMethod(enum.Enum):
-    """How the value at a position between pixels is computed."""
+    """How the value at a position between pixels is computed.
+
+    >>> import weft
+    >>> weft.image.ResizeMethod.from_string("bilinear")
+    <ResizeMethod.LINEAR: 1>
+    """
 
     NEAREST = 0
     LINEAR = 1
@@ -68,16 +73,16 @@ def resize(
     """An image resampled to another shape.
 
     Args:
-      image: an array; every axis whose size changes is resampled.
-      shape: the new sizes of all axes, those of batches and channels, which stay, among them.
-      method: "nearest", "linear" (also "bilinear", "trilinear", "triangle"), "cubic" ("bicubic", "tricubic"; the kernel
-        of Keys), "cubic-pytorch" ("bicubic-pytorch"; without antialiasing, PyTorch's kernel and how it treats edges),
-        "lanczos3", "lanczos5", "area" (averages over what a new pixel covers), or a `ResizeMethod`.
-      antialias: whether kernels are widened where the image shrinks, so that every pixel counts.
-      precision: that of the contractions.
+        image: an array; every axis whose size changes is resampled.
+        shape: the new sizes of all axes, those of batches and channels, which stay, among them.
+        method: "nearest", "linear" (also "bilinear", "trilinear", "triangle"), "cubic" ("bicubic", "tricubic"; the
+            kernel of Keys), "cubic-pytorch" ("bicubic-pytorch"; without antialiasing, PyTorch's kernel and how it
+            treats edges), "lanczos3", "lanczos5", "area" (averages over what a new pixel covers), or a `ResizeMethod`.
+        antialias: whether kernels are widened where the image shrinks, so that every pixel counts.
+        precision: that of the contractions.
 
     Returns:
-      The image, of the same dtype with the method "nearest" and floating-point with the others.
+        The image, of the same dtype with the method "nearest" and floating-point with the others.
 
     >>> import weft.numpy as np
     >>> from weft import image
@@ -124,14 +129,17 @@ def scale_and_translate(
     Pixels are squares of size 1: the centre of pixel 0 is at 0.5. What comes from outside of the image is zero.
 
     Args:
-      image: an array.
-      shape: the sizes of all axes of the result.
-      spatial_dims: the axes that are scaled and translated.
-      scale: a factor for each of these axes; it may be traced, and has derivatives.
-      translation: a distance for each of these axes, in pixels of the result; likewise.
-      method: as in `resize`, without "nearest".
-      antialias: as in `resize`.
-      precision: that of the contractions.
+        image: an array.
+        shape: the sizes of all axes of the result.
+        spatial_dims: the axes that are scaled and translated.
+        scale: a factor for each of these axes; it may be traced, and has derivatives.
+        translation: a distance for each of these axes, in pixels of the result; likewise.
+        method: as in `resize`, without "nearest".
+        antialias: as in `resize`.
+        precision: that of the contractions.
+
+    Returns:
+        The image, of floating-point numbers.
 
     >>> import weft.numpy as np
     >>> from weft import image

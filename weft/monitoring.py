@@ -39,12 +39,29 @@ __all__ = [
 
 
 def record_event(event: str, **kwargs: str | int) -> None:
-    """Tell listeners that something happened; keyword arguments are its details."""
+    """Tell listeners that something happened; keyword arguments are its details.
+
+    Args:
+        event: a name with slashes.
+        **kwargs: details.
+
+    >>> import weft
+    >>> weft.monitoring.record_event("/my/app/started", kind="example")
+    """
     _events.happened.tell(event, **kwargs)
 
 
 def record_event_duration_secs(event: str, duration: float, **kwargs: str | int) -> None:
-    """Tell listeners of something that took `duration` seconds."""
+    """Tell listeners of something that took `duration` seconds.
+
+    Args:
+        event: a name with slashes.
+        duration: seconds.
+        **kwargs: details.
+
+    >>> import weft
+    >>> weft.monitoring.record_event_duration_secs("/my/app/step", 0.25)
+    """
     _events.durations.tell(event, duration, **kwargs)
 
 

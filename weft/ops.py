@@ -51,21 +51,21 @@ def segment_sum(
     """The sum of each segment of an array.
 
     Args:
-      data: the values, whose first axis is divided into segments.
-      segment_ids: a vector of integers: to which segment each entry along the first axis belongs. They need not be
-        sorted, and may occur many times.
-      num_segments: how many segments there are, `max(segment_ids) + 1` by default. It is the size of the result, so it
-        must be passed where `segment_ids` is traced, as under `jit`.
-      indices_are_sorted: a promise that `segment_ids` is sorted.
-      unique_indices: a promise that no identifier occurs twice.
-      bucket_size: if passed, this many entries are reduced at a time, and then their results: sums of many entries
-        lose fewer digits.
-      mode: what an identifier outside of `0 .. num_segments - 1` means: by default ("drop") its entry is left out, with
-        "clip" it belongs to the nearest segment.
-      out_sharding: how the result is split over Explicit mesh axes.
+        data: the values, whose first axis is divided into segments.
+        segment_ids: a vector of integers: to which segment each entry along the first axis belongs. They need not be
+            sorted, and may occur many times.
+        num_segments: how many segments there are, `max(segment_ids) + 1` by default. It is the size of the result, so
+            it must be passed where `segment_ids` is traced, as under `jit`.
+        indices_are_sorted: a promise that `segment_ids` is sorted.
+        unique_indices: a promise that no identifier occurs twice.
+        bucket_size: if passed, this many entries are reduced at a time, and then their results: sums of many entries
+            lose fewer digits.
+        mode: what an identifier outside of `0 .. num_segments - 1` means: by default ("drop") its entry is left out,
+            with "clip" it belongs to the nearest segment.
+        out_sharding: how the result is split over Explicit mesh axes.
 
     Returns:
-      An array of shape `(num_segments, *data.shape[1:])`; a segment without entries is 0.
+        An array of shape `(num_segments, *data.shape[1:])`; a segment without entries is 0.
 
     >>> import weft.numpy as np
     >>> from weft import ops
@@ -113,6 +113,19 @@ def segment_max(
 
     A segment without entries is minus infinity, or the least value of an integer dtype.
 
+    Args:
+        data: the values, whose first axis is divided into segments.
+        segment_ids: a vector of integers: to which segment each entry along the first axis belongs.
+        num_segments: how many segments there are; needed under `jit`.
+        indices_are_sorted: a promise that `segment_ids` ascend.
+        unique_indices: a promise that no segment has two entries.
+        bucket_size: how many entries are reduced at a time; all by default.
+        mode: what a segment out of range means: "fill" or "drop" ignores it.
+        out_sharding: the sharding of the result.
+
+    Returns:
+        An array with the segments as its first axis.
+
     >>> import weft.numpy as np
     >>> from weft import ops
     >>> ops.segment_max(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0, 0, 2, 0]))
@@ -135,6 +148,19 @@ def segment_min(
     """The smallest entry of each segment of an array, with the arguments of `segment_sum`.
 
     A segment without entries is infinity, or the greatest value of an integer dtype.
+
+    Args:
+        data: the values, whose first axis is divided into segments.
+        segment_ids: a vector of integers: to which segment each entry along the first axis belongs.
+        num_segments: how many segments there are; needed under `jit`.
+        indices_are_sorted: a promise that `segment_ids` ascend.
+        unique_indices: a promise that no segment has two entries.
+        bucket_size: how many entries are reduced at a time; all by default.
+        mode: what a segment out of range means: "fill" or "drop" ignores it.
+        out_sharding: the sharding of the result.
+
+    Returns:
+        An array with the segments as its first axis.
 
     >>> import weft.numpy as np
     >>> from weft import ops

@@ -69,6 +69,25 @@ def pure_callback(
     """Call a Python function without side effects on NumPy arrays from inside a program.
 
     `vmap_method` says how to batch it: 'sequential', 'expand_dims', 'broadcast_all' or 'legacy_vectorized'.
+
+    Args:
+        callback: a function of NumPy arrays that returns arrays as `result_shape_dtypes` says. It may be called more or
+            less often than expected, or not at all if its result is not used.
+        result_shape_dtypes: a tree of `ShapeDtypeStruct`s, or of arrays whose shape and dtype are taken.
+        *args, **kwargs: trees of arrays, passed to `callback`.
+        sharding: the device that the callback belongs to; None for any.
+        vmap_method: "sequential", "expand_dims", "broadcast_all" or "legacy_vectorized"; None raises under `vmap`.
+
+    Returns:
+        A tree of arrays. It has no derivative: wrap it with `custom_jvp`.
+
+    >>> import numpy as np
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> def host_sum(x):
+    ...     return np.sum(np.asarray(x))
+    >>> weft.jit(lambda x: weft.pure_callback(host_sum, weft.ShapeDtypeStruct((), "float32"), x))(wnp.ones(3))
+    Array(3., dtype=float32)
     """
     if vmap_method is not None and vmap_method not in primitives.VMAP_METHODS:
         what = f"vmap_method must be one of {', '.join(map(repr, primitives.VMAP_METHODS))}."
@@ -90,7 +109,24 @@ def io_callback(
     **kwargs: Any,
 ) -> Any:
     """Call a Python function with side effects from inside a program: exactly once for each time that it is reached, in
-    order if `ordered`."""
+    order if `ordered`.
+
+    Args:
+        callback: a function of NumPy arrays that returns arrays as `result_shape_dtypes` says.
+        result_shape_dtypes: a tree of `ShapeDtypeStruct`s; None for no result.
+        *args, **kwargs: trees of arrays, passed to `callback`.
+        sharding: the device that the callback belongs to; None for any.
+        ordered: whether calls happen in the order of the program; such calls raise under `vmap`.
+
+    Returns:
+        A tree of arrays.
+
+    >>> import weft
+    >>> seen = []
+    >>> _ = weft.jit(lambda x: weft.experimental.io_callback(lambda v: seen.append(float(v)), None, x))(2.0)
+    >>> seen
+    [2.0]
+    """
     types, out_tree = result_structure(result_shape_dtypes)
     leaves, in_tree = tree.flatten((args, kwargs))
     check_leaves(callback, "io_callback", leaves, args, kwargs)
@@ -102,7 +138,18 @@ def io_callback(
 def debug_callback(
     callback: Callable[..., Any], *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
 ) -> None:
-    """Call a Python function for what it shows, with the values of arrays that may be traced; nothing comes back."""
+    """Call a Python function for what it shows, with the values of arrays that may be traced; nothing comes back.
+
+    Args:
+        callback: a function of arrays; what it returns is ignored.
+        *args, **kwargs: trees of arrays, passed to `callback`.
+        ordered: whether calls happen in the order of the program.
+        partitioned: whether each device calls it with its own part of sharded arrays.
+
+    >>> import weft
+    >>> _ = weft.jit(lambda x: weft.debug.callback(lambda v: print("value", v), x))(3)
+    value 3
+    """
     if not callable(callback):
         raise ArgumentTypeError("debug.callback takes a function first.", received=type(callback).__name__)
     values, in_tree = tree.flatten((args, kwargs))
@@ -151,7 +198,24 @@ def debug_print(
     _use_logging: bool = False,
     **kwargs: Any,
 ) -> None:
-    """Print values from inside a program, formatted as by `str.format`."""
+    """Print values from inside a program, formatted as by `str.format`.
+
+    Args:
+        fmt: a format string with braces, as for `str.format`.
+        *args, **kwargs: trees of arrays, formatted.
+        ordered: whether lines come in the order of the program.
+        partitioned: whether each device prints its own part of sharded arrays.
+        skip_format_check: whether to accept text that looks like an f-string of traced values.
+        _use_logging: whether lines go to the logger `weft.debug` instead of the output.
+
+    >>> import weft
+    >>> @weft.jit
+    ... def f(x):
+    ...     weft.debug.print("x is {}", x)
+    ...     return x + 1
+    >>> _ = f(1)
+    x is 1
+    """
     if not isinstance(fmt, str):
         what = "debug.print takes a format string first."
         raise ArgumentTypeError(what, received=type(fmt).__name__, fix="debug.print('{}', x)")
@@ -230,6 +294,10 @@ class _Console(code.InteractiveConsole):
 
 def effects_barrier() -> None:
     """Wait for all programs that are under way. Effects have happened when a call returns: programs that have some are
-    not among those that it does not wait for."""
+    not among those that it does not wait for.
+
+    >>> import weft
+    >>> weft.effects_barrier()
+    """
     for wait in barriers:
         wait()

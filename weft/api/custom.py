@@ -272,6 +272,23 @@ class custom_jvp(CustomFunction):
     """A function with its own forward-mode rule: set it with `defjvp` or, per argument, `defjvps`.
 
     The rule takes `(primals, tangents)`, after the arguments in `nondiff_argnums`, and returns results and tangents.
+
+    Args:
+        fun: the function.
+        nondiff_argnums: positions of arguments that are not differentiated, which the rule gets first.
+        nondiff_argnames: the same by name.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> @weft.custom_jvp
+    ... def safe_log(x):
+    ...     return wnp.log(x)
+    >>> @safe_log.defjvp
+    ... def safe_log_jvp(primals, tangents):
+    ...     (x,), (t,) = primals, tangents
+    ...     return safe_log(x), t / wnp.maximum(x, 0.01)
+    >>> weft.grad(safe_log)(0.0)
+    Array(100., dtype=float32, weak_type=True)
     """
 
     primitive = custom_jvp_call
@@ -336,6 +353,20 @@ class custom_vjp(CustomFunction):
     `fwd` takes the function's arguments and returns (results, residuals); `bwd` takes the arguments in
     `nondiff_argnums`, the residuals and the cotangents of the results, and returns one cotangent per differentiated
     argument.
+
+    Args:
+        fun: the function.
+        nondiff_argnums: positions of arguments that are not differentiated, which `bwd` gets first.
+        nondiff_argnames: the same by name.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> @weft.custom_vjp
+    ... def clipped(x):
+    ...     return x
+    >>> clipped.defvjp(lambda x: (x, None), lambda _, g: (wnp.clip(g, -1.0, 1.0),))
+    >>> weft.grad(lambda x: 10.0 * clipped(x))(3.0)
+    Array(1., dtype=float32, weak_type=True)
     """
 
     primitive = custom_vjp_call
@@ -423,7 +454,20 @@ class _UserRules:
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that returns `(results, pullback)` turned into one with that pullback as its derivative."""
+    """A function that returns `(results, pullback)` turned into one with that pullback as its derivative.
+
+    Args:
+        fun: a function that returns its result and a pullback, from a cotangent of the result to a tuple of cotangents
+            of the arguments (or one, for one argument).
+
+    Returns:
+        A function that returns the result only.
+
+    >>> import weft
+    >>> f = weft.custom_gradient(lambda x: (x**2, lambda g: g * 100.0))
+    >>> f(3.0), weft.grad(f)(3.0)
+    (Array(9., dtype=float32, weak_type=True), Array(100., dtype=float32, weak_type=True))
+    """
 
     @boundary
     @wraps(fun)

@@ -20,7 +20,17 @@ from weft.trace.refs import Ref
 
 
 class SymbolicZero:
-    """A tangent or cotangent that is zero, in rules that asked for symbolic zeros."""
+    """A tangent or cotangent that is zero, in rules that asked for symbolic zeros.
+
+    Args:
+        aval: the type of the zeros: shape and dtype.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> zero = weft.custom_derivatives.SymbolicZero(weft.typeof(wnp.ones(3)))
+    >>> zero.shape, zero.instantiate()
+    ((3,), Array([0., 0., 0.], dtype=float32))
+    """
 
     def __init__(self, aval: Type):
         self.aval = aval

@@ -32,14 +32,37 @@ from weft.transforms.key_reuse import is_key_type
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """All devices of a backend (default: of the default one), in all processes."""
+    """All devices of a backend (default: of the default one), in all processes.
+
+    Args:
+        backend: a platform such as "cpu" or "gpu"; the default one if None.
+
+    Returns:
+        A list of `Device`s; with an unknown platform it raises.
+
+    >>> import weft
+    >>> len(weft.devices()) == weft.device_count()
+    True
+    """
     return runtime_device.devices(backend)
 
 
 def local_devices(
     process_index: int | None = None, backend: str | None = None, host_id: int | None = None
 ) -> list[Device]:
-    """The devices of a process, by default of this one."""
+    """The devices of a process, by default of this one.
+
+    Args:
+        process_index, host_id: which process; two names for one thing.
+        backend: a platform such as "cpu" or "gpu"; the default one if None.
+
+    Returns:
+        A list of `Device`s.
+
+    >>> import weft
+    >>> weft.local_devices()[0] in weft.devices()
+    True
+    """
     process = host_id if process_index is None else process_index
     if process is not None and not 0 <= process < process_count():
         raise ArgumentError(
@@ -49,22 +72,66 @@ def local_devices(
 
 
 def device_count(backend: str | None = None) -> int:
-    """How many devices there are in all processes."""
+    """How many devices there are in all processes.
+
+    Args:
+        backend: a platform such as "cpu" or "gpu"; the default one if None.
+
+    Returns:
+        A Python integer.
+
+    >>> import weft
+    >>> weft.device_count() >= 1
+    True
+    """
     return len(devices(backend))
 
 
 def local_device_count(backend: str | None = None) -> int:
-    """How many devices this process has."""
+    """How many devices this process has.
+
+    Args:
+        backend: a platform such as "cpu" or "gpu"; the default one if None.
+
+    Returns:
+        A Python integer.
+
+    >>> import weft
+    >>> weft.local_device_count() >= 1
+    True
+    """
     return len(local_devices(backend=backend))
 
 
 def process_index(backend: str | None = None) -> int:
-    """The index of this process."""
+    """The index of this process.
+
+    Args:
+        backend: a platform such as "cpu" or "gpu"; the default one if None.
+
+    Returns:
+        A Python integer from 0 up.
+
+    >>> import weft
+    >>> weft.process_index()
+    0
+    """
     return world.current().rank
 
 
 def process_count(backend: str | None = None) -> int:
-    """How many processes there are."""
+    """How many processes there are.
+
+    Args:
+        backend: a platform such as "cpu" or "gpu"; the default one if None.
+
+    Returns:
+        A Python integer; 1 unless `weft.distributed.initialize` was called.
+
+    >>> import weft
+    >>> weft.process_count()
+    1
+    """
     return world.current().size
 
 
@@ -91,7 +158,15 @@ def live_arrays(platform: str | None = None) -> list[HeldArray]:
 
 
 def default_backend() -> str:
-    """The platform where arrays go unless told otherwise."""
+    """The platform where arrays go unless told otherwise.
+
+    Returns:
+        The name of a platform: "cpu" or "gpu".
+
+    >>> import weft
+    >>> weft.default_backend() == weft.devices()[0].platform
+    True
+    """
     return runtime_device.default_device().platform
 
 
@@ -106,6 +181,22 @@ def device_put(
     flags that is a prefix of `x`) an array is deleted if it was copied. `src` is the device that cotangents go back to.
     In a jitted function a sharding on a mesh is a constraint on what the compiler does, and a single device changes
     nothing: a program runs on one device, or on a mesh.
+
+    Args:
+        x: a tree of arrays and numbers.
+        device: a device, a sharding, or a tree of them.
+        src: accepted for compatibility.
+        donate: whether the memory of `x` may be taken; `x` cannot be used afterwards then.
+        may_alias: whether the result may share memory with `x`.
+
+    Returns:
+        A tree of arrays.
+
+    >>> import numpy as np
+    >>> import weft
+    >>> x = weft.device_put(np.arange(3), weft.devices()[0])
+    >>> x.committed
+    True
     """
     leaves, structure = tree.flatten(x)
     count = len(leaves)
@@ -223,7 +314,19 @@ def chosen_device(caller: str, device: Any, backend: str | None) -> Device | Non
 
 
 def device_get(x: Any) -> Any:
-    """Each leaf of `x` as a NumPy array; keys, and values that are traced, as they are."""
+    """Each leaf of `x` as a NumPy array; keys, and values that are traced, as they are.
+
+    Args:
+        x: a tree of arrays.
+
+    Returns:
+        A tree of NumPy arrays, read-only where they share memory.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> type(weft.device_get(wnp.ones(2))).__name__
+    'ndarray'
+    """
     with explicit_transfers():
         return tree.map(lambda leaf: leaf if is_valueless(leaf) else np.asarray(leaf), x)
 
@@ -234,7 +337,19 @@ def is_valueless(leaf: Any) -> bool:
 
 
 def block_until_ready(x: Any) -> Any:
-    """Wait until every array in `x` has its numbers; returns `x`."""
+    """Wait until every array in `x` has its numbers; returns `x`.
+
+    Args:
+        x: a tree; what is not an array is ignored.
+
+    Returns:
+        `x`. An error of the computation is raised here.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.block_until_ready({"x": wnp.ones(2)})
+    {'x': Array([1., 1.], dtype=float32)}
+    """
     for leaf in tree.leaves(x):
         if isinstance(leaf, HeldArray):
             leaf.block_until_ready()

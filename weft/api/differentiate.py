@@ -48,7 +48,23 @@ from weft.transforms.transpose import backward_instantiated
 @boundary
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """Results of `fun(*primals)` and their tangents along `tangents`; with `has_aux`, also the second part of the
-    result."""
+    result.
+
+    Args:
+        fun: a function of arrays.
+        primals: its arguments, a tuple or list.
+        tangents: as many directions, with the shapes and dtypes of the arguments.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
+            on.
+
+    Returns:
+        A pair of results and their tangents; with `has_aux` a third part.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.jvp(wnp.sin, (0.0,), (2.0,))
+    (Array(0., dtype=float32, weak_type=True), Array(2., dtype=float32, weak_type=True))
+    """
     check_callable(fun, "jvp")
     for values, word in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(values, (tuple, list)):
@@ -271,7 +287,22 @@ def linearized(
 
 @boundary
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """`fun(*primals)` and a function of tangents that is its derivative there; `fun` runs once."""
+    """`fun(*primals)` and a function of tangents that is its derivative there; `fun` runs once.
+
+    Args:
+        fun: a function of arrays.
+        *primals: its arguments.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
+            on.
+
+    Returns:
+        A pair of the results and a linear function of tangents; with `has_aux` a third part.
+
+    >>> import weft
+    >>> y, derivative = weft.linearize(lambda x: x**2, 3.0)
+    >>> y, derivative(1.0)
+    (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
+    """
     results, linear, residuals, auxiliary = linearized(fun, primals, has_aux, "linearize")
     value = tree.unflatten(linear.out_tree, results)
     push = tree.Partial(linear.push, residuals)
@@ -283,6 +314,22 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_ax
     """`fun(*primals)` and its pullback, from a cotangent of the result to cotangents of the arguments.
 
     The pullback is a tree whose leaves are the residuals, so it can be returned from jitted functions.
+
+    Args:
+        fun: a function of arrays.
+        *primals: its arguments.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
+            on.
+        reduce_axes: accepted for compatibility; must be empty.
+
+    Returns:
+        A pair of the results and the pullback, which returns a tuple with a cotangent for each argument; with `has_aux`
+        a third part.
+
+    >>> import weft
+    >>> y, pullback = weft.vjp(lambda x, w: x * w, 3.0, 4.0)
+    >>> pullback(1.0)
+    (Array(4., dtype=float32, weak_type=True), Array(3., dtype=float32, weak_type=True))
     """
     refuse_reduce_axes("vjp", reduce_axes)
     results, linear, residuals, auxiliary = linearized(fun, primals, has_aux, "vjp")
@@ -348,6 +395,20 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     """The transpose of a function that is linear: from cotangents of its result to cotangents of its arguments.
 
     `primals` give shapes and dtypes only.
+
+    Args:
+        fun: a linear function of arrays.
+        *primals: arrays or `ShapeDtypeStruct`s like its arguments.
+        reduce_axes: accepted for compatibility; must be empty.
+
+    Returns:
+        A function from cotangents of the result to a tuple of cotangents of the arguments.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> transposed = weft.linear_transpose(lambda x: wnp.array([1.0, 2.0]) * x, wnp.float32(0.0))
+    >>> transposed(wnp.ones(2))
+    (Array(3., dtype=float32),)
     """
     check_callable(fun, "linear_transpose")
     refuse_reduce_axes("linear_transpose", reduce_axes)
@@ -432,7 +493,26 @@ def value_and_grad(
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """A function that returns the value of `fun` and its gradient with respect to the arguments `argnums`."""
+    """A function that returns the value of `fun` and its gradient with respect to the arguments `argnums`.
+
+    Args:
+        fun: a function that returns a real scalar (any other result raises `NonScalarGradientError`).
+        argnums: the position of the argument, or a tuple of positions.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
+            on.
+        holomorphic: whether `fun` is holomorphic, so that complex arguments have complex derivatives.
+        allow_int: whether integer arguments are accepted; their derivatives have the dtype `float0`.
+        reduce_axes: accepted for compatibility; must be empty.
+
+    Returns:
+        A function of the arguments of `fun` that returns `(value, gradient)`; the gradient has the structure of the
+        argument, or is a tuple for several. With `has_aux` it is `((value, aux), gradient)`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.value_and_grad(lambda w: (w**2).sum())(wnp.array([1.0, 2.0]))
+    (Array(5., dtype=float32), Array([2., 4.], dtype=float32))
+    """
     check_callable(fun, "value_and_grad")
     refuse_reduce_axes("grad", reduce_axes)
     indices = argument_indices(argnums, "value_and_grad")
@@ -464,7 +544,30 @@ def grad(
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
 ) -> Callable[..., Any]:
-    """A function that returns the gradient of the scalar function `fun` with respect to the arguments `argnums`."""
+    """A function that returns the gradient of the scalar function `fun` with respect to the arguments `argnums`.
+
+    It works through loops and branches, `while_loop` included. At corners: `abs` has derivative 1 at 0, `maximum` of
+    equal numbers half for each, `relu` 0 at 0.
+
+    Args:
+        fun: a function that returns a real scalar (any other result raises `NonScalarGradientError`).
+        argnums: the position of the argument, or a tuple of positions.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
+            on.
+        holomorphic: whether `fun` is holomorphic, so that complex arguments have complex derivatives.
+        allow_int: whether integer arguments are accepted; their derivatives have the dtype `float0`.
+        reduce_axes: accepted for compatibility; must be empty.
+
+    Returns:
+        A function of the arguments of `fun` that returns the gradient, with the structure of the argument, or a tuple
+        for several. With `has_aux` it is `(gradient, aux)`.
+
+    >>> import weft
+    >>> weft.grad(lambda x: x**3)(2.0)
+    Array(12., dtype=float32, weak_type=True)
+    >>> weft.grad(lambda p: p["w"] * p["b"])({"w": 2.0, "b": 5.0})
+    {'b': Array(2., dtype=float32, weak_type=True), 'w': Array(5., dtype=float32, weak_type=True)}
+    """
     check_callable(fun, "grad")
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 

@@ -30,6 +30,23 @@ def make_jaxpr(
 
     Mutable arrays are values in it: those that are closed over are arguments after all others, and what is written is
     returned after the results.
+
+    Args:
+        fun: a function of arrays.
+        static_argnums: positions of arguments that are passed as they are.
+        axis_env: pairs of names and sizes of axes that collectives inside may refer to.
+        return_shape: whether to return the shapes of the results too.
+        abstracted_axes: sizes that are symbols in the jaxpr, as for `jit(dynamic=...)`.
+
+    Returns:
+        A function of the arguments of `fun` that returns a `ClosedJaxpr`; with `return_shape` a pair.
+
+    >>> import weft
+    >>> print(weft.make_jaxpr(lambda x: 2.0 * x + 1.0)(3.0))
+    { lambda ; a:f32[]. let
+        b:f32[] = mul 2.0:f32[] a
+        c:f32[] = add b 1.0:f32[]
+      in (c,) }
     """
     check_callable(fun, "make_jaxpr")
     if abstracted_axes is not None:
@@ -64,10 +81,34 @@ def make_jaxpr(
 
 @boundary
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Shapes and dtypes of `fun(*args, **kwargs)`, without computing it."""
+    """Shapes and dtypes of `fun(*args, **kwargs)`, without computing it.
+
+    Args:
+        fun: a function of arrays.
+        *args, **kwargs: its arguments; `ShapeDtypeStruct`s will do.
+
+    Returns:
+        The result of `fun` with a `ShapeDtypeStruct` for each array.
+
+    >>> import weft
+    >>> weft.eval_shape(lambda x: x @ x.T, weft.ShapeDtypeStruct((2, 3), "float32"))
+    ShapeDtypeStruct(shape=(2, 2), dtype=float32)
+    """
     return make_jaxpr(fun, return_shape=True)(*args, **kwargs)[1]
 
 
 def typeof(x: Any) -> Type:
-    """The type of an array, a tracer or a number, or of a mutable array."""
+    """The type of an array, a tracer or a number, or of a mutable array.
+
+    Args:
+        x: an array, a tracer, a number or a mutable array.
+
+    Returns:
+        A type with `shape`, `dtype`, `weak_type` and, on meshes with Explicit axes, the sharding.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.typeof(wnp.ones((2, 3)))
+    ShapedArray(f32[2,3])
+    """
     return RefType(x.inner_aval) if isinstance(x, Ref) else type_of(x)

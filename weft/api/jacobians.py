@@ -23,7 +23,25 @@ from weft.primitives.movement.slicing import slice as slice_primitive
 def jacfwd(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """The Jacobian of `fun`, column by column in forward mode: good for few arguments and many results."""
+    """The Jacobian of `fun`, column by column in forward mode: good for few arguments and many results.
+
+    Args:
+        fun: a function of arrays.
+        argnums: the position of the argument, or a tuple of positions.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
+            on.
+        holomorphic: whether `fun` is holomorphic, so that complex arguments have complex derivatives.
+
+    Returns:
+        A function of the arguments of `fun`. For each leaf of the result and of the argument, an array with the axes of
+        the first, then those of the second.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.jacfwd(lambda x: x**2)(wnp.array([1.0, 2.0]))
+    Array([[2., 0.],
+           [0., 4.]], dtype=float32)
+    """
     check_callable(fun, "jacfwd")
     indices = argument_indices(argnums, "jacfwd")
 
@@ -57,7 +75,26 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[..., Any]:
-    """The Jacobian of `fun`, row by row in reverse mode: good for many arguments and few results."""
+    """The Jacobian of `fun`, row by row in reverse mode: good for many arguments and few results.
+
+    Args:
+        fun: a function of arrays.
+        argnums: the position of the argument, or a tuple of positions.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
+            on.
+        holomorphic: whether `fun` is holomorphic, so that complex arguments have complex derivatives.
+        allow_int: whether integer arguments are accepted; their derivatives have the dtype `float0`.
+
+    Returns:
+        A function of the arguments of `fun`. For each leaf of the result and of the argument, an array with the axes of
+        the first, then those of the second.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.jacrev(lambda x: x**2)(wnp.array([1.0, 2.0]))
+    Array([[2., 0.],
+           [0., 4.]], dtype=float32)
+    """
     check_callable(fun, "jacrev")
     indices = argument_indices(argnums, "jacrev")
 
@@ -88,7 +125,24 @@ jacobian = jacrev
 def hessian(
     fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """The matrix of second derivatives of a scalar function, forward over reverse."""
+    """The matrix of second derivatives of a scalar function, forward over reverse.
+
+    Args:
+        fun: a function of arrays.
+        argnums: the position of the argument, or a tuple of positions.
+        has_aux: whether `fun` returns a pair, of which only the first part is differentiated and the second is passed
+            on.
+        holomorphic: whether `fun` is holomorphic, so that complex arguments have complex derivatives.
+
+    Returns:
+        A function of the arguments of `fun`. For each pair of leaves of the argument, an array with the axes of both.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.hessian(lambda x: (x**3).sum())(wnp.array([1.0, 2.0]))
+    Array([[ 6.,  0.],
+           [ 0., 12.]], dtype=float32)
+    """
     return jacfwd(
         jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic),
         argnums,

@@ -170,7 +170,13 @@ def cache_for(function: Callable[..., Any], options: Any) -> Signatures:
 
 
 def clear_caches() -> None:
-    """Forget every staged function and whatever else was remembered to be quick."""
+    """Forget every staged function and whatever else was remembered to be quick.
+
+    The next call of each jitted function traces and compiles again (or reads code from the cache on disk).
+
+    >>> import weft
+    >>> weft.clear_caches()  # doctest: +SKIP
+    """
     for options in list(_caches.values()):
         for cache in options.values():
             cache.clear()
@@ -737,10 +743,41 @@ def jit(
     stays as it is, `"..."` several of them, and a dict from axes to names does the same for some axes. Arguments that
     are trees have trees of shapes, or one for all their arrays.
 
+    Args:
+        fun: a function of trees of arrays, without side effects.
+        static_argnums, static_argnames: arguments by position or name that are Python values and part of the signature;
+            they need a hash.
+        donate_argnums, donate_argnames: arguments whose memory the results may take; they cannot be used afterwards.
+        keep_unused: whether arguments that `fun` does not use stay arguments of the compiled program.
+        inline: whether calls inside of other jitted functions become part of their jaxpr.
+        in_shardings, out_shardings: how arguments and results are split, trees of shardings that are prefixes.
+        device, backend: where to run.
+        compiler_options: options of the compiler by name.
+        comm: a limit on communication between devices, which raises when the program needs more.
+        max_replicated: a limit on the size of arrays that are whole on every device.
+        reproducible: whether sums over devices have the order of one device.
+        sharding: "search" lets Weft choose shardings.
+        dynamic: dimensions that are symbols, so that one program serves all their sizes.
+
+    Returns:
+        A function like `fun`, with `.lower(...)` and `.trace(...)` that return the stages of compilation, and
+        `.clear_cache()`.
+
     >>> import weft, weft.numpy as np
     >>> f = weft.jit(lambda x: x.mean(-1), dynamic={0: "b, t"})
     >>> [f(np.ones((2, t))).shape for t in (5, 6, 7)], f(np.arange(6.0).reshape(2, 3))
     ([(2,), (2,), (2,)], Array([1., 4.], dtype=float32))
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> @weft.jit
+    ... def normalized(x):
+    ...     return x / x.sum()
+    >>> normalized(wnp.array([1.0, 3.0]))
+    Array([0.25, 0.75], dtype=float32)
+    >>> power = weft.jit(lambda x, n: x**n, static_argnums=1)
+    >>> power(2.0, 3)
+    Array(8., dtype=float32, weak_type=True)
     """
     contract = contract_of(comm, max_replicated)
     chosen = chosen_device("jit", device, backend)

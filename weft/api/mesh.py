@@ -23,7 +23,22 @@ def make_mesh(
     devices: Sequence[Device] | None = None,
 ) -> Mesh:
     """A mesh of devices (by default the first ones of `weft.devices()`) with axes of these sizes, names and types; axes
-    are Explicit unless `axis_types` says otherwise."""
+    are Explicit unless `axis_types` says otherwise.
+
+    Args:
+        axis_shapes: the size of each axis.
+        axis_names: the name of each axis.
+        axis_types: an `AxisType` for each axis.
+        devices: as many devices as the product of the sizes.
+
+    Returns:
+        A `Mesh`.
+
+    >>> import weft
+    >>> mesh = weft.make_mesh((1,), ("data",))
+    >>> mesh.shape
+    OrderedDict([('data', 1)])
+    """
     shape = indices(axis_shapes, "axis_shapes of make_mesh")
     if len(shape) != len(axis_names):
         raise ArgumentError(

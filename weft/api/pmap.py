@@ -46,6 +46,24 @@ def pmap(
     as static arguments of `jit` are, and those in `donate_argnums` give their buffers to the call. A `pmap` inside of
     another one has an axis more, and takes a device for each pair of elements. `jit` of a `shard_map` over a mesh of
     one axis does the same, and more.
+
+    Args:
+        fun: a function of arrays.
+        axis_name: the name by which collectives inside refer to the axis.
+        in_axes, out_axes: the mapped axis of each argument and result, as for `vmap`.
+        static_broadcasted_argnums: positions of arguments that are Python values.
+        devices: the devices, one for each element.
+        backend: a platform such as "cpu" or "gpu"; the default one if None.
+        axis_size: the number of elements, where no argument has the axis.
+        donate_argnums: arguments whose memory the results may take.
+
+    Returns:
+        A function of arrays with the mapped axis.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.pmap(lambda x: x + weft.lax.axis_index("i"), axis_name="i")(wnp.ones((1, 2)))
+    Array([[1., 1.]], dtype=float32)
     """
     check_callable(fun, "pmap")
     in_axes = checked_axes(fun, in_axes, out_axes, "pmap")

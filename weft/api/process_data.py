@@ -74,6 +74,21 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     of it. `global_shape` is the shape of the array, or a tree of shapes; where it is None, or None for a dimension, it
     follows from the local one: processes have parts of one size. So it is needed for a dimension that does not split
     evenly between processes.
+
+    Args:
+        sharding: a sharding, or a tree of them.
+        local_data: a tree of NumPy arrays.
+        global_shape: the shape of the array, or a tree of shapes.
+
+    Returns:
+        A tree of sharded arrays.
+
+    >>> import numpy as np
+    >>> import weft
+    >>> mesh = weft.make_mesh((1,), ("data",))
+    >>> sharding = weft.NamedSharding(mesh, weft.P("data"))
+    >>> weft.make_array_from_process_local_data(sharding, np.arange(4.0, dtype=np.float32)).shape
+    (4,)
     """
     leaves, structure = tree.flatten(local_data)
     wanted = shardings_for(sharding, local_data, "make_array_from_process_local_data", "sharding")

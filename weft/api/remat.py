@@ -117,6 +117,23 @@ def checkpoint(
 
     `policy(primitive, *types, **params)` says of which operations results are stored nevertheless (see
     `checkpoint_policies`).
+
+    Args:
+        fun: a function of arrays.
+        prevent_cse: whether the second computation is fenced off from the first, so that memory is saved under `jit`;
+            in a loop it may be False.
+        policy: which results are stored; None for none but the arguments.
+        static_argnums, static_argnames: arguments that are Python values.
+        concrete: accepted for compatibility; must be False.
+
+    Returns:
+        A function with the results and derivatives of `fun`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> f = weft.checkpoint(lambda x: wnp.sin(wnp.sin(x)))
+    >>> weft.grad(f)(1.0).round(3)
+    Array(0.36, dtype=float32, weak_type=True)
     """
     if concrete:
         fix = "mark arguments that Python control flow depends on with static_argnums"
@@ -139,7 +156,23 @@ remat = checkpoint
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """Each leaf of `x` as it is, under a name that policies can refer to."""
+    """Each leaf of `x` as it is, under a name that policies can refer to.
+
+    Args:
+        x: a tree of arrays.
+        name: a string.
+
+    Returns:
+        `x`, unchanged.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft.ad_checkpoint import checkpoint_name
+    >>> policy = weft.checkpoint_policies.save_only_these_names("hidden")
+    >>> f = weft.checkpoint(lambda x: wnp.sin(checkpoint_name(wnp.sin(x), "hidden")), policy=policy)
+    >>> weft.grad(f)(1.0).round(3)
+    Array(0.36, dtype=float32, weak_type=True)
+    """
     return tree.map(lambda leaf: name_primitive(leaf, name=name), x)
 
 
@@ -152,7 +185,22 @@ def everything_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
 
 
 def nothing_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
-    """Keep none but the arguments."""
+    """Keep none but the arguments.
+
+    Args:
+        primitive: the primitive of an equation.
+        *types: the types of its operands.
+        **params: its parameters.
+
+    Returns:
+        False.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> f = weft.checkpoint(wnp.sin, policy=weft.checkpoint_policies.nothing_saveable)
+    >>> weft.grad(f)(0.0)
+    Array(1., dtype=float32, weak_type=True)
+    """
     return False
 
 
@@ -165,7 +213,23 @@ checkpoint_dots = dots_saveable
 
 
 def dots_with_no_batch_dims_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
-    """Keep results of contractions without batch dimensions: matmuls with weights, not of activations."""
+    """Keep results of contractions without batch dimensions: matmuls with weights, not of activations.
+
+    Args:
+        primitive: the primitive of an equation.
+        *types: the types of its operands.
+        **params: its parameters.
+
+    Returns:
+        Whether the result is stored.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> policy = weft.checkpoint_policies.checkpoint_dots_with_no_batch_dims
+    >>> f = weft.checkpoint(lambda w: wnp.tanh(w @ wnp.ones(2)).sum(), policy=policy)
+    >>> weft.grad(f)(wnp.zeros((1, 2)))
+    Array([[1., 1.]], dtype=float32)
+    """
     if primitive.name != "dot_general":
         return False
     (_, _), (left, right) = params["dimension_numbers"]
@@ -176,7 +240,19 @@ checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
 
 
 def save_only_these_names(*names: str) -> Policy:
-    """Keep values named with `checkpoint_name` by one of `names`."""
+    """Keep values named with `checkpoint_name` by one of `names`.
+
+    Args:
+        *names: names that `checkpoint_name` has given.
+
+    Returns:
+        A policy for `checkpoint`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.checkpoint(wnp.sin, policy=weft.checkpoint_policies.save_only_these_names("a"))(0.0)
+    Array(0., dtype=float32, weak_type=True)
+    """
     wanted = frozenset(names)
     return lambda primitive, *types, **params: primitive.name == "name" and params["name"] in wanted
 

@@ -17,7 +17,21 @@ from weft.trace.tracer import Tracer
 
 @contextmanager
 def named_scope(name: str) -> Iterator[None]:
-    """Give everything inside a name, which its equations carry on their stack (also a decorator)."""
+    """Give everything inside a name, which its equations carry on their stack (also a decorator).
+
+    Args:
+        name: a string; `explain`, profiles and `make_jaxpr(f)(x).pretty_print(name_stack=True)` show it.
+
+    Returns:
+        A context manager, or a decorator.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> with weft.named_scope("encoder"):
+    ...     y = wnp.ones(2) * 2
+    >>> y
+    Array([2., 2.], dtype=float32)
+    """
     if not isinstance(name, str):
         raise ArgumentTypeError("named_scope takes a string.", received=f"{name!r} of type {type(name).__name__}")
     with named(name):
@@ -25,7 +39,19 @@ def named_scope(name: str) -> Iterator[None]:
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
-    """`fun`, with everything it does under a name: its own by default."""
+    """`fun`, with everything it does under a name: its own by default.
+
+    Args:
+        fun: a function.
+        name: the name; that of the function by default.
+
+    Returns:
+        A function with the results of `fun`.
+
+    >>> import weft
+    >>> weft.named_call(lambda x: x + 1, name="increment")(1)
+    2
+    """
     scope = name or name_of(fun)
 
     @boundary
@@ -52,13 +78,40 @@ class KnownTrace(Trace):
 
 @contextmanager
 def ensure_compile_time_eval() -> Iterator[None]:
-    """Run operations inside at once where their operands are known, even while a function is being traced."""
+    """Run operations inside at once where their operands are known, even while a function is being traced.
+
+    Returns:
+        A context manager.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> @weft.jit
+    ... def f(x):
+    ...     with weft.ensure_compile_time_eval():
+    ...         n = int(wnp.sum(wnp.arange(3)))
+    ...     return x * n
+    >>> f(2.0)
+    Array(6., dtype=float32, weak_type=True)
+    """
     with active(KnownTrace(context.trace)):
         yield
 
 
 def disable_jit(disable: bool = True) -> Any:
-    """Run jitted functions, loops and branches as plain Python inside, so that they can be stepped through."""
+    """Run jitted functions, loops and branches as plain Python inside, so that they can be stepped through.
+
+    Args:
+        disable: False for the usual behaviour, inside of a block where it is disabled.
+
+    Returns:
+        A context manager.
+
+    >>> import weft
+    >>> with weft.disable_jit():
+    ...     weft.jit(lambda x: print(x) or x)(3)
+    3
+    3
+    """
     return states["disable_jit"](disable)
 
 

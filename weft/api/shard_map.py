@@ -57,6 +57,25 @@ def shard_map(
     the axes that are split by hand, by default all of them; the compiler splits the others. With `check_vma` the
     types inside say along which axes a value varies, a result that should be the same on all devices and is not is an
     error, and derivatives communicate no more than they must. Without `f` it returns a decorator.
+
+    Args:
+        f: a function of the parts of arrays that a device has.
+        out_specs: how the parts of results make whole arrays.
+        in_specs: how arguments are split; by default as their types say.
+        mesh: the mesh; by default the one that is set.
+        axis_names: the axes that are Manual inside; all by default.
+        check_vma: whether types say over which axes values differ, so that wrong `out_specs` raise.
+
+    Returns:
+        A function of whole arrays.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft.sharding import PartitionSpec as P
+    >>> mesh = weft.make_mesh((1,), ("data",))
+    >>> total = weft.shard_map(lambda x: weft.lax.psum(x.sum(), "data"), mesh=mesh, in_specs=P("data"), out_specs=P())
+    >>> total(wnp.arange(4.0))
+    Array(6., dtype=float32)
     """
     options: dict[str, Any] = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs}
     if f is None:

@@ -200,6 +200,21 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     In a program it is a constraint on what the compiler does; dimensions whose entries are UNCONSTRAINED are left to
     it. Outside it is `device_put`. Where types say how arrays are split, over Explicit axes, it checks that they say
     the same.
+
+    Args:
+        x: a tree of arrays.
+        shardings: a sharding, or a tree of them.
+
+    Returns:
+        A tree of arrays with the values of `x`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft.sharding import PartitionSpec as P
+    >>> mesh = weft.make_mesh((1,), ("data",), (weft.sharding.AxisType.Auto,))
+    >>> sharding = weft.NamedSharding(mesh, P("data"))
+    >>> weft.jit(lambda x: weft.lax.with_sharding_constraint(2 * x, sharding))(wnp.ones(2))
+    Array([2., 2.], dtype=float32)
     """
     leaves, structure = tree.flatten(x)
     wanted = shardings_for(shardings, x, "with_sharding_constraint", "shardings")
@@ -265,6 +280,9 @@ def split_result(function: Callable[..., Any], out_sharding: Any, *args: Any, **
     return tree.map(lambda x: typed_result(x, sharding, function.__name__), function(*args, **kwargs))
 
 
+_OUT_SHARDING = "\n        out_sharding: how the result is split over Explicit axes of a mesh."
+
+
 def takes_out_sharding(function: Function) -> Function:
     """A function with one more argument, `out_sharding`: how its result is split over Explicit axes."""
     signature = inspect.signature(function)
@@ -276,6 +294,9 @@ def takes_out_sharding(function: Function) -> Function:
             return function(*args, **kwargs)
         return split_result(function, out_sharding, *args, **kwargs)
 
+    # Help lists the argument after the others, before the section that follows them.
+    text = function.__doc__ or ""
+    with_out_sharding.__doc__ = text.replace("\n\n    Returns:", f"{_OUT_SHARDING}\n\n    Returns:", 1)
     parameters = [*signature.parameters.values(), more]
     with_out_sharding.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return cast(Function, with_out_sharding)
@@ -301,7 +322,22 @@ def split_like(x: Any, a: Array) -> Any:
 
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """`xs`, whose leaves are split over Explicit axes as `out_shardings` say (a prefix of `xs`), with the communication
-    that this takes: their types say so from here on."""
+    that this takes: their types say so from here on.
+
+    Args:
+        xs: a tree of arrays.
+        out_shardings: a sharding or PartitionSpec, or a tree of them.
+
+    Returns:
+        A tree of arrays with the values of `xs`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft.sharding import PartitionSpec as P
+    >>> mesh = weft.make_mesh((1,), ("data",))
+    >>> weft.typeof(weft.reshard(wnp.ones(2), weft.NamedSharding(mesh, P("data")))).shape
+    (2,)
+    """
     leaves, structure = tree.flatten(xs)
     if is_sharding(out_shardings):
         wanted = [out_shardings] * len(leaves)

@@ -184,7 +184,19 @@ class Stage:
 
 
 class Lowered(Stage):
-    """A staged function ready to compile."""
+    """A staged function ready to compile.
+
+    `jit(f).lower(*args)` returns one. `as_text()` shows the program, `compile()` makes machine code, `cost_analysis()`
+    counts operations and bytes.
+
+    Args:
+        traced: what `jit(f).trace(...)` returned.
+
+    >>> import weft
+    >>> lowered = weft.jit(lambda x: x + 1.0).lower(1.0)
+    >>> lowered.compile()(2.0)
+    Array(3., dtype=float32, weak_type=True)
+    """
 
     def compiler_ir(self, dialect: str | None = None) -> Jaxpr:
         """What the compiler takes: a jaxpr, which is the one dialect that there is."""

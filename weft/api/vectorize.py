@@ -33,7 +33,27 @@ def vmap(
     """Map `fun` over axes of its arguments: `in_axes` names the axis of each (None: the same for all), as a tree
     prefix; `out_axes` says where results have theirs. `axis_name` lets collectives inside refer to the axis. A
     `shard_map` inside, and constraints, split it over the axes `spmd_axis_name` of their mesh. With `sum_match` a
-    result that differs between elements is their sum where `out_axes` is None."""
+    result that differs between elements is their sum where `out_axes` is None.
+
+    Args:
+        fun: a function of arrays.
+        in_axes: the mapped axis of each argument: an integer, None, or a tree that is a prefix of the arguments.
+        out_axes: where the mapped axis is in each result.
+        axis_name: a name for the axis.
+        axis_size: its size, where no argument has the axis.
+        spmd_axis_name: axes of a mesh to split it over.
+        sum_match: whether results that no `out_axes` name are summed.
+
+    Returns:
+        A function of arrays with one axis more.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.vmap(wnp.dot)(wnp.ones((3, 2)), wnp.ones((3, 2)))
+    Array([2., 2., 2.], dtype=float32)
+    >>> weft.vmap(lambda x, y: x + y, in_axes=(0, None))(wnp.arange(3), 10)
+    Array([10, 11, 12], dtype=int32)
+    """
     check_callable(fun, "vmap")
     spmd = () if spmd_axis_name is None else entry_axes(spmd_axis_name)
     in_axes = checked_axes(fun, in_axes, out_axes)

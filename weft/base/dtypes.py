@@ -39,7 +39,13 @@ class extended(np.generic):
 
 
 class prng_key(extended):
-    """The abstract type above the dtypes of random keys, for `issubdtype`."""
+    """The abstract type above the dtypes of random keys, for `issubdtype`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> wnp.issubdtype(weft.random.key(0).dtype, weft.dtypes.prng_key)
+    True
+    """
 
 
 class ExtendedDtype:
@@ -147,7 +153,19 @@ def is_canonical(dtype: Any) -> bool:
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Dtype:
-    """The dtype that arrays have for `dtype` now: 64-bit types become 32-bit ones unless `enable_x64` is on."""
+    """The dtype that arrays have for `dtype` now: 64-bit types become 32-bit ones unless `enable_x64` is on.
+
+    Args:
+        dtype: a dtype, its name or a scalar type.
+        allow_extended_dtype: whether dtypes of random keys are accepted.
+
+    Returns:
+        A dtype.
+
+    >>> import weft
+    >>> weft.dtypes.canonicalize_dtype("float64")
+    dtype('float32')
+    """
     try:
         found = (_KEEP if config.enable_x64 else _NARROW).get(dtype)
     except TypeError:  # not hashable
@@ -222,7 +240,21 @@ _SMALL_UNSIGNED_TYPES = frozenset(DTYPES[name].type for name in INTEGERS_BELOW_A
 
 @functools.lru_cache(maxsize=4096)
 def issubdtype(a: Any, b: Any) -> bool:
-    """Whether the dtype `a` is `b` or, if `b` is an abstract type such as `np.floating`, of that kind."""
+    """Whether the dtype `a` is `b` or, if `b` is an abstract type such as `np.floating`, of that kind.
+
+    Args:
+        a: a dtype.
+        b: a dtype or an abstract type.
+
+    Returns:
+        A Python bool.
+
+    >>> import numpy as np
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.dtypes.issubdtype(wnp.bfloat16, np.floating)
+    True
+    """
     if isinstance(b, ExtendedDtype):
         return a == b
     above = b if isinstance(b, type) and issubclass(b, np.generic) else as_dtype(b).type
@@ -289,12 +321,34 @@ def itemsize_bits(dtype: Any) -> int:
 
 
 def finfo(dtype: Any) -> np.finfo:
-    """Limits of a floating-point type (`max`, `min`, `eps`, `tiny`, `bits`, ...); for a complex one, of its parts."""
+    """Limits of a floating-point type (`max`, `min`, `eps`, `tiny`, `bits`, ...); for a complex one, of its parts.
+
+    Args:
+        dtype: a floating-point or complex dtype, bfloat16 and eight-bit floats too.
+
+    Returns:
+        An object with the limits as attributes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.finfo(wnp.float16).max
+    np.float16(6.55e+04)
+    """
     return ml_dtypes.finfo(_dtype_and_weak(dtype)[0])
 
 
 def iinfo(int_type: Any) -> Any:
-    """Limits of an integer type: `min`, `max`, `bits`, `dtype`."""
+    """Limits of an integer type: `min`, `max`, `bits`, `dtype`.
+
+    Args:
+        int_type: an integer dtype, int4 too.
+
+    Returns:
+        An object with the limits as attributes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.iinfo(wnp.int8).max
+    127
+    """
     return ml_dtypes.iinfo(_dtype_and_weak(int_type)[0])
 
 
@@ -469,6 +523,16 @@ def promote_types(a: Any, b: Any) -> Dtype:
     """The dtype that two dtypes promote to; `int`, `float` and `complex` stand for Python numbers.
 
     A 64-bit type that comes in may come out, even while `enable_x64` is off; two shorter ones then yield a shorter one.
+
+    Args:
+        a, b: dtypes, or Python's `int`, `float` and `complex`.
+
+    Returns:
+        A dtype. Unlike NumPy, an integer and a short float yield the short float.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.promote_types(wnp.int32, wnp.bfloat16) == wnp.bfloat16
+    True
     """
     if a is b and a in _KEEP:
         return a
@@ -483,7 +547,19 @@ def promote_types(a: Any, b: Any) -> Dtype:
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
-    """The canonical dtype that the arguments, values or dtypes, promote to; with the flag, also whether it is weak."""
+    """The canonical dtype that the arguments, values or dtypes, promote to; with the flag, also whether it is weak.
+
+    Args:
+        *args: arrays, numbers or dtypes.
+        return_weak_type_flag: whether to return a pair.
+
+    Returns:
+        A dtype, or a pair of it and a bool.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.result_type(wnp.arange(2), 1.5)
+    dtype('float32')
+    """
     if not args:
         raise ArgumentError("result_type needs at least one array or dtype.")
     canonical = _KEEP if config.enable_x64 else _NARROW

@@ -51,8 +51,15 @@ explicit_x64_dtypes = choice(
 numpy_dtype_promotion = choice(
     "numpy_dtype_promotion",
     "standard",
-    "How operands of different types meet: 'standard' promotes them, 'strict' raises unless all but one are Python "
-    "scalars or other weakly typed values.",
+    """How operands of different types meet: 'standard' promotes them, 'strict' raises unless all but one are Python
+    scalars or other weakly typed values.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> with weft.numpy_dtype_promotion("strict"):
+    ...     (wnp.arange(2) + 1).dtype
+    dtype('int32')
+    """,
     ("standard", "strict"),
     in_key=True,
 )
@@ -101,7 +108,13 @@ _PRECISIONS = (
 default_matmul_precision = choice(
     "default_matmul_precision",
     None,
-    "The precision of contractions and convolutions that name none.",
+    """The precision of contractions and convolutions that name none, see `weft.lax.Precision`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> with weft.default_matmul_precision("float32"):
+    ...     y = wnp.ones((2, 2)) @ wnp.ones((2, 2))
+    """,
     _PRECISIONS,
     in_key=True,
 )
@@ -164,7 +177,14 @@ mesh = value_of_any_kind(
 default_device = value_of_any_kind(
     "default_device",
     None,
-    "The device of computations whose operands are committed to none; None means the first device.",
+    """The device of computations whose operands are committed to none; None means the first device.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> with weft.default_device(weft.devices()[-1]):
+    ...     wnp.ones(2).device == weft.devices()[-1]
+    True
+    """,
     holds=lambda value: value is None or isinstance(value, str) or hasattr(value, "platform"),
     expected="a device, the name of a platform, or None",
     in_key=False,
@@ -478,8 +498,13 @@ def _transfer_state(direction: str, doc: str, kind: type[State[str]] = State) ->
 
 transfer_guard = _transfer_state(
     "",
-    "What happens when values move between host and devices, or between devices: 'allow' them, 'log' those that no "
-    "`device_put` or `device_get` asked for, or 'disallow' them; 'log_explicit' and 'disallow_explicit' mean all.",
+    """What happens when values move between host and devices, or between devices: 'allow' them, 'log' those that no
+    `device_put` or `device_get` asked for, or 'disallow' them; 'log_explicit' and 'disallow_explicit' mean all.
+
+    >>> import weft
+    >>> with weft.transfer_guard("disallow"):
+    ...     x = weft.device_put(1.0)
+    """,
     TransferGuard,
 )
 transfer_guard_host_to_device = _transfer_state(

@@ -36,7 +36,15 @@ class Config(threading.local):
     """The current value of each setting, as an attribute.
 
     The global values are attributes of this class and the overrides of a thread are attributes of the instance as that
-    thread sees it: so reading is one attribute lookup and needs no function call.
+    thread sees it: so reading is one attribute lookup and needs no function call. `weft.config.update(name, value)`
+    sets a value for all threads; a setting such as `weft.enable_x64(True)` is a scope for a `with` block.
+
+    >>> import weft
+    >>> weft.config.enable_x64
+    False
+    >>> with weft.enable_x64(True):
+    ...     weft.config.enable_x64
+    True
     """
 
     enable_x64: bool

@@ -86,19 +86,57 @@ _MISSING = _Missing()
 
 
 def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
-    """The leaves of a tree, in order."""
+    """The leaves of a tree, in order.
+
+    Args:
+        tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
+        is_leaf: a function of a node that returns True where the node counts as a leaf.
+
+    Returns:
+        A list; of dicts, in the order of their sorted keys.
+
+    >>> from weft import tree
+    >>> tree.leaves({"b": 1, "a": (2, None)})
+    [2, 1]
+    """
     return flatten(tree, is_leaf)[0]
 
 
 def structure(tree: Any, is_leaf: IsLeaf = None) -> PyTreeDef:
-    """The structure of a tree."""
+    """The structure of a tree.
+
+    Args:
+        tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
+        is_leaf: a function of a node that returns True where the node counts as a leaf.
+
+    Returns:
+        A `PyTreeDef`.
+
+    >>> from weft import tree
+    >>> tree.structure({"b": 1, "a": (2, None)})
+    PyTreeDef({'a': (*, None), 'b': *})
+    """
     return flatten(tree, is_leaf)[1]
 
 
 def leaves_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> list[tuple[tuple[Any, ...], Any]]:
-    """The leaves of a tree as pairs (key path, leaf)."""
+    """The leaves of a tree as pairs (key path, leaf).
+
+    Args:
+        tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
+        is_leaf: a function of a node that returns True where the node counts as a leaf.
+        is_leaf_takes_path: whether `is_leaf` takes the key path before the node.
+
+    Returns:
+        A list of pairs.
+
+    >>> from weft import tree
+    >>> from weft import tree_util
+    >>> [(tree_util.keystr(path), leaf) for path, leaf in tree.leaves_with_path({"a": [1, 2]})]
+    [("['a'][0]", 1), ("['a'][1]", 2)]
+    """
     return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
@@ -128,7 +166,19 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """True for the structure of a leaf, and for that of a node without children, such as None or ()."""
+    """True for the structure of a leaf, and for that of a node without children, such as None or ().
+
+    Args:
+        treedef: a structure.
+
+    Returns:
+        A Python bool.
+
+    >>> from weft import tree
+    >>> from weft import tree_util
+    >>> tree_util.treedef_is_leaf(tree.structure(1))
+    True
+    """
     return checked_structure(treedef).num_nodes == 1
 
 
@@ -168,6 +218,19 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     """Apply `f` to each leaf of `tree` and to what is at the same path in each tree of `rest`.
 
     The structure of `tree` must be a prefix of those of `rest`; the result has the structure of `tree`.
+
+    Args:
+        f: a function of as many leaves as there are trees.
+        tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
+        *rest: more trees.
+        is_leaf: a function of a node that returns True where the node counts as a leaf.
+
+    Returns:
+        A tree of results.
+
+    >>> from weft import tree
+    >>> tree.map(lambda x, y: x + y, {"a": 1, "b": (2, 3)}, {"a": 10, "b": (20, 30)})
+    {'a': 11, 'b': (22, 33)}
     """
     function_of(f, "The first argument of tree.map", "tree.map(f, tree, *others)")
     values, treedef = flatten(tree, is_leaf)
@@ -187,7 +250,23 @@ def map_with_path(
     is_leaf: Callable[..., bool] | None = None,
     is_leaf_takes_path: bool = False,
 ) -> Any:
-    """As `map`, with the key path as the first argument of `f`."""
+    """As `map`, with the key path as the first argument of `f`.
+
+    Args:
+        f: a function of a key path and as many leaves as there are trees.
+        tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
+        *rest: more trees.
+        is_leaf: a function of a node that returns True where the node counts as a leaf.
+        is_leaf_takes_path: whether `is_leaf` takes the key path before the node.
+
+    Returns:
+        A tree of results.
+
+    >>> from weft import tree
+    >>> from weft import tree_util
+    >>> tree.map_with_path(lambda path, x: tree_util.keystr(path), {"a": [1, 2]})
+    {'a': ["['a'][0]", "['a'][1]"]}
+    """
     function_of(f, "The first argument of tree.map_with_path", "tree.map_with_path(f, tree, *others)")
     pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     columns = [flatten_up_to(treedef, other, f"tree {i}") for i, other in enumerate(rest, 2)]
@@ -195,7 +274,21 @@ def map_with_path(
 
 
 def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _MISSING, is_leaf: IsLeaf = None) -> Any:
-    """Combine the leaves from left to right, starting from `initializer` when given."""
+    """Combine the leaves from left to right, starting from `initializer` when given.
+
+    Args:
+        function: a function of what was combined so far and a leaf.
+        tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
+        initializer: where to start; the first leaf by default.
+        is_leaf: a function of a node that returns True where the node counts as a leaf.
+
+    Returns:
+        The combined value.
+
+    >>> from weft import tree
+    >>> tree.reduce(lambda total, x: total + x, {"a": 1, "b": (2, 3)})
+    6
+    """
     function_of(function, "The first argument of tree.reduce", "tree.reduce(function, tree, initializer)")
     values = leaves(tree, is_leaf)
     if initializer is not _MISSING:
@@ -225,7 +318,19 @@ def _by_halves(operation: Callable[[Any, Any], Any], values: list[Any]) -> Any:
 
 
 def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
-    """True when all leaves are true."""
+    """True when all leaves are true.
+
+    Args:
+        tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
+        is_leaf: a function of a node that returns True where the node counts as a leaf.
+
+    Returns:
+        A Python bool.
+
+    >>> from weft import tree
+    >>> tree.all({"a": True, "b": [True, False]})
+    False
+    """
     return builtins.all(leaves(tree, is_leaf))
 
 

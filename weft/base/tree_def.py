@@ -64,6 +64,13 @@ class PyTreeDef:
 
     Made by `structure` and `flatten`; two are equal when their nodes have the same types, equal static data
     (for a dict: its keys) and equal children.
+
+    >>> from weft import tree
+    >>> structure = tree.structure({"a": 1, "b": (2, 3)})
+    >>> structure
+    PyTreeDef({'a': *, 'b': (*, *)})
+    >>> structure.num_leaves, structure.unflatten([10, 20, 30])
+    (3, {'a': 10, 'b': (20, 30)})
     """
 
     __slots__ = (
@@ -370,7 +377,19 @@ _STRUCTURE = (NodeKind, FlatKind, _LeafToken)
 
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], PyTreeDef]:
-    """The leaves of a tree, in order, and its structure. `is_leaf` stops the traversal where it returns True."""
+    """The leaves of a tree, in order, and its structure. `is_leaf` stops the traversal where it returns True.
+
+    Args:
+        tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
+        is_leaf: a function of a node that returns True where the node counts as a leaf.
+
+    Returns:
+        A pair of a list of leaves and a `PyTreeDef`.
+
+    >>> from weft import tree
+    >>> tree.flatten({"b": 1, "a": (2, 3)})
+    ([2, 3, 1], PyTreeDef({'a': (*, *), 'b': *}))
+    """
     if is_leaf is not None:
         return _flatten_asking(tree, is_leaf)
     found = FLATTEN.get(type(tree))
@@ -523,7 +542,21 @@ def _flatten_until(
 def flatten_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
-    """As `flatten`, with each leaf as a pair (key path, leaf); `is_leaf` may take the path as its first argument."""
+    """As `flatten`, with each leaf as a pair (key path, leaf); `is_leaf` may take the path as its first argument.
+
+    Args:
+        tree: a tree: nested lists, tuples, dicts, named tuples and registered classes; None has no leaves.
+        is_leaf: a function of a node that returns True where the node counts as a leaf.
+        is_leaf_takes_path: whether `is_leaf` takes the key path before the node.
+
+    Returns:
+        A pair of a list of pairs (key path, leaf) and a `PyTreeDef`.
+
+    >>> from weft import tree
+    >>> pairs, structure = tree.flatten_with_path({"a": [1, 2]})
+    >>> pairs[0]
+    ((DictKey(key='a'), SequenceKey(idx=0)), 1)
+    """
     asked = is_leaf
     if is_leaf is None:
         found = FLATTEN_WITH_PATH.get(type(tree))
@@ -610,7 +643,19 @@ def _flatten_up_to(treedef: PyTreeDef, node: Any, subtrees: list[Any]) -> None:
 
 
 def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
-    """The tree of a structure and leaves."""
+    """The tree of a structure and leaves.
+
+    Args:
+        treedef: a structure.
+        leaves: as many leaves as it has.
+
+    Returns:
+        A tree.
+
+    >>> from weft import tree
+    >>> tree.unflatten(tree.structure({"a": 1, "b": (2, 3)}), [10, 20, 30])
+    {'a': 10, 'b': (20, 30)}
+    """
     if type(leaves) is not list:
         leaves = list(leaves)
     try:

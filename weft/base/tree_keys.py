@@ -29,7 +29,15 @@ class _Entry:
 
 
 class SequenceKey(_Entry):
-    """The step into a list, tuple or deque: the position `idx`."""
+    """The step into a list, tuple or deque: the position `idx`.
+
+    Args:
+        idx: the position.
+
+    >>> from weft import tree_util
+    >>> str(tree_util.SequenceKey(0))
+    '[0]'
+    """
 
     __slots__ = ()
     __match_args__ = ("idx",)
@@ -43,7 +51,15 @@ class SequenceKey(_Entry):
 
 
 class DictKey(_Entry):
-    """The step into a mapping: the entry `key`."""
+    """The step into a mapping: the entry `key`.
+
+    Args:
+        key: the key.
+
+    >>> from weft import tree_util
+    >>> str(tree_util.DictKey("a"))
+    "['a']"
+    """
 
     __slots__ = ()
     __match_args__ = ("key",)
@@ -57,7 +73,15 @@ class DictKey(_Entry):
 
 
 class GetAttrKey(_Entry):
-    """The step into an object with named children: the attribute `name`."""
+    """The step into an object with named children: the attribute `name`.
+
+    Args:
+        name: the name of the attribute.
+
+    >>> from weft import tree_util
+    >>> str(tree_util.GetAttrKey("weight"))
+    '.weight'
+    """
 
     __slots__ = ()
     __match_args__ = ("name",)
@@ -71,7 +95,15 @@ class GetAttrKey(_Entry):
 
 
 class FlattenedIndexKey(_Entry):
-    """The step into a custom node that does not name its children: their position when it is flattened."""
+    """The step into a custom node that does not name its children: their position when it is flattened.
+
+    Args:
+        key: the position.
+
+    >>> from weft import tree_util
+    >>> str(tree_util.FlattenedIndexKey(0))
+    '[<flat index 0>]'
+    """
 
     __slots__ = ()
     __match_args__ = ("key",)
@@ -90,5 +122,19 @@ def _plain(entry: Any) -> str:
 
 
 def keystr(keys: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:
-    """Write a key path as text: `['a'][0].b`; with `simple` only the names, joined by `separator`."""
+    """Write a key path as text: `['a'][0].b`; with `simple` only the names, joined by `separator`.
+
+    Args:
+        keys: a key path, as `tree.flatten_with_path` returns them.
+        simple: whether to write names only, without brackets, quotes and dots.
+        separator: what is between them.
+
+    Returns:
+        A string.
+
+    >>> from weft import tree_util
+    >>> path = (tree_util.DictKey("layers"), tree_util.SequenceKey(0))
+    >>> tree_util.keystr(path), tree_util.keystr(path, simple=True, separator="/")
+    ("['layers'][0]", 'layers/0')
+    """
     return separator.join([_plain(entry) if simple else str(entry) for entry in keys])

@@ -243,6 +243,21 @@ def register_pytree_node(
     `flatten_func(node)` returns (children, static data), where static data has `==` and a hash;
     `unflatten_func(static data, children)` returns the node. `flatten_with_keys_func` returns the children
     as pairs (key, child) and so names them in key paths.
+
+    Args:
+        nodetype: a class.
+        flatten_func: a function of a node that returns children and static data.
+        unflatten_func: a function of static data and children that returns a node.
+        flatten_with_keys_func: the same with children as pairs (key, child).
+
+    >>> from weft import tree
+    >>> from weft import tree_util
+    >>> class Pair:
+    ...     def __init__(self, x, y):
+    ...         self.x, self.y = x, y
+    >>> tree_util.register_pytree_node(Pair, lambda p: ((p.x, p.y), None), lambda _, children: Pair(*children))
+    >>> tree.leaves(Pair(1, [2, 3]))
+    [1, 2, 3]
     """
     if not isinstance(nodetype, type):
         raise ArgumentTypeError(
@@ -286,7 +301,28 @@ def _check_methods(cls: Any, *names: str) -> None:
 
 
 def register_pytree_node_class(cls: Class) -> Class:
-    """Class decorator: make a class with methods `tree_flatten` and `tree_unflatten` a tree node."""
+    """Class decorator: make a class with methods `tree_flatten` and `tree_unflatten` a tree node.
+
+    Args:
+        cls: a class with the methods.
+
+    Returns:
+        The class.
+
+    >>> from weft import tree
+    >>> from weft import tree_util
+    >>> @tree_util.register_pytree_node_class
+    ... class Scaled:
+    ...     def __init__(self, value, factor):
+    ...         self.value, self.factor = value, factor
+    ...     def tree_flatten(self):
+    ...         return (self.value,), self.factor
+    ...     @classmethod
+    ...     def tree_unflatten(cls, factor, children):
+    ...         return cls(*children, factor)
+    >>> tree.map(lambda x: 2 * x, Scaled(3, "m")).value
+    6
+    """
     _check_methods(cls, "tree_flatten", "tree_unflatten")
     register_pytree_node(cls, methodcaller("tree_flatten"), cls.tree_unflatten)  # type: ignore[attr-defined]
     return cls
@@ -298,7 +334,24 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Any], Any],
     flatten_func: Callable[[Any], tuple[Iterable[Any], Hashable]] | None = None,
 ) -> None:
-    """Make a type a tree node whose children have names in key paths; see `register_pytree_node`."""
+    """Make a type a tree node whose children have names in key paths; see `register_pytree_node`.
+
+    Args:
+        nodetype: a class.
+        flatten_with_keys: a function of a node that returns children as pairs (key, child), and static data.
+        unflatten_func: a function of static data and children that returns a node.
+        flatten_func: the same without keys, which is quicker.
+
+    >>> from weft import tree
+    >>> from weft import tree_util
+    >>> class Point:
+    ...     def __init__(self, x):
+    ...         self.x = x
+    >>> flatten = lambda point: (((tree_util.GetAttrKey("x"), point.x),), None)
+    >>> tree_util.register_pytree_with_keys(Point, flatten, lambda _, children: Point(*children))
+    >>> tree_util.keystr(tree.leaves_with_path(Point(1))[0][0])
+    '.x'
+    """
     if flatten_func is None:
 
         def flatten_func(node: Any) -> tuple[Iterable[Any], Hashable]:
@@ -309,7 +362,28 @@ def register_pytree_with_keys(
 
 
 def register_pytree_with_keys_class(cls: Class) -> Class:
-    """Class decorator: make a class with `tree_flatten_with_keys` and `tree_unflatten` a tree node."""
+    """Class decorator: make a class with `tree_flatten_with_keys` and `tree_unflatten` a tree node.
+
+    Args:
+        cls: a class with the methods.
+
+    Returns:
+        The class.
+
+    >>> from weft import tree
+    >>> from weft import tree_util
+    >>> @tree_util.register_pytree_with_keys_class
+    ... class Point:
+    ...     def __init__(self, x):
+    ...         self.x = x
+    ...     def tree_flatten_with_keys(self):
+    ...         return ((tree_util.GetAttrKey("x"), self.x),), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, _, children):
+    ...         return cls(*children)
+    >>> tree.leaves(Point(5))
+    [5]
+    """
     flatten = methodcaller("tree_flatten") if hasattr(cls, "tree_flatten") else None
     _check_methods(cls, "tree_flatten_with_keys", "tree_unflatten")
     register_pytree_with_keys(cls, methodcaller("tree_flatten_with_keys"), cls.tree_unflatten, flatten)  # type: ignore[attr-defined]
@@ -357,6 +431,26 @@ def register_dataclass(
     Fields in `data_fields` are children, fields in `meta_fields` are static data, fields in `drop_fields` are left
     out and take their default again. Without lists, a field made with `metadata={"static": True}` is static and
     every other one is data.
+
+    Args:
+        nodetype: a dataclass.
+        data_fields: names of the fields that are children.
+        meta_fields: names of the fields that are static data.
+        drop_fields: names of the fields that are left out.
+
+    Returns:
+        The class.
+
+    >>> from weft import tree
+    >>> from weft import tree_util
+    >>> import dataclasses
+    >>> @tree_util.register_dataclass
+    ... @dataclasses.dataclass
+    ... class Layer:
+    ...     weight: float
+    ...     name: str = dataclasses.field(metadata={"static": True})
+    >>> tree.map(lambda x: 2 * x, Layer(3.0, "first"))
+    Layer(weight=6.0, name='first')
     """
     data_names, meta_names = _dataclass_fields(nodetype, data_fields, meta_fields)
     if not isinstance(nodetype, type):
@@ -440,6 +534,16 @@ class Partial(functools.partial):
 
     It can be passed into and out of transformed functions. Two Partials have the same structure when their
     functions are equal, which for functions defined anew on each call they are not.
+
+    Args:
+        func: a function.
+        *args, **kw: arguments to bind.
+
+    >>> import weft
+    >>> from weft import tree_util
+    >>> double = tree_util.Partial(lambda x, y: x * y, 2)
+    >>> weft.jit(lambda f, y: f(y))(double, 5)
+    Array(10, dtype=int32, weak_type=True)
     """
 
     def __new__(cls, func: Callable[..., Any], /, *args: Any, **kw: Any) -> Partial:

@@ -158,7 +158,22 @@ def sgd(step_size: Any) -> Any:
 
 @optimizer
 def momentum(step_size: Any, mass: Any) -> Any:
-    """Gradient descent with momentum."""
+    """Gradient descent with momentum.
+
+    Args:
+        step_size: a number, or a function from the step to one.
+        mass: the decay of the velocity.
+
+    Returns:
+        A triple of functions: of the parameters, of a step, gradients and a state, and of a state.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft.example_libraries import optimizers
+    >>> init, update, get_params = optimizers.momentum(0.1, 0.9)
+    >>> get_params(update(0, wnp.array([1.0]), init(wnp.array([2.0]))))
+    Array([1.9], dtype=float32)
+    """
     step_size = make_schedule(step_size)
 
     def update(i: Any, g: Any, state: Any) -> Any:

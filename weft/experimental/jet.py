@@ -26,14 +26,14 @@ def jet(fun: Callable[..., Any], primals: Any, series: Any, factorial_scaled: bo
     All primitives that have derivatives have series, those of loops and branches among them.
 
     Args:
-      fun: a function of arrays, or of trees of them.
-      primals: a tuple of the values of its arguments at t = 0.
-      series: for each argument a list of its derivatives, from the first on; each has the structure of the argument,
-        and all lists have the same length.
-      factorial_scaled: whether terms are derivatives; else they are the coefficients of the powers of t.
+        fun: a function of arrays, or of trees of them.
+        primals: a tuple of the values of its arguments at t = 0.
+        series: for each argument a list of its derivatives, from the first on; each has the structure of the argument,
+            and all lists have the same length.
+        factorial_scaled: whether terms are derivatives; else they are the coefficients of the powers of t.
 
     Returns:
-      The results of `fun`, and in the same structure lists of their derivatives.
+        The results of `fun`, and in the same structure lists of their derivatives.
 
     >>> from weft.experimental.jet import jet
     >>> import weft.numpy as np

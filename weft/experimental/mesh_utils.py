@@ -25,7 +25,22 @@ def create_device_mesh(
     allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
     """Devices (all of them by default) as an array of `mesh_shape`, for `weft.sharding.Mesh`. CPU devices are equally
-    near to each other, so they are in order; the options, which are for networks of other kinds, change nothing."""
+    near to each other, so they are in order; the options, which are for networks of other kinds, change nothing.
+
+    Args:
+        mesh_shape: the sizes.
+        devices: the devices; all by default.
+        contiguous_submeshes: accepted for compatibility.
+        allow_split_physical_axes: accepted for compatibility.
+
+    Returns:
+        A NumPy array of devices.
+
+    >>> import weft
+    >>> from weft.experimental import mesh_utils
+    >>> mesh_utils.create_device_mesh((1,), weft.devices()[:1]).shape
+    (1,)
+    """
     shape = _indices(mesh_shape, "mesh_shape of create_device_mesh")
     there = list(_devices() if devices is None else devices)
     if len(there) != math.prod(shape):
@@ -47,7 +62,24 @@ def create_hybrid_device_mesh(
     allow_split_physical_axes: bool = False,
 ) -> np.ndarray:
     """Devices as an array whose dimension i has `dcn_mesh_shape[i]` blocks of `mesh_shape[i]`: what is slow to reach is
-    between blocks. A block is the devices of one process, so `process_is_granule` must be True."""
+    between blocks. A block is the devices of one process, so `process_is_granule` must be True.
+
+    Args:
+        mesh_shape: the sizes.
+        dcn_mesh_shape: the number of blocks along each dimension.
+        devices: the devices; all by default.
+        process_is_granule: must be True.
+        should_sort_granules_by_key: accepted for compatibility.
+        allow_split_physical_axes: accepted for compatibility.
+
+    Returns:
+        A NumPy array of devices.
+
+    >>> import weft
+    >>> from weft.experimental import mesh_utils
+    >>> mesh_utils.create_hybrid_device_mesh((1,), (1,), weft.devices()[:1], process_is_granule=True).shape
+    (1,)
+    """
     inner, outer = _indices(mesh_shape, "mesh_shape"), _indices(dcn_mesh_shape, "dcn_mesh_shape")
     if not process_is_granule:
         raise ArgumentError(

@@ -44,7 +44,14 @@ P = PartitionSpec
 
 
 def sync_global_devices(name: str) -> None:
-    """Return when all processes have called it. They must pass the same name."""
+    """Return when all processes have called it. They must pass the same name.
+
+    Args:
+        name: a string, shown where a process does not come.
+
+    >>> import weft
+    >>> weft.experimental.multihost_utils.sync_global_devices("end of step 3")
+    """
     with _world.together(None, f"sync_global_devices({name!r})", _world.digest_of("sync"), user_line()) as world:
         compare("sync_global_devices", [f"sync_global_devices({name!r})"], range(world.size))
 
@@ -52,7 +59,20 @@ def sync_global_devices(name: str) -> None:
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """Each leaf of all processes, as a NumPy array: stacked along a new first dimension, one entry for each process,
     or with `tiled` concatenated along the first one. So it is for one process too. Of an array with parts in several
-    processes, which needs `tiled`, all elements."""
+    processes, which needs `tiled`, all elements.
+
+    Args:
+        in_tree: a tree of arrays.
+        tiled: whether to concatenate.
+
+    Returns:
+        A tree of NumPy arrays.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.experimental.multihost_utils.process_allgather(wnp.ones(2)).shape
+    (1, 2)
+    """
     return tree.map(functools.partial(_gathered_leaf, tiled), in_tree)
 
 
@@ -105,7 +125,20 @@ def _typed(header: bytes) -> str:
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     """The tree of one process on all of them, as NumPy arrays: of process 0, or of the one that passes
-    `is_source=True`. The others pass a tree of the same structure, shapes and dtypes."""
+    `is_source=True`. The others pass a tree of the same structure, shapes and dtypes.
+
+    Args:
+        in_tree: a tree of arrays.
+        is_source: whether this process is the one; by default process 0 is.
+
+    Returns:
+        A tree of NumPy arrays.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.experimental.multihost_utils.broadcast_one_to_all(wnp.ones(2))
+    array([1., 1.], dtype=float32)
+    """
     world = _world.current()
     own = world.rank == 0 if is_source is None else bool(is_source)
     with _world.together(None, "broadcast_one_to_all", line=user_line()):

@@ -102,18 +102,18 @@ def odeint(
     of any order.
 
     Args:
-      func: the derivative of y at a time, in the structure of y.
-      y0: the state at the first time, a tree of arrays.
-      t: a vector of floating-point times that increase.
-      args: more arguments of `func`, trees of arrays.
-      rtol: the error that a step may have relative to the state.
-      atol: the error that a step may have beyond that.
-      mxstep: at most this many steps are made between two times.
-      hmax: the largest step.
+        func: the derivative of y at a time, in the structure of y.
+        y0: the state at the first time, a tree of arrays.
+        t: a vector of floating-point times that increase.
+        args: more arguments of `func`, trees of arrays.
+        rtol: the error that a step may have relative to the state.
+        atol: the error that a step may have beyond that.
+        mxstep: at most this many steps are made between two times.
+        hmax: the largest step.
 
     Returns:
-      The states at the times, in the structure of y0 with a new first axis; NaN from where on no steps were left, or
-      none was small enough.
+        The states at the times, in the structure of y0 with a new first axis; NaN from where on no steps were left, or
+        none was small enough.
 
     >>> import weft.numpy as np
     >>> from weft.experimental.ode import odeint

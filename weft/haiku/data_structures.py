@@ -39,7 +39,20 @@ def map(fn: Callable[[str, str, Any], Any], structure: Structure) -> dict[str, d
 
 
 def partition(predicate: Callable[[str, str, Any], bool], structure: Structure) -> tuple[Params, Params]:
-    """The values for which `predicate(path, name, value)` holds, and the others."""
+    """The values for which `predicate(path, name, value)` holds, and the others.
+
+    Args:
+        predicate: a function of a module's path, a name and a value.
+        structure: parameters or state: dicts of dicts.
+
+    Returns:
+        A pair of structures.
+
+    >>> from weft import haiku
+    >>> params = {"a": {"w": 1, "b": 2}}
+    >>> haiku.data_structures.partition(lambda path, name, value: name == "w", params)
+    ({'a': {'w': 1}}, {'a': {'b': 2}})
+    """
     no, yes = partition_n(lambda *item: int(bool(predicate(*item))), structure, 2)
     return yes, no
 
@@ -58,7 +71,19 @@ def partition_n(fn: Callable[[str, str, Any], int], structure: Structure, n: int
 
 
 def merge(*structures: Structure, check_duplicates: bool = False) -> dict[str, dict[str, Any]]:
-    """All values of all structures; a later one wins, or with `check_duplicates` must be the same."""
+    """All values of all structures; a later one wins, or with `check_duplicates` must be the same.
+
+    Args:
+        *structures: parameters or state: dicts of dicts.
+        check_duplicates: whether values that occur twice must be the same.
+
+    Returns:
+        A structure.
+
+    >>> from weft import haiku
+    >>> haiku.data_structures.merge({"a": {"w": 1}}, {"a": {"b": 2}})
+    {'a': {'w': 1, 'b': 2}}
+    """
     out: dict[str, dict[str, Any]] = {}
     for structure in structures:
         for path, name, value in traverse(structure):
@@ -98,12 +123,34 @@ def to_haiku_dict(structure: Structure) -> dict[str, dict[str, Any]]:
 
 
 def to_mutable_dict(mapping: Any) -> Any:
-    """A copy of nested mappings as plain dicts."""
+    """A copy of nested mappings as plain dicts.
+
+    Args:
+        mapping: nested mappings.
+
+    Returns:
+        Nested dicts.
+
+    >>> from weft import haiku
+    >>> haiku.data_structures.to_mutable_dict({"a": {"w": 1}})
+    {'a': {'w': 1}}
+    """
     return {k: to_mutable_dict(v) for k, v in mapping.items()} if isinstance(mapping, Mapping) else mapping
 
 
 def to_immutable_dict(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A copy of nested mappings that cannot be written; a tree like a dict with the same keys."""
+    """A copy of nested mappings that cannot be written; a tree like a dict with the same keys.
+
+    Args:
+        mapping: nested mappings.
+
+    Returns:
+        A mapping.
+
+    >>> from weft import haiku
+    >>> haiku.data_structures.to_immutable_dict({"a": {"w": 1}})["a"]["w"]
+    1
+    """
     return FrozenDict(to_mutable_dict(mapping))
 
 

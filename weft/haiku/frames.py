@@ -213,7 +213,16 @@ def check_boundary(module: Any) -> None:
 
 
 def running_init() -> bool:
-    """Whether `init` of a transformed function runs, rather than `apply`."""
+    """Whether `init` of a transformed function runs, rather than `apply`.
+
+    Returns:
+        A Python bool.
+
+    >>> from weft import haiku
+    >>> haiku.transform(lambda: print(haiku.running_init())).init(None)
+    True
+    {}
+    """
     return current_frame("running_init").is_initializing
 
 

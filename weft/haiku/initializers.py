@@ -30,7 +30,16 @@ _TRUNCATED = 0.87962566103423978  # the standard deviation of a normal number tr
 
 
 class Constant:
-    """One value, or an array that broadcasts to the shape."""
+    """One value, or an array that broadcasts to the shape.
+
+    Args:
+        constant: the value.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import haiku
+    >>> haiku.initializers.Constant(0.5)((2,), wnp.float32)
+    Array([0.5, 0.5], dtype=float32)
+    """
 
     def __init__(self, constant: Any):
         self.constant = constant
@@ -40,7 +49,20 @@ class Constant:
 
 
 class RandomNormal:
-    """mean + stddev · N(0, 1)."""
+    """mean + stddev · N(0, 1).
+
+    Args:
+        stddev: the standard deviation.
+        mean: the mean.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Linear(2, w_init=haiku.initializers.RandomNormal(0.1))(x))
+    >>> x = wnp.ones((1, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 2)
+    """
 
     def __init__(self, stddev: Any = 1.0, mean: Any = 0.0):
         self.stddev = stddev
@@ -52,7 +74,21 @@ class RandomNormal:
 
 
 class TruncatedNormal:
-    """mean + stddev · N(0, 1), the latter between `lower` and `upper`."""
+    """mean + stddev · N(0, 1), the latter between `lower` and `upper`.
+
+    Args:
+        stddev: the standard deviation before the limits.
+        mean: the mean.
+        lower, upper: the limits, in standard deviations.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Linear(2, w_init=haiku.initializers.TruncatedNormal(0.1))(x))
+    >>> x = wnp.ones((1, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 2)
+    """
 
     def __init__(self, stddev: Any = 1.0, mean: Any = 0.0, lower: Any = -2.0, upper: Any = 2.0):
         self.stddev = stddev
@@ -99,7 +135,22 @@ def _fans(shape: Sequence[int], fan_in_axes: Sequence[int] | None) -> tuple[int,
 
 
 class VarianceScaling:
-    """Mean 0 and variance scale / fan, where `mode` says which fan."""
+    """Mean 0 and variance scale / fan, where `mode` says which fan.
+
+    Args:
+        scale: the factor of the variance.
+        mode: "fan_in", "fan_out" or "fan_avg".
+        distribution: "truncated_normal", "normal" or "uniform".
+        fan_in_axes: the axes of the inputs.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Linear(2, w_init=haiku.initializers.VarianceScaling(2.0))(x))
+    >>> x = wnp.ones((1, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 2)
+    """
 
     def __init__(
         self,

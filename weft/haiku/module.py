@@ -115,7 +115,25 @@ def _intercepted(method: Callable[..., Any], context: MethodContext, args: Any, 
 
 
 def transparent(method: Method) -> Method:
-    """A method whose modules and parameters are those of its caller: it adds nothing to names."""
+    """A method whose modules and parameters are those of its caller: it adds nothing to names.
+
+    Args:
+        method: a method.
+
+    Returns:
+        The method.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> class Net(haiku.Module):
+    ...     @haiku.transparent
+    ...     def __call__(self, x):
+    ...         return haiku.Linear(2)(x)
+    >>> model = haiku.transform(lambda x: Net()(x))
+    >>> sorted(model.init(random.key(0), wnp.ones((1, 3))))
+    ['linear']
+    """
     method._is_transparent = True  # type: ignore[attr-defined]
     return method
 
@@ -244,6 +262,18 @@ class Module(metaclass=ModuleMetaclass):
     """A part of a model with parameters, made and called inside of a transformed function.
 
     A method of a module runs under the module's path, so that `hk.get_parameter` and modules made there belong to it.
+
+    Args:
+        name: the name; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import haiku
+    >>> class Scale(haiku.Module):
+    ...     def __call__(self, x):
+    ...         return x * haiku.get_parameter("scale", x.shape[-1:], init=wnp.ones)
+    >>> model = haiku.transform(lambda x: Scale()(x))
+    >>> model.init(None, wnp.ones((1, 2)))
+    {'scale': {'scale': Array([1., 1.], dtype=float32)}}
     """
 
     name: str

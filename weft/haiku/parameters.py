@@ -110,12 +110,49 @@ def _on(*stacks: ThreadStack[Any] | None, item: Any) -> Iterator[None]:
 
 
 def custom_creator(creator: Creator, *, params: bool = True, state: bool = False) -> AbstractContextManager[None]:
-    """While active, new values are made by `creator(next_creator, shape, dtype, init, context)`."""
+    """While active, new values are made by `creator(next_creator, shape, dtype, init, context)`.
+
+    Args:
+        creator: a function of the next creator, a shape, a dtype, an initializer and a context.
+        params, state: whether it is for parameters, and for state.
+
+    Returns:
+        A context manager.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import haiku
+    >>> def halved(next_creator, shape, dtype, init, context):
+    ...     return 0.5 * next_creator(shape, dtype, init)
+    >>> def f():
+    ...     with haiku.custom_creator(halved):
+    ...         return haiku.get_parameter("w", (2,), init=wnp.ones)
+    >>> haiku.transform(f).init(None)
+    {'~': {'w': Array([0.5, 0.5], dtype=float32)}}
+    """
     return _on(_param_creators if params else None, _state_creators if state else None, item=creator)
 
 
 def custom_getter(getter: Getter, *, params: bool = True, state: bool = False) -> AbstractContextManager[None]:
-    """While active, values that are read go through `getter(next_getter, value, context)`."""
+    """While active, values that are read go through `getter(next_getter, value, context)`.
+
+    Args:
+        getter: a function of the next getter, a value and a context.
+        params, state: whether it is for parameters, and for state.
+
+    Returns:
+        A context manager.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import haiku
+    >>> def doubled(next_getter, value, context):
+    ...     return 2 * next_getter(value)
+    >>> def f():
+    ...     with haiku.custom_getter(doubled):
+    ...         return haiku.get_parameter("w", (2,), init=wnp.ones)
+    >>> model = haiku.transform(f)
+    >>> model.apply(model.init(None), None)
+    Array([2., 2.], dtype=float32)
+    """
     return _on(_param_getters if params else None, _state_getters if state else None, item=getter)
 
 
@@ -148,7 +185,23 @@ def lifted_prefix() -> str | None:
 
 
 def get_parameter(name: str, shape: Sequence[int], dtype: Any = None, init: Initializer | None = None) -> Any:
-    """The parameter `name` of the module that runs; `init` makes it with `init(shape, dtype)`, `apply` finds it."""
+    """The parameter `name` of the module that runs; `init` makes it with `init(shape, dtype)`, `apply` finds it.
+
+    Args:
+        name: the name.
+        shape: the shape; a parameter of another shape raises.
+        dtype: the dtype; float32 by default.
+        init: a function of shape and dtype.
+
+    Returns:
+        The value.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: x * haiku.get_parameter("scale", (2,), init=wnp.ones))
+    >>> model.init(None, wnp.ones(2))
+    {'~': {'scale': Array([1., 1.], dtype=float32)}}
+    """
     frame = current_frame("get_parameter")
     dtype = wnp.float32 if dtype is None else dtype
     path = frame.path
@@ -226,7 +279,28 @@ def _check_state(frame: Frame, what: str, path: str, name: str) -> None:
 def get_state(
     name: str, shape: Sequence[int] | None = None, dtype: Any = wnp.float32, init: Initializer | None = None
 ) -> Any:
-    """The present value of a state of the module that runs; `init(shape, dtype)` makes it if it is not there."""
+    """The present value of a state of the module that runs; `init(shape, dtype)` makes it if it is not there.
+
+    Args:
+        name: the name.
+        shape: the shape.
+        dtype: the dtype.
+        init: a function of shape and dtype.
+
+    Returns:
+        The value.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import haiku
+    >>> def count():
+    ...     steps = haiku.get_state("steps", (), init=wnp.zeros)
+    ...     haiku.set_state("steps", steps + 1)
+    ...     return steps
+    >>> model = haiku.transform_with_state(count)
+    >>> params, state = model.init(None)
+    >>> model.apply(params, state, None)[1]
+    {'~': {'steps': Array(1., dtype=float32)}}
+    """
     frame = current_frame("get_state")
     path = frame.path
     _check_state(frame, "get_state", path, name)
@@ -269,7 +343,17 @@ def _store(scope: Any, name: str, value: Any) -> None:
 
 
 def set_state(name: str, value: Any) -> None:
-    """Set a state of the module that runs."""
+    """Set a state of the module that runs.
+
+    Args:
+        name: the name.
+        value: the value.
+
+    >>> from weft import haiku
+    >>> model = haiku.transform_with_state(lambda: haiku.set_state("last", 3.0))
+    >>> model.init(None)[1]
+    {'~': {'last': 3.0}}
+    """
     frame = current_frame("set_state")
     path = frame.path
     _check_state(frame, "set_state", path, name)
@@ -327,7 +411,17 @@ def _check_drawing(frame: Frame) -> None:
 
 
 def next_rng_key() -> Any:
-    """A new random key."""
+    """A new random key.
+
+    Returns:
+        A key. `init` and `apply` must have got one.
+
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda: random.normal(haiku.next_rng_key(), (2,)))
+    >>> model.apply({}, random.key(0)).shape
+    (2,)
+    """
     return next(_sequence("next_rng_key"))
 
 

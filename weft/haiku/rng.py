@@ -15,7 +15,16 @@ SequenceState = tuple[Any, tuple[Any, ...]]
 
 
 class PRNGSequence(Iterator[Any]):
-    """Random keys without end, from a key or a seed: (state, key) = split(state)."""
+    """Random keys without end, from a key or a seed: (state, key) = split(state).
+
+    Args:
+        key_or_seed: a random key or an integer.
+
+    >>> from weft import haiku
+    >>> keys = haiku.PRNGSequence(0)
+    >>> bool((next(keys) == next(keys)).all())
+    False
+    """
 
     def __init__(self, key_or_seed: Any):
         if isinstance(key_or_seed, tuple):

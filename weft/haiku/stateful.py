@@ -120,7 +120,26 @@ def remat(
     static_argnums: int | Sequence[int] = (),
     concrete: Any = None,
 ) -> Callable[..., Any]:
-    """`weft.checkpoint` for a function that uses modules: its values are recomputed for gradients."""
+    """`weft.checkpoint` for a function that uses modules: its values are recomputed for gradients.
+
+    Args:
+        fun: a function.
+        prevent_cse: whether the second computation is fenced off from the first.
+        policy: which results are stored.
+        static_argnums: arguments that are Python values.
+        concrete: accepted for compatibility.
+
+    Returns:
+        A function like `fun`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.remat(haiku.Linear(2))(x))
+    >>> x = wnp.ones((1, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 2)
+    """
     if concrete:
         raise ArgumentError("hk.remat: concrete=True is not supported; use static_argnums.")
 
@@ -167,6 +186,25 @@ def vmap(
     """`weft.vmap` for a function that uses modules, all elements with the same parameters and state.
 
     With `split_rng` each element draws its own keys; without, all draw the same.
+
+    Args:
+        fun: a function.
+        in_axes, out_axes: the mapped axes of arguments and results.
+        axis_name: a name for the axis.
+        axis_size: the number of elements, where no argument has the axis.
+        split_rng: whether keys differ between elements.
+        spmd_axis_name: axes of a mesh to split it over.
+
+    Returns:
+        A function like `fun`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.vmap(haiku.Linear(2), split_rng=False)(x))
+    >>> x = wnp.ones((4, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (4, 2)
     """
     if in_axes is None and axis_size is None:
         raise ArgumentError("hk.vmap needs an axis to map: in_axes is None and so is axis_size.")
@@ -238,7 +276,22 @@ def _is_flat(items: list[Any]) -> bool:
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`weft.eval_shape` for a function that uses modules; what it would change stays as it is."""
+    """`weft.eval_shape` for a function that uses modules; what it would change stays as it is.
+
+    Args:
+        fun: a function.
+        *args, **kwargs: its arguments.
+
+    Returns:
+        The result with a `ShapeDtypeStruct` for each array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: print(haiku.eval_shape(haiku.Linear(2), x).shape))
+    >>> _ = model.init(random.key(0), wnp.ones((1, 3)))
+    (1, 2)
+    """
     frame = current_frame("eval_shape")
     pure = _inside(frame, fun, own_names=True)
     state, rng = _state(frame), _rng_state(frame)
@@ -296,7 +349,27 @@ def scan(
     reverse: bool = False,
     unroll: int = 1,
 ) -> tuple[Any, Any]:
-    """`weft.lax.scan` for a function that uses modules; all steps use the same parameters."""
+    """`weft.lax.scan` for a function that uses modules; all steps use the same parameters.
+
+    Args:
+        f: a function of a carry and a slice.
+        init: the first carry.
+        xs: a tree of arrays with one leading size.
+        length: the number of iterations.
+        reverse: whether to go from the last slice to the first.
+        unroll: how many iterations are written out.
+
+    Returns:
+        A pair of the last carry and the stacked outputs.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.scan(lambda c, y: (haiku.Linear(3)(c), None), x, None, length=2)[0])
+    >>> x = wnp.ones((1, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 3)
+    """
     frame = current_frame("scan")
     if length is None:
         leaves = weft.tree.leaves(xs)
@@ -339,7 +412,24 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:
 
 
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
-    """`weft.lax.fori_loop` for a function that uses modules."""
+    """`weft.lax.fori_loop` for a function that uses modules.
+
+    Args:
+        lower, upper: the bounds; `upper` is not included.
+        body_fun: a function of the index and the carry.
+        init_val: the first carry.
+
+    Returns:
+        The last carry.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.fori_loop(0, 2, lambda i, c: haiku.Linear(3)(c), x))
+    >>> x = wnp.ones((1, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 3)
+    """
     frame = current_frame("fori_loop")
     names = [one.copy() for one in frame.names]
     if frame.is_initializing:

@@ -17,14 +17,32 @@ from weft.modules.scope import Call
 
 
 class Transformed(NamedTuple):
-    """`params = init(rng, ...)` and `result = apply(params, rng, ...)`."""
+    """`params = init(rng, ...)` and `result = apply(params, rng, ...)`.
+
+    Args:
+        init: a function of a key and the arguments that returns parameters.
+        apply: a function of parameters, a key and the arguments that returns the result.
+
+    >>> from weft import haiku
+    >>> isinstance(haiku.transform(lambda x: x), haiku.Transformed)
+    True
+    """
 
     init: Callable[..., Any]
     apply: Callable[..., Any]
 
 
 class TransformedWithState(NamedTuple):
-    """`params, state = init(rng, ...)` and `result, state = apply(params, state, rng, ...)`."""
+    """`params, state = init(rng, ...)` and `result, state = apply(params, state, rng, ...)`.
+
+    Args:
+        init: a function of a key and the arguments that returns parameters and state.
+        apply: a function of parameters, state, a key and the arguments that returns the result and the new state.
+
+    >>> from weft import haiku
+    >>> isinstance(haiku.transform_with_state(lambda x: x), haiku.TransformedWithState)
+    True
+    """
 
     init: Callable[..., Any]
     apply: Callable[..., Any]
@@ -143,12 +161,42 @@ def _sign(function: Callable[..., Any], f: Callable[..., Any]) -> None:
 
 
 def transform_with_state(f: Callable[..., Any]) -> TransformedWithState:
-    """A function that uses parameters and state as pure `init` and `apply`."""
+    """A function that uses parameters and state as pure `init` and `apply`.
+
+    Args:
+        f: a function.
+
+    Returns:
+        A `TransformedWithState`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import haiku
+    >>> model = haiku.transform_with_state(lambda x: x * haiku.get_state("scale", (), init=wnp.ones))
+    >>> params, state = model.init(None, 3.0)
+    >>> model.apply(params, state, None, 3.0)[0]
+    Array(3., dtype=float32)
+    """
     return TransformedWithState(*_make(f, "hk.transform_with_state", True))
 
 
 def transform(f: Callable[..., Any], *, apply_rng: bool = True) -> Transformed:
-    """A function that uses parameters as pure `init(rng, ...)` and `apply(params, rng, ...)`."""
+    """A function that uses parameters as pure `init(rng, ...)` and `apply(params, rng, ...)`.
+
+    Args:
+        f: a function.
+        apply_rng: must be True; `without_apply_rng` removes the argument.
+
+    Returns:
+        A `Transformed`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Linear(2)(x))
+    >>> x = wnp.ones((1, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 2)
+    """
     init, apply = _make(f, "hk.transform", False)
     transformed = Transformed(_first(init), _without_state(apply))
     return transformed if apply_rng else without_apply_rng(transformed)
@@ -238,7 +286,19 @@ def with_empty_state(f: Any) -> Any:
 
 
 def without_apply_rng(f: AnyTransformed) -> AnyTransformed:
-    """A transformed function whose `apply` takes no `rng`."""
+    """A transformed function whose `apply` takes no `rng`.
+
+    Args:
+        f: what `transform` or `transform_with_state` returned.
+
+    Returns:
+        The same with an `apply` that takes no key.
+
+    >>> from weft import haiku
+    >>> model = haiku.without_apply_rng(haiku.transform(lambda x: 2 * x))
+    >>> model.apply({}, 3)
+    6
+    """
 
     def without(apply: Callable[..., Any]) -> Callable[..., Any]:
         def apply_params(params: Any, *args: Any, **kwargs: Any) -> Any:

@@ -516,7 +516,21 @@ class RefType(Type):
 
 class ShapeDtypeStruct:
     """A shape and a dtype without values: what `eval_shape` returns and what tracing accepts in place of an array; with
-    `is_ref` in place of a mutable array."""
+    `is_ref` in place of a mutable array.
+
+    Args:
+        shape: the sizes.
+        dtype: the dtype.
+        sharding: how it is split.
+        weak_type: whether other dtypes win over this one, as over that of Python numbers.
+        manual_axis_type: over which axes of a mesh it differs between devices, inside of `shard_map`.
+        is_ref: whether it is a mutable array.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> weft.eval_shape(wnp.sum, weft.ShapeDtypeStruct((3,), "float32"))
+    ShapeDtypeStruct(shape=(), dtype=float32)
+    """
 
     __slots__ = ("dtype", "is_ref", "manual_axis_type", "shape", "sharding", "weak_type")
     dtype: Any

@@ -50,4 +50,5 @@ class Linear:
 
 
 def is_linear(x: Any) -> bool:
+    """Whether an operand of a transpose rule is one that the operation is linear in, and so has no value."""
     return type(x) is Linear

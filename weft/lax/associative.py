@@ -20,7 +20,22 @@ __all__ = ["associative_scan"]
 @boundary
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """All prefixes of `elems` along `axis` combined with an associative `fn`, in a number of steps logarithmic in the
-    length."""
+    length.
+
+    Args:
+        fn: an associative function of two trees like `elems`, which acts on each position by itself.
+        elems: a tree of arrays.
+        reverse: whether to start from the end.
+        axis: the axis.
+
+    Returns:
+        A tree like `elems`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.associative_scan(lax.max, wnp.array([1, 3, 2, 5]))
+    Array([1, 3, 3, 5], dtype=int32)
+    """
     if not callable(fn):
         what = "lax.associative_scan takes a function of two arguments first."
         raise ArgumentTypeError(what, received=type(fn).__name__)

@@ -11,6 +11,20 @@ __all__ = ["optimization_barrier"]
 
 
 def optimization_barrier(operand: Any, /) -> Any:
-    """Each leaf of `operand` as it is."""
+    """Each leaf of `operand` as it is.
+
+    The compiler computes all of them before anything that uses one, and simplifies nothing across.
+
+    Args:
+        operand: a tree of arrays.
+
+    Returns:
+        The same tree.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.optimization_barrier((wnp.ones(2), 3))
+    (Array([1., 1.], dtype=float32), Array(3, dtype=int32, weak_type=True))
+    """
     leaves, treedef = tree.flatten(operand)
     return tree.unflatten(treedef, barrier_primitive(*leaves)) if leaves else operand

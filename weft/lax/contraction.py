@@ -62,6 +62,23 @@ def dot_general(
     dimensions, then what is left of `lhs`, then what is left of `rhs`. `preferred_element_type` is the dtype of the
     result, in which the sum is then accumulated as well. `out_sharding` says
     how the result is split over Explicit axes of a mesh, where the operands do not say it.
+
+    Args:
+        lhs: an array.
+        rhs: an array.
+        dimension_numbers: the contracting and batch dimensions.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.dot_general(wnp.ones((2, 3)), wnp.ones((3, 4)), (((1,), (0,)), ((), ()))).shape
+    (2, 4)
     """
     if out_sharding is not None:
         return split_result(dot_general, out_sharding, lhs, rhs, dimension_numbers, precision, preferred_element_type)
@@ -100,7 +117,25 @@ def dot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """The product of two vectors or matrices; with `dimension_numbers` the same as `dot_general`."""
+    """The product of two vectors or matrices; with `dimension_numbers` the same as `dot_general`.
+
+    Args:
+        lhs: an array.
+        rhs: an array.
+        dimension_numbers: the contracting and batch dimensions; None for vectors and matrices.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.dot(wnp.array([1.0, 2.0]), wnp.array([3.0, 4.0]))
+    Array(11., dtype=float32)
+    """
     if dimension_numbers is None:
         left, right = np.shape(lhs), np.shape(rhs)
         if not (1 <= len(left) <= 2 and 1 <= len(right) <= 2 and left[-1] == right[0]):
@@ -144,6 +179,27 @@ def ragged_dot(
     """Rows of `lhs` (m, k) in consecutive groups, each multiplied with its own matrix of `rhs` (g, k, n): (m, n).
 
     Rows after the last group are zeros. With `group_offset`, shape (1,), `rhs` holds matrices only from that group on.
+
+    Args:
+        lhs: an array (m, k).
+        rhs: an array (g, k, n).
+        group_sizes: g integers, which may be traced.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+        group_offset: the first group that `rhs` has a matrix for.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array (m, n).
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> matrices = wnp.stack([wnp.eye(2), 10.0 * wnp.eye(2)])
+    >>> lax.ragged_dot(wnp.ones((3, 2)), matrices, wnp.array([1, 2]))
+    Array([[ 1.,  1.],
+           [10., 10.],
+           [10., 10.]], dtype=float32)
     """
     if len(np.shape(lhs)) != 2 or len(np.shape(rhs)) != 3:
         raise fail(f"ragged_dot needs lhs (m, k) and rhs (g, k, n), got shapes {np.shape(lhs)} and {np.shape(rhs)}.")

@@ -85,7 +85,22 @@ def cond(
     operand: Any = _MISSING,
     linear: Any = None,
 ) -> Any:
-    """`true_fun(*operands)` if `pred`, else `false_fun(*operands)`; only one of them runs."""
+    """`true_fun(*operands)` if `pred`, else `false_fun(*operands)`; only one of them runs.
+
+    Args:
+        pred: a scalar boolean, which may be traced.
+        true_fun, false_fun: functions of the operands whose results have the same structure, shapes and dtypes.
+        *operands: trees of arrays.
+        operand: one operand, the older way to pass it.
+        linear: accepted for compatibility.
+
+    Returns:
+        The result of the branch. Under `vmap` with a mapped `pred` each lane runs its own branch.
+
+    >>> from weft import lax
+    >>> lax.cond(True, lambda x: x + 1, lambda x: x - 1, 10)
+    Array(11, dtype=int32, weak_type=True)
+    """
     if operand is not _MISSING:
         operands = (operand,)
     if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(true_fun):
@@ -117,7 +132,21 @@ def cond(
 
 @boundary
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = _MISSING) -> Any:
-    """`branches[index](*operands)`, the index clamped into range; only that one runs."""
+    """`branches[index](*operands)`, the index clamped into range; only that one runs.
+
+    Args:
+        index: a scalar integer, which may be traced.
+        branches: functions of the operands whose results agree in structure and types.
+        *operands: trees of arrays.
+        operand: one operand, the older way to pass it.
+
+    Returns:
+        The result of the branch.
+
+    >>> from weft import lax
+    >>> lax.switch(2, [lambda x: x, lambda x: 2 * x, lambda x: 3 * x], 5)
+    Array(15, dtype=int32, weak_type=True)
+    """
     if operand is not _MISSING:
         operands = (operand,)
     if not branches or not all(callable(b) for b in branches):
@@ -379,7 +408,23 @@ def check_carry_tree(loop: Loop, expected: Any, got: Any) -> None:
 @boundary
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """Apply `body_fun` to the carry while `cond_fun` of it holds. Reverse mode works, with memory in proportion to the
-    steps."""
+    steps.
+
+    Args:
+        cond_fun: a function of the carry that returns a scalar boolean.
+        body_fun: a function from a carry to one of the same structure and types.
+        init_val: the first carry, a tree of arrays.
+
+    Returns:
+        The last carry.
+
+    >>> import weft
+    >>> from weft import lax
+    >>> lax.while_loop(lambda x: x < 100, lambda x: 2 * x, 1)
+    Array(128, dtype=int32, weak_type=True)
+    >>> weft.grad(lambda x: lax.while_loop(lambda y: y < 100, lambda y: y * x, x))(3.0)
+    Array(405., dtype=float32, weak_type=True)
+    """
     if not (callable(cond_fun) and callable(body_fun)):
         received = f"{type(cond_fun).__name__} and {type(body_fun).__name__}"
         raise wrong_type(
@@ -458,7 +503,21 @@ def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:
     """Apply `body_fun(i, carry)` for i from `lower` up to `upper`. Bounds may be traced, and then `i` has their type;
-    known integers make it a scan, in which `i` is weakly typed as a Python number is."""
+    known integers make it a scan, in which `i` is weakly typed as a Python number is.
+
+    Args:
+        lower, upper: integers; `upper` is not included.
+        body_fun: a function of the index and the carry that returns the next carry.
+        init_val: the first carry.
+        unroll: how many iterations are written out; needs known bounds.
+
+    Returns:
+        The last carry.
+
+    >>> from weft import lax
+    >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0)
+    Array(10, dtype=int32, weak_type=True)
+    """
     if not callable(body_fun):
         raise wrong_type(
             "lax.fori_loop takes a function body_fun(i, carry) as its third argument.", type(body_fun).__name__
@@ -525,7 +584,25 @@ def scan(
     unroll: int | bool = 1,
     _split_transpose: bool = False,
 ) -> tuple[Any, Any]:
-    """Apply `f(carry, x) -> (carry, y)` along the leading axis of `xs`; returns the last carry and the stacked ys."""
+    """Apply `f(carry, x) -> (carry, y)` along the leading axis of `xs`; returns the last carry and the stacked ys.
+
+    Args:
+        f: a function of a carry and a slice of `xs` that returns the next carry and an output.
+        init: the first carry, a tree of arrays.
+        xs: a tree of arrays with one leading size, or None with `length`.
+        length: the number of iterations.
+        reverse: whether to go from the last slice to the first; outputs stay at the positions of their slices.
+        unroll: how many iterations are written out; True for all.
+        _split_transpose: accepted for compatibility.
+
+    Returns:
+        A pair of the last carry and the stacked outputs.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.scan(lambda total, x: (total + x, total), 0, wnp.array([1, 2, 3]))
+    (Array(6, dtype=int32), Array([0, 1, 3], dtype=int32))
+    """
     if not callable(f):
         raise wrong_type("lax.scan takes a function f(carry, x) as its first argument.", type(f).__name__)
     return run_scan(f, init, xs, length, reverse, unroll, Loop("lax.scan", name_of(f)))
@@ -660,7 +737,21 @@ def scan_in_python(
 
 @boundary
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
-    """`f` of each slice of `xs` along the leading axis, one after the other; `batch_size` at a time with vmap."""
+    """`f` of each slice of `xs` along the leading axis, one after the other; `batch_size` at a time with vmap.
+
+    Args:
+        f: a function of a slice.
+        xs: a tree of arrays with one leading size.
+        batch_size: how many slices at a time are mapped with `vmap`; None for one.
+
+    Returns:
+        The stacked results.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.map(lambda x: x**2, wnp.arange(3))
+    Array([0, 1, 4], dtype=int32)
+    """
     if not callable(f):
         raise wrong_type("lax.map takes a function of one slice first.", type(f).__name__)
     if batch_size is not None and batch_size < 0:

@@ -72,6 +72,31 @@ def conv_general_dilated(
     `lhs_dilation` spreads the operand's elements apart (a transposed convolution), `rhs_dilation` the kernel's. Groups
     divide the features, or the batch, into parts that meet only their own part of the kernel's output features.
     `dimension_numbers` are three strings such as `('NHWC', 'HWIO', 'NHWC')`; None means `('NCHW', 'OIHW', 'NCHW')`.
+
+    Args:
+        lhs: the operand.
+        rhs: the kernel.
+        window_strides: the step of the window in each spatial dimension.
+        padding: "SAME", "SAME_LOWER", "VALID" or pairs (low, high).
+        lhs_dilation: the distance of the elements of the operand, 1 by default.
+        rhs_dilation: the distance of the elements of the kernel, 1 by default.
+        dimension_numbers: which axis is which: three strings such as ("NHWC", "HWIO", "NHWC"), or None for batch,
+            feature, spatial and output feature, input feature, spatial.
+        feature_group_count: how many groups of features are convolved apart.
+        batch_group_count: how many groups of the batch are convolved apart.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> image, kernel = wnp.ones((1, 5, 5, 1)), wnp.ones((3, 3, 1, 2))
+    >>> lax.conv_general_dilated(image, kernel, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
+    (1, 3, 3, 2)
     """
     if out_sharding is not None:
         return split_result(
@@ -211,6 +236,27 @@ def conv_transpose(
     `padding` as a string is that of the forward convolution whose sizes this undoes; pairs are the padding of this one,
     or that of the forward convolution too with `use_consistent_padding`. `transpose_kernel` reverses the window and
     exchanges its features: the result is then the gradient of the convolution. Channels are last by default.
+
+    Args:
+        lhs: the operand.
+        rhs: the kernel.
+        strides: the factor by which each spatial dimension grows.
+        padding: "SAME", "SAME_LOWER", "VALID" or pairs (low, high).
+        rhs_dilation: the distance of the elements of the kernel, 1 by default.
+        dimension_numbers: which axis is which; by default ("NHWC", "HWIO", "NHWC") and its relatives.
+        transpose_kernel: whether the kernel is that of the forward convolution.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+        use_consistent_padding: whether pairs are the padding of the forward convolution.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.conv_transpose(wnp.ones((1, 4, 1)), wnp.ones((2, 1, 1)), (2,), "VALID").shape
+    (1, 8, 1)
     """
     x, kernel = np.shape(lhs), np.shape(rhs)
     if dimension_numbers is None:
@@ -260,7 +306,29 @@ def conv_general_dilated_patches(
     precision: PrecisionLike = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """The windows that a convolution reads, each flattened into the feature dimension: feature outermost."""
+    """The windows that a convolution reads, each flattened into the feature dimension: feature outermost.
+
+    Args:
+        lhs: the operand.
+        filter_shape: the sizes of the window.
+        window_strides: the step of the window in each spatial dimension.
+        padding: "SAME", "SAME_LOWER", "VALID" or pairs (low, high).
+        lhs_dilation: the distance of the elements of the operand, 1 by default.
+        rhs_dilation: the distance of the elements of the kernel, 1 by default.
+        dimension_numbers: which axis is which: three strings such as ("NHWC", "HWIO", "NHWC"), or None for batch,
+            feature, spatial and output feature, input feature, spatial.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+
+    Returns:
+        An array with the features of all positions of a window.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.conv_general_dilated_patches(wnp.ones((1, 1, 4, 4)), (2, 2), (2, 2), "VALID").shape
+    (1, 4, 2, 2)
+    """
     x = type_of(lhs)
     assert isinstance(x, ArrayType)
     window = tuple(index(size) for size in filter_shape)

@@ -89,7 +89,20 @@ def _adapted(*operands: Any) -> Any:
 
 
 def add(x: Any, y: Any) -> Any:
-    """x + y."""
+    """x + y.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same dtype. Unlike `weft.numpy.add` it promotes only Python numbers.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.add(wnp.arange(3), 1)
+    Array([1, 2, 3], dtype=int32)
+    """
     return arithmetic.add(*_pair(x, y))
 
 
@@ -99,7 +112,21 @@ def sub(x: Any, y: Any) -> Any:
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
-    """x * y; with `out_dtype` the operands are converted to it first, so that a product of narrow types is exact."""
+    """x * y; with `out_dtype` the operands are converted to it first, so that a product of narrow types is exact.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+        out_dtype: the dtype of the result.
+
+    Returns:
+        An array of the same dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.mul(wnp.arange(3), 2)
+    Array([0, 2, 4], dtype=int32)
+    """
     if out_dtype is not None:
         x, y = (_as_factor(factor, out_dtype) for factor in (x, y))
     return arithmetic.mul(*_pair(x, y))
@@ -113,26 +140,78 @@ def _as_factor(x: Any, dtype: Any) -> Any:
 
 
 def div(x: Any, y: Any) -> Any:
-    """x / y; of integers cut towards zero, and -1 where y is 0."""
+    """x / y; of integers cut towards zero, and -1 where y is 0.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.div(wnp.array([7, -7]), 2)
+    Array([ 3, -3], dtype=int32)
+    """
     x, y = _pair(x, y)
     check_divisor(y)
     return arithmetic.div(x, y)
 
 
 def rem(x: Any, y: Any) -> Any:
-    """What remains of x divided by y cut towards zero; it has the sign of x, and is x where an integer y is 0."""
+    """What remains of x divided by y cut towards zero; it has the sign of x, and is x where an integer y is 0.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.rem(wnp.array([7, -7]), 4)
+    Array([ 3, -3], dtype=int32)
+    """
     x, y = _pair(x, y)
     check_divisor(y)
     return arithmetic.rem(x, y)
 
 
 def max(x: Any, y: Any) -> Any:
-    """The greater of two elements; nan wins."""
+    """The greater of two elements; nan wins.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same dtype. Where both are equal, each has half of the derivative.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.max(wnp.array([1, 5]), 3)
+    Array([3, 5], dtype=int32)
+    """
     return arithmetic.max(*_pair(x, y))
 
 
 def min(x: Any, y: Any) -> Any:
-    """The lesser of two elements; nan wins."""
+    """The lesser of two elements; nan wins.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same dtype. Where both are equal, each has half of the derivative.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.min(wnp.array([1, 5]), 3)
+    Array([1, 3], dtype=int32)
+    """
     return arithmetic.min(*_pair(x, y))
 
 
@@ -152,7 +231,19 @@ def sign(x: Any) -> Any:
 
 
 def square(x: Any) -> Any:
-    """x * x."""
+    """x * x.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.square(wnp.array([2, 3]))
+    Array([4, 9], dtype=int32)
+    """
     return arithmetic.square(x)
 
 
@@ -210,7 +301,20 @@ def sqrt(x: Any, *, accuracy: Any = None) -> Any:
 
 
 def rsqrt(x: Any, *, accuracy: Any = None) -> Any:
-    """1 / sqrt(x)."""
+    """1 / sqrt(x).
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating dtype; inf at 0.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.rsqrt(wnp.array([4.0, 0.25]))
+    Array([0.5, 2. ], dtype=float32)
+    """
     return exponential.rsqrt(x)
 
 
@@ -364,7 +468,20 @@ def betainc(a: Any, b: Any, x: Any) -> Any:
 
 
 def eq(x: Any, y: Any) -> Any:
-    """x == y."""
+    """x == y.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.eq(wnp.array([1, 2]), 2)
+    Array([False,  True], dtype=bool)
+    """
     return compare.eq(*_pair(x, y))
 
 
@@ -374,7 +491,20 @@ def ne(x: Any, y: Any) -> Any:
 
 
 def lt(x: Any, y: Any) -> Any:
-    """x < y."""
+    """x < y.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.lt(wnp.array([1, 2]), 2)
+    Array([ True, False], dtype=bool)
+    """
     return compare.lt(*_pair(x, y))
 
 
@@ -470,7 +600,20 @@ def conj(x: Any) -> Any:
 
 
 def complex(x: Any, y: Any) -> Any:
-    """The complex number x + iy."""
+    """The complex number x + iy.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of complex numbers.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.complex(wnp.array([1.0]), wnp.array([2.0]))
+    Array([1.+2.j], dtype=complex64)
+    """
     return complex_ops.complex(*_pair(x, y))
 
 
@@ -524,12 +667,38 @@ def select_n(which: Any, *cases: Any) -> Any:
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Any:
-    """`on_true` where `pred` is true, else `on_false`."""
+    """`on_true` where `pred` is true, else `on_false`.
+
+    Args:
+        pred: booleans, of the shape of the others or a scalar.
+        on_true, on_false: arrays of one shape and dtype.
+
+    Returns:
+        An array of that shape and dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.select(wnp.array([True, False]), wnp.array([1, 2]), wnp.array([10, 20]))
+    Array([ 1, 20], dtype=int32)
+    """
     return select_n(pred, on_false, on_true)
 
 
 def clamp(min: Any, x: Any, max: Any) -> Any:
-    """`x` brought within [min, max]."""
+    """`x` brought within [min, max].
+
+    Args:
+        min, max: the limits, of the shape of `x` or scalars.
+        x: an array or a number.
+
+    Returns:
+        An array of the dtype of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.clamp(0, wnp.array([-5, 5, 50]), 10)
+    Array([ 0,  5, 10], dtype=int32)
+    """
     operands = _scalars_adapted((min, x, max))
     for bound, word in ((min, "min"), (max, "max")):
         if np.shape(bound) and np.shape(bound) != np.shape(x):
@@ -544,7 +713,20 @@ def clamp(min: Any, x: Any, max: Any) -> Any:
 
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
-    """The operand in another dtype: float to integer clamps to the limits, complex to real drops the imaginary part."""
+    """The operand in another dtype: float to integer clamps to the limits, complex to real drops the imaginary part.
+
+    Args:
+        operand: an array or a number.
+        new_dtype: the dtype.
+
+    Returns:
+        An array of that dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.convert_element_type(wnp.array([1.7, -1.7]), wnp.int32)
+    Array([ 1, -1], dtype=int32)
+    """
     if new_dtype is None:
         raise ArgumentError("convert_element_type needs a dtype, got None.")
     dtype = dtypes.requested_dtype(new_dtype, "lax.convert_element_type")
@@ -562,7 +744,20 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
-    """The operand's bits as another dtype. A narrower one adds a last dimension, a wider one takes the last away."""
+    """The operand's bits as another dtype. A narrower one adds a last dimension, a wider one takes the last away.
+
+    Args:
+        operand: an array.
+        new_dtype: the dtype.
+
+    Returns:
+        An array of that dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.bitcast_convert_type(wnp.array([1.0]), wnp.uint32)
+    Array([1065353216], dtype=uint32)
+    """
     dtype = dtypes.requested_dtype(new_dtype, "lax.bitcast_convert_type")
     return convert.bitcast_convert_type(operand, new_dtype=dtype)
 
@@ -573,7 +768,19 @@ def dtype(x: Any) -> Any:
 
 
 def stop_gradient(x: Any) -> Any:
-    """A tree of the same values, constant for differentiation."""
+    """A tree of the same values, constant for differentiation.
+
+    Args:
+        x: a tree of arrays.
+
+    Returns:
+        The same tree, whose derivative is zero.
+
+    >>> import weft
+    >>> from weft import lax
+    >>> weft.grad(lambda x: x * lax.stop_gradient(x))(3.0)
+    Array(3., dtype=float32, weak_type=True)
+    """
     return tree.map(_constant_leaf, x)
 
 

@@ -94,7 +94,20 @@ def varying(x: Any, names: Sequence[Any]) -> Any:
 
 
 def axis_index(axis_name: Name) -> Any:
-    """The position of this element along a named axis; along several, in row-major order."""
+    """The position of this element along a named axis; along several, in row-major order.
+
+    Args:
+        axis_name: the name of an axis, or a tuple of names.
+
+    Returns:
+        A scalar integer.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> weft.vmap(lambda x: x + lax.axis_index("i"), axis_name="i")(wnp.zeros(3, dtype=int))
+    Array([0, 1, 2], dtype=int32)
+    """
     index: Any = None
     for name in names_of(axis_name):
         own = collectives.axis_index(axis_name=name, **({"varying": True} if name in context.manual else {}))

@@ -43,7 +43,22 @@ __all__ = [
 
 def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
     """Sum of each leaf over named axes, or in each group of positions along them; of a Python number, the number times
-    the size of the axes, known at once."""
+    the size of the axes, known at once.
+
+    Args:
+        x: a tree of arrays.
+        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
+        axis_index_groups: lists of positions along the axis, which are reduced apart.
+
+    Returns:
+        A tree like `x`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> weft.vmap(lambda x: x / lax.psum(x, "i"), axis_name="i")(wnp.array([1.0, 3.0]))
+    Array([0.25, 0.75], dtype=float32)
+    """
     names = names_of(axis_name)
     groups = groups_of("psum", axis_name, axis_index_groups, equal=False)
     counts = {axis_size(axis_name)} if groups is None else {len(group) for group in groups}
@@ -61,7 +76,22 @@ def psum(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmean(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
-    """Mean of each leaf over named axes, or in each group of positions along them."""
+    """Mean of each leaf over named axes, or in each group of positions along them.
+
+    Args:
+        x: a tree of arrays.
+        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
+        axis_index_groups: lists of positions along the axis, which are reduced apart.
+
+    Returns:
+        A tree like `x`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> weft.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")(wnp.array([1.0, 3.0]))
+    Array([-1.,  1.], dtype=float32)
+    """
     groups = groups_of("pmean", axis_name, axis_index_groups, equal=False)
     size: Any = axis_size(axis_name)
     if groups is not None:
@@ -82,12 +112,42 @@ def pmean(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmax(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
-    """Maximum of each leaf over named axes, or in each group of positions along them."""
+    """Maximum of each leaf over named axes, or in each group of positions along them.
+
+    Args:
+        x: a tree of arrays.
+        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
+        axis_index_groups: lists of positions along the axis, which are reduced apart.
+
+    Returns:
+        A tree like `x`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> weft.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(wnp.array([1, 3]))
+    Array([3, 3], dtype=int32)
+    """
     return extremum(collectives.pmax, x, axis_name, axis_index_groups)
 
 
 def pmin(x: Any, axis_name: Name, *, axis_index_groups: Any = None) -> Any:
-    """Minimum of each leaf over named axes, or in each group of positions along them."""
+    """Minimum of each leaf over named axes, or in each group of positions along them.
+
+    Args:
+        x: a tree of arrays.
+        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
+        axis_index_groups: lists of positions along the axis, which are reduced apart.
+
+    Returns:
+        A tree like `x`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> weft.vmap(lambda x: lax.pmin(x, "i"), axis_name="i")(wnp.array([1, 3]))
+    Array([1, 1], dtype=int32)
+    """
     return extremum(collectives.pmin, x, axis_name, axis_index_groups)
 
 
@@ -151,7 +211,26 @@ def all_gather(
 ) -> Any:
     """Each leaf of all elements, stacked (or `tiled`: concatenated) along `axis`. Inside of `shard_map` the result is
     "varying" for the types, "invarying", the same on all devices, or "reduced": the same, with an unreduced
-    cotangent."""
+    cotangent.
+
+    Args:
+        x: a tree of arrays.
+        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
+        axis_index_groups: lists of positions along the axis, which are reduced apart.
+        axis: where the new axis is, or along which to concatenate.
+        tiled: whether to concatenate.
+        to: "varying", "invarying" or "reduced".
+
+    Returns:
+        A tree like `x`, with an axis of the size of the named one.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> weft.vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")(wnp.array([1, 3]))
+    Array([[1, 3],
+           [1, 3]], dtype=int32)
+    """
     names = names_of(axis_name)
     groups = groups_of("all_gather", axis_name, axis_index_groups)
     if to not in GATHERS:
@@ -205,7 +284,24 @@ def check_fits(function: str, axis_name: Name, shape: Sequence[Any], dim: int, s
 def psum_scatter(
     x: Any, axis_name: Name, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
-    """Sum over named axes, of which each element keeps its slice along `scatter_dimension`."""
+    """Sum over named axes, of which each element keeps its slice along `scatter_dimension`.
+
+    Args:
+        x: a tree of arrays.
+        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
+        scatter_dimension: the dimension that is divided.
+        axis_index_groups: lists of positions along the axis, which are reduced apart.
+        tiled: whether the dimension stays, shortened; otherwise it goes.
+
+    Returns:
+        A tree like `x`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> weft.vmap(lambda x: lax.psum_scatter(x, "i"), axis_name="i")(wnp.array([[1, 2], [10, 20]]))
+    Array([11, 22], dtype=int32)
+    """
     names = names_of(axis_name)
     groups = groups_of("psum_scatter", axis_name, axis_index_groups)
     size = axis_size(axis_name) if groups is None else len(groups[0])
@@ -233,7 +329,26 @@ def all_to_all(
     x: Any, axis_name: Name, split_axis: int, concat_axis: int, *, axis_index_groups: Any = None, tiled: bool = False
 ) -> Any:
     """Exchange a dimension with named axes: slices along `split_axis` go to their elements and are stacked at
-    `concat_axis`."""
+    `concat_axis`.
+
+    Args:
+        x: a tree of arrays.
+        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
+        split_axis: the dimension whose slices are sent.
+        concat_axis: where slices that arrive are stacked.
+        axis_index_groups: lists of positions along the axis, which are reduced apart.
+        tiled: whether dimensions are divided and concatenated instead of exchanged.
+
+    Returns:
+        A tree like `x`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> weft.vmap(lambda x: lax.all_to_all(x, "i", 0, 0), axis_name="i")(wnp.array([[1, 2], [3, 4]]))
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     names = names_of(axis_name)
     groups = groups_of("all_to_all", axis_name, axis_index_groups)
     size = axis_size(names) if groups is None else len(groups[0])
@@ -273,7 +388,22 @@ def exchanged(x: Any, names: tuple[Any, ...], split_axis: int, concat_axis: int,
 
 def ppermute(x: Any, axis_name: Name, perm: Sequence[tuple[int, int]]) -> Any:
     """Send each leaf along `perm`, pairs (source, destination); an element that receives nothing gets zeros. Positions
-    along several axes are in row-major order."""
+    along several axes are in row-major order.
+
+    Args:
+        x: a tree of arrays.
+        axis_name: the name of an axis of `vmap`, `pmap` or `shard_map`, or a tuple of names.
+        perm: pairs (source, destination).
+
+    Returns:
+        A tree like `x`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> weft.vmap(lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2)]), axis_name="i")(wnp.array([1, 2, 3]))
+    Array([0, 1, 2], dtype=int32)
+    """
     names = names_of(axis_name)
     size = axis_size(axis_name)
     pairs = tuple((int(s), int(d)) for s, d in perm)

@@ -35,7 +35,31 @@ def ragged_all_to_all(
 ) -> Any:
     """Send slices of different sizes to the other elements along named axes. Element j gets the `send_sizes[j]` rows
     of `operand` from `input_offsets[j]` on, and puts them into its `output` from this element's `output_offsets[j]` on;
-    rows of `output` that nobody sends stay. `recv_sizes[i]` is what element i sends here."""
+    rows of `output` that nobody sends stay. `recv_sizes[i]` is what element i sends here.
+
+    Args:
+        operand: the rows to send.
+        output: where rows arrive.
+        input_offsets, send_sizes: for each element, where its rows begin and how many there are.
+        output_offsets, recv_sizes: for each element, where rows go in its output, and how many it sends here.
+        axis_name: the name of an axis, or a tuple of names.
+        axis_index_groups: lists of positions along the axis, which exchange apart.
+
+    Returns:
+        An array like `output`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> one = wnp.array([[1, 1], [1, 1]])
+    >>> first = wnp.array([[0, 1], [0, 1]])
+    >>> back = wnp.array([[0, 0], [1, 1]])
+    >>> rows = wnp.array([[10, 11], [20, 21]])
+    >>> exchange = lambda *args: lax.ragged_all_to_all(*args, axis_name="i")
+    >>> weft.vmap(exchange, axis_name="i")(rows, wnp.zeros((2, 2), dtype=int), first, one, back, one)
+    Array([[10, 20],
+           [11, 21]], dtype=int32)
+    """
     names = names_of(axis_name)
     groups = groups_of("ragged_all_to_all", axis_name, axis_index_groups)
     count = axis_size(names) if groups is None else len(groups[0])

@@ -157,6 +157,21 @@ def reduce(
 
     Sums, products, extremes and logical operations become the reductions of those names. `out_sharding` says how
     the result is split over Explicit axes of a mesh.
+
+    Args:
+        operands: an array, or a tree of arrays of one shape.
+        init_values: an identity for each.
+        computation: a function of two scalars (or trees of them).
+        dimensions: the axes.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array or tree without the axes.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.reduce(wnp.array([[1, 2], [3, 4]]), 0, lax.add, (0,))
+    Array([4, 6], dtype=int32)
     """
     if out_sharding is not None:
         return split_result(reduce, out_sharding, operands, init_values, computation, dimensions)

@@ -209,19 +209,62 @@ def zeros_like_array(x: Any) -> Array:
 
 
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
-    """An array of `shape` whose elements mean nothing; they are zeros."""
+    """An array of `shape` whose elements mean nothing; they are zeros.
+
+    Args:
+        shape: the sizes.
+        dtype: the dtype.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array of zeros.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.empty((2,), wnp.float32)
+    Array([0., 0.], dtype=float32)
+    """
     if out_sharding is not None:
         return split_result(empty, out_sharding, shape, dtype)
     return full(shape, 0, dtype)
 
 
 def iota(dtype: Any, size: Any) -> Array:
-    """0, 1, ..., size - 1."""
+    """0, 1, ..., size - 1.
+
+    Args:
+        dtype: the dtype.
+        size: how many.
+
+    Returns:
+        A vector.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.iota(wnp.int32, 3)
+    Array([0, 1, 2], dtype=int32)
+    """
     return broadcasted_iota(dtype, (size,), 0)
 
 
 def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Array:
-    """0, 1, 2, ... along `dimension`, the same along all others."""
+    """0, 1, 2, ... along `dimension`, the same along all others.
+
+    Args:
+        dtype: the dtype.
+        shape: the sizes.
+        dimension: the axis along which numbers ascend.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.broadcasted_iota(wnp.int32, (2, 3), 1)
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    """
     if out_sharding is not None:
         return split_result(broadcasted_iota, out_sharding, dtype, shape, dimension)
     sizes = canonical_shape(shape)
@@ -233,7 +276,18 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: An
 
 
 def broadcast_shapes(*shapes: Any) -> Shape:
-    """The shape that arrays of these shapes broadcast to: lined up from the right, sizes equal or 1."""
+    """The shape that arrays of these shapes broadcast to: lined up from the right, sizes equal or 1.
+
+    Args:
+        *shapes: tuples of sizes.
+
+    Returns:
+        A tuple of sizes; shapes that do not broadcast raise.
+
+    >>> from weft import lax
+    >>> lax.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
     if len(set(map(tuple, shapes))) == 1:
         return tuple(shapes[0])
     out: list[Any] = [1] * max((len(s) for s in shapes), default=0)
@@ -251,7 +305,21 @@ def broadcast_shapes(*shapes: Any) -> Shape:
 
 
 def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
-    """The operand repeated along new leading dimensions of `sizes`."""
+    """The operand repeated along new leading dimensions of `sizes`.
+
+    Args:
+        operand: an array.
+        sizes: the sizes of the new dimensions.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array of shape `(*sizes, *operand.shape)`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.broadcast(wnp.arange(3), (2,)).shape
+    (2, 3)
+    """
     if out_sharding is not None:
         return split_result(broadcast, out_sharding, operand, sizes)
     shape = _type(operand).shape
@@ -266,7 +334,23 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
 def broadcast_in_dim(
     operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
-    """Operand axis i becomes axis `broadcast_dimensions[i]` of an array of `shape`; all else is repetition."""
+    """Operand axis i becomes axis `broadcast_dimensions[i]` of an array of `shape`; all else is repetition.
+
+    Args:
+        operand: an array.
+        shape: the sizes.
+        broadcast_dimensions: for each axis of the operand, which axis of the result it is.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.broadcast_in_dim(wnp.arange(2), (2, 3), (0,))
+    Array([[0, 0, 0],
+           [1, 1, 1]], dtype=int32)
+    """
     if out_sharding is not None:
         return split_result(broadcast_in_dim, out_sharding, operand, shape, broadcast_dimensions)
     sizes, dims = canonical_shape(shape), indices(broadcast_dimensions, "broadcast_dimensions")
@@ -288,7 +372,20 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
 
 
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
-    """`array` with new dimensions of size 1 at `dimensions` of the result."""
+    """`array` with new dimensions of size 1 at `dimensions` of the result.
+
+    Args:
+        array: an array.
+        dimensions: axes of the result.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.expand_dims(wnp.arange(3), (0,)).shape
+    (1, 3)
+    """
     shape = _type(array).shape
     rank = len(shape) + len(sequence(dimensions, "The dimensions of expand_dims", "a tuple of ints, such as (0,)"))
     new = set(canonical_axes(dimensions, rank))
@@ -311,7 +408,23 @@ def tile(operand: Any, reps: Sequence[int]) -> Array:
 def reshape(
     operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
 ) -> Array:
-    """The elements in row-major order (after a transpose by `dimensions`, if given) under another shape."""
+    """The elements in row-major order (after a transpose by `dimensions`, if given) under another shape.
+
+    Args:
+        operand: an array.
+        new_sizes: the new sizes, with as many elements.
+        dimensions: the order in which the axes are read; as they are by default.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.reshape(wnp.arange(4), (2, 2))
+    Array([[0, 1],
+           [2, 3]], dtype=int32)
+    """
     if out_sharding is not None:
         return split_result(reshape, out_sharding, operand, new_sizes, dimensions)
     sizes = canonical_shape(new_sizes)
@@ -326,7 +439,20 @@ def reshape(
 
 
 def transpose(operand: Any, permutation: Any) -> Array:
-    """Result axis i is operand axis `permutation[i]`."""
+    """Result axis i is operand axis `permutation[i]`.
+
+    Args:
+        operand: an array.
+        permutation: for each axis of the result, which one of the operand it is.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.transpose(wnp.ones((2, 3)), (1, 0)).shape
+    (3, 2)
+    """
     order = indices(permutation, "The permutation of lax.transpose")
     if order == tuple(range(_type(operand).ndim)) and isinstance(operand, Array):
         return operand
@@ -340,7 +466,20 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
 
 
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """Dimensions from start (included) to stop (not included) as one."""
+    """Dimensions from start (included) to stop (not included) as one.
+
+    Args:
+        operand: an array.
+        start_dimension, stop_dimension: the range of axes; to the last one by default.
+
+    Returns:
+        An array with fewer axes.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.collapse(wnp.ones((2, 3, 4)), 0, 2).shape
+    (6, 4)
+    """
     shape = _type(operand).shape
     if not shape and not start_dimension and not stop_dimension:
         return reshape(operand, (1,))
@@ -385,7 +524,21 @@ def split(operand: Any, sizes: Sequence[Any], axis: int = 0) -> Sequence[Array]:
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
-    """The operand with (low, high, interior) padding in each dimension; negative low or high crops."""
+    """The operand with (low, high, interior) padding in each dimension; negative low or high crops.
+
+    Args:
+        operand: an array.
+        padding_value: a scalar of the dtype of the operand.
+        padding_config: for each axis (low, high, interior).
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.pad(wnp.array([1, 2]), 0, [(1, 0, 1)])
+    Array([0, 1, 0, 2], dtype=int32)
+    """
     if not isinstance(padding_value, Array):
         padding_value = constant(padding_value, _type(operand).dtype, _type(operand).weak_type)
     what, fix = "The padding_config of lax.pad", "a tuple (low, high, interior) for each dimension"

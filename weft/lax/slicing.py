@@ -60,7 +60,21 @@ def _bound(value: Any) -> Any:
 def slice(
     operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
-    """From start (included) to limit (not included) in steps, in each dimension."""
+    """From start (included) to limit (not included) in steps, in each dimension.
+
+    Args:
+        operand: an array.
+        start_indices, limit_indices: for each axis where the slice begins and ends.
+        strides: for each axis the step; 1 by default.
+
+    Returns:
+        An array. Indices must be known when tracing; those out of bounds raise.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.slice(wnp.arange(6), (1,), (5,), (2,))
+    Array([1, 3], dtype=int32)
+    """
     fix = "one int for each dimension"
     starts = tuple(map(_bound, sequence(start_indices, "start_indices of lax.slice", fix)))
     limits = tuple(map(_bound, sequence(limit_indices, "limit_indices of lax.slice", fix)))
@@ -76,7 +90,22 @@ def slice(
 def slice_in_dim(
     operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
-    """A slice along one axis; bounds may be None or count from the end, as in Python."""
+    """A slice along one axis; bounds may be None or count from the end, as in Python.
+
+    Args:
+        operand: an array.
+        start_index, limit_index: where the slice begins and ends.
+        stride: the step.
+        axis: the axis.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.slice_in_dim(wnp.arange(6), 1, -1)
+    Array([1, 2, 3, 4], dtype=int32)
+    """
     shape = _shape_of(operand)
     axis = canonical_axis(axis, len(shape))
     size = shape[axis]
@@ -92,7 +121,22 @@ def slice_in_dim(
 
 
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """The elements at one static index of an axis."""
+    """The elements at one static index of an axis.
+
+    Args:
+        operand: an array.
+        index: the index, known when tracing.
+        axis: the axis.
+        keepdims: whether the axis stays, with size 1.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.index_in_dim(wnp.arange(6), 2, keepdims=False)
+    Array(2, dtype=int32)
+    """
     shape = _shape_of(operand)
     axis = canonical_axis(axis, len(shape))
     i, size = _bound(index), shape[axis]
@@ -153,7 +197,22 @@ def _starts(start_indices: Any, shape: Sequence[Any], allow_negative: bool | Seq
 def dynamic_slice(
     operand: Any, start_indices: Any, slice_sizes: Any, *, allow_negative_indices: bool | Sequence[bool] = True
 ) -> Array:
-    """A slice of static size from a start known when running; a start too near the end is moved back."""
+    """A slice of static size from a start known when running; a start too near the end is moved back.
+
+    Args:
+        operand: an array.
+        start_indices: a scalar for each axis, which may be traced.
+        slice_sizes: the sizes of the slice, known when tracing.
+        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+
+    Returns:
+        An array of shape `slice_sizes`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.dynamic_slice(wnp.arange(6), (4,), (3,))
+    Array([3, 4, 5], dtype=int32)
+    """
     starts = _starts(start_indices, _shape_of(operand), allow_negative_indices)
     sizes = canonical_shape(slice_sizes)
     _check_starts(starts, _shape_of(operand), sizes)
@@ -163,7 +222,22 @@ def dynamic_slice(
 def dynamic_update_slice(
     operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: bool | Sequence[bool] = True
 ) -> Array:
-    """The operand with `update` written over it from a start known when running."""
+    """The operand with `update` written over it from a start known when running.
+
+    Args:
+        operand: an array.
+        update: an array of the rank of the operand.
+        start_indices: a scalar for each axis, which may be traced; moved back so that the update fits.
+        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+
+    Returns:
+        An array like `operand`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.dynamic_update_slice(wnp.arange(6), wnp.array([9, 9]), (1,))
+    Array([0, 9, 9, 3, 4, 5], dtype=int32)
+    """
     starts = _starts(start_indices, _shape_of(operand), allow_negative_indices)
     _check_starts(starts, _shape_of(operand), _shape_of(update))
     return _slicing.dynamic_update_slice(operand, update, *starts)
@@ -199,7 +273,23 @@ def _one_axis(operand: Any, start_index: Any, axis: int) -> tuple[int, list[Any]
 def dynamic_slice_in_dim(
     operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: bool = True
 ) -> Array:
-    """`dynamic_slice` along one axis."""
+    """`dynamic_slice` along one axis.
+
+    Args:
+        operand: an array.
+        start_index: a scalar, which may be traced.
+        slice_size: the size along the axis.
+        axis: the axis.
+        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.dynamic_slice_in_dim(wnp.arange(6), 2, 2)
+    Array([2, 3], dtype=int32)
+    """
     axis, starts = _one_axis(operand, start_index, axis)
     sizes = list(_shape_of(operand))
     sizes[axis] = _bound(slice_size)
@@ -213,7 +303,23 @@ def _only(axis: int, rank: int, allowed: bool) -> list[bool]:
 def dynamic_index_in_dim(
     operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: bool = True
 ) -> Array:
-    """The elements at one index, known when running, of an axis."""
+    """The elements at one index, known when running, of an axis.
+
+    Args:
+        operand: an array.
+        index: a scalar, which may be traced.
+        axis: the axis.
+        keepdims: whether the axis stays, with size 1.
+        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.dynamic_index_in_dim(wnp.arange(6), 2, keepdims=False)
+    Array(2, dtype=int32)
+    """
     out = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
     return out if keepdims else squeeze(out, (axis,))
 
@@ -221,7 +327,23 @@ def dynamic_index_in_dim(
 def dynamic_update_slice_in_dim(
     operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """`dynamic_update_slice` along one axis."""
+    """`dynamic_update_slice` along one axis.
+
+    Args:
+        operand: an array.
+        update: an array of the rank of the operand.
+        start_index: a scalar, which may be traced.
+        axis: the axis.
+        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+
+    Returns:
+        An array like `operand`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.dynamic_update_slice_in_dim(wnp.arange(4), wnp.array([9]), 2, 0)
+    Array([0, 1, 9, 3], dtype=int32)
+    """
     axis, starts = _one_axis(operand, start_index, axis)
     return dynamic_update_slice(
         operand, update, starts, allow_negative_indices=_only(axis, len(starts), allow_negative_indices)
@@ -231,7 +353,23 @@ def dynamic_update_slice_in_dim(
 def dynamic_update_index_in_dim(
     operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
 ) -> Array:
-    """The operand with the elements at one index of an axis replaced."""
+    """The operand with the elements at one index of an axis replaced.
+
+    Args:
+        operand: an array.
+        update: an array, with or without the axis.
+        index: a scalar, which may be traced.
+        axis: the axis.
+        allow_negative_indices: whether negative indices count from the end; a promise that there are none saves work.
+
+    Returns:
+        An array like `operand`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.dynamic_update_index_in_dim(wnp.arange(4), 9, 2, 0)
+    Array([0, 1, 9, 3], dtype=int32)
+    """
     rank = len(_shape_of(operand))
     axis = canonical_axis(axis, rank)
     if len(_shape_of(update)) != rank:
@@ -387,7 +525,27 @@ def scatter_add(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with updates added."""
+    """The operand with updates added.
+
+    Args:
+        operand: an array.
+        scatter_indices: indices along the last axis.
+        updates: what is added.
+        dimension_numbers: which dimension is which.
+        indices_are_sorted: a promise that the indices ascend.
+        unique_indices: a promise that no element is selected twice.
+        mode: what an index out of bounds means: "fill" or "drop" ignores it, "clip" moves it inside,
+            "promise_in_bounds" checks nothing.
+
+    Returns:
+        An array like `operand`. `x.at[i].add(v)` is the convenient form.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> lax.scatter_add(wnp.zeros(3), wnp.array([[1], [1]]), wnp.ones(2), numbers)
+    Array([0., 2., 0.], dtype=float32)
+    """
     hints = indices_are_sorted, unique_indices, mode
     return _bind_scatter(_scatter.scatter_add, operand, scatter_indices, updates, dimension_numbers, *hints)
 

@@ -34,12 +34,41 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
-    """Sort `keys` along `dimension`, and `values` in the same order."""
+    """Sort `keys` along `dimension`, and `values` in the same order.
+
+    Args:
+        keys: an array.
+        values: an array of the same shape.
+        dimension: the axis.
+        is_stable: whether equal keys keep their order.
+
+    Returns:
+        A pair of arrays.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.sort_key_val(wnp.array([3, 1, 2]), wnp.array([30, 10, 20]))
+    (Array([1, 2, 3], dtype=int32), Array([10, 20, 30], dtype=int32))
+    """
     return sort((keys, values), dimension=dimension, is_stable=is_stable, num_keys=1)
 
 
 def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
-    """The `k` largest elements along `axis`, largest first, and their indices; equal ones in order of appearance."""
+    """The `k` largest elements along `axis`, largest first, and their indices; equal ones in order of appearance.
+
+    Args:
+        operand: an array.
+        k: how many.
+        axis: the axis.
+
+    Returns:
+        A list of two arrays, values and int32 indices.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.top_k(wnp.array([1, 5, 3]), 2)
+    [Array([5, 3], dtype=int32), Array([1, 2], dtype=int32)]
+    """
     position = canonical_axis(axis, len(type_of(operand).shape))  # type: ignore[attr-defined]
     return _sort.top_k(operand, k=k if isinstance(k, Expression) else index(k), axis=position)
 
@@ -52,7 +81,22 @@ def approx_max_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The `k` largest elements along a dimension and their indices. The result is exact: it meets every target."""
+    """The `k` largest elements along a dimension and their indices. The result is exact: it meets every target.
+
+    Args:
+        operand: an array.
+        k: how many.
+        reduction_dimension: the axis.
+        recall_target, reduction_input_size_override, aggregate_to_topk: accepted for compatibility.
+
+    Returns:
+        A list of two arrays, values and int32 indices.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.approx_max_k(wnp.array([1.0, 5.0, 3.0]), 2)
+    [Array([5., 3.], dtype=float32), Array([1, 2], dtype=int32)]
+    """
     hints = (recall_target, reduction_input_size_override, aggregate_to_topk)
     return _approximate("approx_max_k", operand, k, reduction_dimension, True, hints)
 

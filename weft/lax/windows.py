@@ -37,6 +37,23 @@ def reduce_window(
 
     Windows start `window_strides` apart; their elements are `window_dilation` apart; `base_dilation` spreads the
     operand out; padding and gaps hold the initial value. Sums and extremes become the primitives of those names.
+
+    Args:
+        operand: an array, or a tree of arrays of one shape.
+        init_value: an identity for each.
+        computation: a function of two scalars.
+        window_dimensions: the size of the window along each axis.
+        window_strides: the step of the window along each axis; 1 by default.
+        padding: "VALID", "SAME" or pairs (low, high).
+        base_dilation, window_dilation: the distance of elements in the operand and in the window; 1 by default.
+
+    Returns:
+        An array or tree.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.reduce_window(wnp.array([1, 2, 3, 4]), 0, lax.add, (2,), (2,))
+    Array([3, 7], dtype=int32)
     """
     reduction = FlatReduction("reduce_window", operand, init_value, computation)
     shape = type_of(reduction.operands[0]).shape  # type: ignore[attr-defined]
@@ -67,7 +84,21 @@ def reduce_window_shape_tuple(
 def padtype_to_pads(
     in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: Any
 ) -> list[tuple[int, int]]:
-    """Padding (low, high) for each dimension, for 'VALID', 'SAME' or 'SAME_LOWER'."""
+    """Padding (low, high) for each dimension, for 'VALID', 'SAME' or 'SAME_LOWER'.
+
+    Args:
+        in_shape: the sizes of the operand.
+        window_shape: the sizes of the window.
+        window_strides: the steps of the window.
+        padding: "VALID", "SAME" or "SAME_LOWER".
+
+    Returns:
+        A list of pairs (low, high).
+
+    >>> from weft import lax
+    >>> lax.padtype_to_pads((5,), (3,), (2,), "SAME")
+    [(1, 1)]
+    """
     return _padtype_to_pads(_sizes(in_shape), _sizes(window_shape), _sizes(window_strides), padding)  # type: ignore[return-value]
 
 

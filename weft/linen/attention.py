@@ -122,7 +122,39 @@ def _check_shapes(name: str, query: Any, key: Any, value: Any = None) -> None:
 
 
 class MultiHeadDotProductAttention(Module):
-    """Attention whose queries, keys and values are projected to several heads, and whose result is projected back."""
+    """Attention whose queries, keys and values are projected to several heads, and whose result is projected back.
+
+    Args:
+        num_heads: the number of heads.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        qkv_features: the size of queries, keys and values of all heads; that of the inputs by default.
+        out_features: the size of the result; that of the inputs by default.
+        broadcast_dropout: whether dropout is the same for the whole batch.
+        dropout_rate: the probability that an attention weight is set to 0.
+        deterministic: whether dropout is off; may be passed in the call instead.
+        precision: how exact products are where hardware has shorter formats.
+        kernel_init: the initializer of the kernel.
+        out_kernel_init, out_bias_init: initializers of the last projection; the others by default.
+        bias_init: the initializer of the bias.
+        use_bias: whether a bias is added.
+        attention_fn: the function that computes attention.
+        decode: whether keys and values of past steps are cached, one position for each call.
+        normalize_qk: whether queries and keys are normalized.
+        force_fp32_for_softmax: whether the softmax is computed in float32.
+        qkv_dot_general, out_dot_general, qkv_dot_general_cls, out_dot_general_cls: functions to contract with, or
+            module classes that make them.
+        qk_attn_weights_einsum_cls, attn_weights_value_einsum_cls: module classes that make the two einsums of
+            attention.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.MultiHeadDotProductAttention(num_heads=2)
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((1, 3, 4)), wnp.ones((1, 5, 4)))
+    >>> y.shape
+    (1, 3, 4)
+    """
 
     num_heads: int
     dtype: Any = None
@@ -279,7 +311,18 @@ MultiHeadAttention = MultiHeadDotProductAttention
 
 
 class SelfAttention(MultiHeadDotProductAttention):
-    """Attention of the inputs to themselves."""
+    """Attention of the inputs to themselves.
+
+    It has the fields of `MultiHeadDotProductAttention`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.SelfAttention(num_heads=2)
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((1, 3, 4)))
+    >>> y.shape
+    (1, 3, 4)
+    """
 
     @compact
     def __call__(  # type: ignore[override]
@@ -305,20 +348,66 @@ def make_attention_mask(
     extra_batch_dims: int = 0,
     dtype: Any = wnp.float32,
 ) -> Any:
-    """`pairwise_fn` of every query with every key, of shape (batch..., 1, queries, keys)."""
+    """`pairwise_fn` of every query with every key, of shape (batch..., 1, queries, keys).
+
+    Args:
+        query_input, key_input: arrays (batch..., length), for example whether a position counts.
+        pairwise_fn: a function of two arrays that broadcast.
+        extra_batch_dims: how many axes of size 1 come first.
+        dtype: the dtype of the mask.
+
+    Returns:
+        An array (batch..., 1, queries, keys).
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen
+    >>> linen.make_attention_mask(wnp.array([1, 1, 0]), wnp.array([1, 0]))[0]
+    Array([[1., 0.],
+           [1., 0.],
+           [0., 0.]], dtype=float32)
+    """
     mask = pairwise_fn(wnp.expand_dims(query_input, -1), wnp.expand_dims(key_input, -2))
     mask = wnp.expand_dims(mask, -3)
     return wnp.expand_dims(mask, tuple(range(extra_batch_dims))).astype(dtype)
 
 
 def make_causal_mask(x: Any, extra_batch_dims: int = 0, dtype: Any = wnp.float32) -> Any:
-    """The mask under which each element sees itself and those before; `x` is (batch..., length)."""
+    """The mask under which each element sees itself and those before; `x` is (batch..., length).
+
+    Args:
+        x: an array whose shape counts.
+        extra_batch_dims: how many axes of size 1 come first.
+        dtype: the dtype of the mask.
+
+    Returns:
+        An array (batch..., 1, length, length).
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen
+    >>> linen.make_causal_mask(wnp.ones(3))[0]
+    Array([[1., 0., 0.],
+           [1., 1., 0.],
+           [1., 1., 1.]], dtype=float32)
+    """
     positions = wnp.broadcast_to(wnp.arange(x.shape[-1], dtype=wnp.int32), x.shape)
     return make_attention_mask(positions, positions, wnp.greater_equal, extra_batch_dims, dtype)
 
 
 def combine_masks(*masks: Any, dtype: Any = wnp.float32) -> Any:
-    """Where all masks hold; those that are None do not count, and without any the result is None."""
+    """Where all masks hold; those that are None do not count, and without any the result is None.
+
+    Args:
+        *masks: arrays that broadcast, or None.
+        dtype: the dtype of the mask.
+
+    Returns:
+        An array, or None.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen
+    >>> linen.combine_masks(wnp.array([True, True]), None, wnp.array([True, False]))
+    Array([1., 0.], dtype=float32)
+    """
     present = [mask for mask in masks if mask is not None]
     if not present:
         return None

@@ -15,7 +15,19 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Sequential(Module):
-    """Layers one after another. A tuple or dict that one returns is unpacked into the arguments of the next."""
+    """Layers one after another. A tuple or dict that one returns is unpacked into the arguments of the next.
+
+    Args:
+        layers: functions and modules.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.Sequential([linen.Dense(4), linen.relu, linen.Dense(2)])
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((1, 3)))
+    >>> y.shape
+    (1, 2)
+    """
 
     layers: Sequence[Callable[..., Any]]
 

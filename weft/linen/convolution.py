@@ -180,7 +180,32 @@ class _Conv(Module):
 
 
 class Conv(_Conv):
-    """A window of weights slides over the spatial dimensions. The kernel is (window..., features in / groups, out)."""
+    """A window of weights slides over the spatial dimensions. The kernel is (window..., features in / groups, out).
+
+    Args:
+        features: the number of features of the result.
+        kernel_size: the sizes of the window; an integer for one dimension.
+        strides: the steps of the window.
+        padding: "SAME", "VALID", "CIRCULAR", "CAUSAL", "REFLECT", an integer or pairs (low, high).
+        input_dilation, kernel_dilation: the distance of elements of the input and of the kernel.
+        feature_group_count: how many groups of features are convolved apart.
+        use_bias: whether a bias is added.
+        mask: factors of the kernel, 0 or 1.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        precision: how exact products are where hardware has shorter formats.
+        kernel_init, bias_init: initializers.
+        promote_dtype: the function that converts inputs and parameters to one dtype.
+        conv_general_dilated, conv_general_dilated_cls: a function to convolve with, or a module class that makes one.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.Conv(8, (3, 3))
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((1, 6, 6, 3)))
+    >>> y.shape
+    (1, 6, 6, 8)
+    """
 
 
 class ConvLocal(_Conv):
@@ -192,7 +217,33 @@ class ConvLocal(_Conv):
 
 
 class ConvTranspose(Module):
-    """The transpose of a convolution: it adds each input, times the kernel, to a window of the result."""
+    """The transpose of a convolution: it adds each input, times the kernel, to a window of the result.
+
+    Args:
+        features: the number of features of the result.
+        kernel_size: the sizes of the window; an integer for one dimension.
+        strides: the factors by which the spatial dimensions grow.
+        padding: "SAME", "VALID", "CIRCULAR", "CAUSAL", "REFLECT", an integer or pairs (low, high).
+        kernel_dilation: the distance of elements of the kernel.
+        use_bias: whether a bias is added.
+        mask: factors of the kernel, 0 or 1.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        precision: how exact products are where hardware has shorter formats.
+        kernel_init: the initializer of the kernel.
+        bias_init: the initializer of the bias.
+        transpose_kernel: whether the kernel is that of the convolution, so that this is its gradient.
+        promote_dtype: the function that converts inputs and parameters to one dtype.
+        preferred_element_type: the dtype to accumulate in and of the result.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.ConvTranspose(8, (2, 2), strides=(2, 2))
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((1, 4, 4, 3)))
+    >>> y.shape
+    (1, 8, 8, 8)
+    """
 
     features: int
     kernel_size: int | Sequence[int]

@@ -20,6 +20,21 @@ def canonicalize_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> A
 
 
 def promote_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> list[Any]:
-    """The arguments converted to the dtype to compute in; None stays None."""
+    """The arguments converted to the dtype to compute in; None stays None.
+
+    Args:
+        *args: arrays and None.
+        dtype: the dtype; promoted from the arguments by default.
+        inexact: whether integers become floats.
+
+    Returns:
+        A list.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft.linen.dtypes import promote_dtype
+    >>> [x.dtype for x in promote_dtype(wnp.ones(1, wnp.float16), wnp.ones(1))]
+    [dtype('float32'), dtype('float32')]
+    """
     found = canonicalize_dtype(*args, dtype=dtype, inexact=inexact)
     return [wnp.asarray(arg, found) if arg is not None else None for arg in args]

@@ -71,7 +71,24 @@ def quantize_dequantize_update(
 
 @functools.partial(weft.custom_vjp, nondiff_argnums=(0, 1))
 def in_qdq(compute_dtype: Any, q_dtype: Any, inp: Any, scale: Any, amax_history: Any) -> Any:
-    """An input as the eight-bit float sees it; its cotangent passes as it is."""
+    """An input as the eight-bit float sees it; its cotangent passes as it is.
+
+    Args:
+        compute_dtype: the dtype to compute in.
+        q_dtype: an eight-bit floating-point dtype.
+        inp: the input.
+        scale: the scale, which is updated.
+        amax_history: the largest magnitudes of past steps.
+
+    Returns:
+        The input, rounded to the eight-bit float.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft.linen import fp8_ops
+    >>> fp8_ops.in_qdq(wnp.float32, wnp.float8_e4m3fn, wnp.array([1.0, 1.03]), wnp.ones(1), wnp.ones(2))
+    Array([1., 1.], dtype=float32)
+    """
     return quantize_dequantize_update(inp, q_dtype, scale, amax_history, compute_dtype)[0]
 
 
@@ -91,7 +108,24 @@ in_qdq.defvjp(in_qdq_fwd, in_qdq_bwd)
 
 @functools.partial(weft.custom_vjp, nondiff_argnums=(0, 1))
 def out_qdq(compute_dtype: Any, q_dtype: Any, out: Any, scale: Any, amax_history: Any) -> Any:
-    """An output as it is; its cotangent is what the eight-bit float sees of it."""
+    """An output as it is; its cotangent is what the eight-bit float sees of it.
+
+    Args:
+        compute_dtype: the dtype to compute in.
+        q_dtype: an eight-bit floating-point dtype.
+        out: the output.
+        scale: the scale, which is updated.
+        amax_history: the largest magnitudes of past steps.
+
+    Returns:
+        The output.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft.linen import fp8_ops
+    >>> fp8_ops.out_qdq(wnp.float32, wnp.float8_e5m2, wnp.array([1.0, 1.03]), wnp.ones(1), wnp.ones(2))
+    Array([1.  , 1.03], dtype=float32)
+    """
     return out
 
 
@@ -113,7 +147,23 @@ out_qdq.defvjp(out_qdq_fwd, out_qdq_bwd)
 def dot_general_with_precision(
     lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None, preferred_element_type: Any = None
 ) -> Any:
-    """`lax.dot_general`, whose derivatives are computed with the highest precision."""
+    """`lax.dot_general`, whose derivatives are computed with the highest precision.
+
+    Args:
+        lhs, rhs: arrays.
+        dimension_numbers: the contracting and batch dimensions.
+        precision: the precision of the product.
+        preferred_element_type: the dtype to accumulate in and of the result.
+
+    Returns:
+        An array.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft.linen import fp8_ops
+    >>> fp8_ops.dot_general_with_precision(wnp.ones((2, 3)), wnp.ones((3, 2)), (((1,), (0,)), ((), ()))).shape
+    (2, 2)
+    """
     return lax.dot_general(
         lhs, rhs, dimension_numbers, precision=lax.Precision.DEFAULT, preferred_element_type=preferred_element_type
     )

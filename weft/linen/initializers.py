@@ -52,10 +52,28 @@ __all__ = [
 
 
 def zeros_init() -> Initializer:
-    """The initializer that returns zeros."""
+    """The initializer that returns zeros.
+
+    Returns:
+        A function of a key, a shape and a dtype.
+
+    >>> from weft import random
+    >>> from weft import linen
+    >>> linen.initializers.zeros_init()(random.key(0), (2,))
+    Array([0., 0.], dtype=float32)
+    """
     return zeros
 
 
 def ones_init() -> Initializer:
-    """The initializer that returns ones."""
+    """The initializer that returns ones.
+
+    Returns:
+        A function of a key, a shape and a dtype.
+
+    >>> from weft import random
+    >>> from weft import linen
+    >>> linen.initializers.ones_init()(random.key(0), (2,))
+    Array([1., 1.], dtype=float32)
+    """
     return ones

@@ -30,7 +30,30 @@ def chosen(function: Any, cls: Any, default: Any) -> Any:
 
 
 class Dense(Module):
-    """x · kernel + bias over the last axis."""
+    """x · kernel + bias over the last axis.
+
+    Args:
+        features: the size of the last axis of the result.
+        use_bias: whether a bias is added.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        precision: how exact products are where hardware has shorter formats.
+        kernel_init: the initializer of the kernel.
+        bias_init: the initializer of the bias.
+        promote_dtype: the function that converts inputs and parameters to one dtype.
+        dot_general: a function to contract with, instead of `weft.lax.dot_general`.
+        dot_general_cls: a module class that makes such a function.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.Dense(2)
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((1, 3)))
+    >>> y.shape
+    (1, 2)
+    >>> {name: value.shape for name, value in variables["params"].items()}
+    {'kernel': (3, 2), 'bias': (2,)}
+    """
 
     features: int
     use_bias: bool = True
@@ -57,6 +80,28 @@ class DenseGeneral(Module):
     """A contraction over some axes of the input, with features of any shape, and a kernel for each index of batch axes.
 
     The result has the batch axes, then the other axes of the input, then the features.
+
+    Args:
+        features: the sizes of the features.
+        axis: the axes of the input that are contracted.
+        batch_dims: the axes of the input that have a kernel for each index.
+        use_bias: whether a bias is added.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        kernel_init: the initializer of the kernel.
+        bias_init: the initializer of the bias.
+        precision: how exact products are where hardware has shorter formats.
+        promote_dtype: the function that converts inputs and parameters to one dtype.
+        dot_general: a function to contract with, instead of `weft.lax.dot_general`.
+        dot_general_cls: a module class that makes such a function.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.DenseGeneral((2, 4), axis=(-2, -1))
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((1, 3, 5)))
+    >>> y.shape
+    (1, 2, 4)
     """
 
     features: int | Sequence[int]
@@ -157,7 +202,24 @@ class Einsum(Module):
 
 
 class Embed(Module):
-    """A table of vectors, looked up by integers."""
+    """A table of vectors, looked up by integers.
+
+    Args:
+        num_embeddings: the number of vectors.
+        features: their size.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        embedding_init: the initializer of the table.
+        promote_dtype: the function that converts inputs and parameters to one dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.Embed(10, 4)
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.array([1, 2, 3]))
+    >>> y.shape
+    (3, 4)
+    """
 
     num_embeddings: int
     features: int

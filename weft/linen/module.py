@@ -46,13 +46,48 @@ _BORROWED_NAMES = ("parent", "name")
 
 
 def compact(fun: Method) -> Method:
-    """Mark the one method of a module that makes submodules and parameters where it uses them."""
+    """Mark the one method of a module that makes submodules and parameters where it uses them.
+
+    Args:
+        fun: a method, usually `__call__`.
+
+    Returns:
+        The method.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> class Net(linen.Module):
+    ...     @linen.compact
+    ...     def __call__(self, x):
+    ...         return linen.Dense(1)(linen.relu(linen.Dense(4)(x)))
+    >>> sorted(Net().init(random.key(0), wnp.ones((1, 2)))["params"])
+    ['Dense_0', 'Dense_1']
+    """
     fun.compact = True  # type: ignore[attr-defined]
     return fun
 
 
 def nowrap(fun: Method) -> Method:
-    """Mark a method as a plain one: it does not run `setup` and no submodule made in it belongs to the module."""
+    """Mark a method as a plain one: it does not run `setup` and no submodule made in it belongs to the module.
+
+    Args:
+        fun: a method.
+
+    Returns:
+        The method.
+
+    >>> from weft import linen
+    >>> class Net(linen.Module):
+    ...     @linen.nowrap
+    ...     def size(self):
+    ...         return 4
+    ...     @linen.compact
+    ...     def __call__(self, x):
+    ...         return linen.Dense(self.size())(x)
+    >>> Net().size()
+    4
+    """
     fun.nowrap = True  # type: ignore[attr-defined]
     return fun
 
@@ -108,6 +143,22 @@ class Module:
 
     A module by itself is only a description. `init` makes its variables, `apply` calls it with them; inside, a copy of
     the module is bound to a `Scope`.
+
+    Args:
+        parent: the module that this one belongs to; by default the one whose method makes it, or none.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> class Scale(linen.Module):
+    ...     size: int
+    ...     @linen.compact
+    ...     def __call__(self, x):
+    ...         return x * self.param("scale", linen.initializers.ones, (self.size,))
+    >>> variables = Scale(2).init(random.key(0), wnp.ones(2))
+    >>> Scale(2).apply(variables, wnp.array([3.0, 4.0]))
+    Array([3., 4.], dtype=float32)
     """
 
     parent: Any = dataclasses.field(default=UNSPECIFIED, repr=False, compare=False, hash=False, kw_only=True)
@@ -650,7 +701,25 @@ def apply(
     mutable: Filter = False,
     capture_intermediates: bool | Callable[[Any, str], bool] = False,
 ) -> Callable[..., Any]:
-    """`fn(bound module, ...)` as a function of variables."""
+    """`fn(bound module, ...)` as a function of variables.
+
+    Args:
+        fn: a function of a module and further arguments.
+        module: the module.
+        mutable: which collections are returned with the result.
+        capture_intermediates: whether results of methods are returned in a collection 'intermediates'.
+
+    Returns:
+        A function of variables and the further arguments.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.Dense(2)
+    >>> variables = layer.init(random.key(0), wnp.ones((1, 3)))
+    >>> linen.apply(lambda module, x: module(x) * 2, layer)(variables, wnp.ones((1, 3))).shape
+    (1, 2)
+    """
     capture = _captures(capture_intermediates)
     if capture is not None:
         mutable = union(mutable, "intermediates")
@@ -698,6 +767,22 @@ def share_scope(module: Module, other: Module, /) -> None:
     """Give a submodule the scope of its owner, so that the variables of `other` are beside those of `module`.
 
     To be called in `setup`: a module that wraps another then has the same tree of parameters as the other alone.
+
+    Args:
+        module: the module whose scope is shared.
+        other: its submodule.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> class Wrapper(linen.Module):
+    ...     def setup(self):
+    ...         self.inner = linen.Dense(2)
+    ...         linen.share_scope(self, self.inner)
+    ...     def __call__(self, x):
+    ...         return self.inner(x)
+    >>> sorted(Wrapper().init(random.key(0), wnp.ones((1, 2)))["params"])
+    ['bias', 'kernel']
     """
     if module.scope is None or other.scope is None:
         raise UnboundModuleError(

@@ -45,7 +45,35 @@ def _finish(module: Any, x: Any, mean: Any, variance: Any, axes: tuple[int, ...]
 
 
 class BatchNorm(Module):
-    """Normalization over all axes but the features, with running averages for later in the collection 'batch_stats'."""
+    """Normalization over all axes but the features, with running averages for later in the collection 'batch_stats'.
+
+    Args:
+        use_running_average: whether the stored moments are used instead of those of the batch; may be passed in the
+            call instead.
+        axis: the axis of the features.
+        momentum: the decay of the stored moments.
+        epsilon: what is added to the variance.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        use_bias: whether a bias is added.
+        use_scale: whether the result is multiplied by a scale.
+        bias_init: the initializer of the bias.
+        scale_init: the initializer of the scale.
+        axis_name: the name of a mapped axis over which moments are averaged too.
+        axis_index_groups: groups of positions along that axis.
+        use_fast_variance: whether the variance is the mean square less the squared mean, in one pass.
+        force_float32_reductions: whether moments of short floats are computed in float32.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.BatchNorm(use_running_average=False)
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((4, 2)))
+    >>> y.shape
+    (4, 2)
+    >>> sorted(variables)
+    ['batch_stats', 'params']
+    """
 
     use_running_average: bool | None = None
     axis: int = -1
@@ -94,7 +122,29 @@ class BatchNorm(Module):
 
 
 class LayerNorm(Module):
-    """Normalization over the features of each element."""
+    """Normalization over the features of each element.
+
+    Args:
+        epsilon: what is added to the variance.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        use_bias: whether a bias is added.
+        use_scale: whether the result is multiplied by a scale.
+        bias_init: the initializer of the bias.
+        scale_init: the initializer of the scale.
+        reduction_axes: the axes over which moments are computed.
+        feature_axes: the axes of the scale and the bias.
+        axis_name: the name of a mapped axis over which moments are averaged too.
+        axis_index_groups: groups of positions along that axis.
+        use_fast_variance: whether the variance is the mean square less the squared mean, in one pass.
+        force_float32_reductions: whether moments of short floats are computed in float32.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> linen.LayerNorm().init_with_output(random.key(0), wnp.array([1.0, 3.0]))[0].round(3)
+    Array([-1.,  1.], dtype=float32)
+    """
 
     epsilon: float = 1e-6
     dtype: Any = None
@@ -126,7 +176,27 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Division by the root of the mean square of the features, and a scale."""
+    """Division by the root of the mean square of the features, and a scale.
+
+    Args:
+        epsilon: what is added to the variance.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        use_scale: whether the result is multiplied by a scale.
+        scale_init: the initializer of the scale.
+        reduction_axes: the axes over which moments are computed.
+        feature_axes: the axes of the scale and the bias.
+        axis_name: the name of a mapped axis over which moments are averaged too.
+        axis_index_groups: groups of positions along that axis.
+        use_fast_variance: whether the variance is the mean square less the squared mean, in one pass.
+        force_float32_reductions: whether moments of short floats are computed in float32.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> linen.RMSNorm().init_with_output(random.key(0), wnp.array([1.0, -1.0]))[0].round(3)
+    Array([ 1., -1.], dtype=float32)
+    """
 
     epsilon: float = 1e-6
     dtype: Any = None
@@ -157,7 +227,32 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalization over groups of features, and over all axes between them and the batch."""
+    """Normalization over groups of features, and over all axes between them and the batch.
+
+    Args:
+        num_groups: the number of groups, or None with `group_size`.
+        group_size: the number of features of a group.
+        epsilon: what is added to the variance.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        use_bias: whether a bias is added.
+        use_scale: whether the result is multiplied by a scale.
+        bias_init: the initializer of the bias.
+        scale_init: the initializer of the scale.
+        reduction_axes: the axes over which moments are computed.
+        axis_name: the name of a mapped axis over which moments are averaged too.
+        axis_index_groups: groups of positions along that axis.
+        use_fast_variance: whether the variance is the mean square less the squared mean, in one pass.
+        force_float32_reductions: whether moments of short floats are computed in float32.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.GroupNorm(num_groups=2)
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((1, 5, 4)))
+    >>> y.shape
+    (1, 5, 4)
+    """
 
     num_groups: int | None = 32
     group_size: int | None = None

@@ -83,7 +83,30 @@ def param_with_axes(
     module: Module | None = None,
     **init_kwargs: Any,
 ) -> Any:
-    """A parameter of the module being called, whose axes have logical names."""
+    """A parameter of the module being called, whose axes have logical names.
+
+    Args:
+        name: the name of the parameter.
+        init_fn: its initializer.
+        *init_args, **init_kwargs: arguments of the initializer, after the key.
+        axes: a logical name for each axis.
+        module: the module; that which is being called by default.
+
+    Returns:
+        The value of the parameter. The names are in the collection 'params_axes'.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> from weft.linen import partitioning
+    >>> class Bias(linen.Module):
+    ...     @linen.compact
+    ...     def __call__(self, x):
+    ...         return x + partitioning.param_with_axes("bias", linen.initializers.zeros, (2,), axes=("embed",))
+    >>> sorted(Bias().init(random.key(0), wnp.ones(2)))
+    ['params', 'params_axes']
+    """
     owner = _current(module, "param_with_axes")
     value = owner.param(name, init_fn, *init_args, **init_kwargs)
     if axes is not None:
@@ -144,7 +167,19 @@ def variable_with_axes(
 
 
 def get_axis_names(axes_metadata: Any) -> Any:
-    """A collection of axes as a tree of PartitionSpecs under the names of the variables."""
+    """A collection of axes as a tree of PartitionSpecs under the names of the variables.
+
+    Args:
+        axes_metadata: a collection 'params_axes'.
+
+    Returns:
+        A tree of PartitionSpecs.
+
+    >>> import weft
+    >>> from weft.linen import partitioning
+    >>> partitioning.get_axis_names({"bias_axes": partitioning.AxisMetadata(names=("embed",))})
+    {'bias': ('embed',)}
+    """
     if isinstance(axes_metadata, AxisMetadata):
         return axes_metadata.names
     if isinstance(axes_metadata, Mapping):

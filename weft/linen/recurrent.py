@@ -21,7 +21,12 @@ from weft.modules.frozen import FrozenDict
 
 
 class RNNCellBase(Module):
-    """A cell: `cell(carry, inputs) -> (carry, outputs)`, and a first carry."""
+    """A cell: `cell(carry, inputs) -> (carry, outputs)`, and a first carry.
+
+    >>> from weft import linen
+    >>> issubclass(linen.LSTMCell, linen.RNNCellBase)
+    True
+    """
 
     @nowrap
     @abc.abstractmethod
@@ -42,7 +47,28 @@ def _first_carries(cell: Any, rng: Any, shape: tuple[int, ...], count: int) -> A
 
 
 class LSTMCell(RNNCellBase):
-    """i, f, o = σ(...), g = tanh(...), c' = f·c + i·g, h' = o·tanh(c'); the carry is (c, h)."""
+    """i, f, o = σ(...), g = tanh(...), c' = f·c + i·g, h' = o·tanh(c'); the carry is (c, h).
+
+    Args:
+        features: the size of the state.
+        gate_fn: the function of the gates.
+        activation_fn: the function of the state.
+        kernel_init: the initializer of the kernel.
+        recurrent_kernel_init: the initializer of the kernel of the state.
+        bias_init: the initializer of the bias.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        carry_init: the initializer of the first carry.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> cell = linen.LSTMCell(4)
+    >>> carry = cell.initialize_carry(random.key(0), (1, 3))
+    >>> (carry, y), variables = cell.init_with_output(random.key(1), carry, wnp.ones((1, 3)))
+    >>> y.shape
+    (1, 4)
+    """
 
     features: int
     gate_fn: Callable[..., Any] = nn.sigmoid
@@ -154,7 +180,28 @@ class SimpleCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """r, z = σ(...), n = tanh(input part + r · state part), h' = (1 - z)·n + z·h."""
+    """r, z = σ(...), n = tanh(input part + r · state part), h' = (1 - z)·n + z·h.
+
+    Args:
+        features: the size of the state.
+        gate_fn: the function of the gates.
+        activation_fn: the function of the state.
+        kernel_init: the initializer of the kernel.
+        recurrent_kernel_init: the initializer of the kernel of the state.
+        bias_init: the initializer of the bias.
+        dtype: the dtype to compute in; promoted from inputs and parameters by default.
+        param_dtype: the dtype of the parameters.
+        carry_init: the initializer of the first carry.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> cell = linen.GRUCell(4)
+    >>> carry = cell.initialize_carry(random.key(0), (1, 3))
+    >>> (carry, y), variables = cell.init_with_output(random.key(1), carry, wnp.ones((1, 3)))
+    >>> y.shape
+    (1, 4)
+    """
 
     features: int
     gate_fn: Callable[..., Any] = nn.sigmoid

@@ -44,7 +44,20 @@ def get_logical_axis_rules() -> Rules:
 
 @contextlib.contextmanager
 def logical_axis_rules(rules: Rules) -> Iterator[None]:
-    """Use these rules within the `with`."""
+    """Use these rules within the `with`.
+
+    Args:
+        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
+            default.
+
+    Returns:
+        A context manager.
+
+    >>> from weft import linen
+    >>> with linen.logical_axis_rules([("batch", "data"), ("embed", None)]):
+    ...     linen.logical_to_mesh_axes(("batch", "embed"))
+    P('data', None)
+    """
     before, _CURRENT.rules = _CURRENT.rules, rules
     try:
         yield
@@ -81,7 +94,20 @@ def _mesh_axes(names: Sequence[Any], rules: Rules, fallback: RulesFallback) -> P
 
 
 def logical_to_mesh_axes(array_dim_names: Sequence[str | None] | None, rules: Rules | None = None) -> Any:
-    """The PartitionSpec over mesh axes of an array whose axes have these logical names."""
+    """The PartitionSpec over mesh axes of an array whose axes have these logical names.
+
+    Args:
+        array_dim_names: a logical name or None for each axis.
+        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
+            default.
+
+    Returns:
+        A PartitionSpec.
+
+    >>> from weft import linen
+    >>> linen.logical_to_mesh_axes(("batch", None), [("batch", "data")])
+    P('data', None)
+    """
     if array_dim_names is None:
         return None
     return _mesh_axes(array_dim_names, _CURRENT.rules if rules is None else rules, RulesFallback.AXIS_IS_UNSHARDED)
@@ -92,13 +118,44 @@ def _is_spec(value: Any) -> bool:
 
 
 def logical_to_mesh(tree: Any, rules: Rules | None = None) -> Any:
-    """A tree of PartitionSpecs over logical names as one over mesh axes."""
+    """A tree of PartitionSpecs over logical names as one over mesh axes.
+
+    Args:
+        tree: a tree of PartitionSpecs.
+        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
+            default.
+
+    Returns:
+        A tree of PartitionSpecs.
+
+    >>> from weft import linen
+    >>> from weft.sharding import PartitionSpec as P
+    >>> linen.logical_to_mesh({"w": P("batch")}, [("batch", "data")])
+    {'w': P('data',)}
+    """
     change = lambda spec: logical_to_mesh_axes(spec, rules) if _is_spec(spec) else spec
     return weft.tree.map(change, tree, is_leaf=_is_spec)
 
 
 def logical_to_mesh_sharding(tree: Any, mesh: Any, rules: Rules | None = None) -> Any:
-    """A tree of PartitionSpecs over logical names as shardings over a mesh."""
+    """A tree of PartitionSpecs over logical names as shardings over a mesh.
+
+    Args:
+        tree: a tree of PartitionSpecs.
+        mesh: a mesh; the one that is set by default.
+        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
+            default.
+
+    Returns:
+        A tree of `NamedSharding`s.
+
+    >>> import weft
+    >>> from weft import linen
+    >>> from weft.sharding import PartitionSpec as P
+    >>> mesh = weft.make_mesh((1,), ("data",))
+    >>> linen.logical_to_mesh_sharding({"w": P("batch")}, mesh, [("batch", "data")])["w"].spec
+    P('data',)
+    """
     change = lambda spec: NamedSharding(mesh, spec) if _is_spec(spec) else spec
     return weft.tree.map(change, logical_to_mesh(tree, rules), is_leaf=_is_spec)
 
@@ -110,7 +167,24 @@ def with_logical_constraint(
     mesh: Any = None,
     fallback: RulesFallback = RulesFallback.AXIS_IS_UNSHARDED,
 ) -> Any:
-    """`x`, whose axes lie over the mesh as their names say. The names are checked; on one device nothing moves."""
+    """`x`, whose axes lie over the mesh as their names say. The names are checked; on one device nothing moves.
+
+    Args:
+        x: a tree of arrays.
+        logical_axis_resources: a logical name for each axis, or a tree of them.
+        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
+            default.
+        mesh: a mesh; the one that is set by default.
+        fallback: what a name without a rule means.
+
+    Returns:
+        A tree like `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen
+    >>> linen.with_logical_constraint(wnp.ones(2), ("batch",), rules=[("batch", None)])
+    Array([1., 1.], dtype=float32)
+    """
     rules = _CURRENT.rules if rules is None else rules
     if logical_axis_resources is None or not rules:
         return x
@@ -126,7 +200,19 @@ def with_logical_constraint(
 
 @dataclass(frozen=True)
 class LogicallyPartitioned(Partitioned):
-    """A value with a logical name for each of its axes."""
+    """A value with a logical name for each of its axes.
+
+    Args:
+        rules: pairs of a logical name and an axis of the mesh.
+        value: the value.
+        names: a logical name for each axis.
+        mesh: the mesh.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen
+    >>> linen.LogicallyPartitioned(wnp.ones((2, 3)), ("batch", "embed")).get_partition_spec()
+    P('batch', 'embed')
+    """
 
     rules: Any = None
 
@@ -142,7 +228,24 @@ register_box(LogicallyPartitioned)
 def with_logical_partitioning(
     fn: Callable[..., Any], names: Names, mesh: Any = None, rules: Rules | None = None
 ) -> Callable[..., Any]:
-    """An initializer whose values carry logical names of axes."""
+    """An initializer whose values carry logical names of axes.
+
+    Args:
+        fn: an initializer.
+        names: a logical name for each axis.
+        mesh: a mesh; the one that is set by default.
+        rules: pairs of a logical name and an axis of the mesh (or None); those that `logical_axis_rules` has set by
+            default.
+
+    Returns:
+        An initializer.
+
+    >>> from weft import random
+    >>> from weft import linen
+    >>> init = linen.with_logical_partitioning(linen.initializers.zeros, ("batch", "embed"))
+    >>> init(random.key(0), (2, 3)).names
+    ('batch', 'embed')
+    """
 
     def init(*args: Any, **kwargs: Any) -> LogicallyPartitioned:
         return LogicallyPartitioned(fn(*args, **kwargs), names, mesh, rules)

@@ -52,7 +52,26 @@ class InterceptorContext:
 
 @contextlib.contextmanager
 def intercept_methods(interceptor: Callable[..., Any]) -> Iterator[None]:
-    """Within the `with`, calls of module methods go to `interceptor(next_function, args, kwargs, context)`."""
+    """Within the `with`, calls of module methods go to `interceptor(next_function, args, kwargs, context)`.
+
+    Args:
+        interceptor: a function of the next function, positional and keyword arguments and a context.
+
+    Returns:
+        A context manager.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> def show(next_function, args, kwargs, context):
+    ...     print(type(context.module).__name__, context.method_name)
+    ...     return next_function(*args, **kwargs)
+    >>> layer = linen.Dense(2)
+    >>> variables = layer.init(random.key(0), wnp.ones((1, 3)))
+    >>> with linen.intercept_methods(show):
+    ...     _ = layer.apply(variables, wnp.ones((1, 3)))
+    Dense __call__
+    """
     CONTEXT.interceptors.append(interceptor)
     try:
         yield

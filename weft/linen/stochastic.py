@@ -10,7 +10,21 @@ from weft.linen.module import Module, compact, merge_param
 
 
 class Dropout(Module):
-    """Elements set to 0 at random, the others scaled up so that the mean stays; the identity when `deterministic`."""
+    """Elements set to 0 at random, the others scaled up so that the mean stays; the identity when `deterministic`.
+
+    Args:
+        rate: the probability of 0.
+        broadcast_dims: axes along which elements are set to 0 together.
+        deterministic: whether it is off; may be passed in the call instead.
+        rng_collection: the stream of keys.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.Dropout(0.5, deterministic=False)
+    >>> layer.apply({}, wnp.ones(4), rngs={"dropout": random.key(0)}).shape
+    (4,)
+    """
 
     rate: float
     broadcast_dims: Sequence[int] = ()

@@ -16,7 +16,17 @@ class FrozenDictError(TypeError, ValueError):
 
 
 class FrozenDict(Mapping[Key, Value]):
-    """A dict that cannot be changed, nor the dicts inside of it. It is a pytree, and equal to a dict of its items."""
+    """A dict that cannot be changed, nor the dicts inside of it. It is a pytree, and equal to a dict of its items.
+
+    Args:
+        *args, **kwargs: what `dict` takes.
+        __unsafe_skip_copy__: whether to use the dict itself; it must not change any more.
+
+    >>> from weft import linen
+    >>> frozen = linen.FrozenDict({"a": {"b": 1}})
+    >>> frozen["a"]["b"]
+    1
+    """
 
     __slots__ = ("_dict", "_hash")
 

@@ -49,7 +49,19 @@ def remove_axis(tree: Any, index: int, params: dict[Any, Any]) -> Any:
 
 
 def unbox(tree: Any) -> Any:
-    """A tree with its boxes opened, those inside of boxes too."""
+    """A tree with its boxes opened, those inside of boxes too.
+
+    Args:
+        tree: a tree of arrays and boxes.
+
+    Returns:
+        A tree of arrays.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen
+    >>> linen.unbox({"w": linen.Partitioned(wnp.ones(2), ("embed",))})
+    {'w': Array([1., 1.], dtype=float32)}
+    """
     if isinstance(tree, weft.Array):
         return tree
     return map_axis_meta(lambda box: unbox(box.unbox()), tree)

@@ -18,7 +18,18 @@ Names = tuple[str | tuple[str, ...] | None, ...]
 
 @dataclass(frozen=True)
 class Partitioned(AxisMetadata):
-    """A value with a name for each of its axes."""
+    """A value with a name for each of its axes.
+
+    Args:
+        value: the value.
+        names: the axis of a mesh for each axis, or None.
+        mesh: the mesh.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen
+    >>> linen.Partitioned(wnp.ones((2, 3)), ("data", None)).get_partition_spec()
+    P('data', None)
+    """
 
     value: Any
     names: Names
@@ -92,7 +103,19 @@ def with_partitioning(fn: Callable[..., Any], names: Names, mesh: Any = None) ->
 
 
 def get_partition_spec(tree: Any) -> Any:
-    """A PartitionSpec for each value: the names it carries, else none. What is no array has None."""
+    """A PartitionSpec for each value: the names it carries, else none. What is no array has None.
+
+    Args:
+        tree: a tree of arrays and boxes.
+
+    Returns:
+        A tree of PartitionSpecs.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen
+    >>> linen.get_partition_spec({"w": linen.Partitioned(wnp.ones(2), ("data",)), "b": wnp.ones(2)})
+    {'b': P(), 'w': P('data',)}
+    """
 
     def spec(value: Any) -> Any:
         if isinstance(value, Partitioned):

@@ -363,7 +363,25 @@ _unbox = unbox
 
 
 class Variable(Generic[Value]):
-    """A reference to one variable of a scope; `value` reads and writes it."""
+    """A reference to one variable of a scope; `value` reads and writes it.
+
+    Args:
+        scope: the scope of a module.
+        collection: the name of the collection.
+        name: the name of the variable.
+        unbox: whether `value` opens boxes.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen
+    >>> class Counter(linen.Module):
+    ...     @linen.compact
+    ...     def __call__(self):
+    ...         count = self.variable("state", "count", lambda: wnp.zeros(()))
+    ...         count.value += 1
+    ...         return count.value
+    >>> Counter().apply({"state": {"count": 4.0}}, mutable=["state"])
+    (5.0, {'state': {'count': 5.0}})
+    """
 
     __slots__ = ("collection", "name", "scope", "unbox")
 

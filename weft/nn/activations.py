@@ -35,7 +35,19 @@ def identity(x: Any) -> Array:
 @custom_jvp
 @jit
 def relu(x: Any) -> Array:
-    """max(x, 0). Its derivative at 0 is 0."""
+    """max(x, 0). Its derivative at 0 is 0.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.relu(wnp.array([-1.0, 0.0, 2.0]))
+    Array([0., 0., 2.], dtype=float32)
+    """
     return wnp.maximum(x, 0)
 
 
@@ -45,7 +57,19 @@ relu.defjvps(lambda tangent, out, x: wnp.where(x > 0, tangent, wnp.zeros_like(ta
 @custom_jvp
 @jit
 def relu6(x: Any) -> Array:
-    """min(max(x, 0), 6). Its derivative at 0 and 6 is 0."""
+    """min(max(x, 0), 6). Its derivative at 0 and 6 is 0.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.relu6(wnp.array([-1.0, 3.0, 9.0]))
+    Array([0., 3., 6.], dtype=float32)
+    """
     return wnp.minimum(wnp.maximum(x, 0), 6.0)
 
 
@@ -54,14 +78,40 @@ relu6.defjvps(lambda tangent, out, x: wnp.where((x > 0) & (x < 6), tangent, wnp.
 
 @jit
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Array:
-    """x where x >= 0, negative_slope * x elsewhere."""
+    """x where x >= 0, negative_slope * x elsewhere.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+        negative_slope: the factor for negative numbers.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.leaky_relu(wnp.array([-1.0, 2.0]))
+    Array([-0.01,  2.  ], dtype=float32)
+    """
     check_arraylike("leaky_relu", x)
     return wnp.where(wnp.greater_equal(x, 0), x, negative_slope * x)
 
 
 @jit
 def elu(x: Any, alpha: Any = 1.0) -> Array:
-    """x where x > 0, alpha * (exp(x) - 1) elsewhere."""
+    """x where x > 0, alpha * (exp(x) - 1) elsewhere.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+        alpha: minus the limit for very negative numbers.
+
+    Returns:
+        An array of the shape of `x`. It does not overflow, and neither does its derivative.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.elu(wnp.array([-1.0, 2.0])).round(3)
+    Array([-0.632,  2.   ], dtype=float32)
+    """
     check_arraylike("elu", x)
     # The exponential gets no positive number: one that overflows would make the derivative NaN.
     positive = wnp.greater(x, 0)
@@ -70,13 +120,38 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
 
 @jit
 def selu(x: Any) -> Array:
-    """The self-normalizing unit: elu with the alpha and scale that keep mean 0 and variance 1."""
+    """The self-normalizing unit: elu with the alpha and scale that keep mean 0 and variance 1.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.selu(wnp.array([-1.0, 2.0])).round(3)
+    Array([-1.111,  2.101], dtype=float32)
+    """
     return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
 
 
 @jit
 def celu(x: Any, alpha: Any = 1.0) -> Array:
-    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1), which is smooth for every alpha."""
+    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1), which is smooth for every alpha.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+        alpha: minus the limit for very negative numbers.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.celu(wnp.array([-1.0, 2.0])).round(3)
+    Array([-0.632,  2.   ], dtype=float32)
+    """
     return wnp.maximum(x, 0.0) + alpha * wnp.expm1(wnp.minimum(x, 0.0) / alpha)
 
 
@@ -85,7 +160,19 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
 
 @jit
 def softplus(x: Any) -> Array:
-    """log(1 + exp(x))."""
+    """log(1 + exp(x)).
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+
+    Returns:
+        An array of the shape of `x`, without overflow.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.softplus(wnp.array([0.0, 100.0])).round(3)
+    Array([  0.693, 100.   ], dtype=float32)
+    """
     return wnp.logaddexp(x, 0)
 
 
@@ -114,7 +201,20 @@ def mish(x: Any) -> Array:
 
 
 def gelu(x: Any, approximate: bool = True) -> Array:
-    """x times the normal distribution function at x; with `approximate` by a formula with tanh."""
+    """x times the normal distribution function at x; with `approximate` by a formula with tanh.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+        approximate: whether to use the formula with tanh, which is quicker; otherwise the error function.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.gelu(wnp.array([-1.0, 2.0]), approximate=False).round(3)
+    Array([-0.159,  1.954], dtype=float32)
+    """
     x = inexact("gelu", x)
     if not approximate:
         return 0.5 * x * lax.erfc(-x * np.array(math.sqrt(0.5), x.dtype))
@@ -124,7 +224,19 @@ def gelu(x: Any, approximate: bool = True) -> Array:
 
 @jit
 def silu(x: Any) -> Array:
-    """x sigmoid(x), also called swish."""
+    """x sigmoid(x), also called swish.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.silu(wnp.array([-1.0, 2.0])).round(3)
+    Array([-0.269,  1.762], dtype=float32)
+    """
     check_arraylike("silu", x)
     x = ensure_array(x)
     return x * sigmoid(x)
@@ -135,7 +247,20 @@ swish = silu
 
 @functools.partial(jit, static_argnames=("axis",))
 def glu(x: Any, axis: int = -1) -> Array:
-    """The first half along an axis, gated by the sigmoid of the second half."""
+    """The first half along an axis, gated by the sigmoid of the second half.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+        axis: the axis, of even size.
+
+    Returns:
+        An array of half the size along the axis.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.glu(wnp.array([1.0, 2.0, 0.0, 0.0]))
+    Array([0.5, 1. ], dtype=float32)
+    """
     check_arraylike("glu", x)
     x = ensure_array(x)
     size = x.shape[canonicalize_axis(axis, x.ndim, "glu")]
@@ -149,13 +274,37 @@ def glu(x: Any, axis: int = -1) -> Array:
 
 
 def sigmoid(x: Any) -> Array:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.sigmoid(wnp.array([0.0, 2.0])).round(3)
+    Array([0.5  , 0.881], dtype=float32)
+    """
     return lax.logistic(x)
 
 
 @jit
 def log_sigmoid(x: Any) -> Array:
-    """log(sigmoid(x)), without underflow for very negative x."""
+    """log(sigmoid(x)), without underflow for very negative x.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.log_sigmoid(wnp.array([0.0, -100.0])).round(3)
+    Array([  -0.693, -100.   ], dtype=float32)
+    """
     check_arraylike("log_sigmoid", x)
     return -softplus(wnp.negative(x))
 
@@ -169,7 +318,19 @@ def sparse_sigmoid(x: Any) -> Array:
 
 @jit
 def soft_sign(x: Any) -> Array:
-    """x / (|x| + 1)."""
+    """x / (|x| + 1).
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.soft_sign(wnp.array([-1.0, 3.0]))
+    Array([-0.5 ,  0.75], dtype=float32)
+    """
     check_arraylike("soft_sign", x)
     x = ensure_array(x)
     return x / (wnp.abs(x) + 1)
@@ -177,7 +338,19 @@ def soft_sign(x: Any) -> Array:
 
 @jit
 def hard_tanh(x: Any) -> Array:
-    """x clipped to between -1 and 1."""
+    """x clipped to between -1 and 1.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.hard_tanh(wnp.array([-3.0, 0.5]))
+    Array([-1. ,  0.5], dtype=float32)
+    """
     check_arraylike("hard_tanh", x)
     x = ensure_array(x)
     return wnp.where(x > 1, 1, wnp.where(x < -1, -1, x))
@@ -185,7 +358,19 @@ def hard_tanh(x: Any) -> Array:
 
 @jit
 def hard_sigmoid(x: Any) -> Array:
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    Args:
+        x: an array or a number; integers are converted to floats.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.hard_sigmoid(wnp.array([-4.0, 0.0, 4.0]))
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     check_arraylike("hard_sigmoid", x)
     return relu6(ensure_array(x) + 3.0) / 6.0
 

@@ -36,6 +36,27 @@ def dot_product_attention(
     the K others (each of which then serves N / K of them); bias and mask broadcast to (B, N, T, S), a false mask
     meaning that the pair is left out. A window (left, right) limits how far a query looks to either side. With
     `return_residual` the logsumexp of the logits, of shape (B, T, N) and in the dtype of the keys, comes too.
+
+    Args:
+        query: an array (B, T, N, H).
+        key, value: arrays (B, S, K, H).
+        bias: what is added to the logits.
+        mask: booleans; false where a query does not see a key.
+        scale: the factor of the logits; 1 / sqrt(H) by default.
+        is_causal: whether a query sees only keys up to its own position.
+        query_seq_lengths, key_value_seq_lengths: for each batch how many positions count.
+        local_window_size: how many positions before and after its own a query sees.
+        implementation: None, "xla" or "cudnn": accepted for compatibility.
+        return_residual: whether to return the logarithm of the sum of exponentials too.
+
+    Returns:
+        An array (B, T, N, H), with `return_residual` a pair.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> x = wnp.ones((1, 4, 2, 8))
+    >>> nn.dot_product_attention(x, x, x, is_causal=True).shape
+    (1, 4, 2, 8)
     """
     if implementation not in (None, "xla"):
         raise ArgumentError(

@@ -20,7 +20,14 @@ from weft.trace.array import Array
 
 @runtime_checkable
 class Initializer(Protocol):
-    """What every initializer is: a function of a random key, a shape and a dtype."""
+    """What every initializer is: a function of a random key, a shape and a dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> initializers.zeros(random.key(0), (2,), wnp.float32)
+    Array([0., 0.], dtype=float32)
+    """
 
     def __call__(self, key: Any, shape: Any, dtype: Any = None) -> Array: ...
 
@@ -34,17 +41,60 @@ def _dtype(dtype: Any, default: Any) -> np.dtype[Any]:
 
 
 def zeros(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """All 0; `out_sharding` says how the array is split over a mesh."""
+    """All 0; `out_sharding` says how the array is split over a mesh.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape.
+        dtype: the dtype, unless the call names one; float32 by default.
+        out_sharding: how the array is split over a mesh.
+
+    Returns:
+        An array.
+
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> initializers.zeros(random.key(0), (2,))
+    Array([0., 0.], dtype=float32)
+    """
     return wnp.zeros(as_shape(shape), _dtype(dtype, None), out_sharding=out_sharding)
 
 
 def ones(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """All 1; `out_sharding` says how the array is split over a mesh."""
+    """All 1; `out_sharding` says how the array is split over a mesh.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape.
+        dtype: the dtype, unless the call names one; float32 by default.
+        out_sharding: how the array is split over a mesh.
+
+    Returns:
+        An array.
+
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> initializers.ones(random.key(0), (2,))
+    Array([1., 1.], dtype=float32)
+    """
     return wnp.ones(as_shape(shape), _dtype(dtype, None), out_sharding=out_sharding)
 
 
 def constant(value: Any, dtype: Any = None) -> Initializer:
-    """All equal to `value`, which may be an array that broadcasts to the shape."""
+    """All equal to `value`, which may be an array that broadcasts to the shape.
+
+    Args:
+        value: the value.
+        dtype: the dtype, unless the call names one; float32 by default.
+
+    Returns:
+        An initializer: a function of a key, a shape and a dtype.
+
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> initializers.constant(0.5)(random.key(0), (2,))
+    Array([0.5, 0.5], dtype=float32)
+    """
 
     @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
@@ -54,7 +104,20 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 
 
 def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """Uniform in [0, scale)."""
+    """Uniform in [0, scale).
+
+    Args:
+        scale: the upper limit.
+        dtype: the dtype, unless the call names one; float32 by default.
+
+    Returns:
+        An initializer.
+
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> initializers.uniform(0.1)(random.key(0), (2,)).shape
+    (2,)
+    """
 
     @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
@@ -65,7 +128,20 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
 
 
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """Normal with the given standard deviation."""
+    """Normal with the given standard deviation.
+
+    Args:
+        stddev: the standard deviation.
+        dtype: the dtype, unless the call names one; float32 by default.
+
+    Returns:
+        An initializer.
+
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> initializers.normal(0.1)(random.key(0), (2,)).shape
+    (2,)
+    """
 
     @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:
@@ -120,6 +196,23 @@ def variance_scaling(
 
     The mode says what n counts: inputs ('fan_in'), outputs ('fan_out'), or their arithmetic ('fan_avg') or geometric
     ('fan_geo_avg') mean.
+
+    Args:
+        scale: the factor of the variance.
+        mode: "fan_in", "fan_out", "fan_avg" or "fan_geo_avg".
+        distribution: "truncated_normal", "normal" or "uniform".
+        in_axis: the axis or axes of inputs, in the shape.
+        out_axis: the axis or axes of outputs.
+        batch_axis: axes that count as neither.
+        dtype: the dtype, unless the call names one; float32 by default.
+
+    Returns:
+        An initializer.
+
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> initializers.variance_scaling(2.0, "fan_in", "normal")(random.key(0), (3, 2)).shape
+    (3, 2)
     """
 
     @boundary
@@ -185,12 +278,42 @@ def _truncated_complex(key: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -
 
 
 def glorot_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Uniform with variance 1 / (mean of inputs and outputs) (Glorot and Bengio 2010); also `xavier_uniform`."""
+    """Uniform with variance 1 / (mean of inputs and outputs) (Glorot and Bengio 2010); also `xavier_uniform`.
+
+    Args:
+        in_axis: the axis or axes of inputs, in the shape.
+        out_axis: the axis or axes of outputs.
+        batch_axis: axes that count as neither.
+        dtype: the dtype, unless the call names one; float32 by default.
+
+    Returns:
+        An initializer.
+
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> initializers.glorot_uniform()(random.key(0), (3, 2)).shape
+    (3, 2)
+    """
     return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def glorot_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Truncated normal with variance 1 / (mean of inputs and outputs); also `xavier_normal`."""
+    """Truncated normal with variance 1 / (mean of inputs and outputs); also `xavier_normal`.
+
+    Args:
+        in_axis: the axis or axes of inputs, in the shape.
+        out_axis: the axis or axes of outputs.
+        batch_axis: axes that count as neither.
+        dtype: the dtype, unless the call names one; float32 by default.
+
+    Returns:
+        An initializer.
+
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> initializers.glorot_normal()(random.key(0), (3, 2)).shape
+    (3, 2)
+    """
     return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
@@ -200,12 +323,42 @@ def lecun_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), d
 
 
 def lecun_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Truncated normal with variance 1 / inputs."""
+    """Truncated normal with variance 1 / inputs.
+
+    Args:
+        in_axis: the axis or axes of inputs, in the shape.
+        out_axis: the axis or axes of outputs.
+        batch_axis: axes that count as neither.
+        dtype: the dtype, unless the call names one; float32 by default.
+
+    Returns:
+        An initializer.
+
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> initializers.lecun_normal()(random.key(0), (3, 2)).shape
+    (3, 2)
+    """
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
 def he_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Uniform with variance 2 / inputs, for rectifiers (He et al. 2015); also `kaiming_uniform`."""
+    """Uniform with variance 2 / inputs, for rectifiers (He et al. 2015); also `kaiming_uniform`.
+
+    Args:
+        in_axis: the axis or axes of inputs, in the shape.
+        out_axis: the axis or axes of outputs.
+        batch_axis: axes that count as neither.
+        dtype: the dtype, unless the call names one; float32 by default.
+
+    Returns:
+        An initializer.
+
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> initializers.he_uniform()(random.key(0), (3, 2)).shape
+    (3, 2)
+    """
     return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
@@ -222,7 +375,23 @@ kaiming_uniform, kaiming_normal = he_uniform, he_normal
 
 
 def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
-    """Matrices with orthonormal columns (or rows, whichever is shorter) along `column_axis`, times scale."""
+    """Matrices with orthonormal columns (or rows, whichever is shorter) along `column_axis`, times scale.
+
+    Args:
+        scale: the length of the columns.
+        column_axis: the axis of the columns.
+        dtype: the dtype, unless the call names one; float32 by default.
+
+    Returns:
+        An initializer.
+
+    >>> from weft import random
+    >>> from weft.nn import initializers
+    >>> q = initializers.orthogonal()(random.key(0), (2, 2))
+    >>> abs(q.T @ q).round(3)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
 
     @boundary
     def init(key: Any, shape: Any, dtype: Any = dtype) -> Array:

@@ -25,7 +25,21 @@ from weft.trace.array import Array
 
 
 def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
-    """exp(x) / sum(exp(x)) along axes; where `where` is false, elements count for nothing and the result is 0."""
+    """exp(x) / sum(exp(x)) along axes; where `where` is false, elements count for nothing and the result is 0.
+
+    Args:
+        x: an array.
+        axis: an axis or several.
+        where: booleans that broadcast with the array.
+
+    Returns:
+        An array of the shape of `x` that sums to 1 along the axes; large numbers do not overflow.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.softmax(wnp.array([0.0, 1000.0]))
+    Array([0., 1.], dtype=float32)
+    """
     _, exponentials, total = _exponentials("softmax", x, axis, where)
     out = exponentials / total
     return out if where is None else wnp.where(where, out, wnp.zeros_like(out))
@@ -33,7 +47,21 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
 
 @functools.partial(jit, static_argnames=("axis",))
 def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
-    """log(softmax(x)), computed without leaving the logarithm; -inf where `where` is false."""
+    """log(softmax(x)), computed without leaving the logarithm; -inf where `where` is false.
+
+    Args:
+        x: an array.
+        axis: an axis or several.
+        where: booleans that broadcast with the array.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.log_softmax(wnp.array([0.0, 0.0])).round(3)
+    Array([-0.693, -0.693], dtype=float32)
+    """
     shifted, _, total = _exponentials("log_softmax", x, axis, where)
     out = shifted - wnp.log(total)
     return out if where is None else wnp.where(where, out, np.array(-np.inf, out.dtype))
@@ -53,7 +81,24 @@ def _exponentials(name: str, x: Any, axis: Any, where: Any) -> tuple[Array, Arra
 def logsumexp(
     a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
 ) -> Any:
-    """log(sum(b * exp(a))) over axes, without overflow; with `return_sign` also the sign of a sum with negative `b`."""
+    """log(sum(b * exp(a))) over axes, without overflow; with `return_sign` also the sign of a sum with negative `b`.
+
+    Args:
+        a: the exponents.
+        axis: an axis or several; None for all.
+        b: factors of the exponentials, which may be negative.
+        keepdims: whether the axes stay, with size 1.
+        return_sign: whether to return the sign of the sum too.
+        where: booleans that broadcast with the array.
+
+    Returns:
+        An array without the axes; a pair with `return_sign`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.logsumexp(wnp.array([1000.0, 1000.0])).round(3)
+    Array(1000.693, dtype=float32)
+    """
     if b is not None:
         check_arraylike("logsumexp", a, b)
         values, factors = (ensure_array(x) for x in promote_args_inexact("logsumexp", a, b))
@@ -117,6 +162,22 @@ def standardize(
     """x less its mean, over the root of its variance plus epsilon, along axes.
 
     The algorithm 'fast' takes the variance from the mean square in one pass, 'stable' from the centred numbers.
+
+    Args:
+        x: an array.
+        axis: an axis or several.
+        mean, variance: the moments, if they are known.
+        epsilon: what is added to the variance.
+        where: booleans that broadcast with the array.
+        algorithm: "fast" or "stable".
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.standardize(wnp.array([1.0, 3.0])).round(3)
+    Array([-1.,  1.], dtype=float32)
     """
     if algorithm not in ("fast", "stable"):
         raise ArgumentError(f"standardize got algorithm={algorithm!r}; 'fast' or 'stable' is expected.")
@@ -134,7 +195,23 @@ def standardize(
 
 
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Array:
-    """Vectors along a new axis that are 1 at the index x and 0 elsewhere; all 0 for an index out of range."""
+    """Vectors along a new axis that are 1 at the index x and 0 elsewhere; all 0 for an index out of range.
+
+    Args:
+        x: integers.
+        num_classes: the size of the new axis.
+        dtype: the dtype; the default float by default.
+        axis: where the new axis is.
+
+    Returns:
+        An array with one axis more.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.one_hot(wnp.array([0, 2]), 3)
+    Array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     x = wnp.asarray(x)
     (size,) = as_shape(num_classes, "num_classes")
     found = dtypes.requested_dtype(float if dtype is None else dtype, "one_hot")

@@ -51,7 +51,22 @@ def max_pool(
     strides: Sequence[int] | None = None,
     padding: str | Sequence[tuple[int, int]] = "VALID",
 ) -> Array:
-    """The largest element of each window; padding never is."""
+    """The largest element of each window; padding never is.
+
+    Args:
+        inputs: an array (batch..., spatial..., features).
+        window_shape: the sizes of the window.
+        strides: its steps; 1 by default.
+        padding: "VALID", "SAME" or pairs (low, high).
+
+    Returns:
+        An array (batch..., windows..., features).
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen
+    >>> linen.max_pool(wnp.arange(4.0).reshape(1, 4, 1), (2,), (2,)).ravel()
+    Array([1., 3.], dtype=float32)
+    """
     (inputs,) = ensure_arrays("max_pool", inputs)
     return pool(inputs, _extreme(inputs.dtype, lowest=True), lax.max, window_shape, strides, padding)
 
@@ -74,7 +89,23 @@ def avg_pool(
     padding: str | Sequence[tuple[int, int]] = "VALID",
     count_include_pad: bool = True,
 ) -> Array:
-    """The mean of each window; padding counts as zeros, or not at all without `count_include_pad`."""
+    """The mean of each window; padding counts as zeros, or not at all without `count_include_pad`.
+
+    Args:
+        inputs: an array (batch..., spatial..., features).
+        window_shape: the sizes of the window.
+        strides: its steps; 1 by default.
+        padding: "VALID", "SAME" or pairs (low, high).
+        count_include_pad: whether padding counts as zeros.
+
+    Returns:
+        An array (batch..., windows..., features).
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen
+    >>> linen.avg_pool(wnp.arange(4.0).reshape(1, 4, 1), (2,), (2,)).ravel()
+    Array([0.5, 2.5], dtype=float32)
+    """
     (inputs,) = ensure_arrays("avg_pool", inputs)
     zero = np.array(0, inputs.dtype)
     total = pool(inputs, zero, lax.add, window_shape, strides, padding)

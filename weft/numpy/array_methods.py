@@ -159,18 +159,55 @@ def _contains(self: Array, item: Any) -> bool:
 
 
 def _astype(self: Array, dtype: Any, copy: bool = False, device: Any = None) -> Array:
-    """The array converted to another dtype."""
+    """The array converted to another dtype.
+
+    Args:
+        dtype: the dtype to convert to.
+        copy: accepted for compatibility.
+        device: a device or sharding to put the result on; by default where its operands are.
+
+    Returns:
+        An array of the same shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.array([1.7, 2.2]).astype(wnp.int32)
+    Array([1, 2], dtype=int32)
+    """
     return creation.astype(self, dtype, copy=copy, device=device)
 
 
 def _reshape(self: Array, *args: Any, order: str = "C", out_sharding: Any = None) -> Array:
-    """The same elements under another shape, given as one tuple or as several sizes."""
+    """The same elements under another shape, given as one tuple or as several sizes.
+
+    Args:
+        *args: the new sizes, one of which may be -1.
+        order: "C" if the last axis varies fastest, "F" if the first one does.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array of the new shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.arange(6).reshape(2, -1).shape
+    (2, 3)
+    """
     shape = args[0] if len(args) == 1 else args
     return manipulation.reshape(self, shape, order, out_sharding=out_sharding)
 
 
 def _transpose(self: Array, *args: Any) -> Array:
-    """The axes in another order, given as one tuple or as several axes; reversed by default."""
+    """The axes in another order, given as one tuple or as several axes; reversed by default.
+
+    Args:
+        *args: for each axis of the result, which one of the array it is.
+
+    Returns:
+        An array of the permuted shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.ones((2, 3, 4)).transpose(2, 0, 1).shape
+    (4, 2, 3)
+    """
     if not args:
         return manipulation.transpose(self)
     axes = args[0] if len(args) == 1 and (args[0] is None or isinstance(args[0], (tuple, list))) else args
@@ -178,12 +215,32 @@ def _transpose(self: Array, *args: Any) -> Array:
 
 
 def _flatten(self: Array, order: str = "C", *, out_sharding: Any = None) -> Array:
-    """The elements as a vector."""
+    """The elements as a vector.
+
+    Args:
+        order: "C" if the last axis varies fastest, "F" if the first one does.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        A vector.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.array([[1, 2], [3, 4]]).flatten()
+    Array([1, 2, 3, 4], dtype=int32)
+    """
     return manipulation.ravel(self, order, out_sharding=out_sharding)
 
 
 def _copy(self: Array) -> Array:
-    """A copy of the array."""
+    """A copy of the array.
+
+    Returns:
+        An array with the same values.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.arange(3).copy()
+    Array([0, 1, 2], dtype=int32)
+    """
     return creation.array(self, copy=True)
 
 
@@ -196,17 +253,51 @@ def _compress(
     size: int | None = None,
     fill_value: Any = 0,
 ) -> Array:
-    """The slices along an axis where a condition holds."""
+    """The slices along an axis where a condition holds.
+
+    Args:
+        condition: a vector of booleans, known when tracing unless `size` is given.
+        axis: an axis; None for the flattened array.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        size: how many slices to return; missing ones are filled.
+        fill_value: what missing slices hold.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.arange(4).compress(wnp.array([True, False, True, False]))
+    Array([0, 2], dtype=int32)
+    """
     return selection.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
 
 
 def _clip(self: Array, min: Any = None, max: Any = None) -> Array:
-    """Each element limited to between `min` and `max`."""
+    """Each element limited to between `min` and `max`.
+
+    Args:
+        min, max: numbers or arrays that broadcast with the array; None for no limit.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.array([-1.0, 0.5, 3.0]).clip(0, 1)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     return elementwise.clip(self, min, max)
 
 
 def _conjugate(self: Array) -> Array:
-    """The complex conjugate."""
+    """The complex conjugate.
+
+    Returns:
+        An array of the same dtype.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.array([1 + 2j]).conj()
+    Array([1.-2.j], dtype=complex64)
+    """
     return elementwise.conjugate(self)
 
 
@@ -221,7 +312,23 @@ def _std(
     where: Any = None,
     correction: Any = None,
 ) -> Array:
-    """The standard deviation over axes."""
+    """The standard deviation over axes.
+
+    Args:
+        axis: an axis or several; None for all.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        ddof, correction: what is subtracted from the count.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+
+    Returns:
+        An array of floats without the axes, as `weft.numpy.std`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.array([1.0, 3.0]).std()
+    Array(1., dtype=float32)
+    """
     return reductions.std(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
 
 
@@ -236,7 +343,23 @@ def _var(
     where: Any = None,
     correction: Any = None,
 ) -> Array:
-    """The variance over axes."""
+    """The variance over axes.
+
+    Args:
+        axis: an axis or several; None for all.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        ddof, correction: what is subtracted from the count.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+
+    Returns:
+        An array of floats without the axes, as `weft.numpy.var`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.array([1.0, 3.0]).var()
+    Array(1., dtype=float32)
+    """
     return reductions.var(self, axis, dtype, out, ddof, keepdims, where=where, correction=correction)
 
 
@@ -275,7 +398,19 @@ def _from_bits(x: Array, dtype: Any) -> Array:
 
 
 def _view(self: Array, dtype: Any = None, type: Any = None) -> Array:
-    """The bits of the elements read as another dtype; a wider or narrower one changes the last axis."""
+    """The bits of the elements read as another dtype; a wider or narrower one changes the last axis.
+
+    Args:
+        dtype: the dtype to read the bits as.
+        type: must be None.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.array([1.0], dtype=wnp.float32).view(wnp.int32)
+    Array([1065353216], dtype=int32)
+    """
     if type is not None:
         raise ArgumentError("view takes a dtype, not a class of arrays.")
     if dtype is None:
@@ -339,7 +474,15 @@ class Format(NamedTuple):
 
 
 def _format(self: Array) -> Format:
-    """The layout in memory, which is row-major, and the sharding."""
+    """The layout in memory, which is row-major, and the sharding.
+
+    Returns:
+        A `weft.experimental.layout.Format`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.ones(2).format.sharding.num_devices
+    1
+    """
     return Format(Layout(tuple(range(self.ndim))), getattr(self, "sharding", None))
 
 

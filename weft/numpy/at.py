@@ -45,7 +45,20 @@ _KIND_NAMES = {"b": "boolean", "u": "integer", "i": "integer", "f": "float", "c"
 
 
 class At:
-    """What `x.at` returns: index it to select the elements to change or read."""
+    """What `x.at` returns: index it to select the elements to change or read.
+
+    `x.at[index].set(values)` returns a new array and leaves `x` as it is; under `jit` the compiler updates in place
+    where nobody reads `x` again.
+
+    Args:
+        array: the array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.zeros(3).at[1].set(5.0)
+    Array([0., 5., 0.], dtype=float32)
+    >>> wnp.zeros(3).at[wnp.array([0, 0, 2])].add(1.0)
+    Array([2., 0., 1.], dtype=float32)
+    """
 
     __slots__ = ("array",)
 
@@ -86,7 +99,25 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] = values."""
+        """x[index] = values.
+
+        Args:
+            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
+                array.
+            indices_are_sorted: a promise that the indices come in ascending order.
+            unique_indices: a promise that no element is selected twice.
+            mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
+                "promise_in_bounds" checks nothing. By default a known one raises.
+            out_sharding: the sharding of the result; by default it follows from the operands.
+            wrap_negative_indices: whether negative indices count from the end.
+
+        Returns:
+            A new array. If an element is selected twice, one of the values is taken.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.arange(4).at[1:3].set(9)
+        Array([0, 9, 9, 3], dtype=int32)
+        """
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "set", self.array, self.index, values, *hints)
@@ -102,7 +133,25 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] += values."""
+        """x[index] += values.
+
+        Args:
+            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
+                array.
+            indices_are_sorted: a promise that the indices come in ascending order.
+            unique_indices: a promise that no element is selected twice.
+            mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
+                "promise_in_bounds" checks nothing. By default a known one raises.
+            out_sharding: the sharding of the result; by default it follows from the operands.
+            wrap_negative_indices: whether negative indices count from the end.
+
+        Returns:
+            A new array. If an element is selected twice, all values are added.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.zeros(2).at[wnp.array([1, 1])].add(1.0)
+        Array([0., 2.], dtype=float32)
+        """
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "add", self.array, self.index, values, *hints)
@@ -134,7 +183,25 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] *= values."""
+        """x[index] *= values.
+
+        Args:
+            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
+                array.
+            indices_are_sorted: a promise that the indices come in ascending order.
+            unique_indices: a promise that no element is selected twice.
+            mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
+                "promise_in_bounds" checks nothing. By default a known one raises.
+            out_sharding: the sharding of the result; by default it follows from the operands.
+            wrap_negative_indices: whether negative indices count from the end.
+
+        Returns:
+            A new array. If an element is selected twice, it is multiplied by all values.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.arange(4).at[2].multiply(10)
+        Array([ 0,  1, 20,  3], dtype=int32)
+        """
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "multiply", self.array, self.index, values, *hints)
@@ -184,7 +251,25 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] = minimum(x[index], values)."""
+        """x[index] = minimum(x[index], values).
+
+        Args:
+            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
+                array.
+            indices_are_sorted: a promise that the indices come in ascending order.
+            unique_indices: a promise that no element is selected twice.
+            mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
+                "promise_in_bounds" checks nothing. By default a known one raises.
+            out_sharding: the sharding of the result; by default it follows from the operands.
+            wrap_negative_indices: whether negative indices count from the end.
+
+        Returns:
+            A new array.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.arange(4).at[2:].min(2)
+        Array([0, 1, 2, 2], dtype=int32)
+        """
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "min", self.array, self.index, values, *hints)
@@ -200,7 +285,25 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index] = maximum(x[index], values)."""
+        """x[index] = maximum(x[index], values).
+
+        Args:
+            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
+                array.
+            indices_are_sorted: a promise that the indices come in ascending order.
+            unique_indices: a promise that no element is selected twice.
+            mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
+                "promise_in_bounds" checks nothing. By default a known one raises.
+            out_sharding: the sharding of the result; by default it follows from the operands.
+            wrap_negative_indices: whether negative indices count from the end.
+
+        Returns:
+            A new array.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.arange(4).at[:2].max(2)
+        Array([2, 2, 2, 3], dtype=int32)
+        """
         hints = indices_are_sorted, unique_indices, mode, wrap_negative_indices
         if out_sharding is not None:
             return split_result(_update, out_sharding, "max", self.array, self.index, values, *hints)
@@ -249,7 +352,24 @@ class AtIndex:
         out_sharding: Any = None,
         wrap_negative_indices: bool = True,
     ) -> Array:
-        """x[index], with a choice of what an index out of bounds means."""
+        """x[index], with a choice of what an index out of bounds means.
+
+        Args:
+            indices_are_sorted: a promise that the indices come in ascending order.
+            unique_indices: a promise that no element is selected twice.
+            mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
+                "promise_in_bounds" checks nothing. By default a known one raises.
+            fill_value: what elements out of bounds are with mode "fill"; NaN, or the least integer, by default.
+            out_sharding: the sharding of the result; by default it follows from the operands.
+            wrap_negative_indices: whether negative indices count from the end.
+
+        Returns:
+            The selected elements.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.arange(3.0).at[5].get(mode="fill", fill_value=-1.0)
+        Array(-1., dtype=float32)
+        """
         options = mode, fill_value, indices_are_sorted, unique_indices, wrap_negative_indices
         if out_sharding is not None:
             return split_result(getitem, out_sharding, self.array, self.index, *options)

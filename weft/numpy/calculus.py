@@ -37,7 +37,21 @@ def _part(a: Array, start: int, stop: int, axis: int) -> Array:
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
-    """The differences of neighbours along an axis, `n` times."""
+    """The differences of neighbours along an axis, `n` times.
+
+    Args:
+        a: an array.
+        n: how often.
+        axis: the axis.
+        prepend, append: values before and after, so that the result can be as long as `a`.
+
+    Returns:
+        An array, `n` shorter along the axis.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.diff(wnp.array([1, 4, 9]))
+    Array([3, 5], dtype=int32)
+    """
     check_arraylike("diff", a)
     check_arraylike_or_none("diff", prepend, append)
     a = ensure_array(a)
@@ -166,6 +180,20 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     """Values between given points by straight lines; outside of them `left` and `right`, by default the end values.
 
     'extrapolate' for `left` or `right` goes on with the line of the last two points.
+
+    Args:
+        x: where to evaluate.
+        xp: increasing positions of the known values.
+        fp: the known values.
+        left, right: the values outside, or "extrapolate".
+        period: the period of positions, if they repeat.
+
+    Returns:
+        An array of the shape of `x`, differentiable in `x`, `xp` and `fp`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.interp(0.5, wnp.array([0.0, 1.0]), wnp.array([10.0, 20.0]))
+    Array(15., dtype=float32)
     """
     check_arraylike("interp", x, xp, fp)
     if np.shape(xp) != np.shape(fp) or np.ndim(xp) != 1:
@@ -210,7 +238,22 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 
 def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
-    """The convolution of two vectors; `mode` 'full', 'same' or 'valid' says how far they overlap."""
+    """The convolution of two vectors; `mode` 'full', 'same' or 'valid' says how far they overlap.
+
+    Args:
+        a, v: vectors.
+        mode: "full", "same" or "valid".
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+
+    Returns:
+        A vector.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.convolve(wnp.array([1.0, 2.0]), wnp.array([1.0, 1.0]))
+    Array([1., 3., 2.], dtype=float32)
+    """
     return _slide("convolve", a, v, mode, precision, preferred_element_type)
 
 
@@ -259,7 +302,21 @@ def _slide(name: str, a: Any, v: Any, mode: str, precision: Any, preferred: Any)
 
 
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
-    """The cross product of vectors of 2 or 3 elements; of two vectors of 2, the third element of it."""
+    """The cross product of vectors of 2 or 3 elements; of two vectors of 2, the third element of it.
+
+    Args:
+        a, b: arrays with 2 or 3 elements along an axis; other axes broadcast.
+        axisa, axisb: the axis of vectors in `a` and `b`.
+        axisc: the axis of vectors in the result.
+        axis: one axis for all three.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.cross(wnp.array([1, 0, 0]), wnp.array([0, 1, 0]))
+    Array([0, 0, 1], dtype=int32)
+    """
     check_arraylike("cross", a, b)
     if axis is not None:
         axisa = axisb = axisc = axis

@@ -87,7 +87,23 @@ def _times(x: Any, y: Any) -> Any:
 def dot(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Any:
-    """The product of vectors or matrices; else the sum over the last axis of `a` and the second-last of `b`."""
+    """The product of vectors or matrices; else the sum over the last axis of `a` and the second-last of `b`.
+
+    Args:
+        a: an array or a number.
+        b: an array or a number.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array in the promoted dtype; a scalar for two vectors.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.dot(wnp.array([1, 2]), wnp.array([3, 4]))
+    Array(11, dtype=int32)
+    """
     if out_sharding is not None:
         options = {"precision": precision, "preferred_element_type": preferred_element_type}
         return split_result(dot, out_sharding, a, b, **options)
@@ -115,7 +131,23 @@ def _check_inner(name: str, a: Any, b: Any, left: Sequence[int], right: Sequence
 def matmul(
     a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Any:
-    """The matrix product over the last two axes, leading axes broadcast; a vector is a row left, a column right."""
+    """The matrix product over the last two axes, leading axes broadcast; a vector is a row left, a column right.
+
+    Args:
+        a: an array or a number.
+        b: an array or a number.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array in the promoted dtype; numbers of rank 0 raise, use `multiply`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.matmul(wnp.ones((2, 3)), wnp.ones((3, 4))).shape
+    (2, 4)
+    """
     if out_sharding is not None:
         options = {"precision": precision, "preferred_element_type": preferred_element_type}
         return split_result(matmul, out_sharding, a, b, **options)
@@ -245,7 +277,22 @@ def _varying(mine: tuple[Any, ...], lead: tuple[Any, ...], theirs: tuple[Any, ..
 
 
 def vdot(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
-    """The product of two arrays read as vectors, the first one conjugated."""
+    """The product of two arrays read as vectors, the first one conjugated.
+
+    Args:
+        a: an array or a number.
+        b: an array or a number.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+
+    Returns:
+        A scalar.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.vdot(wnp.array([1j, 2]), wnp.array([1j, 1]))
+    Array(3.+0.j, dtype=complex64)
+    """
     (a, b), result = _operands("vdot", preferred_element_type, a, b)
     a, b = _flat(_conjugated(a)), _flat(b)
     _check_inner("vdot", a, b, (0,), (0,))
@@ -257,7 +304,22 @@ def _flat(x: Any) -> Any:
 
 
 def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_type: Any = None) -> Any:
-    """The sum of products over the last axes of both."""
+    """The sum of products over the last axes of both.
+
+    Args:
+        a: an array or a number.
+        b: an array or a number.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+
+    Returns:
+        An array with the other axes of `a`, then those of `b`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.inner(wnp.array([[1, 2], [3, 4]]), wnp.array([1, 1]))
+    Array([3, 7], dtype=int32)
+    """
     (a, b), result = _operands("inner", preferred_element_type, a, b)
     contract: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     if a.ndim and b.ndim:
@@ -267,7 +329,21 @@ def inner(a: Any, b: Any, *, precision: PrecisionLike = None, preferred_element_
 
 
 def outer(a: Any, b: Any, out: None = None) -> Any:
-    """All products of an element of `a` with an element of `b`, as a matrix."""
+    """All products of an element of `a` with an element of `b`, as a matrix.
+
+    Args:
+        a: an array or a number.
+        b: an array or a number.
+        out: must be None: arrays do not change, so nothing can be written into one.
+
+    Returns:
+        A matrix of shape `(a.size, b.size)`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.outer(wnp.array([1, 2]), wnp.array([1, 10]))
+    Array([[ 1, 10],
+           [ 2, 20]], dtype=int32)
+    """
     check_no_out("outer", out)
     a, b = promote_dtypes(*(_flat(x) for x in ensure_arrays("outer", a, b)))
     shape = (a.shape[0], b.shape[0])
@@ -286,7 +362,24 @@ def tensordot(
     preferred_element_type: Any = None,
     out_sharding: Any = None,
 ) -> Any:
-    """Sum over the last `axes` of `a` and the first of `b`, or over pairs of axes given as two lists."""
+    """Sum over the last `axes` of `a` and the first of `b`, or over pairs of axes given as two lists.
+
+    Args:
+        a: an array or a number.
+        b: an array or a number.
+        axes: how many axes, or two lists of axes.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array with the axes of `a` that are left, then those of `b`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.tensordot(wnp.ones((2, 3)), wnp.ones((3, 4)), axes=1).shape
+    (2, 4)
+    """
     if out_sharding is not None:
         options = {"precision": precision, "preferred_element_type": preferred_element_type}
         return split_result(tensordot, out_sharding, a, b, axes, **options)
@@ -314,7 +407,20 @@ def _axes_of(x: Any, axes: Any) -> tuple[int, ...]:
 
 
 def kron(a: Any, b: Any) -> Any:
-    """The Kronecker product: `b` scaled by each element of `a`, as blocks of a larger array."""
+    """The Kronecker product: `b` scaled by each element of `a`, as blocks of a larger array.
+
+    Args:
+        a: an array or a number.
+        b: an array or a number.
+
+    Returns:
+        An array; each size is the product of the two.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.kron(wnp.eye(2), wnp.ones((1, 2)))
+    Array([[1., 1., 0., 0.],
+           [0., 0., 1., 1.]], dtype=float32)
+    """
     a, b = promote_dtypes(*ensure_arrays("kron", a, b))
     rank = max(a.ndim, b.ndim)
     left, right = (1,) * (rank - a.ndim) + a.shape, (1,) * (rank - b.ndim) + b.shape
@@ -345,6 +451,24 @@ def einsum(
     A label that is not in the result is summed over, one that repeats in an operand takes the diagonal, `...` is
     axes that broadcast. With three operands or more `optimize` says how the order of contractions is chosen; it may be
     a path of your own.
+
+    Args:
+        subscripts: the labels, or the first operand when labels are given as lists of integers after each operand.
+        *operands: arrays.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        optimize: "auto", "optimal", "greedy", False for from left to right, or a path.
+        precision: how exact products are where hardware has shorter formats, see `weft.lax.Precision`.
+        preferred_element_type: the dtype to accumulate in and of the result; by default promoted from the operands,
+            with sums of short floats in float32.
+        _dot_general: a function to contract pairs with, in the place of `weft.lax.dot_general`.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array with an axis for each label of the result.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.einsum("ij,j->i", wnp.array([[1, 2], [3, 4]]), wnp.array([1, 10]))
+    Array([21, 43], dtype=int32)
     """
     check_no_out("einsum", out)
     if out_sharding is not None:

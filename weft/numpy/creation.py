@@ -67,6 +67,26 @@ def array(
     """An array from a number, an array or nested lists, copied.
 
     A Python number becomes a weakly typed array, which takes the dtype of what it is combined with.
+
+    Args:
+        object: a number, an array of any library (NumPy, DLPack, `__array__`), or nested lists of them.
+        dtype: the dtype of the result; by default that of `object`, with 64 bits shortened to 32 unless `enable_x64` is
+            on.
+        copy: whether an array is copied if it already is what was asked for.
+        order: memory order, "K" or "C"; others raise, since the compiler chooses layouts.
+        ndmin: the least number of axes; axes of size 1 are put in front.
+        device: a device or sharding to put the result on; by default where its operands are.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array. An integer that does not fit into 32 bits raises `NarrowingOverflowError` instead of losing bits.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.array([[1, 2], [3, 4]])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    >>> wnp.array([1, 2], dtype=wnp.bfloat16)
+    Array([1, 2], dtype=bfloat16)
     """
     _check_order(order)
     out = _array(object, dtype, "array")
@@ -89,19 +109,64 @@ def asarray(
     """An array from a number, an array or nested lists; an array of the right dtype is returned as it is.
 
     Arrays do not change, so what can change is always copied, whatever `copy` says.
+
+    Args:
+        a: a number, an array of any library, or nested lists of them.
+        dtype: the dtype of the result; by default that of `a`.
+        order: memory order, "K" or "C".
+        copy: accepted for compatibility; arrays do not change, so it makes no difference.
+        device: a device or sharding to put the result on; by default where its operands are.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array; `a` itself if it is one already and nothing has to change.
+
+    >>> import weft.numpy as wnp
+    >>> x = wnp.ones(2)
+    >>> wnp.asarray(x) is x
+    True
+    >>> wnp.asarray([1.5, 2])
+    Array([1.5, 2. ], dtype=float32)
     """
     _check_order(order)
     return placed(array(a, dtype, True) if copy else _array(a, dtype, "asarray"), device, out_sharding)
 
 
 def copy(a: Any, order: str | None = None) -> Array:
-    """A copy of an array."""
+    """A copy of an array.
+
+    Args:
+        a: an array, or what `array` takes.
+        order: memory order, "K" or "C".
+
+    Returns:
+        An array with the same values and memory of its own.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.copy(wnp.arange(3))
+    Array([0, 1, 2], dtype=int32)
+    """
     check_arraylike("copy", a)
     return array(a, copy=True, order=order)
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
-    """`x` converted to another dtype. Complex numbers lose their imaginary part."""
+    """`x` converted to another dtype. Complex numbers lose their imaginary part.
+
+    Args:
+        x: an array.
+        dtype: the dtype to convert to; floats are rounded towards zero when it is an integer type.
+        copy: accepted for compatibility; arrays do not change, so it makes no difference.
+        device: a device or sharding to put the result on; by default where its operands are.
+
+    Returns:
+        An array with the shape of `x`. Derivatives pass through conversions between floats, and are zero through
+        integers.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.astype(wnp.array([1.7, -1.7]), wnp.int32)
+    Array([ 1, -1], dtype=int32)
+    """
     x = ensure_array(x) if is_arraylike(x) else _array(x, None, "astype")
     if dtype is None:
         dtype = dtypes.default_float_dtype()
@@ -277,25 +342,87 @@ def filled(shape: tuple[Any, ...], value: Any, dtype: Any, weak: bool = False, d
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array of zeros."""
+    """An array of zeros.
+
+    Args:
+        shape: the sizes of the axes; an integer for one axis.
+        dtype: the dtype of the result; by default the default float, float32 unless `enable_x64` is on.
+        device: a device or sharding to put the result on; by default where its operands are.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array filled with 0.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.zeros((2, 3))
+    Array([[0., 0., 0.],
+           [0., 0., 0.]], dtype=float32)
+    """
     out = filled(as_shape(shape, "zeros"), 0, requested(float if dtype is None else dtype, "zeros"), device=device)
     return placed(out, device, out_sharding)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array of ones."""
+    """An array of ones.
+
+    Args:
+        shape: the sizes of the axes; an integer for one axis.
+        dtype: the dtype of the result; by default the default float, float32 unless `enable_x64` is on.
+        device: a device or sharding to put the result on; by default where its operands are.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array filled with 1.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.ones(3, dtype=wnp.int32)
+    Array([1, 1, 1], dtype=int32)
+    """
     out = filled(as_shape(shape, "ones"), 1, requested(float if dtype is None else dtype, "ones"), device=device)
     return placed(out, device, out_sharding)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array whose values do not matter; they are zeros."""
+    """An array whose values do not matter; they are zeros.
+
+    Args:
+        shape: the sizes of the axes; an integer for one axis.
+        dtype: the dtype of the result; by default the default float, float32 unless `enable_x64` is on.
+        device: a device or sharding to put the result on; by default where its operands are.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array filled with 0: unlike NumPy's, so that results never depend on what was in memory.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.empty(2)
+    Array([0., 0.], dtype=float32)
+    """
     out = filled(as_shape(shape, "empty"), 0, requested(float if dtype is None else dtype, "empty"), device=device)
     return placed(out, device, out_sharding)
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """An array with `fill_value` everywhere; an array is broadcast to the shape."""
+    """An array with `fill_value` everywhere; an array is broadcast to the shape.
+
+    Args:
+        shape: the sizes of the axes; an integer for one axis.
+        fill_value: a number, or an array that broadcasts to `shape`.
+        dtype: the dtype of the result; by default that of `fill_value`.
+        device: a device or sharding to put the result on; by default where its operands are.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array of the given shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.full((2, 2), 7)
+    Array([[7, 7],
+           [7, 7]], dtype=int32, weak_type=True)
+    >>> wnp.full((2, 2), wnp.array([1.0, 2.0]))
+    Array([[1., 2.],
+           [1., 2.]], dtype=float32)
+    """
     check_arraylike("full", fill_value)
     return placed(_full(as_shape(shape, "full"), fill_value, dtype, "full", device), device, out_sharding)
 
@@ -309,24 +436,84 @@ def _full(shape: tuple[Any, ...], value: Any, dtype: Any, name: str, device: Any
 
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Zeros with the shape and dtype of `a`."""
+    """Zeros with the shape and dtype of `a`.
+
+    Args:
+        a: an array, or anything with a shape and a dtype.
+        dtype: another dtype than that of `a`.
+        shape: another shape than that of `a`.
+        device: a device or sharding to put the result on; by default where its operands are.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array filled with 0, sharded like `a`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.zeros_like(wnp.array([1, 2]))
+    Array([0, 0], dtype=int32)
+    """
     return _like("zeros_like", a, 0, dtype, shape, device, out_sharding)
 
 
 def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
-    """Ones with the shape and dtype of `a`."""
+    """Ones with the shape and dtype of `a`.
+
+    Args:
+        a: an array, or anything with a shape and a dtype.
+        dtype: another dtype than that of `a`.
+        shape: another shape than that of `a`.
+        device: a device or sharding to put the result on; by default where its operands are.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array filled with 1, sharded like `a`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.ones_like(wnp.array([2.5, 3.5]), dtype=wnp.int32)
+    Array([1, 1], dtype=int32)
+    """
     return _like("ones_like", a, 1, dtype, shape, device, out_sharding)
 
 
 def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
-    """An array with the shape and dtype of `prototype` whose values do not matter; they are zeros."""
+    """An array with the shape and dtype of `prototype` whose values do not matter; they are zeros.
+
+    Args:
+        prototype: an array, or anything with a shape and a dtype.
+        dtype: another dtype than that of `prototype`.
+        shape: another shape than that of `prototype`.
+        device: a device or sharding to put the result on; by default where its operands are.
+
+    Returns:
+        An array filled with 0.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.empty_like(wnp.array([1, 2])).shape
+    (2,)
+    """
     return _like("empty_like", prototype, 0, dtype, shape, device)
 
 
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """An array with the shape and dtype of `a` and `fill_value` everywhere."""
+    """An array with the shape and dtype of `a` and `fill_value` everywhere.
+
+    Args:
+        a: an array, or anything with a shape and a dtype.
+        fill_value: a number, or an array that broadcasts to the shape; it is converted to the dtype.
+        dtype: another dtype than that of `a`.
+        shape: another shape than that of `a`.
+        device: a device or sharding to put the result on; by default where its operands are.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array of the shape and dtype of `a`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.full_like(wnp.array([1.0, 2.0]), 5)
+    Array([5., 5.], dtype=float32)
+    """
     check_arraylike("full_like", fill_value)
     return _like("full_like", a, fill_value, dtype, shape, device, out_sharding)
 
@@ -363,7 +550,25 @@ _KNOWN_FIX = "static_argnums or static_argnames for that argument, or wnp.arange
 def arange(
     start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
-    """Numbers from `start` up to but without `stop`, `step` apart; with one argument, from 0 up to it."""
+    """Numbers from `start` up to but without `stop`, `step` apart; with one argument, from 0 up to it.
+
+    Args:
+        start: the first number; with one argument, the end, and numbers begin at 0.
+        stop: the end, which is not included.
+        step: the distance between numbers, which may be negative; 1 by default.
+        dtype: the dtype; by default that of the arguments, so integers yield int32.
+        device: a device or sharding to put the result on; by default where its operands are.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        A vector. The arguments must be known when tracing, since they decide the size.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.arange(4)
+    Array([0, 1, 2, 3], dtype=int32)
+    >>> wnp.arange(1, 2, 0.25)
+    Array([1.  , 1.25, 1.5 , 1.75], dtype=float32)
+    """
     return placed(_range(start, stop, step, dtype), device, out_sharding)
 
 
@@ -416,7 +621,26 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    """`num` evenly spaced numbers from `start` to `stop`, which is the last one unless `endpoint` is False."""
+    """`num` evenly spaced numbers from `start` to `stop`, which is the last one unless `endpoint` is False.
+
+    Args:
+        start: the first number, or an array of them.
+        stop: the last number, or an array of them.
+        num: how many numbers.
+        endpoint: whether `stop` is the last number; otherwise it would be the next one.
+        retstep: whether to return the distance between numbers too.
+        dtype: the dtype of the result; by default the default float, float32 unless `enable_x64` is on.
+        axis: where the new axis is in the result, when `start` or `stop` is an array.
+        device: a device or sharding to put the result on; by default where its operands are.
+
+    Returns:
+        An array with `num` numbers along the new axis; with `retstep`, a pair of it and the distance. Derivatives pass
+        to `start` and `stop`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.linspace(0, 1, 5)
+    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
     num = int(concrete_or_error(num, "linspace needs a known `num`, the size of the result.", "static_argnames='num'"))
     if num < 0:
         raise ArgumentError(f"linspace takes a number of samples of at least 0, got {num}.")
@@ -464,7 +688,23 @@ def logspace(
     dtype: Any = None,
     axis: int = 0,
 ) -> Array:
-    """`num` numbers evenly spaced on a logarithmic scale, from `base ** start` to `base ** stop`."""
+    """`num` numbers evenly spaced on a logarithmic scale, from `base ** start` to `base ** stop`.
+
+    Args:
+        start, stop: exponents of the first and the last number.
+        num: how many numbers.
+        endpoint: whether `base ** stop` is the last number.
+        base: the base of the powers.
+        dtype: the dtype of the result; by default the default float, float32 unless `enable_x64` is on.
+        axis: where the new axis is in the result, when `start` or `stop` is an array.
+
+    Returns:
+        An array with `num` numbers along the new axis.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.logspace(0, 2, 3)
+    Array([  1.,  10., 100.], dtype=float32)
+    """
     exponents = linspace(start, stop, num, endpoint, axis=axis)
     b, exponents = promote_dtypes(ensure_array(base), exponents)
     out = lax.pow(expand_to(b, exponents.shape), exponents)
@@ -472,7 +712,22 @@ def logspace(
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Array:
-    """`num` numbers in geometric progression from `start` to `stop`."""
+    """`num` numbers in geometric progression from `start` to `stop`.
+
+    Args:
+        start, stop: the first and the last number; not zero.
+        num: how many numbers.
+        endpoint: whether `stop` is the last number.
+        dtype: the dtype of the result; by default the default float, float32 unless `enable_x64` is on.
+        axis: where the new axis is in the result, when `start` or `stop` is an array.
+
+    Returns:
+        An array with `num` numbers along the new axis, each a constant multiple of the one before it.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.geomspace(1, 8, 4).round(3)
+    Array([1., 2., 4., 8.], dtype=float32)
+    """
     check_arraylike("geomspace", start, stop)
     first, last = (ensure_array(x) for x in promote_dtypes_inexact(start, stop))
     first, last = broadcast_all("geomspace", first, last)
@@ -492,7 +747,21 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 
 
 def indices(dimensions: Sequence[Any], dtype: Any = None, sparse: bool = False) -> Any:
-    """For each axis of a grid, the position along it: one array, or a tuple of broadcastable ones if `sparse`."""
+    """For each axis of a grid, the position along it: one array, or a tuple of broadcastable ones if `sparse`.
+
+    Args:
+        dimensions: the sizes of the grid.
+        dtype: the dtype of the positions; int32 by default.
+        sparse: whether to return one array for each axis, with size 1 along the others.
+
+    Returns:
+        An array of shape `(len(dimensions), *dimensions)`, or a tuple of arrays if `sparse`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.indices((2, 3))[1]
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    """
     out_dtype = requested(int if dtype is None else dtype, "indices")
     sizes = as_shape(tuple(dimensions), "indices")
     if sparse:
@@ -511,7 +780,24 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Array]:
-    """Grids from the coordinates along each axis; with `indexing='xy'` the first two axes are swapped."""
+    """Grids from the coordinates along each axis; with `indexing='xy'` the first two axes are swapped.
+
+    Args:
+        *xi: vectors of coordinates, one for each axis.
+        copy: accepted for compatibility; arrays do not change, so it makes no difference.
+        sparse: whether the results keep size 1 along the axes of the other coordinates.
+        indexing: "xy" for a first axis that runs along the second vector, as plots have it, or "ij" for axes in the
+            order of the arguments.
+
+    Returns:
+        A list with one array for each vector.
+
+    >>> import weft.numpy as wnp
+    >>> columns, rows = wnp.meshgrid(wnp.arange(3), wnp.arange(2))
+    >>> columns
+    Array([[0, 1, 2],
+           [0, 1, 2]], dtype=int32)
+    """
     check_arraylike("meshgrid", *xi)
     if not copy:
         raise ArgumentError("meshgrid makes new arrays; copy=False is not supported.")

@@ -49,7 +49,23 @@ def _compared(name: str, rows: Any, columns: Any, k: Any, compare: Callable[[Any
 
 
 def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
-    """Ones on the `k`-th diagonal, zeros elsewhere."""
+    """Ones on the `k`-th diagonal, zeros elsewhere.
+
+    Args:
+        N: the number of rows.
+        M: the number of columns; `N` by default.
+        k: which diagonal: 0 is the main one, positive ones are above it.
+        dtype: the dtype; the default float if none is given.
+        device: a device or sharding to put the result on; by default where its operands are.
+
+    Returns:
+        A matrix.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.eye(2, 3, k=1)
+    Array([[0., 1., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     out_dtype = requested(float if dtype is None else dtype, "eye")
     offset = _known_offset(k)
     if is_eager() and offset is not None and isinstance(N, int) and (M is None or isinstance(M, int)):
@@ -59,7 +75,20 @@ def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: 
 
 
 def identity(n: int, dtype: Any = None) -> Array:
-    """The square identity matrix."""
+    """The square identity matrix.
+
+    Args:
+        n: the number of rows and columns.
+        dtype: the dtype; the default float if none is given.
+
+    Returns:
+        A matrix.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.identity(2)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     return eye(n, dtype=dtype)
 
 
@@ -74,13 +103,39 @@ def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:
 
 
 def tril(m: Any, k: Any = 0) -> Array:
-    """A matrix with zeros above the `k`-th diagonal."""
+    """A matrix with zeros above the `k`-th diagonal.
+
+    Args:
+        m: an array with at least two axes.
+        k: which diagonal: 0 is the main one, positive ones are above it.
+
+    Returns:
+        An array of the same shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.tril(wnp.ones((2, 2)))
+    Array([[1., 0.],
+           [1., 1.]], dtype=float32)
+    """
     m = _matrices("tril", m)
     return where(_below(m, k), m, cast(0, m.dtype, m.weak_type))
 
 
 def triu(m: Any, k: Any = 0) -> Array:
-    """A matrix with zeros below the `k`-th diagonal."""
+    """A matrix with zeros below the `k`-th diagonal.
+
+    Args:
+        m: an array with at least two axes.
+        k: which diagonal: 0 is the main one, positive ones are above it.
+
+    Returns:
+        An array of the same shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.triu(wnp.ones((2, 2)))
+    Array([[1., 1.],
+           [0., 1.]], dtype=float32)
+    """
     m = _matrices("triu", m)
     below = k - 1 if isinstance(k, int) else ensure_array(k) - 1
     return where(_below(m, below), cast(0, m.dtype, m.weak_type), m)
@@ -100,7 +155,20 @@ def _matrices(name: str, m: Any) -> Array:
 
 
 def diag(v: Any, k: int = 0) -> Array:
-    """The matrix with a vector on its `k`-th diagonal; of a matrix, that diagonal."""
+    """The matrix with a vector on its `k`-th diagonal; of a matrix, that diagonal.
+
+    Args:
+        v: a vector or a matrix.
+        k: which diagonal: 0 is the main one, positive ones are above it.
+
+    Returns:
+        A matrix or a vector.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.diag(wnp.array([1, 2]))
+    Array([[1, 0],
+           [0, 2]], dtype=int32)
+    """
     check_arraylike("diag", v)
     v, k = ensure_array(v), index(k)
     if v.ndim == 1:
@@ -120,7 +188,20 @@ def diagflat(v: Any, k: int = 0) -> Array:
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The diagonals of the matrices along two axes, as the last axis."""
+    """The diagonals of the matrices along two axes, as the last axis.
+
+    Args:
+        a: an array with at least two axes.
+        offset: which diagonal: 0 is the main one, positive ones are above it.
+        axis1, axis2: the axes of the matrices.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.diagonal(wnp.array([[1, 2], [3, 4]]))
+    Array([1, 4], dtype=int32)
+    """
     check_arraylike("diagonal", a)
     a = ensure_array(a)
     if a.ndim < 2:
@@ -139,7 +220,22 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
 
 
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Array:
-    """The sum of a diagonal of the matrices along two axes."""
+    """The sum of a diagonal of the matrices along two axes.
+
+    Args:
+        a: an array with at least two axes.
+        offset: which diagonal: 0 is the main one, positive ones are above it.
+        axis1, axis2: the axes of the matrices.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+
+    Returns:
+        An array without the two axes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.trace(wnp.array([[1, 2], [3, 4]]))
+    Array(5, dtype=int32)
+    """
     check_no_out("trace", out)
     return reduce_sum(diagonal(a, offset, axis1, axis2), -1, dtype=dtype)
 
@@ -148,12 +244,39 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The rows and columns on and below a diagonal."""
+    """The rows and columns on and below a diagonal.
+
+    Args:
+        n: the number of rows.
+        k: which diagonal: 0 is the main one, positive ones are above it.
+        m: the number of columns; `n` by default.
+
+    Returns:
+        A pair of integer vectors.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.ones((2, 2)).at[wnp.tril_indices(2)].set(0)
+    Array([[0., 1.],
+           [0., 0.]], dtype=float32)
+    """
     return _positions(np.tril_indices(n, k, m))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
-    """The rows and columns on and above a diagonal."""
+    """The rows and columns on and above a diagonal.
+
+    Args:
+        n: the number of rows.
+        k: which diagonal: 0 is the main one, positive ones are above it.
+        m: the number of columns; `n` by default.
+
+    Returns:
+        A pair of integer vectors.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.triu_indices(2)
+    (Array([0, 0, 1], dtype=int32), Array([0, 1, 1], dtype=int32))
+    """
     return _positions(np.triu_indices(n, k, m))
 
 
@@ -179,7 +302,20 @@ def _two(name: str, arr: Any, k: int) -> tuple[int, int, int]:
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
-    """The positions of the main diagonal of an array with equal sizes, one array for each axis."""
+    """The positions of the main diagonal of an array with equal sizes, one array for each axis.
+
+    Args:
+        n: the size of each axis.
+        ndim: how many axes.
+
+    Returns:
+        A tuple of equal integer vectors.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.zeros((2, 2)).at[wnp.diag_indices(2)].set(1)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
     n, ndim = index(n), index(ndim)
     if n < 0 or ndim < 0:
         raise ArgumentError(f"diag_indices takes sizes and ranks of at least 0, got {n} and {ndim}.")
@@ -217,7 +353,19 @@ def ix_(*args: Any) -> tuple[Array, ...]:
 
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
-    """Positions in the flattened array as positions along each axis of `shape`; those outside are clipped."""
+    """Positions in the flattened array as positions along each axis of `shape`; those outside are clipped.
+
+    Args:
+        indices: integers.
+        shape: the sizes of the axes.
+
+    Returns:
+        A tuple with an array for each axis.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.unravel_index(wnp.array([0, 5]), (2, 3))
+    (Array([0, 1], dtype=int32), Array([0, 2], dtype=int32))
+    """
     flat, sizes = asarray(indices), _sizes(shape)
     if kind_of(flat) not in "iu":
         raise ArgumentTypeError(f"unravel_index takes integers, got {flat.aval.short()}.")

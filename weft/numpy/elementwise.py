@@ -36,8 +36,14 @@ from weft.primitives.elementwise import arithmetic
 from weft.trace.array import Array
 
 
-def one_argument(operation: Callable[[Any], Any], name: str, text: str) -> Callable[[Any], Array]:
-    """A function of one argument that computes in floating point: integers are converted first."""
+def one_argument(
+    operation: Callable[[Any], Any], name: str, text: str, note: str, example: str, shows: str
+) -> Callable[[Any], Array]:
+    """A function of one argument that computes in floating point: integers are converted first.
+
+    Its docstring says what it is (`text`), what holds at the limits of its domain (`note`), and what it `shows` for an
+    `example`, rounded to three digits.
+    """
 
     def function(x: Any, /) -> Array:
         if isinstance(x, Array) and dtypes.kind(x.dtype) in "fc":
@@ -45,38 +51,139 @@ def one_argument(operation: Callable[[Any], Any], name: str, text: str) -> Calla
         return operation(*promote_args_inexact(name, x))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = text
+    result = f"An array of floats (complex if `x` is) of the shape of `x`. {note}".rstrip()
+    function.__doc__ = f"""{text}
+
+    Args:
+        x: an array or a number; integers and booleans are converted to floats first.
+
+    Returns:
+        {result}
+
+    >>> import weft.numpy as wnp
+    >>> wnp.{name}(wnp.array({example})).round(3)
+    Array({shows})
+    """
     return function
 
 
-exp = one_argument(lax.exp, "exp", "e to the power of each element.")
-exp2 = one_argument(lax.exp2, "exp2", "2 to the power of each element.")
-expm1 = one_argument(lax.expm1, "expm1", "exp(x) - 1, precise for small x.")
-log = one_argument(lax.log, "log", "The natural logarithm.")
-log1p = one_argument(lax.log1p, "log1p", "log(1 + x), precise for small x.")
-sqrt = one_argument(lax.sqrt, "sqrt", "The square root.")
-cbrt = one_argument(lax.cbrt, "cbrt", "The cube root.")
-sin = one_argument(lax.sin, "sin", "The sine, of radians.")
-cos = one_argument(lax.cos, "cos", "The cosine, of radians.")
-tan = one_argument(lax.tan, "tan", "The tangent, of radians.")
-sinh = one_argument(lax.sinh, "sinh", "The hyperbolic sine.")
-cosh = one_argument(lax.cosh, "cosh", "The hyperbolic cosine.")
-tanh = one_argument(lax.tanh, "tanh", "The hyperbolic tangent.")
-arcsin = one_argument(lax.asin, "arcsin", "The inverse sine, in radians.")
-arccos = one_argument(lax.acos, "arccos", "The inverse cosine, in radians.")
-arctan = one_argument(lax.atan, "arctan", "The inverse tangent, in radians.")
-arcsinh = one_argument(lax.asinh, "arcsinh", "The inverse hyperbolic sine.")
-arccosh = one_argument(lax.acosh, "arccosh", "The inverse hyperbolic cosine.")
-arctanh = one_argument(lax.atanh, "arctanh", "The inverse hyperbolic tangent.")
-rint = one_argument(
-    lambda x: _round_parts(x), "rint", "Each element rounded to the nearest integer, halves to the even one; a float."
+exp = one_argument(lax.exp, "exp", "e to the power of each element.", "", "[0.0, 1.0]", "[1.   , 2.718], dtype=float32")
+exp2 = one_argument(lax.exp2, "exp2", "2 to the power of each element.", "", "[0.0, 3.0]", "[1., 8.], dtype=float32")
+expm1 = one_argument(
+    lax.expm1, "expm1", "exp(x) - 1, precise for small x.", "", "[0.0, 1.0]", "[0.   , 1.718], dtype=float32"
 )
-asin = one_argument(lax.asin, "asin", "The inverse sine, in radians.")
-acos = one_argument(lax.acos, "acos", "The inverse cosine, in radians.")
-atan = one_argument(lax.atan, "atan", "The inverse tangent, in radians.")
-asinh = one_argument(lax.asinh, "asinh", "The inverse hyperbolic sine.")
-acosh = one_argument(lax.acosh, "acosh", "The inverse hyperbolic cosine.")
-atanh = one_argument(lax.atanh, "atanh", "The inverse hyperbolic tangent.")
+log = one_argument(
+    lax.log, "log", "The natural logarithm.", "-inf at 0 and NaN below.", "[1.0, 10.0]", "[0.   , 2.303], dtype=float32"
+)
+log1p = one_argument(
+    lax.log1p,
+    "log1p",
+    "log(1 + x), precise for small x.",
+    "-inf at -1 and NaN below.",
+    "[0.0, 1.0]",
+    "[0.   , 0.693], dtype=float32",
+)
+sqrt = one_argument(
+    lax.sqrt,
+    "sqrt",
+    "The square root.",
+    "NaN below 0. The derivative at 0 is inf: guard it with `where` on the argument.",
+    "[4.0, 2.0]",
+    "[2.   , 1.414], dtype=float32",
+)
+cbrt = one_argument(
+    lax.cbrt,
+    "cbrt",
+    "The cube root.",
+    "Negative numbers have a negative root.",
+    "[8.0, -27.0]",
+    "[ 2., -3.], dtype=float32",
+)
+sin = one_argument(lax.sin, "sin", "The sine, of radians.", "", "[0.0, 1.0]", "[0.   , 0.841], dtype=float32")
+cos = one_argument(lax.cos, "cos", "The cosine, of radians.", "", "[0.0, 1.0]", "[1.  , 0.54], dtype=float32")
+tan = one_argument(lax.tan, "tan", "The tangent, of radians.", "", "[0.0, 1.0]", "[0.   , 1.557], dtype=float32")
+sinh = one_argument(lax.sinh, "sinh", "The hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 1.175], dtype=float32")
+cosh = one_argument(lax.cosh, "cosh", "The hyperbolic cosine.", "", "[0.0, 1.0]", "[1.   , 1.543], dtype=float32")
+tanh = one_argument(lax.tanh, "tanh", "The hyperbolic tangent.", "", "[0.0, 1.0]", "[0.   , 0.762], dtype=float32")
+arcsin = one_argument(
+    lax.asin,
+    "arcsin",
+    "The inverse sine, in radians.",
+    "NaN outside of [-1, 1], where the derivative ends in inf.",
+    "[0.0, 1.0]",
+    "[0.   , 1.571], dtype=float32",
+)
+arccos = one_argument(
+    lax.acos,
+    "arccos",
+    "The inverse cosine, in radians.",
+    "NaN outside of [-1, 1], where the derivative ends in -inf.",
+    "[0.0, 1.0]",
+    "[1.571, 0.   ], dtype=float32",
+)
+arctan = one_argument(
+    lax.atan, "arctan", "The inverse tangent, in radians.", "", "[0.0, 1.0]", "[0.   , 0.785], dtype=float32"
+)
+arcsinh = one_argument(
+    lax.asinh, "arcsinh", "The inverse hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 0.881], dtype=float32"
+)
+arccosh = one_argument(
+    lax.acosh,
+    "arccosh",
+    "The inverse hyperbolic cosine.",
+    "NaN below 1.",
+    "[1.0, 2.0]",
+    "[0.   , 1.317], dtype=float32",
+)
+arctanh = one_argument(
+    lax.atanh,
+    "arctanh",
+    "The inverse hyperbolic tangent.",
+    "inf at 1, -inf at -1, NaN beyond.",
+    "[0.0, 0.5]",
+    "[0.   , 0.549], dtype=float32",
+)
+rint = one_argument(
+    lambda x: _round_parts(x),
+    "rint",
+    "Each element rounded to the nearest integer, halves to the even one; a float.",
+    "Its derivative is 0.",
+    "[0.5, 1.5, 2.7]",
+    "[0., 2., 3.], dtype=float32",
+)
+asin = one_argument(
+    lax.asin,
+    "asin",
+    "The inverse sine, in radians.",
+    "NaN outside of [-1, 1], where the derivative ends in inf.",
+    "[0.0, 1.0]",
+    "[0.   , 1.571], dtype=float32",
+)
+acos = one_argument(
+    lax.acos,
+    "acos",
+    "The inverse cosine, in radians.",
+    "NaN outside of [-1, 1], where the derivative ends in -inf.",
+    "[0.0, 1.0]",
+    "[1.571, 0.   ], dtype=float32",
+)
+atan = one_argument(
+    lax.atan, "atan", "The inverse tangent, in radians.", "", "[0.0, 1.0]", "[0.   , 0.785], dtype=float32"
+)
+asinh = one_argument(
+    lax.asinh, "asinh", "The inverse hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 0.881], dtype=float32"
+)
+acosh = one_argument(
+    lax.acosh, "acosh", "The inverse hyperbolic cosine.", "NaN below 1.", "[1.0, 2.0]", "[0.   , 1.317], dtype=float32"
+)
+atanh = one_argument(
+    lax.atanh,
+    "atanh",
+    "The inverse hyperbolic tangent.",
+    "inf at 1, -inf at -1, NaN beyond.",
+    "[0.0, 0.5]",
+    "[0.   , 0.549], dtype=float32",
+)
 
 
 def scalar_like(x: Any, value: Any) -> Any:
@@ -85,13 +192,35 @@ def scalar_like(x: Any, value: Any) -> Any:
 
 
 def log2(x: Any, /) -> Array:
-    """The logarithm to base 2."""
+    """The logarithm to base 2.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of floats; integers are converted first. -inf at 0, NaN below.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.log2(wnp.array([1.0, 2.0, 8.0])).round(4)
+    Array([0., 1., 3.], dtype=float32)
+    """
     (x,) = promote_args_inexact("log2", x)
     return _scaled_down(lax.log(x), math.log(2))
 
 
 def log10(x: Any, /) -> Array:
-    """The logarithm to base 10."""
+    """The logarithm to base 10.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of floats; integers are converted first. -inf at 0, NaN below.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.log10(wnp.array([1.0, 100.0])).round(4)
+    Array([0., 2.], dtype=float32)
+    """
     (x,) = promote_args_inexact("log10", x)
     return _scaled_down(lax.log(x), math.log(10))
 
@@ -108,24 +237,71 @@ def _scaled_down(x: Array, divisor: float) -> Array:
 
 
 def add(x: Any, y: Any, /) -> Array:
-    """The sum; of booleans, whether one is true."""
+    """The sum; of booleans, whether one is true.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        The broadcast sum, in the promoted dtype.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.add(wnp.arange(3), 0.5)
+    Array([0.5, 1.5, 2.5], dtype=float32, weak_type=True)
+    """
     x, y = promote_args("add", x, y)
     return arithmetic.add(x, y) if x.dtype != np.bool_ else lax.bitwise_or(x, y)
 
 
 def subtract(x: Any, y: Any, /) -> Array:
-    """The difference."""
+    """The difference.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        The broadcast difference, in the promoted dtype; booleans raise.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.subtract(wnp.arange(3), 1)
+    Array([-1,  0,  1], dtype=int32)
+    """
     return arithmetic.sub(*promote_args("subtract", x, y))
 
 
 def multiply(x: Any, y: Any, /) -> Array:
-    """The product; of booleans, whether both are true."""
+    """The product; of booleans, whether both are true.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        The broadcast product, in the promoted dtype.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.multiply(wnp.arange(3), wnp.array([2, 2, 2]))
+    Array([0, 2, 4], dtype=int32)
+    """
     x, y = promote_args("multiply", x, y)
     return arithmetic.mul(x, y) if x.dtype != np.bool_ else lax.bitwise_and(x, y)
 
 
 def negative(x: Any, /) -> Array:
-    """Minus each element."""
+    """Minus each element.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the dtype of `x`; unsigned integers wrap around, booleans raise.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.negative(wnp.array([1.0, -2.0]))
+    Array([-1.,  2.], dtype=float32)
+    """
     return arithmetic.neg(*promote_args("negative", x))
 
 
@@ -136,23 +312,73 @@ def positive(x: Any, /) -> Array:
 
 
 def true_divide(x1: Any, x2: Any, /) -> Array:
-    """The quotient, in floating point."""
+    """The quotient, in floating point.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        The broadcast quotient as floats. Division by zero is inf or NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.true_divide(wnp.array([1, 2]), 4)
+    Array([0.25, 0.5 ], dtype=float32)
+    >>> wnp.divide(wnp.array([1.0, 0.0]), 0)
+    Array([inf, nan], dtype=float32)
+    """
     return arithmetic.div(*promote_args_inexact("true_divide", x1, x2))
 
 
 def divide(x1: Any, x2: Any, /) -> Array:
-    """The quotient, in floating point."""
+    """The quotient, in floating point.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        The broadcast quotient as floats; integers are converted first. Division by zero is inf or NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.divide(wnp.array([1, 2]), 4)
+    Array([0.25, 0.5 ], dtype=float32)
+    """
     return arithmetic.div(*promote_args_inexact("divide", x1, x2))
 
 
 def reciprocal(x: Any, /) -> Array:
-    """One over each element."""
+    """One over each element.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of floats; integers are converted first.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.reciprocal(wnp.array([2.0, 4.0]))
+    Array([0.5 , 0.25], dtype=float32)
+    """
     (x,) = promote_args_inexact("reciprocal", x)
     return lax.div(scalar_like(x, 1), x)
 
 
 def floor_divide(x1: Any, x2: Any, /) -> Array:
-    """The quotient rounded down."""
+    """The quotient rounded down.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        The broadcast quotient in the promoted dtype. An integer divided by zero raises `IntegerDivisionError` where
+        checks are on.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.floor_divide(wnp.array([7, -7]), 2)
+    Array([ 3, -4], dtype=int32)
+    """
     x1, x2 = promote_args_numeric("floor_divide", x1, x2)
     kind = kind_of(x1)
     if kind == "u":
@@ -167,7 +393,19 @@ def floor_divide(x1: Any, x2: Any, /) -> Array:
 
 
 def remainder(x1: Any, x2: Any, /) -> Array:
-    """What is left by `floor_divide`; it has the sign of the divisor."""
+    """What is left by `floor_divide`; it has the sign of the divisor.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        The broadcast remainder, in the promoted dtype. Its derivative is 1 in `x1` and `-floor(x1 / x2)` in `x2`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.remainder(wnp.array([7, -7]), 3)
+    Array([1, 2], dtype=int32)
+    """
     x1, x2 = promote_args_numeric("remainder", x1, x2)
     x2 = _divisor(x2)
     rest = arithmetic.rem(x1, x2)
@@ -205,7 +443,20 @@ def _divisor(x: Any) -> Any:
 
 
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
-    """`floor_divide` and `remainder` at once."""
+    """`floor_divide` and `remainder` at once.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        A pair of arrays, the quotient and the remainder.
+
+    >>> import weft.numpy as wnp
+    >>> quotient, rest = wnp.divmod(wnp.array([7, -7]), 3)
+    >>> quotient, rest
+    (Array([ 2, -3], dtype=int32), Array([1, 2], dtype=int32))
+    """
     x1, x2 = promote_args_numeric("divmod", x1, x2)
     if kind_of(x1) in "iu":
         return floor_divide(x1, x2), remainder(x1, x2)
@@ -233,12 +484,36 @@ def modf(x: Any, /, out: Any = None) -> tuple[Array, Array]:
 
 
 def square(x: Any, /) -> Array:
-    """Each element times itself."""
+    """Each element times itself.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the dtype of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.square(wnp.array([-2, 3]))
+    Array([4, 9], dtype=int32)
+    """
     return lax.square(*promote_args_numeric("square", x))
 
 
 def absolute(x: Any, /) -> Array:
-    """The absolute value; of a complex number, its magnitude."""
+    """The absolute value; of a complex number, its magnitude.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the dtype of `x`, of its real dtype if `x` is complex. The derivative at 0 is 1 for real numbers.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.absolute(wnp.array([-1.5, 2.0]))
+    Array([1.5, 2. ], dtype=float32)
+    >>> wnp.abs(wnp.array(3 + 4j))
+    Array(5., dtype=float32, weak_type=True)
+    """
     if not isinstance(x, Array):
         check_arraylike("absolute", x)
         x = ensure_array(x)
@@ -252,7 +527,18 @@ def fabs(x: Any, /) -> Array:
 
 
 def sign(x: Any, /) -> Array:
-    """-1, 0 or 1 by the sign of each element; of a complex number, x / abs(x)."""
+    """-1, 0 or 1 by the sign of each element; of a complex number, x / abs(x).
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the dtype of `x`; NaN stays NaN. Its derivative is 0.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.sign(wnp.array([-2.5, 0.0, 7.0]))
+    Array([-1.,  0.,  1.], dtype=float32)
+    """
     return lax.sign(*promote_args("sign", x))
 
 
@@ -265,7 +551,18 @@ def copysign(x1: Any, x2: Any, /) -> Array:
 
 
 def signbit(x: Any, /) -> Array:
-    """Whether the sign bit is set: true for negative numbers and for -0.0."""
+    """Whether the sign bit is set: true for negative numbers and for -0.0.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.signbit(wnp.array([-0.0, 0.0, -1.0]))
+    Array([ True, False,  True], dtype=bool)
+    """
     (x,) = promote_args("signbit", x)
     kind = kind_of(x)
     if kind in "bu":
@@ -310,7 +607,21 @@ def broadcast_full(name: str, *args: Any) -> list[Any]:
 
 
 def power(x1: Any, x2: Any, /) -> Array:
-    """`x1` to the power of `x2`. A known integer exponent is multiplied out, so that the derivative at 0 is right."""
+    """`x1` to the power of `x2`. A known integer exponent is multiplied out, so that the derivative at 0 is right.
+
+    Args:
+        x1: the bases.
+        x2: the exponents. An integer base to a negative integer exponent raises: convert the base to a float first.
+
+    Returns:
+        The broadcast powers, in the promoted dtype.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.power(wnp.array([1, 2, 3]), 2)
+    Array([1, 4, 9], dtype=int32)
+    >>> wnp.power(4.0, 0.5)
+    Array(2., dtype=float32, weak_type=True)
+    """
     if type(x2) is not int:
         check_arraylike("power", x1, x2)
         x2 = _static_integer(x2)
@@ -373,7 +684,19 @@ def float_power(x: Any, y: Any, /) -> Array:
 
 
 def hypot(x1: Any, x2: Any, /) -> Array:
-    """The length of the hypotenuse, sqrt(x1**2 + x2**2), without overflow on the way."""
+    """The length of the hypotenuse, sqrt(x1**2 + x2**2), without overflow on the way.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        An array of floats. It is differentiable everywhere, at the origin too.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.hypot(3.0, 4.0)
+    Array(5., dtype=float32, weak_type=True)
+    """
     x1, x2 = broadcast_full("hypot", x1, x2)
     if kind_of(x1) == "c":
         raise ArgumentError("hypot is not defined for complex numbers.")
@@ -389,7 +712,19 @@ def hypot(x1: Any, x2: Any, /) -> Array:
 
 
 def logaddexp(x1: Any, x2: Any, /) -> Array:
-    """log(exp(x1) + exp(x2)), without overflow on the way."""
+    """log(exp(x1) + exp(x2)), without overflow on the way.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        An array of floats.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.logaddexp(1000.0, wnp.array([1000.0, 0.0])).round(3)
+    Array([1000.693, 1000.   ], dtype=float32)
+    """
     x1, x2 = broadcast_full("logaddexp", x1, x2)
     if kind_of(x1) == "c":
         first = lax.ge(lax.real(x1), lax.real(x2))
@@ -450,7 +785,19 @@ for _function, _power in ((_log_add_exp, lax.exp), (_log_add_exp2, lax.exp2)):
 
 
 def arctan2(x1: Any, x2: Any, /) -> Array:
-    """The angle of the point with ordinate `x1` and abscissa `x2`, in radians."""
+    """The angle of the point with ordinate `x1` and abscissa `x2`, in radians.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        Angles from -pi to pi; signs of zeros matter. The derivative at the origin is NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.arctan2(1.0, wnp.array([1.0, -1.0])).round(3)
+    Array([0.785, 2.356], dtype=float32)
+    """
     return lax.atan2(*promote_args_inexact("arctan2", x1, x2))
 
 
@@ -458,7 +805,18 @@ atan2 = arctan2
 
 
 def deg2rad(x: Any, /) -> Array:
-    """Degrees as radians."""
+    """Degrees as radians.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of floats.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.deg2rad(wnp.array([0.0, 180.0])).round(3)
+    Array([0.   , 3.142], dtype=float32)
+    """
     (x,) = promote_args_inexact("deg2rad", x)
     return lax.mul(x, scalar_like(x, math.pi / 180))
 
@@ -474,7 +832,18 @@ degrees = rad2deg
 
 
 def sinc(x: Any, /) -> Array:
-    """sin(pi x) / (pi x), and 1 at 0."""
+    """sin(pi x) / (pi x), and 1 at 0.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of floats, with right derivatives of all orders at 0.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.sinc(wnp.array([0.0, 0.5])).round(3)
+    Array([1.   , 0.637], dtype=float32)
+    """
     (x,) = promote_args_inexact("sinc", x)
     scaled = lax.mul(scalar_like(x, math.pi), x)
     at_zero = lax.eq(x, scalar_like(x, 0))
@@ -491,17 +860,50 @@ def sinc(x: Any, /) -> Array:
 
 
 def floor(x: Any, /) -> Array:
-    """The largest integer that is not above, as a float; integers stay as they are."""
+    """The largest integer that is not above, as a float; integers stay as they are.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the dtype of `x`. Its derivative is 0.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.floor(wnp.array([1.7, -1.2]))
+    Array([ 1., -2.], dtype=float32)
+    """
     return _rounded("floor", lax.floor, x)
 
 
 def ceil(x: Any, /) -> Array:
-    """The smallest integer that is not below, as a float; integers stay as they are."""
+    """The smallest integer that is not below, as a float; integers stay as they are.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the dtype of `x`. Its derivative is 0.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.ceil(wnp.array([1.2, -1.7]))
+    Array([ 2., -1.], dtype=float32)
+    """
     return _rounded("ceil", lax.ceil, x)
 
 
 def trunc(x: Any) -> Array:
-    """The integer part, as a float; integers stay as they are."""
+    """The integer part, as a float; integers stay as they are.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the dtype of `x`. Its derivative is 0.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.trunc(wnp.array([1.7, -1.7]))
+    Array([ 1., -1.], dtype=float32)
+    """
     return _rounded("trunc", lambda v: choose(lax.lt(v, scalar_like(v, 0)), lax.ceil(v), lax.floor(v)), x)
 
 
@@ -522,7 +924,23 @@ def _nearest(x: Any) -> Array:
 
 
 def round(a: Any, decimals: int = 0, out: Any = None) -> Array:
-    """Each element rounded to a number of decimals, halves to the even digit."""
+    """Each element rounded to a number of decimals, halves to the even digit.
+
+    Args:
+        a: an array or a number.
+        decimals: how many digits after the point; negative ones round integers and large floats to tens, hundreds and
+            so on.
+        out: must be None: arrays do not change, so nothing can be written into one.
+
+    Returns:
+        An array of the dtype of `a`. Its derivative is 0.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.round(wnp.array([0.5, 1.5, 2.345]), 2)
+    Array([0.5 , 1.5 , 2.34], dtype=float32)
+    >>> wnp.round(wnp.array([0.5, 1.5]))
+    Array([0., 2.], dtype=float32)
+    """
     check_arraylike("round", a)
     check_no_out("round", out)
     decimals = index(decimals)
@@ -561,7 +979,22 @@ def _round_integers(x: Array, factor: int) -> Array:
 
 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Array:
-    """NaN replaced by `nan`, and infinities by the largest and least finite numbers."""
+    """NaN replaced by `nan`, and infinities by the largest and least finite numbers.
+
+    Args:
+        x: an array or a number.
+        copy: accepted for compatibility; arrays do not change, so it makes no difference.
+        nan: what NaN becomes.
+        posinf: what infinity becomes; the largest number of the dtype by default.
+        neginf: what minus infinity becomes; the least number of the dtype by default.
+
+    Returns:
+        An array of the shape and dtype of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.nan_to_num(wnp.array([wnp.nan, 1.0, wnp.inf]), posinf=9.0)
+    Array([0., 1., 9.], dtype=float32)
+    """
     check_arraylike("nan_to_num", x)
     x = ensure_array(x)
     kind = kind_of(x)
@@ -588,7 +1021,18 @@ def _replaced(x: Any, condition: Any, value: Any) -> Any:
 
 
 def conjugate(x: Any, /) -> Array:
-    """The complex conjugate; real numbers stay as they are."""
+    """The complex conjugate; real numbers stay as they are.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the dtype of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.conjugate(wnp.array([1 + 2j, 3j]))
+    Array([1.-2.j, 0.-3.j], dtype=complex64)
+    """
     check_arraylike("conjugate", x)
     x = ensure_array(x)
     return lax.conj(x) if kind_of(x) == "c" else x
@@ -598,21 +1042,55 @@ conj = conjugate
 
 
 def real(val: Any, /) -> Array:
-    """The real part."""
+    """The real part.
+
+    Args:
+        val: an array or a number.
+
+    Returns:
+        An array of the real dtype; `val` itself if it is real.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.real(wnp.array([1 + 2j, 3j]))
+    Array([1., 0.], dtype=float32)
+    """
     check_arraylike("real", val)
     x = ensure_array(val)
     return lax.real(x) if kind_of(x) == "c" else x
 
 
 def imag(val: Any, /) -> Array:
-    """The imaginary part; zeros for real numbers."""
+    """The imaginary part; zeros for real numbers.
+
+    Args:
+        val: an array or a number.
+
+    Returns:
+        An array of the real dtype.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.imag(wnp.array([1 + 2j, 3j]))
+    Array([2., 3.], dtype=float32)
+    """
     check_arraylike("imag", val)
     x = ensure_array(val)
     return lax.imag(x) if kind_of(x) == "c" else lax.full_like(x, 0)
 
 
 def angle(z: Any, deg: bool = False) -> Array:
-    """The angle of a complex number, in radians or degrees."""
+    """The angle of a complex number, in radians or degrees.
+
+    Args:
+        z: an array or a number.
+        deg: whether the result is in degrees.
+
+    Returns:
+        Angles above -pi up to pi (or 180 degrees).
+
+    >>> import weft.numpy as wnp
+    >>> wnp.angle(wnp.array([1j, -1.0]), deg=True).round(3)
+    Array([ 90., 180.], dtype=float32)
+    """
     check_arraylike("angle", z)
     (z,) = promote_dtypes_inexact(z)
     z = ensure_array(z)
@@ -629,23 +1107,71 @@ def angle(z: Any, deg: bool = False) -> Array:
 
 
 def maximum(x: Any, y: Any, /) -> Array:
-    """The larger of two; NaN wins."""
+    """The larger of two; NaN wins.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        The broadcast maximum in the promoted dtype. Where both are equal, each has half of the derivative.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.maximum(wnp.array([1, 5]), wnp.array([3, 2]))
+    Array([3, 5], dtype=int32)
+    """
     return arithmetic.max(*promote_args("maximum", x, y))
 
 
 def minimum(x: Any, y: Any, /) -> Array:
-    """The smaller of two; NaN wins."""
+    """The smaller of two; NaN wins.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        The broadcast minimum in the promoted dtype. Where both are equal, each has half of the derivative.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.minimum(wnp.array([1, 5]), wnp.array([3, 2]))
+    Array([1, 2], dtype=int32)
+    """
     return arithmetic.min(*promote_args("minimum", x, y))
 
 
 def fmax(x1: Any, x2: Any) -> Array:
-    """The larger of two; a number wins over NaN."""
+    """The larger of two; a number wins over NaN.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        The broadcast maximum in the promoted dtype; NaN only where both are NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.fmax(wnp.array([1.0, wnp.nan]), 0.0)
+    Array([1., 0.], dtype=float32)
+    """
     x1, x2 = broadcast_promoted("fmax", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x1, x2), lax.ne(x2, x2)), x1, x2)
 
 
 def fmin(x1: Any, x2: Any) -> Array:
-    """The smaller of two; a number wins over NaN."""
+    """The smaller of two; a number wins over NaN.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        The broadcast minimum in the promoted dtype; NaN only where both are NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.fmin(wnp.array([1.0, wnp.nan]), 0.0)
+    Array([0., 0.], dtype=float32)
+    """
     x1, x2 = broadcast_promoted("fmin", x1, x2)
     return choose(lax.bitwise_or(_exceeds(x2, x1), lax.ne(x2, x2)), x1, x2)
 
@@ -666,7 +1192,19 @@ def broadcast_promoted(name: str, *args: Any) -> list[Any]:
 
 
 def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Array:
-    """Each element limited to between `min` and `max`, either of which may be left out."""
+    """Each element limited to between `min` and `max`, either of which may be left out.
+
+    Args:
+        arr: an array or a number.
+        min, max: numbers or arrays that broadcast with `arr`; None for no limit.
+
+    Returns:
+        An array in the promoted dtype. The derivative is 1 between the limits, 0 beyond them, and one half at a limit.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.clip(wnp.array([-1.0, 0.5, 3.0]), 0.0, 1.0)
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     if arr is None:
         raise ArgumentError("clip needs an array to clip.")
     check_arraylike("clip", arr, *(x for x in (min, max) if x is not None))

@@ -94,22 +94,82 @@ def _along(name: str, kind: FftType, a: Any, n: int | None, axis: int, norm: str
 
 
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform along an axis, which is cut or padded with zeros to `n` first."""
+    """The transform along an axis, which is cut or padded with zeros to `n` first.
+
+    Args:
+        a: an array of real or complex numbers.
+        n: the size along the axis before the transform; the array is cut or padded with zeros.
+        axis: the axis.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Complex numbers, of the shape of `a` with size `n` along the axis.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.fft(wnp.array([1.0, 0.0, 0.0, 0.0]))
+    Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+    """
     return _along("fft", FftType.FFT, a, n, axis, norm)
 
 
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The inverse transform along an axis."""
+    """The inverse transform along an axis.
+
+    Args:
+        a: an array of real or complex numbers.
+        n: the size along the axis before the transform; the array is cut or padded with zeros.
+        axis: the axis.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Complex numbers, of the shape of `a` with size `n` along the axis.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.ifft(wnp.array([4.0, 0.0, 0.0, 0.0]))
+    Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+    """
     return _along("ifft", FftType.IFFT, a, n, axis, norm)
 
 
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The transform of a real signal: the half of the spectrum that determines the rest."""
+    """The transform of a real signal: the half of the spectrum that determines the rest.
+
+    Args:
+        a: an array of real numbers.
+        n: the size along the axis before the transform; the array is cut or padded with zeros.
+        axis: the axis.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Complex numbers, `n // 2 + 1` of them along the axis.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.rfft(wnp.array([1.0, 0.0, 0.0, 0.0]))
+    Array([1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
+    """
     return _along("rfft", FftType.RFFT, a, n, axis, norm)
 
 
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
-    """The real signal of size `n` (by default even) whose half spectrum is given."""
+    """The real signal of size `n` (by default even) whose half spectrum is given.
+
+    Args:
+        a: an array of real or complex numbers.
+        n: the size of the result along the axis; twice the size of `a` minus 2 by default.
+        axis: the axis.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Real numbers.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.irfft(fft.rfft(wnp.array([1.0, 2.0, 3.0, 4.0]))).round(3)
+    Array([1., 2., 3., 4.], dtype=float32)
+    """
     return _along("irfft", FftType.IRFFT, a, n, axis, norm)
 
 
@@ -133,22 +193,84 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
 
 
 def fftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The transform over several axes, all of them by default, cut or padded to the sizes `s` first."""
+    """The transform over several axes, all of them by default, cut or padded to the sizes `s` first.
+
+    Args:
+        a: an array of real or complex numbers.
+        s: the sizes along the axes before the transform.
+        axes: the axes; all, or the last ones if `s` is given, by default.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Complex numbers.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.fftn(wnp.ones((2, 2)))
+    Array([[4.+0.j, 0.+0.j],
+           [0.+0.j, 0.+0.j]], dtype=complex64)
+    """
     return _transform("fftn", FftType.FFT, a, s, axes, norm)
 
 
 def ifftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The inverse transform over several axes."""
+    """The inverse transform over several axes.
+
+    Args:
+        a: an array of real or complex numbers.
+        s: the sizes along the axes before the transform.
+        axes: the axes; all, or the last ones if `s` is given, by default.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Complex numbers.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.ifftn(fft.fftn(wnp.ones((2, 2)))).real
+    Array([[1., 1.],
+           [1., 1.]], dtype=float32)
+    """
     return _transform("ifftn", FftType.IFFT, a, s, axes, norm)
 
 
 def rfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The transform of real numbers over several axes; the last of them keeps half of its spectrum."""
+    """The transform of real numbers over several axes; the last of them keeps half of its spectrum.
+
+    Args:
+        a: an array of real numbers.
+        s: the sizes along the axes before the transform.
+        axes: the axes; all, or the last ones if `s` is given, by default.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Complex numbers; the last transformed axis has half of its spectrum.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.rfftn(wnp.ones((2, 4))).shape
+    (2, 3)
+    """
     return _transform("rfftn", FftType.RFFT, a, s, axes, norm)
 
 
 def irfftn(a: Any, s: Any = None, axes: Sequence[int] | None = None, norm: str | None = None) -> Array:
-    """The inverse of `rfftn`; `s` are the sizes of the result."""
+    """The inverse of `rfftn`; `s` are the sizes of the result.
+
+    Args:
+        a: an array of real or complex numbers.
+        s: the sizes along the axes before the transform.
+        axes: the axes; all, or the last ones if `s` is given, by default.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Real numbers.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.irfftn(fft.rfftn(wnp.ones((2, 4)))).shape
+    (2, 4)
+    """
     return _transform("irfftn", FftType.IRFFT, a, s, axes, norm)
 
 
@@ -219,12 +341,38 @@ def _rolled(name: str, x: Any, axes: Any, forward: bool) -> Array:
 
 
 def fftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
-    """The elements moved so that frequency zero, which is first, comes to the middle."""
+    """The elements moved so that frequency zero, which is first, comes to the middle.
+
+    Args:
+        x: an array.
+        axes: the axes; all by default.
+
+    Returns:
+        An array of the same shape.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.fftshift(wnp.array([0, 1, -2, -1]))
+    Array([-2, -1,  0,  1], dtype=int32)
+    """
     return _rolled("fftshift", x, axes, forward=True)
 
 
 def ifftshift(x: Any, axes: int | Sequence[int] | None = None) -> Array:
-    """The inverse of `fftshift`."""
+    """The inverse of `fftshift`.
+
+    Args:
+        x: an array.
+        axes: the axes; all by default.
+
+    Returns:
+        An array of the same shape.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.ifftshift(wnp.array([-2, -1, 0, 1]))
+    Array([ 0,  1, -2, -1], dtype=int32)
+    """
     return _rolled("ifftshift", x, axes, forward=False)
 
 

@@ -12,7 +12,23 @@ from weft.trace.array import Array
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:
-    """What `save` or `savez` wrote: an array, or NumPy's archive of several."""
+    """What `save` or `savez` wrote: an array, or NumPy's archive of several.
+
+    Args:
+        file: a path or a file.
+        *args, **kwargs: passed on to NumPy's `load`.
+
+    Returns:
+        An array, or an archive: a mapping from names to NumPy arrays.
+
+    >>> import weft.numpy as wnp
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> wnp.save(file, wnp.arange(3))
+    >>> _ = file.seek(0)
+    >>> wnp.load(file)
+    Array([0, 1, 2], dtype=int32)
+    """
     array = np.load(file, *args, **kwargs)
     if not isinstance(array, np.ndarray):
         return array

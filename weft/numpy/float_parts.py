@@ -27,7 +27,19 @@ from weft.trace.array import Array
 
 
 def nextafter(x: Any, y: Any, /) -> Array:
-    """The next representable number after `x` in the direction of `y`."""
+    """The next representable number after `x` in the direction of `y`.
+
+    Args:
+        x: floats to start from.
+        y: floats to go towards.
+
+    Returns:
+        An array in the promoted dtype.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.nextafter(wnp.float32(1.0), 2.0) - 1.0
+    Array(1.1920929e-07, dtype=float32)
+    """
     return lax.nextafter(*(ensure_array(v) for v in broadcast_full("nextafter", x, y)))
 
 

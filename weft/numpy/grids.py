@@ -111,8 +111,38 @@ class IndexExpression:
         self.maketuple = maketuple
 
 
-mgrid = MeshGrid("mgrid", False, "A dense grid: `mgrid[0:2, 0:3]` has shape (2, 2, 3).")
-ogrid = MeshGrid("ogrid", True, "An open grid: `ogrid[0:2, 0:3]` is two arrays of shapes (2, 1) and (1, 3).")
+_GRID = """{text}
+
+    Between the brackets is a slice for each axis. An imaginary step is a number of points, the last included.
+
+    Returns:
+        {returns}
+
+    >>> import weft.numpy as wnp
+    >>> {example}
+    {shows}
+    """
+
+mgrid = MeshGrid(
+    "mgrid",
+    False,
+    _GRID.format(
+        text="A dense grid: `mgrid[0:2, 0:3]` has shape (2, 2, 3).",
+        returns="An array whose first axis has the coordinate along each axis of the grid.",
+        example="wnp.mgrid[0:2, 0:3][1]",
+        shows="Array([[0, 1, 2],\n           [0, 1, 2]], dtype=int32)",
+    ),
+)
+ogrid = MeshGrid(
+    "ogrid",
+    True,
+    _GRID.format(
+        text="An open grid: `ogrid[0:2, 0:3]` is two arrays of shapes (2, 1) and (1, 3).",
+        returns="A list of arrays that broadcast to the grid.",
+        example="[x.shape for x in wnp.ogrid[0:2, 0:3]]",
+        shows="[(2, 1), (1, 3)]",
+    ),
+)
 r_ = Join("r_", 0, 1, -1, "Rows: arrays and slices joined along the first axis.")
 c_ = Join("c_", -1, 2, 0, "Columns: arrays joined along the last axis, vectors as columns.")
 s_ = IndexExpression(False)

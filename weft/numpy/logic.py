@@ -35,7 +35,19 @@ from weft.trace.array import Array
 
 
 def equal(x: Any, y: Any, /) -> Array:
-    """Whether two are equal."""
+    """Whether two are equal.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of booleans; NaN equals nothing.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.equal(wnp.array([1, 2, 3]), 2)
+    Array([False,  True, False], dtype=bool)
+    """
     try:
         x, y = promote_args("equal", x, y)
     except OverflowError:
@@ -44,7 +56,19 @@ def equal(x: Any, y: Any, /) -> Array:
 
 
 def not_equal(x: Any, y: Any, /) -> Array:
-    """Whether two differ."""
+    """Whether two differ.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of booleans; NaN differs from everything, itself too.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.not_equal(wnp.array([1, 2, 3]), 2)
+    Array([ True, False,  True], dtype=bool)
+    """
     try:
         x, y = promote_args("not_equal", x, y)
     except OverflowError:
@@ -78,22 +102,70 @@ def _ordered(name: str, operation: Any, x: Any, y: Any) -> Array:
 
 
 def less(x: Any, y: Any, /) -> Array:
-    """Whether the first is less than the second."""
+    """Whether the first is less than the second.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of booleans; false for NaN. Complex numbers are compared by real, then imaginary part.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.less(wnp.array([1, 2, 3]), 2)
+    Array([ True, False, False], dtype=bool)
+    """
     return _ordered("less", compare.lt, x, y)
 
 
 def less_equal(x: Any, y: Any, /) -> Array:
-    """Whether the first is less than the second or equal to it."""
+    """Whether the first is less than the second or equal to it.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of booleans; false for NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.less_equal(wnp.array([1, 2, 3]), 2)
+    Array([ True,  True, False], dtype=bool)
+    """
     return _ordered("less_equal", compare.le, x, y)
 
 
 def greater(x: Any, y: Any, /) -> Array:
-    """Whether the first is greater than the second."""
+    """Whether the first is greater than the second.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of booleans; false for NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.greater(wnp.array([1, 2, 3]), 2)
+    Array([False, False,  True], dtype=bool)
+    """
     return _ordered("greater", compare.gt, x, y)
 
 
 def greater_equal(x: Any, y: Any, /) -> Array:
-    """Whether the first is greater than the second or equal to it."""
+    """Whether the first is greater than the second or equal to it.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of booleans; false for NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.greater_equal(wnp.array([1, 2, 3]), 2)
+    Array([False,  True,  True], dtype=bool)
+    """
     return _ordered("greater_equal", compare.ge, x, y)
 
 
@@ -111,42 +183,136 @@ def as_booleans(name: str, *args: Any) -> list[Any]:
 
 
 def logical_and(x: Any, y: Any, /) -> Array:
-    """Whether both are true."""
+    """Whether both are true.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of booleans; numbers other than zero are true.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.logical_and(wnp.array([True, True]), wnp.array([True, False]))
+    Array([ True, False], dtype=bool)
+    """
     return lax.bitwise_and(*as_booleans("logical_and", x, y))
 
 
 def logical_or(x: Any, y: Any, /) -> Array:
-    """Whether one of them is true."""
+    """Whether one of them is true.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of booleans; numbers other than zero are true.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.logical_or(wnp.array([True, False]), False)
+    Array([ True, False], dtype=bool)
+    """
     return lax.bitwise_or(*as_booleans("logical_or", x, y))
 
 
 def logical_xor(x: Any, y: Any, /) -> Array:
-    """Whether exactly one of them is true."""
+    """Whether exactly one of them is true.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of booleans; numbers other than zero are true.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.logical_xor(wnp.array([True, False]), True)
+    Array([False,  True], dtype=bool)
+    """
     return lax.bitwise_xor(*as_booleans("logical_xor", x, y))
 
 
 def logical_not(x: Any, /) -> Array:
-    """Whether it is not true."""
+    """Whether it is not true.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of booleans; numbers other than zero are true.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.logical_not(wnp.array([0, 1, 2]))
+    Array([ True, False, False], dtype=bool)
+    """
     return lax.bitwise_not(*as_booleans("logical_not", x))
 
 
 def bitwise_and(x: Any, y: Any, /) -> Array:
-    """The bits that are set in both."""
+    """The bits that are set in both.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of the promoted integer dtype, or of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.bitwise_and(wnp.array([6, 5]), 3)
+    Array([2, 1], dtype=int32)
+    """
     return lax.bitwise_and(*promote_args("bitwise_and", x, y))
 
 
 def bitwise_or(x: Any, y: Any, /) -> Array:
-    """The bits that are set in one of them."""
+    """The bits that are set in one of them.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of the promoted integer dtype, or of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.bitwise_or(wnp.array([6, 5]), 3)
+    Array([7, 7], dtype=int32)
+    """
     return lax.bitwise_or(*promote_args("bitwise_or", x, y))
 
 
 def bitwise_xor(x: Any, y: Any, /) -> Array:
-    """The bits that are set in exactly one of them."""
+    """The bits that are set in exactly one of them.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of the promoted integer dtype, or of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.bitwise_xor(wnp.array([6, 5]), 3)
+    Array([5, 6], dtype=int32)
+    """
     return lax.bitwise_xor(*promote_args("bitwise_xor", x, y))
 
 
 def bitwise_not(x: Any, /) -> Array:
-    """Each bit inverted; of a boolean, its negation."""
+    """Each bit inverted; of a boolean, its negation.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the dtype of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.bitwise_not(wnp.array([0, 5]))
+    Array([-1, -6], dtype=int32)
+    """
     return lax.bitwise_not(*promote_args("bitwise_not", x))
 
 
@@ -161,7 +327,19 @@ def bitwise_count(x: Any, /) -> Array:
 
 
 def left_shift(x: Any, y: Any, /) -> Array:
-    """The bits shifted left by `y`."""
+    """The bits shifted left by `y`.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number that broadcasts with `x`.
+
+    Returns:
+        An array of the promoted integer dtype; 0 for shifts by the width or more.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.left_shift(wnp.array([1, 3]), 2)
+    Array([ 4, 12], dtype=int32)
+    """
     return lax.shift_left(*promote_args_numeric("left_shift", x, y))
 
 
@@ -169,7 +347,19 @@ bitwise_left_shift = left_shift
 
 
 def right_shift(x1: Any, x2: Any, /) -> Array:
-    """The bits shifted right by `x2`; the sign stays."""
+    """The bits shifted right by `x2`; the sign stays.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        An array of the promoted integer dtype.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.right_shift(wnp.array([8, -8]), 2)
+    Array([ 2, -2], dtype=int32)
+    """
     x1, x2 = promote_args_numeric("right_shift", x1, x2)
     return (lax.shift_right_logical if kind_of(x1) == "u" else lax.shift_right_arithmetic)(x1, x2)
 
@@ -180,7 +370,18 @@ bitwise_right_shift = right_shift
 
 
 def isfinite(x: Any, /) -> Array:
-    """Whether an element is neither infinite nor NaN."""
+    """Whether an element is neither infinite nor NaN.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of booleans; all true for integers.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.isfinite(wnp.array([1.0, wnp.inf, wnp.nan]))
+    Array([ True, False, False], dtype=bool)
+    """
     (x,) = promote_args("isfinite", x)
     kind = kind_of(x)
     if kind == "f":
@@ -192,7 +393,18 @@ def isfinite(x: Any, /) -> Array:
 
 
 def isinf(x: Any, /) -> Array:
-    """Whether an element is infinite."""
+    """Whether an element is infinite.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.isinf(wnp.array([1.0, -wnp.inf, wnp.nan]))
+    Array([False,  True, False], dtype=bool)
+    """
     (x,) = promote_args("isinf", x)
     kind = kind_of(x)
     if kind == "f":
@@ -204,7 +416,18 @@ def isinf(x: Any, /) -> Array:
 
 
 def isnan(x: Any, /) -> Array:
-    """Whether an element is NaN."""
+    """Whether an element is NaN.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.isnan(wnp.array([1.0, wnp.inf, wnp.nan]))
+    Array([False, False,  True], dtype=bool)
+    """
     (x,) = promote_args("isnan", x)
     return lax.ne(x, x) if kind_of(x) in "fc" else on_device_of(filled(x.shape, False, dtypes.bool_), x)
 
@@ -215,7 +438,19 @@ def isposinf(x: Any, /, out: Any = None) -> Array:
 
 
 def isneginf(x: Any, /, out: Any = None) -> Array:
-    """Whether an element is minus infinity."""
+    """Whether an element is minus infinity.
+
+    Args:
+        x: an array or a number.
+        out: must be None: arrays do not change, so nothing can be written into one.
+
+    Returns:
+        An array of booleans; complex numbers raise.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.isneginf(wnp.array([-wnp.inf, wnp.inf]))
+    Array([ True, False], dtype=bool)
+    """
     return _is_infinity("isneginf", x, -math.inf, out)
 
 
@@ -229,7 +464,18 @@ def _is_infinity(name: str, x: Any, value: float, out: Any) -> Array:
 
 
 def iscomplex(x: Any) -> Array:
-    """Whether an element has an imaginary part other than zero."""
+    """Whether an element has an imaginary part other than zero.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.iscomplex(wnp.array([1 + 0j, 1j]))
+    Array([False,  True], dtype=bool)
+    """
     check_arraylike("iscomplex", x)
     x = ensure_array(x)
     if kind_of(x) != "c":
@@ -244,7 +490,18 @@ def isreal(x: Any) -> Array:
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype is complex."""
+    """Whether the dtype is complex.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        A Python bool, known when tracing.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.iscomplexobj(wnp.array([1 + 0j]))
+    True
+    """
     if x is None:
         return False
     if isinstance(x, (list, tuple)):
@@ -261,7 +518,18 @@ def isrealobj(x: Any) -> bool:
 
 
 def isscalar(element: Any) -> bool:
-    """Whether `element` is a number or an array of rank 0."""
+    """Whether `element` is a number or an array of rank 0.
+
+    Args:
+        element: any object.
+
+    Returns:
+        A Python bool.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.isscalar(3.5), wnp.isscalar(wnp.ones(2))
+    (True, False)
+    """
     if isinstance(element, (Array, np.ndarray)) or hasattr(type(element), "__jax_array__"):
         return ensure_array(element).ndim == 0
     return np.isscalar(element)
@@ -280,7 +548,21 @@ def iterable(y: Any) -> bool:
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
-    """Whether two differ by at most `atol + rtol * abs(b)`."""
+    """Whether two differ by at most `atol + rtol * abs(b)`.
+
+    Args:
+        a, b: arrays that broadcast; `b` is the reference.
+        rtol: the relative tolerance.
+        atol: the absolute tolerance.
+        equal_nan: whether NaN is close to NaN.
+
+    Returns:
+        An array of booleans. Infinities are close to themselves only.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.isclose(wnp.array([1.0, 2.0]), wnp.array([1.000001, 2.1]))
+    Array([ True, False], dtype=bool)
+    """
     a, b = promote_args("isclose", a, b)
     if kind_of(a) == "k":
         return lax.eq(a, b)
@@ -302,13 +584,39 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 
 
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
-    """Whether all elements of two arrays are close, see `isclose`."""
+    """Whether all elements of two arrays are close, see `isclose`.
+
+    Args:
+        a, b: arrays that broadcast; `b` is the reference.
+        rtol: the relative tolerance.
+        atol: the absolute tolerance.
+        equal_nan: whether NaN is close to NaN.
+
+    Returns:
+        A boolean of rank 0.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.allclose(wnp.ones(2), wnp.ones(2) + 1e-7)
+    Array(True, dtype=bool)
+    """
     close = isclose(a, b, rtol, atol, equal_nan)
     return lax.reduce_and(close, tuple(range(close.ndim)))
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
-    """Whether two arrays have the same shape and equal elements."""
+    """Whether two arrays have the same shape and equal elements.
+
+    Args:
+        a1, a2: arrays.
+        equal_nan: whether NaN equals NaN.
+
+    Returns:
+        A boolean of rank 0; false for other shapes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.array_equal(wnp.arange(3), wnp.array([0, 1, 2]))
+    Array(True, dtype=bool)
+    """
     return _all_equal(a1, a2, equal_nan, False)
 
 
@@ -366,7 +674,19 @@ _KINDS = {
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """Whether a dtype is another one or, if that is an abstract type such as `floating`, of its kind."""
+    """Whether a dtype is another one or, if that is an abstract type such as `floating`, of its kind.
+
+    Args:
+        arg1: a dtype or abstract type.
+        arg2: a dtype or abstract type.
+
+    Returns:
+        A Python bool. Short floats such as bfloat16 are floating too.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.issubdtype(wnp.bfloat16, wnp.floating)
+    True
+    """
     return dtypes.issubdtype(arg1, arg2)
 
 

@@ -40,7 +40,18 @@ from weft.trace.array import Array
 
 
 def shape(a: Any) -> tuple[Any, ...]:
-    """The shape of an array, of anything that has a `shape`, or of nested lists; () for what has none."""
+    """The shape of an array, of anything that has a `shape`, or of nested lists; () for what has none.
+
+    Args:
+        a: an array, anything with a shape, or nested lists.
+
+    Returns:
+        A tuple of integers, known when tracing.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.shape(wnp.ones((2, 3)))
+    (2, 3)
+    """
     if hasattr(a, "shape"):
         return tuple(a.shape)
     if isinstance(a, (list, tuple)) or hasattr(type(a), "__jax_array__"):
@@ -49,18 +60,52 @@ def shape(a: Any) -> tuple[Any, ...]:
 
 
 def ndim(a: Any) -> int:
-    """The number of axes of an array, see `shape`; 0 for a number."""
+    """The number of axes of an array, see `shape`; 0 for a number.
+
+    Args:
+        a: an array, anything with a shape, or nested lists.
+
+    Returns:
+        A Python integer, known when tracing.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.ndim(wnp.ones((2, 3)))
+    2
+    """
     return len(shape(a))
 
 
 def size(a: Any, axis: Any = None) -> Any:
-    """The number of elements, in the whole array or along axes."""
+    """The number of elements, in the whole array or along axes.
+
+    Args:
+        a: an array.
+        axis: an axis or several; None for all.
+
+    Returns:
+        A Python integer, known when tracing.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.size(wnp.ones((2, 3)))
+    6
+    """
     sizes = shape(a)
     return math.prod(sizes[i] for i in canonicalize_axes(axis, len(sizes), "size"))
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
-    """The shape that several shapes broadcast to."""
+    """The shape that several shapes broadcast to.
+
+    Args:
+        *shapes: tuples of sizes, or integers for one axis.
+
+    Returns:
+        A tuple of sizes; shapes that do not broadcast raise `ShapeMismatchError`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
     return broadcast_shape("broadcast_shapes", *(as_shape(s) for s in shapes)) if shapes else ()
 
 
@@ -68,7 +113,23 @@ def broadcast_shapes(*shapes: Any) -> tuple[Any, ...]:
 
 
 def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
-    """The same elements under another shape; one size may be -1, which then follows from the others."""
+    """The same elements under another shape; one size may be -1, which then follows from the others.
+
+    Args:
+        a: an array.
+        shape: the new sizes, with as many elements; an integer for one axis.
+        order: "C" if the last axis varies fastest, "F" if the first one does.
+        copy: accepted for compatibility; arrays do not change, so it makes no difference.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array of the new shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.reshape(wnp.arange(6), (2, -1))
+    Array([[0, 1, 2],
+           [3, 4, 5]], dtype=int32)
+    """
     if out_sharding is not None:
         return split_result(reshape, out_sharding, a, shape, order, copy=copy)
     check_arraylike("reshape", a)
@@ -112,7 +173,20 @@ def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
 
 
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
-    """The elements as a vector."""
+    """The elements as a vector.
+
+    Args:
+        a: an array.
+        order: "C" if the last axis varies fastest, "F" if the first one does.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        A vector.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.ravel(wnp.array([[1, 2], [3, 4]]))
+    Array([1, 2, 3, 4], dtype=int32)
+    """
     check_arraylike("ravel", a)
     a = ensure_array(a)
     if order == "K":
@@ -121,7 +195,19 @@ def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
 
 
 def transpose(a: Any, axes: Any = None) -> Array:
-    """The axes in another order; reversed if none is given."""
+    """The axes in another order; reversed if none is given.
+
+    Args:
+        a: an array.
+        axes: for each axis of the result, which one of `a` it is.
+
+    Returns:
+        An array of the permuted shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.transpose(wnp.ones((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     check_arraylike("transpose", a)
     a = ensure_array(a)
     order = (
@@ -149,7 +235,19 @@ def matrix_transpose(x: Any, /) -> Array:
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
-    """Two axes swapped."""
+    """Two axes swapped.
+
+    Args:
+        a: an array.
+        axis1, axis2: the two axes.
+
+    Returns:
+        An array of the swapped shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.swapaxes(wnp.ones((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
     check_arraylike("swapaxes", a)
     a = ensure_array(a)
     first, second = (canonicalize_axis(x, a.ndim, "swapaxes") for x in (axis1, axis2))
@@ -159,7 +257,20 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
 
 
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
-    """Axes moved to other positions; the others keep their order."""
+    """Axes moved to other positions; the others keep their order.
+
+    Args:
+        a: an array.
+        source: an axis or several.
+        destination: where they are in the result.
+
+    Returns:
+        An array of the permuted shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.moveaxis(wnp.ones((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     check_arraylike("moveaxis", a)
     a = ensure_array(a)
     old = canonicalize_axes(source, a.ndim, "moveaxis")
@@ -185,7 +296,19 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
 
 
 def expand_dims(a: Any, axis: Any) -> Array:
-    """New axes of size 1, at positions counted in the result."""
+    """New axes of size 1, at positions counted in the result.
+
+    Args:
+        a: an array.
+        axis: an axis of the result or several.
+
+    Returns:
+        An array with the new axes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.expand_dims(wnp.arange(3), 0).shape
+    (1, 3)
+    """
     check_arraylike("expand_dims", a)
     a = ensure_array(a)
     axes = axis if isinstance(axis, (tuple, list, range)) else (axis,)
@@ -193,7 +316,19 @@ def expand_dims(a: Any, axis: Any) -> Array:
 
 
 def squeeze(a: Any, axis: Any = None) -> Array:
-    """Axes of size 1 removed: those named, or all."""
+    """Axes of size 1 removed: those named, or all.
+
+    Args:
+        a: an array.
+        axis: an axis or several, of size 1 (others raise); None for all of size 1.
+
+    Returns:
+        An array without the axes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.squeeze(wnp.ones((1, 3, 1)), axis=0).shape
+    (3, 1)
+    """
     check_arraylike("squeeze", a)
     a = ensure_array(a)
     axes = (
@@ -212,12 +347,34 @@ def squeeze(a: Any, axis: Any = None) -> Array:
 
 
 def atleast_1d(*arys: Any) -> Any:
-    """Arrays with at least one axis."""
+    """Arrays with at least one axis.
+
+    Args:
+        *arys: arrays or numbers.
+
+    Returns:
+        An array, or a list of them for several arguments.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.atleast_1d(5)
+    Array([5], dtype=int32, weak_type=True)
+    """
     return _at_least("atleast_1d", arys, lambda x: lax.reshape(x, (1,)) if x.ndim == 0 else x)
 
 
 def atleast_2d(*arys: Any) -> Any:
-    """Arrays with at least two axes."""
+    """Arrays with at least two axes.
+
+    Args:
+        *arys: arrays or numbers; a vector becomes a row.
+
+    Returns:
+        An array, or a list of them for several arguments.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.atleast_2d(wnp.arange(3)).shape
+    (1, 3)
+    """
     return _at_least("atleast_2d", arys, lambda x: x if x.ndim > 1 else lax.reshape(x, (1, x.size)))
 
 
@@ -243,7 +400,22 @@ def _at_least(name: str, arrays: Sequence[Any], function: Any) -> Any:
 
 
 def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
-    """An array repeated to a shape, by the rules of broadcasting."""
+    """An array repeated to a shape, by the rules of broadcasting.
+
+    Args:
+        array: an array or a number.
+        shape: the sizes of the result.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array of that shape. Its derivative sums over the repeated axes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.broadcast_to(wnp.arange(2), (3, 2))
+    Array([[0, 1],
+           [0, 1],
+           [0, 1]], dtype=int32)
+    """
     if out_sharding is not None:
         return split_result(broadcast_to, out_sharding, array, shape)
     check_arraylike("broadcast_to", array)
@@ -254,7 +426,18 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
 
 
 def broadcast_arrays(*args: Any) -> list[Array]:
-    """Arrays repeated to the shape that all of them broadcast to."""
+    """Arrays repeated to the shape that all of them broadcast to.
+
+    Args:
+        *args: arrays or numbers.
+
+    Returns:
+        A list of arrays of one shape.
+
+    >>> import weft.numpy as wnp
+    >>> [x.shape for x in wnp.broadcast_arrays(wnp.ones((2, 1)), wnp.ones(3))]
+    [(2, 3), (2, 3)]
+    """
     check_arraylike("broadcast_arrays", *args)
     arrays = [ensure_array(x) for x in args]
     if not arrays:
@@ -303,7 +486,20 @@ def _concatenated(arrays: Sequence[Array], axis: int, dtype: Any, name: str) -> 
 
 
 def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
-    """Arrays one after the other along an axis, or flattened if it is None."""
+    """Arrays one after the other along an axis, or flattened if it is None.
+
+    Args:
+        arrays: a sequence of arrays that agree on all other axes, or one array, whose slices are taken.
+        axis: an existing axis; None flattens the arrays first.
+        dtype: the dtype of the result; promoted from the arrays by default.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.concatenate([wnp.arange(2), wnp.ones(1)])
+    Array([0., 1., 1.], dtype=float32)
+    """
     parts = _sequence("concatenate", arrays, axis)
     if axis is None:
         return _concatenated([ravel(x) for x in parts], 0, dtype, "concatenate")
@@ -317,12 +513,38 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> Array:
-    """Arrays one after the other along an axis, or flattened if it is None."""
+    """Arrays one after the other along an axis, or flattened if it is None.
+
+    Args:
+        arrays: a sequence of arrays that agree on all other axes.
+        axis: an existing axis; None flattens the arrays first.
+
+    Returns:
+        An array in the promoted dtype.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.concat([wnp.arange(2), wnp.arange(3)])
+    Array([0, 1, 0, 1, 2], dtype=int32)
+    """
     return concatenate(arrays, axis)
 
 
 def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Array:
-    """Arrays of one shape along a new axis."""
+    """Arrays of one shape along a new axis.
+
+    Args:
+        arrays: a sequence of arrays of one shape.
+        axis: where the new axis is in the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        dtype: the dtype of the result; promoted from the arrays by default.
+
+    Returns:
+        An array with one more axis.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.stack([wnp.arange(3), wnp.arange(3)], axis=1).shape
+    (3, 2)
+    """
     check_no_out("stack", out)
     parts = _sequence("stack", arrays, axis)
     shapes = {x.shape for x in parts}
@@ -347,35 +569,108 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
 
 
 def vstack(tup: Any, dtype: Any = None) -> Array:
-    """Arrays below each other: along the first axis, vectors as rows."""
+    """Arrays below each other: along the first axis, vectors as rows.
+
+    Args:
+        tup: a sequence of arrays.
+        dtype: the dtype of the result; promoted from the arrays by default.
+
+    Returns:
+        An array with at least two axes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.vstack([wnp.arange(2), wnp.arange(2)])
+    Array([[0, 1],
+           [0, 1]], dtype=int32)
+    """
     return _concatenated([atleast_2d(x) for x in _sequence("vstack", tup)], 0, dtype, "vstack")
 
 
 def hstack(tup: Any, dtype: Any = None) -> Array:
-    """Arrays next to each other: along the second axis, vectors along the first."""
+    """Arrays next to each other: along the second axis, vectors along the first.
+
+    Args:
+        tup: a sequence of arrays.
+        dtype: the dtype of the result; promoted from the arrays by default.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.hstack([wnp.arange(2), wnp.arange(3)])
+    Array([0, 1, 0, 1, 2], dtype=int32)
+    """
     parts = [atleast_1d(x) for x in _sequence("hstack", tup)]
     return _concatenated(parts, 0 if parts[0].ndim == 1 else 1, dtype, "hstack")
 
 
 def dstack(tup: Any, dtype: Any = None) -> Array:
-    """Arrays behind each other: along the third axis."""
+    """Arrays behind each other: along the third axis.
+
+    Args:
+        tup: a sequence of arrays.
+        dtype: the dtype of the result; promoted from the arrays by default.
+
+    Returns:
+        An array with at least three axes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.dstack([wnp.arange(2), wnp.arange(2)]).shape
+    (1, 2, 2)
+    """
     return _concatenated([atleast_3d(x) for x in _sequence("dstack", tup)], 2, dtype, "dstack")
 
 
 def column_stack(tup: Any) -> Array:
-    """Vectors as the columns of a matrix; matrices next to each other."""
+    """Vectors as the columns of a matrix; matrices next to each other.
+
+    Args:
+        tup: a sequence of vectors and matrices with as many rows.
+
+    Returns:
+        A matrix.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.column_stack([wnp.arange(2), wnp.arange(2)])
+    Array([[0, 0],
+           [1, 1]], dtype=int32)
+    """
     parts = [x if x.ndim > 1 else lax.reshape(x, (x.size, 1)) for x in _sequence("column_stack", tup)]
     return _concatenated(parts, 1, None, "column_stack")
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Array:
-    """`values` after `arr` along an axis, or both flattened."""
+    """`values` after `arr` along an axis, or both flattened.
+
+    Args:
+        arr: an array.
+        values: what comes after it, with the same sizes along other axes.
+        axis: an axis; None flattens both.
+
+    Returns:
+        A new array; `arr` does not change.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.append(wnp.arange(2), 5)
+    Array([0, 1, 5], dtype=int32)
+    """
     check_arraylike("append", arr, values)
     return concatenate([ensure_array(arr), ensure_array(values)], axis)
 
 
 def block(arrays: Any) -> Array:
-    """An array from nested lists of blocks: innermost lists are joined along the last axis, outer ones before it."""
+    """An array from nested lists of blocks: innermost lists are joined along the last axis, outer ones before it.
+
+    Args:
+        arrays: nested lists of arrays.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.block([[wnp.ones((1, 1)), wnp.zeros((1, 2))]])
+    Array([[1., 0., 0.]], dtype=float32)
+    """
     out, _ = _block(arrays, _depth(arrays))
     return out
 
@@ -410,12 +705,39 @@ def _greatest_rank(arrays: Any) -> int:
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Parts of an array along an axis: a number of equal ones, or between given positions."""
+    """Parts of an array along an axis: a number of equal ones, or between given positions.
+
+    Args:
+        ary: an array.
+        indices_or_sections: how many equal parts, or the positions where parts begin.
+        axis: an axis; negative ones count from the end.
+
+    Returns:
+        A list of arrays; a number that does not divide the size raises.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.split(wnp.arange(4), 2)
+    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32)]
+    """
     return _split("split", ary, indices_or_sections, axis)
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
-    """Parts of an array along an axis, where a number of parts need not divide the size."""
+    """Parts of an array along an axis, where a number of parts need not divide the size.
+
+    Args:
+        ary: an array.
+        indices_or_sections: how many parts, or the positions where parts begin; the first parts are one longer if
+            needed.
+        axis: an axis; negative ones count from the end.
+
+    Returns:
+        A list of arrays.
+
+    >>> import weft.numpy as wnp
+    >>> [part.size for part in wnp.array_split(wnp.arange(5), 3)]
+    [2, 2, 1]
+    """
     return _split("array_split", ary, indices_or_sections, axis)
 
 
@@ -465,7 +787,20 @@ def _known_sections(name: str) -> tuple[str, str]:
 
 
 def tile(A: Any, reps: Any) -> Array:
-    """An array repeated as a whole, `reps` times along each axis."""
+    """An array repeated as a whole, `reps` times along each axis.
+
+    Args:
+        A: an array or a number.
+        reps: how often along each axis; an integer for the last one.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.tile(wnp.array([1, 2]), (2, 2))
+    Array([[1, 2, 1, 2],
+           [1, 2, 1, 2]], dtype=int32)
+    """
     check_arraylike("tile", A)
     a = ensure_array(A)
     counts = as_shape(reps, "tile")
@@ -482,7 +817,23 @@ def tile(A: Any, reps: Any) -> Array:
 def repeat(
     a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
 ) -> Array:
-    """Each element (or slice along an axis) repeated; traced counts need `total_repeat_length`."""
+    """Each element (or slice along an axis) repeated; traced counts need `total_repeat_length`.
+
+    Args:
+        a: an array.
+        repeats: how often, for all or for each element along the axis.
+        axis: an axis; None flattens the array.
+        total_repeat_length: the size of the result along the axis, needed when `repeats` is traced; it is filled up
+            with the last element.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.repeat(wnp.array([1, 2]), wnp.array([1, 3]))
+    Array([1, 2, 2, 2], dtype=int32)
+    """
     if out_sharding is not None:
         return split_result(repeat, out_sharding, a, repeats, axis, total_repeat_length=total_repeat_length)
     check_arraylike("repeat", a)
@@ -536,7 +887,19 @@ def _repeat_all(a: Array, count: int, axis: int) -> Array:
 
 
 def flip(m: Any, axis: Any = None) -> Array:
-    """The elements in reverse order along axes; along all of them by default."""
+    """The elements in reverse order along axes; along all of them by default.
+
+    Args:
+        m: an array.
+        axis: an axis or several; None for all.
+
+    Returns:
+        An array of the same shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.flip(wnp.arange(3))
+    Array([2, 1, 0], dtype=int32)
+    """
     check_arraylike("flip", m)
     m = ensure_array(m)
     return lax.rev(m, canonicalize_axes(axis, m.ndim, "flip"))
@@ -555,7 +918,21 @@ def flipud(m: Any) -> Array:
 
 
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """A plane rotated by `k` times 90 degrees, from its first axis towards its second."""
+    """A plane rotated by `k` times 90 degrees, from its first axis towards its second.
+
+    Args:
+        m: an array of at least two axes.
+        k: how many quarter turns; negative ones go the other way.
+        axes: the two axes of the plane.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.rot90(wnp.array([[1, 2], [3, 4]]))
+    Array([[2, 4],
+           [1, 3]], dtype=int32)
+    """
     check_arraylike("rot90", m)
     m = ensure_array(m)
     first, second = (canonicalize_axis(x, m.ndim, "rot90") for x in axes)
@@ -570,7 +947,20 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
-    """The elements shifted along axes, those beyond the end coming in again at the beginning."""
+    """The elements shifted along axes, those beyond the end coming in again at the beginning.
+
+    Args:
+        a: an array.
+        shift: how far, or for each axis how far; it may be traced.
+        axis: an axis or several; None rolls the flattened array.
+
+    Returns:
+        An array of the same shape.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.roll(wnp.arange(5), 2)
+    Array([3, 4, 0, 1, 2], dtype=int32)
+    """
     check_arraylike("roll", a)
     a = ensure_array(a)
     if axis is None:
@@ -638,7 +1028,21 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
-    """An array without the slices at some positions along an axis."""
+    """An array without the slices at some positions along an axis.
+
+    Args:
+        arr: an array.
+        obj: an index, a slice or an array of indices, known when tracing unless `assume_unique_indices`.
+        axis: an axis; None flattens the array.
+        assume_unique_indices: whether `obj` has no index twice, so that it may be traced.
+
+    Returns:
+        A new array without them.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.delete(wnp.arange(5), 1)
+    Array([0, 2, 3, 4], dtype=int32)
+    """
     check_arraylike("delete", arr)
     a = ensure_array(arr)
     if axis is None:

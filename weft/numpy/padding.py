@@ -39,6 +39,21 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
 
     `mode` says what is there: constant, edge, empty, linear_ramp, maximum, mean, median, minimum, reflect, symmetric,
     wrap; or a function of (vector, widths, axis, options) that returns the padded vector.
+
+    Args:
+        array: an array.
+        pad_width: how many elements: one number, a pair (before, after), or a pair for each axis.
+        mode: what the border holds.
+        **kwargs: what the mode takes: `constant_values`, `end_values`, `stat_length` or `reflect_type`.
+
+    Returns:
+        A larger array.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.pad(wnp.array([1, 2]), (1, 2))
+    Array([0, 1, 2, 0, 0], dtype=int32)
+    >>> wnp.pad(wnp.array([1, 2]), 1, mode="edge")
+    Array([1, 1, 2, 2], dtype=int32)
     """
     check_arraylike("pad", array)
     a = ensure_array(array)

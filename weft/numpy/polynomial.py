@@ -32,7 +32,20 @@ from weft.trace.array import Array
 
 
 def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
-    """The value at `x` of the polynomial with coefficients `p`."""
+    """The value at `x` of the polynomial with coefficients `p`.
+
+    Args:
+        p: coefficients along the first axis, the highest power first.
+        x: where to evaluate.
+        unroll: how many steps of the loop are written out.
+
+    Returns:
+        An array of the shape of `x`, by Horner's scheme.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.polyval(wnp.array([1, 0, 2]), 3)
+    Array(11, dtype=int32)
+    """
     check_arraylike("polyval", p, x)
     coefficients, at = (ensure_array(v) for v in promote_dtypes(p, x))
     shape = np.broadcast_shapes(coefficients.shape[1:], at.shape)

@@ -117,7 +117,29 @@ def sum(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """The sum over axes. Short integers and booleans are summed in the default integer type."""
+    """The sum over axes. Short integers and booleans are summed in the default integer type.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        initial: what the reduction begins with; needed for empty axes where there is no identity.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+        promote_integers: whether short integers and booleans become the default integer type.
+
+    Returns:
+        An array without the axes. Short floats are accumulated in float32; the order of additions depends neither on
+        the number of threads nor on devices.
+
+    >>> import weft.numpy as wnp
+    >>> x = wnp.array([[1, 2], [3, 4]])
+    >>> wnp.sum(x)
+    Array(10, dtype=int32)
+    >>> wnp.sum(x, axis=0, where=wnp.array([[True, True], [False, True]]))
+    Array([1, 6], dtype=int32)
+    """
     a = _prepared("sum", a, dtype, out, promote_integers)
     operation = lax.reduce_sum if a.dtype != np.bool_ else lax.reduce_or
     return _reduced("sum", operation, add, a, axis, keepdims, initial, where, 0)
@@ -133,7 +155,25 @@ def prod(
     where: Any = None,
     promote_integers: bool = True,
 ) -> Array:
-    """The product over axes. Short integers and booleans are multiplied in the default integer type."""
+    """The product over axes. Short integers and booleans are multiplied in the default integer type.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        initial: what the reduction begins with; needed for empty axes where there is no identity.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+        promote_integers: whether short integers and booleans become the default integer type.
+
+    Returns:
+        An array without the axes. Derivatives are right where factors are zero.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.prod(wnp.array([[1, 2], [3, 4]]), axis=1)
+    Array([ 2, 12], dtype=int32)
+    """
     a = _prepared("prod", a, dtype, out, promote_integers)
     operation = lax.reduce_prod if a.dtype != np.bool_ else lax.reduce_and
     return _reduced("prod", operation, multiply, a, axis, keepdims, initial, where, 1)
@@ -154,14 +194,48 @@ def _prepared(name: str, a: Any, dtype: Any, out: Any, promote_integers: bool) -
 def max(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The largest element over axes."""
+    """The largest element over axes.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        initial: what the reduction begins with; needed for empty axes where there is no identity.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+
+    Returns:
+        An array without the axes; NaN if there is one. Equal largest elements share the derivative. An empty axis
+        without `initial` raises.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.max(wnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([3, 4], dtype=int32)
+    """
     return _extreme("max", lax.reduce_max, maximum, a, axis, out, keepdims, initial, where, least)
 
 
 def min(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
-    """The smallest element over axes."""
+    """The smallest element over axes.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        initial: what the reduction begins with; needed for empty axes where there is no identity.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+
+    Returns:
+        An array without the axes; NaN if there is one. Equal smallest elements share the derivative. An empty axis
+        without `initial` raises.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.min(wnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([1, 2], dtype=int32)
+    """
     return _extreme("min", lax.reduce_min, minimum, a, axis, out, keepdims, initial, where, greatest)
 
 
@@ -213,7 +287,22 @@ def _extreme(
 
 
 def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Whether all elements over axes are true."""
+    """Whether all elements over axes are true.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+
+    Returns:
+        An array of booleans without the axes; true for empty axes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.all(wnp.array([[True, False], [True, True]]), axis=1)
+    Array([False,  True], dtype=bool)
+    """
     check_no_out("all", out)
     return _reduced(
         "all",
@@ -229,7 +318,22 @@ def all(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
 
 
 def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:
-    """Whether any element over axes is true."""
+    """Whether any element over axes is true.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+
+    Returns:
+        An array of booleans without the axes; false for empty axes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.any(wnp.array([[True, False], [False, False]]), axis=1)
+    Array([ True, False], dtype=bool)
+    """
     check_no_out("any", out)
     return _reduced(
         "any", lax.reduce_or, lax.bitwise_or, ensure_array(as_booleans("any", a)[0]), axis, keepdims, None, where, False
@@ -237,7 +341,20 @@ def any(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, wh
 
 
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
-    """The number of elements over axes that are not zero."""
+    """The number of elements over axes that are not zero.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        keepdims: whether the axes that were reduced stay, with size 1.
+
+    Returns:
+        An array of integers without the axes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.count_nonzero(wnp.array([0, 3, 0, 4]))
+    Array(2, dtype=int32)
+    """
     check_arraylike("count_nonzero", a)
     return sum(as_booleans("count_nonzero", a)[0], axis=axis, dtype=dtypes.default_int_dtype(), keepdims=keepdims)
 
@@ -254,7 +371,23 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Ar
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
-    """The mean over axes, in floating point; of short floats, computed in float32."""
+    """The mean over axes, in floating point; of short floats, computed in float32.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+
+    Returns:
+        An array of floats without the axes; NaN for empty axes.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.mean(wnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([2., 3.], dtype=float32)
+    """
     check_arraylike("mean", a)
     check_no_out("mean", out)
     a = ensure_array(a)
@@ -296,7 +429,26 @@ def var(
     mean: Any = None,
     correction: Any = None,
 ) -> Array:
-    """The mean squared distance from the mean over axes; `ddof` (or `correction`) is subtracted from the count."""
+    """The mean squared distance from the mean over axes; `ddof` (or `correction`) is subtracted from the count.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        ddof, correction: what is subtracted from the count; two names for one thing.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+        mean: the mean with the axes at size 1, if it is known.
+
+    Returns:
+        An array of real floats without the axes. Computed as the mean of squared distances in two passes, so it does
+        not cancel.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.var(wnp.array([1.0, 2.0, 3.0, 4.0]))
+    Array(1.25, dtype=float32)
+    """
     check_arraylike("var", a)
     check_no_out("var", out)
     return _variance(ensure_array(a), axis, dtype, _correction("var", ddof, correction), keepdims, where, mean)
@@ -314,7 +466,26 @@ def std(
     mean: Any = None,
     correction: Any = None,
 ) -> Array:
-    """The standard deviation over axes, the square root of the variance."""
+    """The standard deviation over axes, the square root of the variance.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        ddof, correction: what is subtracted from the count; two names for one thing.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+        mean: the mean with the axes at size 1, if it is known.
+
+    Returns:
+        An array of real floats without the axes. Where all elements are equal the derivative is NaN: it is that of a
+        square root at 0.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.std(wnp.array([1.0, 3.0]))
+    Array(1., dtype=float32)
+    """
     check_arraylike("std", a)
     check_no_out("std", out)
     if dtype is not None and dtypes.kind(requested(dtype, "std")) not in "fc":
@@ -352,7 +523,22 @@ def _variance(a: Array, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where:
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
-    """The mean over axes with a weight for each element; with `returned`, also the sum of the weights."""
+    """The mean over axes with a weight for each element; with `returned`, also the sum of the weights.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        weights: an array of the shape of `a`, or a vector along the one axis.
+        returned: whether to return the sum of the weights too.
+        keepdims: whether the axes that were reduced stay, with size 1.
+
+    Returns:
+        An array of floats without the axes; with `returned`, a pair of it and the sum of weights.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.average(wnp.array([1.0, 2.0]), weights=wnp.array([3.0, 1.0]))
+    Array(1.25, dtype=float32)
+    """
     check_arraylike("average", a)
     a = ensure_array(a)
     if weights is None:
@@ -391,12 +577,40 @@ def _weight_axes(a: Array, axis: Any, weights: Array) -> tuple[int, ...]:
 
 
 def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
-    """The position of the first largest element along an axis, or in the flattened array."""
+    """The position of the first largest element along an axis, or in the flattened array.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis; None for the flattened array.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        keepdims: whether the axes that were reduced stay, with size 1.
+
+    Returns:
+        An array of int32 positions. NaN counts as the largest.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.argmax(wnp.array([[1, 5, 5], [7, 0, 2]]), axis=1)
+    Array([1, 0], dtype=int32)
+    """
     return _position("argmax", lax.argmax, a, axis, out, keepdims)
 
 
 def argmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool | None = None) -> Array:
-    """The position of the first smallest element along an axis, or in the flattened array."""
+    """The position of the first smallest element along an axis, or in the flattened array.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis; None for the flattened array.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        keepdims: whether the axes that were reduced stay, with size 1.
+
+    Returns:
+        An array of int32 positions. NaN counts as the smallest.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.argmin(wnp.array([[1, 5, 1], [7, 0, 2]]), axis=1)
+    Array([0, 1], dtype=int32)
+    """
     return _position("argmin", lax.argmin, a, axis, out, keepdims)
 
 
@@ -439,7 +653,24 @@ def nansum(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """The sum over axes, ignoring NaN."""
+    """The sum over axes, ignoring NaN.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        initial: what the reduction begins with; needed for empty axes where there is no identity.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+
+    Returns:
+        An array without the axes; 0 where all are NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.nansum(wnp.array([1.0, wnp.nan]))
+    Array(1., dtype=float32)
+    """
     return sum(_without_nan("nansum", a, 0)[0], axis, dtype, out, keepdims, initial, where)
 
 
@@ -481,7 +712,23 @@ def _unless_missing(out: Array, missing: Any, axis: Any, keepdims: bool, initial
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, where: Any = None
 ) -> Array:
-    """The mean over axes, ignoring NaN."""
+    """The mean over axes, ignoring NaN.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis or several; None for all.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        where: booleans that broadcast with the array; elements where they are false are left out.
+
+    Returns:
+        An array of floats without the axes; NaN where all are NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.nanmean(wnp.array([1.0, wnp.nan, 3.0]))
+    Array(2., dtype=float32)
+    """
     plain, missing = _without_nan("nanmean", a, 0)
     if missing is None:
         return mean(plain, axis, dtype, out, keepdims, where=where)
@@ -571,12 +818,40 @@ def _accumulated(operation: Callable[..., Any], a: Array, axis: int) -> Array:
 
 
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """The sum of all elements up to each one, along an axis or over the flattened array."""
+    """The sum of all elements up to each one, along an axis or over the flattened array.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis; None for the flattened array.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+
+    Returns:
+        An array of the shape of `a`, flattened if `axis` is None.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.cumsum(wnp.array([1, 2, 3]))
+    Array([1, 3, 6], dtype=int32)
+    """
     return _running("cumsum", lax.cumsum, a, axis, dtype, out, None)
 
 
 def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """The product of all elements up to each one, along an axis or over the flattened array."""
+    """The product of all elements up to each one, along an axis or over the flattened array.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis; None for the flattened array.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+
+    Returns:
+        An array of the shape of `a`, flattened if `axis` is None.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.cumprod(wnp.array([1, 2, 3]))
+    Array([1, 2, 6], dtype=int32)
+    """
     return _running("cumprod", lax.cumprod, a, axis, dtype, out, None)
 
 

@@ -42,7 +42,18 @@ def scalar_type(name: str) -> Any:
     if dtype is None:
         return None
     cls = ScalarType(name, (), {"dtype": dtype, "__module__": "weft.numpy"})
-    cls.__doc__ = f"The dtype {name}; `{name}(x)` makes an array of it."
+    cls.__doc__ = f"""The dtype {name}; `{name}(x)` makes an array of it.
+
+    Args:
+        x: a number, an array or nested lists.
+
+    Returns:
+        An array of this dtype (the 32-bit one of its kind for 64 bits, unless `enable_x64` is on).
+
+    >>> import weft.numpy as wnp
+    >>> wnp.dtype(wnp.{name}).itemsize
+    {np.dtype(dtype).itemsize}
+    """
     return cls
 
 

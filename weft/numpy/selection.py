@@ -38,7 +38,23 @@ from weft.trace.array import Array
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """`x` where the condition holds, else `y`. With the condition alone, the positions where it holds, as `nonzero`."""
+    """`x` where the condition holds, else `y`. With the condition alone, the positions where it holds, as `nonzero`.
+
+    Args:
+        condition: booleans, or numbers of which those other than zero hold.
+        x, y: what to choose from; all three broadcast.
+        size: with the condition alone, how many positions to return; needed under `jit`.
+        fill_value: with the condition alone, what missing positions hold.
+
+    Returns:
+        An array in the promoted dtype; with the condition alone, a tuple of integer vectors. Derivatives go to the
+        branch that was chosen; one that is not finite in the other branch is no harm only if its argument is guarded as
+        well.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.where(wnp.array([True, False]), 1.0, 0.0)
+    Array([1., 0.], dtype=float32, weak_type=True)
+    """
     if x is None and y is None:
         check_arraylike("where", condition)
         return nonzero(condition, size=size, fill_value=fill_value)
@@ -55,7 +71,21 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
-    """For each element the choice whose condition is the first that holds, else the default."""
+    """For each element the choice whose condition is the first that holds, else the default.
+
+    Args:
+        condlist: arrays of booleans.
+        choicelist: as many arrays.
+        default: what is taken where no condition holds.
+
+    Returns:
+        An array in the promoted dtype.
+
+    >>> import weft.numpy as wnp
+    >>> x = wnp.arange(4)
+    >>> wnp.select([x < 1, x < 3], [x, 10 * x], default=-1)
+    Array([ 0, 10, 20, -1], dtype=int32)
+    """
     if len(condlist) != len(choicelist):
         raise ArgumentError(f"select takes as many conditions as choices, got {len(condlist)} and {len(choicelist)}.")
     if not condlist:
@@ -147,6 +177,18 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     """The positions of elements that are not zero, one array for each axis.
 
     Under `jit` a `size` says how many to return: missing ones are filled with `fill_value` (0 if not given).
+
+    Args:
+        a: an array.
+        size: how many positions to return; needed under `jit`.
+        fill_value: what missing positions hold: a number, or one for each axis.
+
+    Returns:
+        A tuple of integer vectors.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.nonzero(wnp.array([0, 3, 0, 4]))
+    (Array([1, 3], dtype=int32),)
     """
     check_arraylike("nonzero", a)
     a = ensure_array(a)
@@ -197,7 +239,21 @@ def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> A
 
 
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """The positions of elements that are not zero, one row for each."""
+    """The positions of elements that are not zero, one row for each.
+
+    Args:
+        a: an array.
+        size: how many rows to return; needed under `jit`.
+        fill_value: what missing positions hold.
+
+    Returns:
+        An integer matrix with a column for each axis.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.argwhere(wnp.array([[0, 3], [4, 0]]))
+    Array([[0, 1],
+           [1, 0]], dtype=int32)
+    """
     check_arraylike("argwhere", a)
     a = ensure_array(a)
     if a.ndim == 0:

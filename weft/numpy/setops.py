@@ -74,6 +74,24 @@ def unique(
 
     On request also where each first occurs, the index of its distinct element for every element, and how often each
     occurs. With `size`, elements beyond the last distinct one hold `fill_value`, by default the smallest element.
+
+    Args:
+        ar: an array.
+        return_index: whether to return where each first occurs.
+        return_inverse: whether to return, for every element, the index of its distinct element.
+        return_counts: whether to return how often each occurs.
+        axis: compare slices along this axis; None for the elements.
+        equal_nan: whether all NaN are one element.
+        size: how many to return; needed under `jit`.
+        fill_value: what elements beyond the last distinct one hold.
+        sorted: accepted for compatibility; the result is always in order.
+
+    Returns:
+        An array, or a tuple with what was asked for after it.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.unique(wnp.array([3, 1, 3]))
+    Array([1, 3], dtype=int32)
     """
     check_arraylike("unique", ar)
     ar = ensure_array(ar)
@@ -183,7 +201,22 @@ def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None)
 def isin(
     element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, method: str = "auto"
 ) -> Array:
-    """Whether each element is among the test elements."""
+    """Whether each element is among the test elements.
+
+    Args:
+        element: an array.
+        test_elements: an array.
+        assume_unique: accepted for compatibility.
+        invert: whether to return the opposite.
+        method: "auto", "sort", "binary_search" or "compare_all"; all return the same.
+
+    Returns:
+        Booleans of the shape of `element`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.isin(wnp.array([1, 2, 3]), wnp.array([2, 5]))
+    Array([False,  True, False], dtype=bool)
+    """
     check_arraylike("isin", element, test_elements)
     if method not in ("auto", "compare_all", "binary_search", "sort"):
         raise ArgumentError(f"isin takes method 'auto', 'compare_all', 'binary_search' or 'sort', got {method!r}.")

@@ -52,7 +52,23 @@ def sort(
     stable: bool = True,
     descending: bool = False,
 ) -> Array:
-    """The elements in order along an axis, or of the flattened array; NaN comes last (first if descending)."""
+    """The elements in order along an axis, or of the flattened array; NaN comes last (first if descending).
+
+    Args:
+        a: an array.
+        axis: an axis; None for the flattened array.
+        kind: accepted for compatibility; only one algorithm exists, which is stable.
+        order: must be None: there are no arrays of records.
+        stable: whether equal elements keep their order.
+        descending: whether the largest comes first.
+
+    Returns:
+        An array of the shape of `a`. Derivatives follow the elements to their positions.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.sort(wnp.array([3, 1, 2]), descending=True)
+    Array([3, 2, 1], dtype=int32)
+    """
     check_arraylike("sort", a)
     _check_kind("sort", kind, order)
     a = ensure_array(a)
@@ -73,7 +89,24 @@ def argsort(
     descending: bool = False,
     dtype: Any = None,
 ) -> Array:
-    """The positions of the elements in order along an axis, or in the flattened array; equal ones keep their order."""
+    """The positions of the elements in order along an axis, or in the flattened array; equal ones keep their order.
+
+    Args:
+        a: an array.
+        axis: an axis; None for the flattened array.
+        kind: accepted for compatibility; only one algorithm exists, which is stable.
+        order: must be None: there are no arrays of records.
+        stable: whether equal elements keep their order.
+        descending: whether the largest comes first.
+        dtype: the dtype of the positions; int32 by default.
+
+    Returns:
+        An array of positions, of the shape of `a`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.argsort(wnp.array([3, 1, 2]))
+    Array([1, 2, 0], dtype=int32)
+    """
     check_arraylike("argsort", a)
     _check_kind("argsort", kind, order)
     a = ensure_array(a)
@@ -96,7 +129,19 @@ def sort_complex(a: Any) -> Array:
 
 
 def lexsort(keys: Any, axis: int = -1) -> Array:
-    """The positions that put several keys in order, of which the last counts most."""
+    """The positions that put several keys in order, of which the last counts most.
+
+    Args:
+        keys: a sequence of arrays of one shape.
+        axis: an axis; None for the flattened array.
+
+    Returns:
+        An array of positions.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.lexsort([wnp.array([1, 0, 2]), wnp.array([0, 0, -1])])
+    Array([2, 1, 0], dtype=int32)
+    """
     arrays = [keys[i] for i in range(keys.shape[0])] if isinstance(keys, (Array, np.ndarray)) else list(keys)
     if not arrays:
         raise ArgumentTypeError("lexsort needs a sequence of at least one key.")
@@ -136,7 +181,22 @@ def _check_kth(name: str, kth: int, a: Array, axis: int) -> None:
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:
-    """Where values would be inserted in a sorted array: before equal elements ('left') or after them ('right')."""
+    """Where values would be inserted in a sorted array: before equal elements ('left') or after them ('right').
+
+    Args:
+        a: a vector in ascending order.
+        v: values to look for.
+        side: "left" or "right".
+        sorter: positions that put `a` in order, if it is not.
+        method: "scan", "scan_unrolled", "sort" or "compare_all"; all return the same.
+
+    Returns:
+        Integers of the shape of `v`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.searchsorted(wnp.array([1, 3, 5]), wnp.array([0, 3, 9]))
+    Array([0, 1, 3], dtype=int32)
+    """
     check_arraylike("searchsorted", a, v, *(() if sorter is None else (sorter,)))
     if side not in ("left", "right"):
         raise ArgumentError(f"searchsorted takes side 'left' or 'right', got {side!r}.")
@@ -207,6 +267,20 @@ def bincount(
     """How often each number from 0 up occurs, or the sum of the weights where it does.
 
     Under `jit`, `length` says up to which number to count; larger ones are dropped.
+
+    Args:
+        x: a vector of integers; negative ones count as 0.
+        weights: numbers to add up.
+        minlength: the least size of the result.
+        length: the size of the result; needed under `jit`.
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        A vector.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.bincount(wnp.array([1, 1, 3]))
+    Array([0, 2, 0, 1], dtype=int32)
     """
     if out_sharding is not None:
         return split_result(bincount, out_sharding, x, weights, minlength, length=length)
@@ -267,7 +341,22 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Array, Array]:
-    """How many elements fall in each bin (or the sum of their weights), and the edges of the bins."""
+    """How many elements fall in each bin (or the sum of their weights), and the edges of the bins.
+
+    Args:
+        a: an array; it is flattened.
+        bins: how many bins of equal width, or their edges.
+        range: the least and the largest edge; by default those of the elements.
+        weights: a number to add for each element.
+        density: whether to scale so that the integral is 1.
+
+    Returns:
+        A pair of vectors, of which the second is one longer.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.histogram(wnp.array([0.1, 0.2, 0.9]), bins=2, range=(0, 1))
+    (Array([2., 1.], dtype=float32), Array([0. , 0.5, 1. ], dtype=float32))
+    """
     check_arraylike("histogram", a, *(() if weights is None else (weights,)))
     a = ensure_array(a)
     edges = histogram_bin_edges(a, bins, range, weights)

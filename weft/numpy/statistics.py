@@ -48,7 +48,26 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """The values below which the fractions `q` of the elements over axes lie."""
+    """The values below which the fractions `q` of the elements over axes lie.
+
+    Args:
+        a: an array.
+        q: fractions from 0 to 1; an array of them is the first axis of the result.
+        axis: an axis or several; None for all.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        overwrite_input: must be False: arrays do not change.
+        method: how values between two elements are found: "linear", "lower", "higher", "midpoint", "nearest" and others
+            of NumPy's.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        weights: a weight for each element, with method "inverted_cdf".
+
+    Returns:
+        An array of floats.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.quantile(wnp.array([1.0, 2.0, 3.0]), 0.25)
+    Array(1.5, dtype=float32)
+    """
     return _quantile("quantile", a, q, 1.0, axis, out, overwrite_input, method, keepdims, weights, False)
 
 
@@ -79,7 +98,27 @@ def percentile(
     weights: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """The values below which `q` percent of the elements over axes lie."""
+    """The values below which `q` percent of the elements over axes lie.
+
+    Args:
+        a: an array.
+        q: percentages from 0 to 100; an array of them is the first axis of the result.
+        axis: an axis or several; None for all.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        overwrite_input: must be False: arrays do not change.
+        method: how values between two elements are found: "linear", "lower", "higher", "midpoint", "nearest" and others
+            of NumPy's.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        weights: a weight for each element, with method "inverted_cdf".
+        out_sharding: the sharding of the result; by default it follows from the operands.
+
+    Returns:
+        An array of floats.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.percentile(wnp.array([1.0, 2.0, 3.0]), 50)
+    Array(2., dtype=float32)
+    """
     options = axis, out, overwrite_input, method, keepdims
     if out_sharding is not None:
         return split_result(percentile, out_sharding, a, q, *options, weights=weights)
@@ -102,7 +141,22 @@ def nanpercentile(
 
 
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
-    """The middle element over axes, or the mean of the two in the middle."""
+    """The middle element over axes, or the mean of the two in the middle.
+
+    Args:
+        a: an array.
+        axis: an axis or several; None for all.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        overwrite_input: must be False: arrays do not change.
+        keepdims: whether the axes that were reduced stay, with size 1.
+
+    Returns:
+        An array of floats without the axes; NaN if there is one.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.median(wnp.array([1, 7, 2, 4]))
+    Array(3., dtype=float32)
+    """
     return _quantile("median", a, 0.5, 1.0, axis, out, overwrite_input, "linear", keepdims, None, False)
 
 

@@ -48,6 +48,23 @@ def take(
 
     Positions outside read `fill_value` (NaN by default); with `mode` 'clip' or 'wrap' they are brought inside.
     Under the setting `checks` they are an error, unless a mode or a value is given.
+
+    Args:
+        a: an array.
+        indices: integers.
+        axis: an axis; None for the flattened array.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        mode: "fill", "clip" or "wrap".
+        unique_indices: a promise that no position occurs twice.
+        indices_are_sorted: a promise that the positions ascend.
+        fill_value: what positions outside read.
+
+    Returns:
+        An array, with the shape of `indices` in the place of the axis.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.take(wnp.array([10, 20, 30]), wnp.array([2, 0]))
+    Array([30, 10], dtype=int32)
     """
     check_arraylike("take", a, indices)
     check_no_out("take", out)
@@ -88,7 +105,24 @@ def take_along_axis(
     *,
     wrap_negative_indices: bool = True,
 ) -> Array:
-    """The elements at `indices` along an axis, line by line: for example those that `argsort` of the axis returned."""
+    """The elements at `indices` along an axis, line by line: for example those that `argsort` of the axis returned.
+
+    Args:
+        arr: an array.
+        indices: integers, with as many axes as `arr`; other axes broadcast.
+        axis: the axis; None for the flattened array.
+        mode: what positions outside mean: "fill", "clip" or "promise_in_bounds".
+        fill_value: what positions outside read with mode "fill".
+        wrap_negative_indices: whether negative indices count from the end.
+
+    Returns:
+        An array of the shape of `indices`, broadcast.
+
+    >>> import weft.numpy as wnp
+    >>> x = wnp.array([[3, 1, 2]])
+    >>> wnp.take_along_axis(x, wnp.argsort(x, axis=1), axis=1)
+    Array([[1, 2, 3]], dtype=int32)
+    """
     check_arraylike("take_along_axis", arr, indices)
     a, positions = ensure_array(arr), ensure_array(indices)
     if kind_of(positions) not in "iu":

@@ -43,6 +43,19 @@ def vectorize(
 
     `signature`, such as "(n),(n)->()", names the axes that `pyfunc` itself takes; without it, it takes scalars.
     Arguments in `excluded`, by position or name, are passed as they are.
+
+    Args:
+        pyfunc: a function of arrays of fixed rank.
+        excluded: positions or names of arguments to pass as they are.
+        signature: the axes of arguments and results.
+
+    Returns:
+        A function of arrays of any rank.
+
+    >>> import weft.numpy as wnp
+    >>> length = wnp.vectorize(wnp.linalg.norm, signature="(n)->()")
+    >>> length(wnp.array([[3.0, 4.0], [6.0, 8.0]]))
+    Array([ 5., 10.], dtype=float32)
     """
     for entry in excluded:
         if not isinstance(entry, (int, str)):
@@ -151,7 +164,21 @@ def _with_checked_results(
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    """`func1d` of every vector along an axis; the axes of its result replace that axis."""
+    """`func1d` of every vector along an axis; the axes of its result replace that axis.
+
+    Args:
+        func1d: a function of a vector.
+        axis: the axis of the vectors.
+        arr: an array.
+        *args, **kwargs: passed on to `func1d`.
+
+    Returns:
+        An array, or a tree of them.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.apply_along_axis(wnp.sum, 0, wnp.array([[1, 2], [3, 4]]))
+    Array([4, 6], dtype=int32)
+    """
     check_arraylike("apply_along_axis", arr)
     a = ensure_array(arr)
     dim = canonicalize_axis(axis, a.ndim, "apply_along_axis")

@@ -61,7 +61,18 @@ class _Functions(NamedTuple):
 
 
 class GradientTransformation(_Functions):
-    """A pair of pure functions, `init` and `update`. Users call them, so they are where tracebacks end."""
+    """A pair of pure functions, `init` and `update`. Users call them, so they are where tracebacks end.
+
+    Args:
+        init: a function from parameters to a state.
+        update: a function of updates, a state and parameters that returns updates and the next state.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> double = optim.GradientTransformation(lambda params: (), lambda updates, state, params=None: (2 * updates, ()))
+    >>> double.update(wnp.ones(2), double.init(None))[0]
+    Array([2., 2.], dtype=float32)
+    """
 
     __slots__ = ()
 
@@ -70,13 +81,28 @@ class GradientTransformation(_Functions):
 
 
 class GradientTransformationExtraArgs(GradientTransformation):
-    """A transformation whose `update` takes keyword arguments; it must accept those that are not for it."""
+    """A transformation whose `update` takes keyword arguments; it must accept those that are not for it.
+
+    Args:
+        init: a function from parameters to a state.
+        update: a function of updates, a state, parameters and keyword arguments.
+
+    >>> from weft import optim
+    >>> isinstance(optim.lbfgs(), optim.GradientTransformationExtraArgs)
+    True
+    """
 
     __slots__ = ()
 
 
 class EmptyState(NamedTuple):
-    """The state of a transformation without state."""
+    """The state of a transformation without state.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.identity().init(wnp.ones(2))
+    EmptyState()
+    """
 
 
 def init_empty_state(params: Params) -> EmptyState:
@@ -85,12 +111,36 @@ def init_empty_state(params: Params) -> EmptyState:
 
 
 def identity() -> GradientTransformation:
-    """Leaves the updates as they are."""
+    """Leaves the updates as they are.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.identity()
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 0.5, -1. ], dtype=float32)
+    """
     return GradientTransformation(init_empty_state, lambda updates, state, params=None: (updates, state))
 
 
 def set_to_zero() -> GradientTransformation:
-    """Sets every update to zero: parameters stay as they are."""
+    """Sets every update to zero: parameters stay as they are.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.set_to_zero()
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([0., 0.], dtype=float32)
+    """
 
     def update(updates: Updates, state: EmptyState, params: Params | None = None) -> tuple[Updates, EmptyState]:
         return weft.tree.map(weft.numpy.zeros_like, updates), state

@@ -11,7 +11,19 @@ from weft.typing import ArrayLike
 
 
 def safe_increment(count: ArrayLike) -> Array:
-    """`count + 1`, or the largest value of the dtype once that is reached."""
+    """`count + 1`, or the largest value of the dtype once that is reached.
+
+    Args:
+        count: an integer or float array of rank 0.
+
+    Returns:
+        An array of the same dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.safe_increment(wnp.int32(2147483647))
+    Array(2147483647, dtype=int32)
+    """
     count = wnp.asarray(count)
     dtype = count.dtype
     if wnp.issubdtype(dtype, wnp.integer):

@@ -13,7 +13,20 @@ from weft.typing import ArrayLike
 
 
 def apply_updates(params: Params, updates: Updates) -> Params:
-    """params + updates, each leaf in the dtype of the parameter; None among the updates leaves a parameter alone."""
+    """params + updates, each leaf in the dtype of the parameter; None among the updates leaves a parameter alone.
+
+    Args:
+        params: a tree of parameters.
+        updates: a tree like it.
+
+    Returns:
+        A tree of parameters.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.apply_updates({"w": wnp.ones(2)}, {"w": wnp.array([-0.5, 0.5])})
+    {'w': Array([0.5, 1.5], dtype=float32)}
+    """
     structure = weft.tree.structure(params)
     if weft.tree.structure(updates) != structure:
         # None in either tree: no update there, or no parameter.
@@ -36,7 +49,20 @@ def _added(param: Any, update: Any) -> Array:
 
 
 def incremental_update(new_tensors: Params, old_tensors: Params, step_size: ArrayLike) -> Params:
-    """step_size * new + (1 - step_size) * old: an average that follows `new_tensors`."""
+    """step_size * new + (1 - step_size) * old: an average that follows `new_tensors`.
+
+    Args:
+        new_tensors, old_tensors: trees of arrays.
+        step_size: the weight of the new ones.
+
+    Returns:
+        A tree of arrays.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.incremental_update(wnp.array([1.0]), wnp.array([0.0]), 0.25)
+    Array([0.25], dtype=float32)
+    """
     rest = 1.0 - step_size
     (moving_average,) = map_trees(
         "incremental_update",

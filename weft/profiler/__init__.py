@@ -105,7 +105,12 @@ def profile(*, limit: int = 20, file: TextIO | None = None, quiet: bool = False)
 
 
 class ProfileOptions:
-    """What a trace records. The levels are there for JAX's programs: 0 is nothing, more is everything."""
+    """What a trace records. The levels are there for JAX's programs: 0 is nothing, more is everything.
+
+    >>> import weft
+    >>> options = weft.profiler.ProfileOptions()
+    >>> options.python_tracer_level = 0
+    """
 
     def __init__(self) -> None:
         self.host_tracer_level = 2
@@ -127,6 +132,18 @@ def start_trace(
 
     It is a file in Chrome's format, which ui.perfetto.dev opens. `create_perfetto_trace` writes it under the name that
     Perfetto's users look for, too; `create_perfetto_link` prints where to open it.
+
+    Args:
+        log_dir: the folder.
+        create_perfetto_link: whether to print where to open the file.
+        create_perfetto_trace: whether to write it under Perfetto's usual name, too.
+        profiler_options: what to record.
+
+    >>> import weft
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     weft.profiler.start_trace(folder)
+    ...     _ = weft.profiler.stop_trace()
     """
     global _trace
     with _lock:
@@ -141,7 +158,18 @@ def start_trace(
 
 
 def stop_trace() -> pathlib.Path:
-    """End the trace and write it; returns the path of the file."""
+    """End the trace and write it; returns the path of the file.
+
+    Returns:
+        The path of the file.
+
+    >>> import weft
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     weft.profiler.start_trace(folder)
+    ...     weft.profiler.stop_trace().is_file()
+    True
+    """
     global _trace
     with _lock:
         if _trace is None:
@@ -166,7 +194,23 @@ def trace(
     create_perfetto_trace: bool = False,
     profiler_options: ProfileOptions | None = None,
 ) -> Iterator[None]:
-    """Trace a block: `start_trace` and `stop_trace` around it."""
+    """Trace a block: `start_trace` and `stop_trace` around it.
+
+    Args:
+        log_dir: the folder.
+        create_perfetto_link: whether to print where to open the file.
+        create_perfetto_trace: whether to write it under Perfetto's usual name, too.
+        profiler_options: what to record.
+
+    Returns:
+        A context manager.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, weft.profiler.trace(folder):
+    ...     _ = wnp.ones(3) + 1
+    """
     start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
     try:
         yield
@@ -179,7 +223,19 @@ _server: Server | None = None
 
 def start_server(port: int, requires_backend: bool = True) -> Server:
     """Listen on a port of this machine for `GET /trace?seconds=2`, which answers with a trace of so many seconds. Port
-    0 takes any that is free; the server says which."""
+    0 takes any that is free; the server says which.
+
+    Args:
+        port: the port; 0 for any.
+        requires_backend: accepted for compatibility.
+
+    Returns:
+        A server with `port` and `stop()`.
+
+    >>> import weft
+    >>> server = weft.profiler.start_server(0)
+    >>> server.stop()
+    """
     global _server
     if _server is not None:
         raise RuntimeError(f"A profiler server listens on port {_server.port} already; stop_server ends it.")
@@ -208,7 +264,17 @@ def _record(wait: Callable[[], None]) -> dict[str, Any]:
 
 
 class TraceAnnotation(contextlib.ContextDecorator):
-    """A name for what happens in a block, with values to show beside it: `with TraceAnnotation("batch", size=32):`."""
+    """A name for what happens in a block, with values to show beside it: `with TraceAnnotation("batch", size=32):`.
+
+    Args:
+        name: what is shown.
+        **kwargs: values that are shown beside it.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> with weft.profiler.TraceAnnotation("batch", size=32):
+    ...     _ = wnp.ones(3) + 1
+    """
 
     category = "annotation"
 
@@ -230,7 +296,17 @@ class TraceAnnotation(contextlib.ContextDecorator):
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """A `TraceAnnotation` for one step of a training loop: `with StepTraceAnnotation("train", step_num=n):`."""
+    """A `TraceAnnotation` for one step of a training loop: `with StepTraceAnnotation("train", step_num=n):`.
+
+    Args:
+        name: what is shown.
+        **kwargs: values that are shown beside it, such as `step_num`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> with weft.profiler.StepTraceAnnotation("train", step_num=3):
+    ...     _ = wnp.ones(3) + 1
+    """
 
     category = "step"
 

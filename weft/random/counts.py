@@ -25,7 +25,21 @@ from weft.trace.array import Array
 
 @takes_out_sharding
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Poisson numbers of mean lam."""
+    """Poisson numbers of mean lam.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        lam: the mean, an array or a number.
+        shape: the shape of the result, to which `lam` broadcasts; its own shape by default.
+        dtype: an integer dtype.
+
+    Returns:
+        Integers.
+
+    >>> from weft import random
+    >>> random.poisson(random.key(0), 4.0, (1000,)).mean().round() == 4
+    Array(True, dtype=bool)
+    """
     typed, _ = one_key("poisson", key)
     found = integer_dtype("poisson", dtype)
     (lam,) = parameters("poisson", dtypes.float32, lam)

@@ -40,7 +40,21 @@ from weft.trace.array import Array
 
 @takes_out_sharding
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
-    """Integers uniformly distributed over minval <= x < maxval."""
+    """Integers uniformly distributed over minval <= x < maxval.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape of the result.
+        minval, maxval: integers or arrays of them that broadcast to the shape.
+        dtype: an integer dtype; int32 by default.
+
+    Returns:
+        Integers.
+
+    >>> from weft import random
+    >>> random.randint(random.key(0), (5,), 0, 10)
+    Array([9, 0, 2, 3, 1], dtype=int32)
+    """
     typed, _ = one_key("randint", key)
     found = dtypes.requested_dtype(int if dtype is None else dtype, "randint")
     if dtypes.kind(found) not in "iu":
@@ -124,7 +138,21 @@ def _remainder(x: Any, divisor: Any) -> Any:
 
 @takes_out_sharding
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
-    """True with probability p. Mode 'high' resolves small probabilities with twice the bits."""
+    """True with probability p. Mode 'high' resolves small probabilities with twice the bits.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        p: the probability, an array or a number.
+        shape: the shape of the result; that of `p` by default.
+        mode: "low" or "high".
+
+    Returns:
+        Booleans.
+
+    >>> from weft import random
+    >>> random.bernoulli(random.key(0), 0.5, (4,))
+    Array([False, False,  True,  True], dtype=bool)
+    """
     typed, _ = one_key("bernoulli", key)
     if mode not in ("low", "high"):
         raise ArgumentError(f"bernoulli got mode={mode!r}; 'high' or 'low' is expected.")
@@ -146,7 +174,20 @@ def _bernoulli(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[An
 
 @takes_out_sharding
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """-1 or 1 with equal probability."""
+    """-1 or 1 with equal probability.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape of the result.
+        dtype: the dtype; integers by default.
+
+    Returns:
+        An array of -1 and 1.
+
+    >>> from weft import random
+    >>> random.rademacher(random.key(0), (4,))
+    Array([-1, -1,  1,  1], dtype=int32)
+    """
     typed, _ = one_key("rademacher", key)
     return _rademacher(
         typed, shape=as_shape(shape), dtype=dtypes.requested_dtype(int if dtype is None else dtype, "rademacher")
@@ -185,7 +226,21 @@ def _geometric(key: Array, p: Any, *, shape: tuple[Any, ...], dtype: np.dtype[An
 
 @takes_out_sharding
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
-    """`x` (or the integers below it) in random order along an axis; `independent` reorders each line on its own."""
+    """`x` (or the integers below it) in random order along an axis; `independent` reorders each line on its own.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        x: an array, or an integer n for the integers from 0 to n - 1.
+        axis: the axis.
+        independent: whether each line along the axis has an order of its own.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> from weft import random
+    >>> random.permutation(random.key(0), 5)
+    Array([0, 1, 4, 3, 2], dtype=int32)
+    """
     typed, _ = one_key("permutation", key)
     check_arraylike("permutation", x)
     if not shape_of(x):
@@ -214,7 +269,25 @@ def _shuffle(key: Array, x: Array, *, axis: int) -> Array:
 def choice(
     key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None
 ) -> Array:
-    """Elements of `a` along an axis (or integers below it), with or without replacement, with probabilities `p`."""
+    """Elements of `a` along an axis (or integers below it), with or without replacement, with probabilities `p`.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        a: an array, or an integer n for the integers from 0 to n - 1.
+        shape: the shape of what is drawn.
+        replace: whether an element can be drawn twice.
+        p: a probability for each element; all alike by default.
+        axis: the axis of `a` from which slices are drawn.
+        mode: "low" or "high", the precision of the noise.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> random.choice(random.key(0), wnp.array([10, 20, 30]), (2,), replace=False)
+    Array([10, 20], dtype=int32)
+    """
     typed, _ = one_key("choice", key)
     check_arraylike("choice", a)
     shape = as_shape(shape)
@@ -274,6 +347,22 @@ def categorical(
     """Indices along an axis of `logits` with probabilities softmax(logits).
 
     `shape` must end in the shape of logits without that axis; without replacement its leading sizes count the draws.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        logits: logarithms of probabilities, up to a constant.
+        axis: the axis of the categories.
+        shape: the shape of the result.
+        replace: whether a category can be drawn twice.
+        mode: "low" or "high", the precision of the noise.
+
+    Returns:
+        Integers.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> random.categorical(random.key(0), wnp.log(wnp.array([0.0, 1.0, 0.0])))
+    Array(1, dtype=int32)
     """
     typed, _ = one_key("categorical", key)
     check_arraylike("categorical", logits)

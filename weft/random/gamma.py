@@ -26,7 +26,21 @@ from weft.trace.array import Array
 
 @takes_out_sharding
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Gamma numbers, of density x^(a - 1) exp(-x) / Γ(a). For small `a` many underflow to 0: see `loggamma`."""
+    """Gamma numbers, of density x^(a - 1) exp(-x) / Γ(a). For small `a` many underflow to 0: see `loggamma`.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        a: the shape parameter, positive.
+        shape: the shape of the result, to which parameters broadcast; their own shape by default.
+        dtype: a floating-point dtype; float32 by default.
+
+    Returns:
+        Floats, with derivatives with respect to `a`.
+
+    >>> from weft import random
+    >>> random.gamma(random.key(0), 2.0, (1000,)).mean().round() == 2
+    Array(True, dtype=bool)
+    """
     return _draw("gamma", key, a, shape, dtype, log_space=False)
 
 
@@ -106,7 +120,21 @@ def _random_gamma_jvp(log_space: bool, primals: Any, tangents: Any) -> tuple[Arr
 
 @takes_out_sharding
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Beta numbers in [0, 1], of density proportional to x^(a - 1) (1 - x)^(b - 1)."""
+    """Beta numbers in [0, 1], of density proportional to x^(a - 1) (1 - x)^(b - 1).
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        a, b: the shape parameters, positive.
+        shape: the shape of the result, to which parameters broadcast; their own shape by default.
+        dtype: a floating-point dtype; float32 by default.
+
+    Returns:
+        Floats.
+
+    >>> from weft import random
+    >>> random.beta(random.key(0), 2.0, 3.0, (2,)).shape
+    (2,)
+    """
     typed, _ = one_key("beta", key)
     found = real_dtype("beta", dtype)
     a, b = parameters("beta", found, a, b)
@@ -125,7 +153,22 @@ def _beta(key: Array, a: Any, b: Any, *, shape: tuple[Any, ...]) -> Array:
 
 @takes_out_sharding
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Dirichlet vectors, nonnegative with sum 1, with concentrations along the last axis of alpha."""
+    """Dirichlet vectors, nonnegative with sum 1, with concentrations along the last axis of alpha.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        alpha: positive concentrations.
+        shape: the shape of the result, to which parameters broadcast; their own shape by default.
+        dtype: a floating-point dtype; float32 by default.
+
+    Returns:
+        Floats; the last axis sums to 1.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> random.dirichlet(random.key(0), wnp.ones(3)).sum().round(3)
+    Array(1., dtype=float32)
+    """
     typed, _ = one_key("dirichlet", key)
     found = real_dtype("dirichlet", dtype)
     (alpha,) = parameters("dirichlet", found, alpha)
@@ -143,7 +186,21 @@ def _dirichlet(key: Array, alpha: Any, *, shape: tuple[Any, ...]) -> Array:
 
 @takes_out_sharding
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Chi-square numbers with df degrees of freedom."""
+    """Chi-square numbers with df degrees of freedom.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        df: degrees of freedom, positive.
+        shape: the shape of the result, to which parameters broadcast; their own shape by default.
+        dtype: a floating-point dtype; float32 by default.
+
+    Returns:
+        Floats.
+
+    >>> from weft import random
+    >>> random.chisquare(random.key(0), 3.0, (2,)).shape
+    (2,)
+    """
     typed, _ = one_key("chisquare", key)
     found = real_dtype("chisquare", dtype)
     (df,) = parameters("chisquare", found, df)
@@ -175,7 +232,21 @@ def _f(key: Array, dfnum: Any, dfden: Any, *, shape: tuple[Any, ...], dtype: np.
 
 @takes_out_sharding
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Student's t numbers with df degrees of freedom."""
+    """Student's t numbers with df degrees of freedom.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        df: degrees of freedom, positive.
+        shape: the shape of the result, to which parameters broadcast; their own shape by default.
+        dtype: a floating-point dtype; float32 by default.
+
+    Returns:
+        Floats.
+
+    >>> from weft import random
+    >>> random.t(random.key(0), 3.0, (2,)).shape
+    (2,)
+    """
     typed, _ = one_key("t", key)
     found = real_dtype("t", dtype)
     (df,) = parameters("t", found, df)

@@ -89,30 +89,93 @@ def _make(name: str, seed: Any, generator: KeyDtype) -> Array:
 
 
 def key(seed: int | Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """A typed random key from an integer."""
+    """A typed random key from an integer.
+
+    Args:
+        seed: an integer.
+        impl: the generator: "threefry2x32" (the default), "rbg" or "unsafe_rbg".
+        dtype: a dtype of keys, instead of `impl`.
+
+    Returns:
+        A scalar array of a key dtype. The same seed yields the same numbers as in JAX.
+
+    >>> from weft import random
+    >>> random.key(0)
+    Array((), dtype=key<fry>) overlaying:
+    [0 0]
+    >>> random.normal(random.key(0)).round(3)
+    Array(1.623, dtype=float32)
+    """
     return _make("key", seed, _resolve(impl, dtype))
 
 
 def PRNGKey(seed: int | Any, *, impl: Any = None) -> Array:
-    """A raw random key from an integer: a uint32 array of two words (a typed key when `enable_custom_prng` is on)."""
+    """A raw random key from an integer: a uint32 array of two words (a typed key when `enable_custom_prng` is on).
+
+    Args:
+        seed: an integer.
+        impl: the generator, see `key`.
+
+    Returns:
+        A vector of uint32.
+
+    >>> from weft import random
+    >>> random.PRNGKey(42)
+    Array([ 0, 42], dtype=uint32)
+    """
     typed = _make("PRNGKey", seed, key_dtype(impl))
     return typed if config.enable_custom_prng else random_unwrap(typed)
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """Typed keys whose words are along the last dimension of a uint32 array."""
+    """Typed keys whose words are along the last dimension of a uint32 array.
+
+    Args:
+        key_bits_array: an array of uint32.
+        impl: the generator, see `key`.
+        dtype: a dtype of keys, instead of `impl`.
+
+    Returns:
+        An array of keys, with one axis less.
+
+    >>> from weft import random
+    >>> random.wrap_key_data(random.PRNGKey(42)) == random.key(42)
+    Array(True, dtype=bool)
+    """
     words = key_bits_array
     return random_wrap(words if isinstance(words, Array) else np.asarray(words), impl=_resolve(impl, dtype))
 
 
 def key_data(keys: Any) -> Array:
-    """The words of keys, along a last dimension of a uint32 array."""
+    """The words of keys, along a last dimension of a uint32 array.
+
+    Args:
+        keys: keys of any shape.
+
+    Returns:
+        An array of uint32, with one axis more.
+
+    >>> from weft import random
+    >>> random.key_data(random.key(42))
+    Array([ 0, 42], dtype=uint32)
+    """
     typed, _ = as_keys("key_data", keys)
     return random_unwrap(typed)
 
 
 def key_impl(keys: Any) -> str:
-    """The name of the generator that the keys belong to."""
+    """The name of the generator that the keys belong to.
+
+    Args:
+        keys: keys of any shape.
+
+    Returns:
+        A string.
+
+    >>> from weft import random
+    >>> random.key_impl(random.key(0))
+    'threefry2x32'
+    """
     typed, _ = as_keys("key_impl", keys)
     return typed.dtype.impl
 
@@ -166,14 +229,40 @@ def one_key(name: str, key: Any) -> tuple[Array, bool]:
 
 
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
-    """`num` new keys (or a shape of them); the old one should not be used again."""
+    """`num` new keys (or a shape of them); the old one should not be used again.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        num: how many, or a shape.
+
+    Returns:
+        An array of keys.
+
+    >>> from weft import random
+    >>> first, second = random.split(random.key(0))
+    >>> bool(first == second)
+    False
+    """
     typed, raw = one_key("split", key)
     keys = random_split(typed, shape=as_shape(num, "num"))
     return random_unwrap(keys) if raw else keys
 
 
 def fold_in(key: Any, data: Any) -> Array:
-    """A new key from a key and an integer, such as the index of a step: other integers yield other keys."""
+    """A new key from a key and an integer, such as the index of a step: other integers yield other keys.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        data: an integer, which may be traced.
+
+    Returns:
+        A key.
+
+    >>> from weft import random
+    >>> keys = [random.fold_in(random.key(0), step) for step in range(2)]
+    >>> bool(keys[0] == keys[1])
+    False
+    """
     typed, raw = one_key("fold_in", key)
     shape = data.shape if isinstance(data, Array) else np.shape(data)
     if shape:
@@ -196,7 +285,21 @@ def clone(key: Any) -> Array:
 
 @takes_out_sharding
 def bits(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Uniform random unsigned integers over the whole range of `dtype` (the default unsigned type if none is given)."""
+    """Uniform random unsigned integers over the whole range of `dtype` (the default unsigned type if none is given).
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape of the result.
+        dtype: an unsigned integer dtype.
+
+    Returns:
+        Unsigned integers.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> random.bits(random.key(0), (2,), wnp.uint8).dtype
+    dtype('uint8')
+    """
     typed, _ = one_key("bits", key)
     found = dtypes.canonicalize_dtype(dtypes.uint64) if dtype is None else dtypes.requested_dtype(dtype, "bits")
     if dtypes.kind(found) != "u":

@@ -33,7 +33,20 @@ def inexact_dtype(name: str, dtype: Any) -> np.dtype[Any]:
 
 @takes_out_sharding
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard normal numbers; complex ones have independent parts and mean square 1."""
+    """Standard normal numbers; complex ones have independent parts and mean square 1.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape of the result.
+        dtype: a floating-point or complex dtype; float32 by default.
+
+    Returns:
+        An array of floats.
+
+    >>> from weft import random
+    >>> random.normal(random.key(0), (2, 3)).shape
+    (2, 3)
+    """
     typed, _ = one_key("normal", key)
     return _normal(typed, shape=as_shape(shape), dtype=inexact_dtype("normal", dtype))
 
@@ -55,7 +68,21 @@ def draw_normal(keys: Array, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Ar
 
 @takes_out_sharding
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Standard normal numbers conditioned on lower < x < upper."""
+    """Standard normal numbers conditioned on lower < x < upper.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        lower, upper: the limits, arrays or numbers.
+        shape: the shape of the result, to which the limits broadcast.
+        dtype: a floating-point or complex dtype; float32 by default.
+
+    Returns:
+        Floats between the limits.
+
+    >>> from weft import random
+    >>> bool((abs(random.truncated_normal(random.key(0), -2.0, 2.0, (100,))) < 2).all())
+    True
+    """
     typed, _ = one_key("truncated_normal", key)
     found = real_dtype("truncated_normal", dtype)
     lower, upper = parameters("truncated_normal", found, lower, upper)
@@ -142,7 +169,24 @@ def _wald(key: Array, mean: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any]
 def multivariate_normal(
     key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
 ) -> Array:
-    """Normal vectors of given mean and covariance, which is factored by `method`: 'cholesky', 'eigh' or 'svd'."""
+    """Normal vectors of given mean and covariance, which is factored by `method`: 'cholesky', 'eigh' or 'svd'.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        mean: the mean, of shape (..., n).
+        cov: the covariance, of shape (..., n, n), symmetric and positive semidefinite.
+        shape: the shape of the batch, to which those of the parameters broadcast.
+        dtype: a floating-point or complex dtype; float32 by default.
+        method: "cholesky", which is quick and needs a positive definite matrix, "eigh" or "svd".
+
+    Returns:
+        Floats of shape (*shape, n).
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> random.multivariate_normal(random.key(0), wnp.zeros(2), wnp.eye(2), (3,)).shape
+    (3, 2)
+    """
     typed, _ = one_key("multivariate_normal", key)
     found = real_dtype("multivariate_normal", dtype)
     if method not in ("cholesky", "eigh", "svd"):

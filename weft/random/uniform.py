@@ -81,7 +81,21 @@ def draw_shape(name: str, shape: Any, *parameter_shapes: Sequence[Any]) -> tuple
 
 @takes_out_sharding
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
-    """Numbers uniformly distributed over minval <= x < maxval."""
+    """Numbers uniformly distributed over minval <= x < maxval.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape of the result.
+        dtype: a floating-point dtype; float32 by default.
+        minval, maxval: the limits, numbers or arrays that broadcast to the shape; `maxval` is not included.
+
+    Returns:
+        Floats.
+
+    >>> from weft import random
+    >>> random.uniform(random.key(0), (2,)).round(3)
+    Array([0.948, 0.979], dtype=float32)
+    """
     typed, _ = one_key("uniform", key)
     found = real_dtype("uniform", dtype)
     if type(minval) in (int, float) and type(maxval) in (int, float) and minval == 0 and maxval == 1:
@@ -152,7 +166,20 @@ def _halves(x: Any) -> tuple[Any, Any]:
 
 @takes_out_sharding
 def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard exponential numbers, of density exp(-x)."""
+    """Standard exponential numbers, of density exp(-x).
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape of the result.
+        dtype: a floating-point dtype; float32 by default.
+
+    Returns:
+        Floats from 0 up.
+
+    >>> from weft import random
+    >>> random.exponential(random.key(0), (1000,)).mean().round() == 1
+    Array(True, dtype=bool)
+    """
     typed, _ = one_key("exponential", key)
     return _exponential(typed, shape=as_shape(shape), dtype=real_dtype("exponential", dtype))
 
@@ -166,7 +193,21 @@ def _exponential(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) ->
 @takes_out_sharding
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Array:
     """Standard Gumbel numbers, -log(-log u). Mode 'high' resolves the right tail with twice the bits of 'low', and
-    'highest' both tails; in other dtypes than float32 that is the same as 'high'."""
+    'highest' both tails; in other dtypes than float32 that is the same as 'high'.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape of the result.
+        dtype: a floating-point dtype; float32 by default.
+        mode: "low", "high" or "highest".
+
+    Returns:
+        Floats.
+
+    >>> from weft import random
+    >>> random.gumbel(random.key(0), (2,)).shape
+    (2,)
+    """
     typed, _ = one_key("gumbel", key)
     if mode not in (None, "low", "high", "highest"):
         raise ArgumentError(f"gumbel got mode={mode!r}; 'highest', 'high' or 'low' is expected.")
@@ -216,7 +257,20 @@ def _fraction(high: Array, low: Array) -> Array:
 
 @takes_out_sharding
 def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard Laplace numbers, of density exp(-|x|) / 2."""
+    """Standard Laplace numbers, of density exp(-|x|) / 2.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape of the result.
+        dtype: a floating-point dtype; float32 by default.
+
+    Returns:
+        Floats.
+
+    >>> from weft import random
+    >>> random.laplace(random.key(0), (2,)).shape
+    (2,)
+    """
     typed, _ = one_key("laplace", key)
     return _laplace(typed, shape=as_shape(shape), dtype=real_dtype("laplace", dtype))
 
@@ -229,7 +283,20 @@ def _laplace(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Arr
 
 @takes_out_sharding
 def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard logistic numbers, the logit of a uniform one."""
+    """Standard logistic numbers, the logit of a uniform one.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape of the result.
+        dtype: a floating-point dtype; float32 by default.
+
+    Returns:
+        Floats.
+
+    >>> from weft import random
+    >>> random.logistic(random.key(0), (2,)).shape
+    (2,)
+    """
     typed, _ = one_key("logistic", key)
     return _logistic(typed, shape=as_shape(shape), dtype=real_dtype("logistic", dtype))
 
@@ -242,7 +309,20 @@ def _logistic(key: Array, *, shape: tuple[Any, ...], dtype: np.dtype[Any]) -> Ar
 
 @takes_out_sharding
 def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Standard Cauchy numbers, of density 1 / (pi (1 + x²))."""
+    """Standard Cauchy numbers, of density 1 / (pi (1 + x²)).
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        shape: the shape of the result.
+        dtype: a floating-point dtype; float32 by default.
+
+    Returns:
+        Floats.
+
+    >>> from weft import random
+    >>> random.cauchy(random.key(0), (2,)).shape
+    (2,)
+    """
     typed, _ = one_key("cauchy", key)
     return _cauchy(typed, shape=as_shape(shape), dtype=real_dtype("cauchy", dtype))
 
@@ -282,7 +362,21 @@ def _rayleigh(key: Array, scale: Any, *, shape: tuple[Any, ...], dtype: np.dtype
 
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Weibull numbers: the power 1 / concentration of exponential ones, times scale."""
+    """Weibull numbers: the power 1 / concentration of exponential ones, times scale.
+
+    Args:
+        key: a random key. Use each key once: `split` makes new ones.
+        scale, concentration: positive parameters.
+        shape: the shape of the result.
+        dtype: a floating-point dtype; float32 by default.
+
+    Returns:
+        Floats from 0 up.
+
+    >>> from weft import random
+    >>> random.weibull_min(random.key(0), 1.0, 2.0, (2,)).shape
+    (2,)
+    """
     typed, _ = one_key("weibull_min", key)
     found = real_dtype("weibull_min", dtype)
     scale, concentration = parameters("weibull_min", found, scale, concentration)

@@ -65,7 +65,11 @@ class ConcreteArray(HeldArray):
             self._memory, self._pointer = promise.memory, promise.address
 
     def copy_to_host_async(self) -> None:
-        """Copy the elements to the host, where they are cached; nothing waits for those that are being computed."""
+        """Copy the elements to the host, where they are cached; nothing waits for those that are being computed.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.ones(2).copy_to_host_async()
+        """
         if type(self._memory) is not Promise:
             super().copy_to_host_async()
 
@@ -81,7 +85,14 @@ class ConcreteArray(HeldArray):
     # -- life cycle ------------------------------------------------------------------------------------------------
 
     def delete(self) -> None:
-        """Free the buffer; using the array afterwards is an error."""
+        """Free the buffer; using the array afterwards is an error.
+
+        >>> import weft.numpy as wnp
+        >>> x = wnp.ones(2)
+        >>> x.delete()
+        >>> x.is_deleted()
+        True
+        """
         self._buffer = self._memory = None
         self._pointer = 0
 
@@ -90,10 +101,27 @@ class ConcreteArray(HeldArray):
         self._donated_at = location
 
     def is_deleted(self) -> bool:
+        """Whether the memory was freed, by `delete` or by donating the array.
+
+        Returns:
+            A Python bool.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.ones(2).is_deleted()
+        False
+        """
         return self._buffer is None and self._memory is None
 
     def block_until_ready(self) -> ConcreteArray:
-        """Wait until the elements are there; returns the array."""
+        """Wait until the elements are there; returns the array.
+
+        Returns:
+            The array. An error of its computation is raised here.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.ones(2).block_until_ready()
+        Array([1., 1.], dtype=float32)
+        """
         memory = self._memory
         if memory is None and self._buffer is None:
             self._raise_deleted()
@@ -113,12 +141,30 @@ class ConcreteArray(HeldArray):
     # -- where it lives --------------------------------------------------------------------------------------------
 
     def devices(self) -> set[Device]:
-        """The device, as a set."""
+        """The device, as a set.
+
+        Returns:
+            A set of `Device`s.
+
+        >>> import weft
+        >>> import weft.numpy as wnp
+        >>> wnp.ones(2).devices() == {weft.devices()[0]}
+        True
+        """
         return {self._placement.device}
 
     @property
     def device(self) -> Device:
-        """The device whose memory the elements are in."""
+        """The device whose memory the elements are in.
+
+        Returns:
+            A `Device`.
+
+        >>> import weft
+        >>> import weft.numpy as wnp
+        >>> wnp.ones(2).device == weft.devices()[0]
+        True
+        """
         return self._placement.device
 
     @property
@@ -139,6 +185,18 @@ class ConcreteArray(HeldArray):
         return True
 
     def addressable_data(self, index: int) -> ConcreteArray:
+        """The part of the array on one device of this process.
+
+        Args:
+            index: which of its devices.
+
+        Returns:
+            An array on one device.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.ones(2).addressable_data(0)
+        Array([1., 1.], dtype=float32)
+        """
         return [self][index]
 
     @property

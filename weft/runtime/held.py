@@ -91,12 +91,45 @@ class HeldArray(Array):
         return self._value.__dlpack_device__()
 
     def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers.
+
+        Returns:
+            A list; a number for rank 0.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.arange(3).tolist()
+        [0, 1, 2]
+        """
         return self._value.tolist()
 
     def item(self, *args: Any) -> Any:
+        """One element as a Python number.
+
+        Args:
+            *args: its index; not needed if there is one element.
+
+        Returns:
+            A Python number.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.array([7]).item()
+        7
+        """
         return self._value.item(*args)
 
     def tobytes(self, order: Any = "C") -> bytes:
+        r"""The elements as bytes.
+
+        Args:
+            order: "C" if the last axis varies fastest, "F" if the first one does.
+
+        Returns:
+            Bytes.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.array([1, 2], dtype=wnp.uint8).tobytes()
+        b'\x01\x02'
+        """
         return self._value.tobytes(order)
 
     def __bool__(self) -> bool:

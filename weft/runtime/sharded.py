@@ -374,7 +374,25 @@ def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Any], *, dtype: Any = None
 ) -> HeldArray:
     """The array whose parts are on devices already: `arrays` has the part of each device of this process, in the order
-    of the mesh."""
+    of the mesh.
+
+    Args:
+        shape: the shape of the whole array.
+        sharding: how it is split.
+        arrays: the parts, each on its device.
+        dtype: the dtype, where this process has no part.
+
+    Returns:
+        A sharded array.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft.sharding import PartitionSpec as P
+    >>> sharding = weft.NamedSharding(weft.make_mesh((1,), ("data",)), P("data"))
+    >>> part = weft.device_put(wnp.ones(2), weft.devices()[0])
+    >>> weft.make_array_from_single_device_arrays((2,), sharding, [part]).shape
+    (2,)
+    """
     check_devices(sharding)
     shape = indices(shape, "shape of make_array_from_single_device_arrays")
     part_devices = list(sharding.addressable_devices_indices_map(shape))
@@ -415,7 +433,25 @@ def make_array_from_callback(
     shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], Any], dtype: Any = None
 ) -> HeldArray:
     """The array whose part at each index `data_callback(index)` returns; it is called once for each different part of
-    this process."""
+    this process.
+
+    Args:
+        shape: the shape of the whole array.
+        sharding: how it is split.
+        data_callback: a function from a tuple of slices to the part of the array there.
+        dtype: the dtype, where this process has no part.
+
+    Returns:
+        A sharded array.
+
+    >>> import numpy as np
+    >>> import weft
+    >>> from weft.sharding import PartitionSpec as P
+    >>> sharding = weft.NamedSharding(weft.make_mesh((1,), ("data",)), P("data"))
+    >>> data = np.arange(4.0, dtype=np.float32)
+    >>> weft.make_array_from_callback((4,), sharding, lambda index: data[index])
+    Array([0., 1., 2., 3.], dtype=float32)
+    """
     check_devices(sharding)
     shape = indices(shape, "shape of make_array_from_callback")
     values: dict[Any, np.ndarray] = {}

@@ -35,11 +35,11 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
     """The discrete cosine transform along an axis.
 
     Args:
-      x: an array, real or complex.
-      type: of the transform, 1 to 4.
-      n: its length: the axis is cut, or padded with zeros, to it.
-      axis: along which to transform.
-      norm: "backward" (or None: the inverse is scaled), "ortho" (both are, so that they are orthogonal) or "forward".
+        x: an array, real or complex.
+        type: of the transform, 1 to 4.
+        n: its length: the axis is cut, or padded with zeros, to it.
+        axis: along which to transform.
+        norm: "backward" (or None: the inverse is scaled), "ortho" (both are, so that they are orthogonal) or "forward".
 
     >>> import weft.numpy as np
     >>> from weft.scipy.fft import dct

@@ -15,10 +15,10 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral along an axis by the trapezoidal rule.
 
     Args:
-      y: values of a function.
-      x: where they were sampled; equidistantly, by default.
-      dx: the distance of samples if there is no x.
-      axis: along which to integrate.
+        y: values of a function.
+        x: where they were sampled; equidistantly, by default.
+        dx: the distance of samples if there is no x.
+        axis: along which to integrate.
 
     >>> import weft.numpy as np
     >>> from weft.scipy.integrate import trapezoid

@@ -27,12 +27,12 @@ class RegularGridInterpolator:
     """Interpolation between values on a rectangular grid, in any number of dimensions.
 
     Args:
-      points: a vector of positions for each axis of the grid, in ascending order; they may be traced.
-      values: the values there; axes beyond those of the grid are interpolated alike.
-      method: "linear" or "nearest".
-      bounds_error: must be False: positions are not known while a function is compiled. What is outside of the grid is
-        `fill_value`.
-      fill_value: the value outside of the grid; None extrapolates.
+        points: a vector of positions for each axis of the grid, in ascending order; they may be traced.
+        values: the values there; axes beyond those of the grid are interpolated alike.
+        method: "linear" or "nearest".
+        bounds_error: must be False: positions are not known while a function is compiled. What is outside of the grid
+            is `fill_value`.
+        fill_value: the value outside of the grid; None extrapolates.
 
     Call it with positions, whose last axis has an element for each axis of the grid (or with a tuple of arrays of
     coordinates); `method` chooses another one for that call.

@@ -50,16 +50,16 @@ def map_coordinates(input: Any, coordinates: Any, order: int, mode: str = "const
     """The values of an array at any positions, by interpolation.
 
     Args:
-      input: an array.
-      coordinates: a sequence with an array of positions for each axis of `input`; the arrays broadcast to the shape of
-        the result.
-      order: 0 for the nearest element, 1 for linear interpolation.
-      mode: what is outside of the array: "constant" (`cval`), "nearest" (the last element), "wrap" (the array again),
-        "mirror" and "reflect" (the array backwards, from its last element or with that twice).
-      cval: the value outside, with the mode "constant".
+        input: an array.
+        coordinates: a sequence with an array of positions for each axis of `input`; the arrays broadcast to the shape
+            of the result.
+        order: 0 for the nearest element, 1 for linear interpolation.
+        mode: what is outside of the array: "constant" (`cval`), "nearest" (the last element), "wrap" (the array again),
+            "mirror" and "reflect" (the array backwards, from its last element or with that twice).
+        cval: the value outside, with the mode "constant".
 
     Returns:
-      Values of the dtype of `input`, rounded if that is an integer one.
+        Values of the dtype of `input`, rounded if that is an integer one.
 
     >>> import weft.numpy as np
     >>> from weft.scipy.ndimage import map_coordinates

@@ -32,7 +32,17 @@ def check_outside(function: str, instead: str) -> None:
 
 class set_mesh:
     """Use a mesh wherever none is named: from now on, or as a context manager in its block, in this thread. None means
-    no mesh. Inside of a traced function it is an error."""
+    no mesh. Inside of a traced function it is an error.
+
+    Args:
+        mesh: a mesh, or None.
+
+    >>> import weft
+    >>> mesh = weft.make_mesh((1,), ("data",))
+    >>> with weft.set_mesh(mesh):
+    ...     weft.sharding.get_abstract_mesh().axis_names
+    ('data',)
+    """
 
     def __init__(self, mesh: Mesh | AbstractMesh | None) -> None:
         check_outside("set_mesh", "with weft.set_mesh(mesh):   around the call of the function")
@@ -68,7 +78,15 @@ def get_mesh() -> Mesh:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """The axes of the mesh that `set_mesh` has set; none if there is no mesh."""
+    """The axes of the mesh that `set_mesh` has set; none if there is no mesh.
+
+    Returns:
+        An `AbstractMesh`.
+
+    >>> import weft
+    >>> weft.sharding.get_abstract_mesh().empty
+    True
+    """
     found = config.mesh
     return AbstractMesh((), ()) if found is None else found.abstract_mesh
 

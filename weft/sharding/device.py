@@ -31,7 +31,18 @@ class Client:
 
 @dataclass(frozen=True)
 class Device:
-    """Where arrays are stored and programs run."""
+    """Where arrays are stored and programs run.
+
+    Args:
+        id: its number among all devices of the platform.
+        platform: "cpu" or "gpu".
+        process_index: the process that it belongs to.
+        device_kind: the name of the hardware.
+
+    >>> import weft
+    >>> weft.devices()[0].id
+    0
+    """
 
     id: int
     platform: str

@@ -24,7 +24,13 @@ AxisName = Any  # a string, or anything else that can be hashed
 
 class AxisType(enum.Enum):
     """Who decides how values are split over an axis of a mesh: the compiler (Auto), their types (Explicit), or the user
-    by hand, inside of `shard_map` (Manual)."""
+    by hand, inside of `shard_map` (Manual).
+
+    >>> import weft
+    >>> mesh = weft.make_mesh((1,), ("data",), (weft.sharding.AxisType.Auto,))
+    >>> mesh.axis_types
+    (Auto,)
+    """
 
     Auto = enum.auto()
     Explicit = enum.auto()
@@ -95,7 +101,18 @@ _abstract_meshes: weakref.WeakValueDictionary[Any, AbstractMesh] = weakref.WeakV
 
 
 class AbstractMesh(BaseMesh):
-    """The axes of a mesh without devices: enough to plan and to type programs. Equal ones are one object."""
+    """The axes of a mesh without devices: enough to plan and to type programs. Equal ones are one object.
+
+    Args:
+        axis_sizes: the size of each axis.
+        axis_names: the name of each axis.
+        axis_types: an `AxisType` for each axis.
+        abstract_device: what is known of the devices.
+
+    >>> import weft
+    >>> weft.sharding.AbstractMesh((2, 4), ("data", "model")).shape
+    OrderedDict([('data', 2), ('model', 4)])
+    """
 
     def __new__(
         cls,
@@ -208,7 +225,19 @@ _entered = threading.local()
 
 
 class Mesh(BaseMesh):
-    """A grid of devices, one dimension for each named axis. Equal ones are one object."""
+    """A grid of devices, one dimension for each named axis. Equal ones are one object.
+
+    Args:
+        devices: an array of devices, with a dimension for each axis.
+        axis_names: the name of each axis.
+        axis_types: an `AxisType` for each axis.
+
+    >>> import numpy as np
+    >>> import weft
+    >>> mesh = weft.sharding.Mesh(np.array(weft.devices()[:1]), ("data",))
+    >>> mesh.shape["data"]
+    1
+    """
 
     devices: np.ndarray
     _key: tuple[Any, ...]

@@ -22,7 +22,14 @@ Index = tuple[slice, ...]
 
 
 class Sharding:
-    """Which part of an array is on which device, and in which of its memories."""
+    """Which part of an array is on which device, and in which of its memories.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> sharding = wnp.ones((4, 2)).sharding
+    >>> isinstance(sharding, weft.sharding.Sharding), sharding.shard_shape((4, 2))
+    (True, (4, 2))
+    """
 
     @property
     def device_tuple(self) -> tuple[Device, ...]:
@@ -143,7 +150,19 @@ _named: weakref.WeakValueDictionary[Any, NamedSharding] = weakref.WeakValueDicti
 
 
 class NamedSharding(Sharding):
-    """An array split over a mesh as a `PartitionSpec` says. Equal ones are one object."""
+    """An array split over a mesh as a `PartitionSpec` says. Equal ones are one object.
+
+    Args:
+        mesh: a `Mesh` or `AbstractMesh`.
+        spec: a `PartitionSpec`.
+        memory_kind: which memory of the devices.
+
+    >>> import weft
+    >>> from weft.sharding import PartitionSpec as P
+    >>> mesh = weft.make_mesh((1,), ("data",))
+    >>> weft.NamedSharding(mesh, P("data", None)).shard_shape((4, 2))
+    (4, 2)
+    """
 
     mesh: Mesh | AbstractMesh
     spec: PartitionSpec
@@ -312,7 +331,16 @@ def check_memory_kind(kind: Any) -> Any:
 
 
 class SingleDeviceSharding(Sharding):
-    """The whole array on one device."""
+    """The whole array on one device.
+
+    Args:
+        device: the device.
+        memory_kind: which memory of the device.
+
+    >>> import weft
+    >>> weft.sharding.SingleDeviceSharding(weft.devices()[0]).num_devices
+    1
+    """
 
     __slots__ = ("_device", "_kind")
 

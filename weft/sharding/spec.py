@@ -29,6 +29,15 @@ class PartitionSpec:
     None where it is whole, or UNCONSTRAINED; dimensions beyond the last entry are whole.
 
     `unreduced` names axes over which a sum is still to be done, `reduced` those over which the cotangent's is.
+
+    Args:
+        *partitions: an entry for each dimension.
+        unreduced: names of axes over which a sum is still to be done.
+        reduced: names of axes over which the cotangent's sum is.
+
+    >>> from weft.sharding import PartitionSpec as P
+    >>> P("data", None, ("model", "expert"))
+    P('data', None, ('model', 'expert'))
     """
 
     UNCONSTRAINED: ClassVar[Unconstrained] = UNCONSTRAINED

@@ -12,7 +12,21 @@ from weft.ir.types import ArrayType
 
 
 class Array:
-    """An immutable array of one dtype. `isinstance(x, weft.Array)` holds for traced values too."""
+    """An immutable array of one dtype. `isinstance(x, weft.Array)` holds for traced values too.
+
+    Arrays have NumPy's operators, indexing and methods, run on any device, may be sharded over several, and are
+    differentiated. Elements are not assigned to: `x.at[i].set(v)` returns a new array. They are made by `weft.numpy`,
+    not by calling this class.
+
+    Args:
+        aval: the type: shape, dtype, sharding (`weft.typeof(x)` returns it).
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> x = wnp.array([1.0, 2.0])
+    >>> x.shape, x.dtype, isinstance(x, weft.Array)
+    ((2,), dtype('float32'), True)
+    """
 
     __slots__ = ("__weakref__",)
     __array_priority__ = 1000  # NumPy defers its binary operators to ours
@@ -22,18 +36,54 @@ class Array:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The sizes of the axes.
+
+        Returns:
+            A tuple of integers, known when tracing (symbolic ones where a dimension is).
+
+        >>> import weft.numpy as wnp
+        >>> wnp.ones((2, 3)).shape
+        (2, 3)
+        """
         return self.aval.shape
 
     @property
     def dtype(self) -> Any:
+        """The type of the elements.
+
+        Returns:
+            A NumPy dtype, or a key type for random keys.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.ones(2).dtype
+        dtype('float32')
+        """
         return self.aval.dtype
 
     @property
     def ndim(self) -> int:
+        """The number of axes.
+
+        Returns:
+            A Python integer.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.ones((2, 3)).ndim
+        2
+        """
         return len(self.aval.shape)
 
     @property
     def size(self) -> int:
+        """The number of elements.
+
+        Returns:
+            A Python integer.
+
+        >>> import weft.numpy as wnp
+        >>> wnp.ones((2, 3)).size
+        6
+        """
         return math.prod(self.aval.shape)
 
     @property

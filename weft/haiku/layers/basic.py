@@ -15,7 +15,21 @@ from weft.haiku.module import Module
 
 
 class Sequential(Module):
-    """Layers one after the other; the first may take several arguments."""
+    """Layers one after the other; the first may take several arguments.
+
+    Args:
+        layers: functions and modules.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Sequential([haiku.Linear(4), nn.relu, haiku.Linear(2)])(x))
+    >>> x = wnp.ones((1, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 2)
+    """
 
     def __init__(self, layers: Iterable[Callable[..., Any]], name: str | None = None):
         super().__init__(name=name)
@@ -34,6 +48,19 @@ class Reshape(Module):
     """The first `preserve_dims` dimensions as they are, the others as `output_shape`, one of which may be -1.
 
     A negative `preserve_dims` counts the trailing dimensions that are replaced.
+
+    Args:
+        output_shape: the new sizes.
+        preserve_dims: how many of the first dimensions stay.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Reshape((3, 2))(x))
+    >>> x = wnp.ones((1, 6))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 3, 2)
     """
 
     def __init__(self, output_shape: Sequence[int], preserve_dims: int = 1, name: str | None = None):
@@ -74,14 +101,40 @@ class Reshape(Module):
 
 
 class Flatten(Reshape):
-    """All dimensions after the first `preserve_dims` as one."""
+    """All dimensions after the first `preserve_dims` as one.
+
+    Args:
+        preserve_dims: how many of the first dimensions stay.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Flatten()(x))
+    >>> x = wnp.ones((2, 3, 4))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (2, 12)
+    """
 
     def __init__(self, preserve_dims: int = 1, name: str | None = None):
         super().__init__(output_shape=(-1,), preserve_dims=preserve_dims, name=name)
 
 
 class BatchApply:
-    """`f` on arrays whose first `num_dims` dimensions are merged into one; the results have them again."""
+    """`f` on arrays whose first `num_dims` dimensions are merged into one; the results have them again.
+
+    Args:
+        f: a function or module.
+        num_dims: how many dimensions are merged.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.BatchApply(haiku.Linear(2))(x))
+    >>> x = wnp.ones((4, 5, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (4, 5, 2)
+    """
 
     def __init__(self, f: Callable[..., Any], num_dims: int = 2):
         self._f = f
@@ -129,7 +182,23 @@ def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
 
 
 def dropout(rng: Any, rate: Any, x: Any, broadcast_dims: Sequence[int] = ()) -> Any:
-    """Each element 0 with probability `rate`, else divided by 1 - rate; along `broadcast_dims` all alike."""
+    """Each element 0 with probability `rate`, else divided by 1 - rate; along `broadcast_dims` all alike.
+
+    Args:
+        rng: a random key.
+        rate: the probability of 0.
+        x: an array.
+        broadcast_dims: axes along which elements are set to 0 together.
+
+    Returns:
+        An array like `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> haiku.dropout(random.key(0), 0.0, wnp.ones(2))
+    Array([1., 1.], dtype=float32)
+    """
     if isinstance(rate, (int, float)) and not 0 <= rate < 1:
         fix = "the share of elements that become 0, such as 0.1"
         raise ArgumentError("dropout needs a rate in [0, 1).", received=str(rate), fix=fix)
@@ -137,7 +206,22 @@ def dropout(rng: Any, rate: Any, x: Any, broadcast_dims: Sequence[int] = ()) -> 
 
 
 def one_hot(x: Any, num_classes: int, dtype: Any = wnp.float32) -> Any:
-    """1 at the index x, else 0, along a new last axis."""
+    """1 at the index x, else 0, along a new last axis.
+
+    Args:
+        x: integers.
+        num_classes: the size of the new axis.
+        dtype: the dtype.
+
+    Returns:
+        An array with one axis more.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import haiku
+    >>> haiku.one_hot(wnp.array([0, 2]), 3)
+    Array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     return weft.nn.one_hot(x, num_classes, dtype=dtype)
 
 

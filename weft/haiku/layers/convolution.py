@@ -183,7 +183,30 @@ def _padding(padding: Any, kernel: tuple[int, ...], rate: tuple[int, ...], rank:
 
 
 class Conv1D(ConvND):
-    """A convolution over one dimension."""
+    """A convolution over one dimension.
+
+    Args:
+        output_channels: the number of channels of the result.
+        kernel_shape: the sizes of the window.
+        stride: its steps.
+        rate: the distance of its elements.
+        padding: "SAME", "VALID", a function, or pairs (low, high).
+        with_bias: whether a bias is added.
+        w_init: the initializer of the weights.
+        b_init: the initializer of the bias.
+        data_format: the order of dimensions, such as "NHWC" or "NCHW".
+        mask: factors of the weights, 0 or 1.
+        feature_group_count: how many groups of channels are convolved apart.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Conv1D(8, 3)(x))
+    >>> x = wnp.ones((1, 6, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 6, 8)
+    """
 
     def __init__(
         self,
@@ -207,7 +230,30 @@ class Conv1D(ConvND):
 
 
 class Conv2D(ConvND):
-    """A convolution over two dimensions."""
+    """A convolution over two dimensions.
+
+    Args:
+        output_channels: the number of channels of the result.
+        kernel_shape: the sizes of the window.
+        stride: its steps.
+        rate: the distance of its elements.
+        padding: "SAME", "VALID", a function, or pairs (low, high).
+        with_bias: whether a bias is added.
+        w_init: the initializer of the weights.
+        b_init: the initializer of the bias.
+        data_format: the order of dimensions, such as "NHWC" or "NCHW".
+        mask: factors of the weights, 0 or 1.
+        feature_group_count: how many groups of channels are convolved apart.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Conv2D(8, 3)(x))
+    >>> x = wnp.ones((1, 6, 6, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 6, 6, 8)
+    """
 
     def __init__(
         self,
@@ -231,7 +277,30 @@ class Conv2D(ConvND):
 
 
 class Conv3D(ConvND):
-    """A convolution over three dimensions."""
+    """A convolution over three dimensions.
+
+    Args:
+        output_channels: the number of channels of the result.
+        kernel_shape: the sizes of the window.
+        stride: its steps.
+        rate: the distance of its elements.
+        padding: "SAME", "VALID", a function, or pairs (low, high).
+        with_bias: whether a bias is added.
+        w_init: the initializer of the weights.
+        b_init: the initializer of the bias.
+        data_format: the order of dimensions, such as "NHWC" or "NCHW".
+        mask: factors of the weights, 0 or 1.
+        feature_group_count: how many groups of channels are convolved apart.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Conv3D(2, 3)(x))
+    >>> x = wnp.ones((1, 4, 4, 4, 1))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 4, 4, 4, 2)
+    """
 
     def __init__(
         self,
@@ -353,7 +422,29 @@ class Conv1DTranspose(ConvNDTranspose):
 
 
 class Conv2DTranspose(ConvNDTranspose):
-    """The transpose of a convolution over two dimensions."""
+    """The transpose of a convolution over two dimensions.
+
+    Args:
+        output_channels: the number of channels of the result.
+        kernel_shape: the sizes of the window.
+        stride: its steps.
+        output_shape: the sizes of the result.
+        padding: "SAME", "VALID", a function, or pairs (low, high).
+        with_bias: whether a bias is added.
+        w_init: the initializer of the weights.
+        b_init: the initializer of the bias.
+        data_format: the order of dimensions, such as "NHWC" or "NCHW".
+        mask: factors of the weights, 0 or 1.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Conv2DTranspose(8, 2, stride=2)(x))
+    >>> x = wnp.ones((1, 3, 3, 2))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 6, 6, 8)
+    """
 
     def __init__(
         self,
@@ -376,7 +467,29 @@ class Conv2DTranspose(ConvNDTranspose):
 
 
 class Conv3DTranspose(ConvNDTranspose):
-    """The transpose of a convolution over three dimensions."""
+    """The transpose of a convolution over three dimensions.
+
+    Args:
+        output_channels: the number of channels of the result.
+        kernel_shape: the sizes of the window.
+        stride: its steps.
+        output_shape: the sizes of the result.
+        padding: "SAME", "VALID", a function, or pairs (low, high).
+        with_bias: whether a bias is added.
+        w_init: the initializer of the weights.
+        b_init: the initializer of the bias.
+        data_format: the order of dimensions, such as "NHWC" or "NCHW".
+        mask: factors of the weights, 0 or 1.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Conv3DTranspose(2, 2, stride=2)(x))
+    >>> x = wnp.ones((1, 2, 2, 2, 1))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 4, 4, 4, 2)
+    """
 
     def __init__(
         self,

@@ -19,7 +19,23 @@ from weft.haiku.typing import Initializer
 
 
 class Linear(Module):
-    """y = x w + b over the last axis; w is a truncated normal of variance 1 / inputs at first."""
+    """y = x w + b over the last axis; w is a truncated normal of variance 1 / inputs at first.
+
+    Args:
+        output_size: the size of the last axis of the result.
+        with_bias: whether a bias is added.
+        w_init: the initializer of the weights.
+        b_init: the initializer of the bias.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Linear(2)(x))
+    >>> x = wnp.ones((1, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 2)
+    """
 
     def __init__(
         self,
@@ -63,7 +79,22 @@ def _inexact(module: Module, inputs: Any) -> Any:
 
 
 class Bias(Module):
-    """y = x + b, or x + b · multiplier. `bias_dims` are the axes along which b varies; all but the first by default."""
+    """y = x + b, or x + b · multiplier. `bias_dims` are the axes along which b varies; all but the first by default.
+
+    Args:
+        output_size: the sizes of the axes of the bias, checked; by default those of the input.
+        bias_dims: the axes along which it varies.
+        b_init: the initializer of the bias.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Bias()(x))
+    >>> x = wnp.ones((1, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 3)
+    """
 
     def __init__(
         self,
@@ -116,7 +147,25 @@ class EmbedLookupStyle(enum.Enum):
 
 
 class Embed(Module):
-    """Row `id` of a matrix (vocab_size, embed_dim)."""
+    """Row `id` of a matrix (vocab_size, embed_dim).
+
+    Args:
+        vocab_size: the number of rows.
+        embed_dim: the number of columns.
+        embedding_matrix: the first value of the matrix.
+        w_init: the initializer of the weights.
+        lookup_style: "ARRAY_INDEX" or "ONE_HOT".
+        name: the name of the module among those of its owner; made from the class by default.
+        precision: the precision of the product, for "ONE_HOT".
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.Embed(10, 4)(x))
+    >>> x = wnp.array([1, 2, 3])
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (3, 4)
+    """
 
     def __init__(
         self,
@@ -178,7 +227,27 @@ def _lookup_style(module: Module, style: Any) -> EmbedLookupStyle:
 
 
 class MultiHeadAttention(Module):
-    """softmax(Q Kᵀ / √key_size) V for each head, heads concatenated and projected; Q, K, V are linear in the inputs."""
+    """softmax(Q Kᵀ / √key_size) V for each head, heads concatenated and projected; Q, K, V are linear in the inputs.
+
+    Args:
+        num_heads: the number of heads.
+        key_size: the size of queries and keys of a head.
+        w_init_scale: the older way to say the variance of weights.
+        w_init: the initializer of the weights.
+        with_bias: whether a bias is added.
+        b_init: the initializer of the bias.
+        value_size: the size of values of a head; `key_size` by default.
+        model_size: the size of the result; `key_size * num_heads` by default.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.MultiHeadAttention(2, 4, w_init_scale=1.0)(x, x, x))
+    >>> x = wnp.ones((1, 3, 8))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 3, 8)
+    """
 
     def __init__(
         self,

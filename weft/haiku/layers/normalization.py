@@ -74,7 +74,27 @@ def _finished(x: Any, mean: Any, variance: Any, scale: Any, offset: Any, eps: fl
 
 
 class LayerNorm(_Normalization):
-    """(x - mean) · scale / √(variance + eps) + offset, with moments over `axis`; parameters vary along `param_axis`."""
+    """(x - mean) · scale / √(variance + eps) + offset, with moments over `axis`; parameters vary along `param_axis`.
+
+    Args:
+        axis: the axes of the moments.
+        create_scale: whether there is a scale.
+        create_offset: whether there is an offset.
+        eps: what is added to the variance.
+        scale_init: the initializer of the scale.
+        offset_init: the initializer of the offset.
+        use_fast_variance: whether the variance is the mean square less the squared mean, in one pass.
+        name: the name of the module among those of its owner; made from the class by default.
+        param_axis: the axes along which parameters vary; the last by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.LayerNorm(-1, True, True)(x))
+    >>> x = wnp.ones((2, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (2, 3)
+    """
 
     def __init__(
         self,
@@ -217,6 +237,27 @@ class BatchNorm(_Normalization):
 
     In training the moments are those of the batch, and their moving averages are stored as state; else the averages are
     used, or with `test_local_stats` those of the batch.
+
+    Args:
+        create_scale: whether there is a scale.
+        create_offset: whether there is an offset.
+        decay_rate: the decay of the stored moments.
+        eps: what is added to the variance.
+        scale_init: the initializer of the scale.
+        offset_init: the initializer of the offset.
+        axis: the axes of the moments; all but the channels by default.
+        cross_replica_axis: a mapped axis over which moments are averaged too.
+        cross_replica_axis_index_groups: groups of positions along that axis.
+        data_format: where the channels are: "channels_last" or "channels_first", or such as "NHWC".
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform_with_state(lambda x: haiku.BatchNorm(True, True, 0.9)(x, is_training=True))
+    >>> params, state = model.init(random.key(0), wnp.ones((4, 2)))
+    >>> model.apply(params, state, None, wnp.ones((4, 2)))[0].shape
+    (4, 2)
     """
 
     def __init__(

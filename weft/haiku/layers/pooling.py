@@ -40,7 +40,23 @@ def max_pool(
     padding: str,
     channel_axis: int | None = -1,
 ) -> Any:
-    """The largest element of each window."""
+    """The largest element of each window.
+
+    Args:
+        value: an array.
+        window_shape: the sizes of the window, of all dimensions or of the last ones.
+        strides: its steps.
+        padding: "SAME" or "VALID".
+        channel_axis: the axis that is not pooled, or None.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import haiku
+    >>> haiku.max_pool(wnp.arange(4.0).reshape(1, 4, 1), (1, 2, 1), (1, 2, 1), "VALID").ravel()
+    Array([1., 3.], dtype=float32)
+    """
     value = wnp.asarray(value)
     window = _sizes_per_dimension(value, window_shape, channel_axis, "max_pool: window_shape")
     steps = _sizes_per_dimension(value, strides, channel_axis, "max_pool: strides")
@@ -56,7 +72,23 @@ def avg_pool(
     padding: str,
     channel_axis: int | None = -1,
 ) -> Any:
-    """The mean of each window; padding does not count."""
+    """The mean of each window; padding does not count.
+
+    Args:
+        value: an array.
+        window_shape: the sizes of the window, of all dimensions or of the last ones.
+        strides: its steps.
+        padding: "SAME" or "VALID".
+        channel_axis: the axis that is not pooled, or None.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import haiku
+    >>> haiku.avg_pool(wnp.arange(4.0).reshape(1, 4, 1), (1, 2, 1), (1, 2, 1), "VALID").ravel()
+    Array([0.5, 2.5], dtype=float32)
+    """
     value = wnp.asarray(value)
     window = _sizes_per_dimension(value, window_shape, channel_axis, "avg_pool: window_shape")
     steps = _sizes_per_dimension(value, strides, channel_axis, "avg_pool: strides")
@@ -72,7 +104,23 @@ def avg_pool(
 
 
 class MaxPool(Module):
-    """`max_pool` as a module."""
+    """`max_pool` as a module.
+
+    Args:
+        window_shape: the sizes of the window, of all dimensions or of the last ones.
+        strides: its steps.
+        padding: "SAME" or "VALID".
+        channel_axis: the axis that is not pooled, or None.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.MaxPool((1, 2, 1), (1, 2, 1), "VALID")(x))
+    >>> x = wnp.ones((1, 4, 1))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 2, 1)
+    """
 
     def __init__(
         self,

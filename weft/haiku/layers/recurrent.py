@@ -18,7 +18,12 @@ from weft.haiku.typing import Initializer
 
 
 class RNNCore(Module):
-    """One step of a recurrent network: (inputs, state) -> (outputs, state)."""
+    """One step of a recurrent network: (inputs, state) -> (outputs, state).
+
+    >>> from weft import haiku
+    >>> issubclass(haiku.LSTM, haiku.RNNCore)
+    True
+    """
 
     def __call__(self, inputs: Any, prev_state: Any) -> tuple[Any, Any]:
         """One step."""
@@ -60,7 +65,17 @@ class VanillaRNN(RNNCore):
 
 
 class LSTMState(NamedTuple):
-    """What an LSTM passes from step to step."""
+    """What an LSTM passes from step to step.
+
+    Args:
+        hidden: the output of the last step.
+        cell: the memory.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import haiku
+    >>> haiku.LSTMState(wnp.zeros(2), wnp.zeros(2)).hidden
+    Array([0., 0.], dtype=float32)
+    """
 
     hidden: Any
     cell: Any
@@ -75,7 +90,22 @@ def _lstm_step(gates: Any, cell: Any) -> tuple[Any, LSTMState]:
 
 
 class LSTM(RNNCore):
-    """Long short-term memory: gates [x, h] w + b, with 1 added to the forget gate (Zaremba et al. 2014)."""
+    """Long short-term memory: gates [x, h] w + b, with 1 added to the forget gate (Zaremba et al. 2014).
+
+    Args:
+        hidden_size: the size of the state.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> def f(x):
+    ...     core = haiku.LSTM(4)
+    ...     return core(x, core.initial_state(x.shape[0]))[0]
+    >>> model = haiku.transform(f)
+    >>> model.apply(model.init(random.key(0), wnp.ones((1, 3))), None, wnp.ones((1, 3))).shape
+    (1, 4)
+    """
 
     def __init__(self, hidden_size: int, name: str | None = None):
         super().__init__(name=name)
@@ -142,7 +172,25 @@ class Conv3DLSTM(ConvNDLSTM):
 
 
 class GRU(RNNCore):
-    """z, r = σ(x w + h w' + b), a = tanh(x w + (r h) w' + b), h = (1 - z) h + z a (Chung et al. 2014)."""
+    """z, r = σ(x w + h w' + b), a = tanh(x w + (r h) w' + b), h = (1 - z) h + z a (Chung et al. 2014).
+
+    Args:
+        hidden_size: the size of the state.
+        w_i_init: the initializer of the weights of the input.
+        w_h_init: the initializer of the weights of the state.
+        b_init: the initializer of the bias.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> def f(x):
+    ...     core = haiku.GRU(4)
+    ...     return core(x, core.initial_state(x.shape[0]))[0]
+    >>> model = haiku.transform(f)
+    >>> model.apply(model.init(random.key(0), wnp.ones((1, 3))), None, wnp.ones((1, 3))).shape
+    (1, 4)
+    """
 
     def __init__(
         self,
@@ -266,7 +314,23 @@ class _DeepRNN(RNNCore):
 
 
 class DeepRNN(_DeepRNN):
-    """Cores and functions one after the other, as one core; its state is a tuple with that of each core."""
+    """Cores and functions one after the other, as one core; its state is a tuple with that of each core.
+
+    Args:
+        layers: cores and functions.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> def f(x):
+    ...     core = haiku.DeepRNN([haiku.LSTM(4), nn.relu, haiku.GRU(2)])
+    ...     return core(x, core.initial_state(x.shape[0]))[0]
+    >>> model = haiku.transform(f)
+    >>> model.apply(model.init(random.key(0), wnp.ones((1, 3))), None, wnp.ones((1, 3))).shape
+    (1, 2)
+    """
 
     def __init__(self, layers: Sequence[Any], name: str | None = None):
         super().__init__(layers, False, name)
@@ -282,7 +346,24 @@ def _time_first(tree: Any) -> Any:
 
 
 def static_unroll(core: Any, input_sequence: Any, initial_state: Any, time_major: bool = True) -> tuple[Any, Any]:
-    """`core` over a sequence, unrolled: outputs of all steps, and the last state."""
+    """`core` over a sequence, unrolled: outputs of all steps, and the last state.
+
+    Args:
+        core: a core: a function of inputs and a state.
+        input_sequence: a tree of arrays (time, batch, ...).
+        initial_state: the first state.
+        time_major: whether the time is the first axis; otherwise the second.
+
+    Returns:
+        A pair of outputs and the last state.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.static_unroll(core := haiku.GRU(4), x, core.initial_state(1))[0])
+    >>> model.apply(model.init(random.key(0), wnp.ones((2, 1, 3))), None, wnp.ones((2, 1, 3))).shape
+    (2, 1, 4)
+    """
     inputs = input_sequence if time_major else _time_first(input_sequence)
     length = _length(inputs)
     outputs, state = [], initial_state
@@ -309,7 +390,27 @@ def dynamic_unroll(
     return_all_states: bool = False,
     unroll: int = 1,
 ) -> tuple[Any, Any]:
-    """`core` over a sequence as a loop: outputs of all steps, and the last state or those of all steps."""
+    """`core` over a sequence as a loop: outputs of all steps, and the last state or those of all steps.
+
+    Args:
+        core: a core: a function of inputs and a state.
+        input_sequence: a tree of arrays (time, batch, ...).
+        initial_state: the first state.
+        time_major: whether the time is the first axis; otherwise the second.
+        reverse: whether to go from the last step to the first.
+        return_all_states: whether to return the states of all steps.
+        unroll: how many steps are written out.
+
+    Returns:
+        A pair of outputs and the last state, or those of all steps.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.dynamic_unroll(core := haiku.GRU(4), x, core.initial_state(1))[0])
+    >>> model.apply(model.init(random.key(0), wnp.ones((5, 1, 3))), None, wnp.ones((5, 1, 3))).shape
+    (5, 1, 4)
+    """
     inputs = input_sequence if time_major else _time_first(input_sequence)
 
     def step(state: Any, x: Any) -> Any:

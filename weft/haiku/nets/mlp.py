@@ -15,7 +15,25 @@ from weft.haiku.typing import Initializer
 
 
 class MLP(Module):
-    """Linear layers of the given sizes, `activation` after each but the last, or after that too."""
+    """Linear layers of the given sizes, `activation` after each but the last, or after that too.
+
+    Args:
+        output_sizes: the sizes of the layers.
+        w_init: the initializer of the weights.
+        b_init: the initializer of the biases.
+        with_bias: whether biases are added.
+        activation: the function between layers.
+        activate_final: whether it comes after the last layer too.
+        name: the name of the module among those of its owner; made from the class by default.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import haiku
+    >>> model = haiku.transform(lambda x: haiku.nets.MLP([4, 2])(x))
+    >>> x = wnp.ones((1, 3))
+    >>> model.apply(model.init(random.key(0), x), None, x).shape
+    (1, 2)
+    """
 
     def __init__(
         self,

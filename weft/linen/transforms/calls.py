@@ -48,6 +48,27 @@ def checkpoint(
     """Store nothing for the backward pass but what `policy` says, and recompute the rest there.
 
     `static_argnums` count the module itself as 0.
+
+    Args:
+        target: a module class, a module or a function of one.
+        variables: which collections the module may use.
+        rngs: which streams of keys it may use.
+        concrete: accepted for compatibility.
+        prevent_cse: whether the second computation is fenced off from the first.
+        static_argnums: arguments that are Python values; the module is 0.
+        policy: which results are stored.
+        methods: which methods are transformed; `__call__` by default.
+
+    Returns:
+        A class, module or function like `target`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> layer = linen.remat(linen.Dense)(2)
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((1, 3)))
+    >>> y.shape
+    (1, 2)
     """
     return lift_transform(
         _run_checkpoint,
@@ -185,6 +206,27 @@ def vmap(
 
     `variable_axes` says for each collection along which axis its variables are stacked, one for each element, or None
     where all elements share them; `split_rngs` for each stream whether every element gets a key of its own.
+
+    Args:
+        target: a module class, a module or a function of one.
+        variable_axes: for each collection an axis, or None.
+        split_rngs: for each stream whether keys differ.
+        in_axes, out_axes: the mapped axes of arguments and results.
+        axis_size: the number of elements, where no argument has the axis.
+        axis_name: a name for the axis.
+        spmd_axis_name: axes of a mesh to split it over.
+        metadata_params: what boxes of variables are told of the new axis.
+        methods: which methods are transformed; `__call__` by default.
+
+    Returns:
+        A class, module or function like `target`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> Layers = linen.vmap(linen.Dense, variable_axes={"params": 0}, split_rngs={"params": True})
+    >>> Layers(2).init(random.key(0), wnp.ones((4, 3)))["params"]["kernel"].shape
+    (4, 3, 2)
     """
     return lift_transform(
         _run_vmap,
@@ -292,7 +334,31 @@ def map_variables(
     variables: Filter = True,
     methods: Any = None,
 ) -> Any:
-    """The module sees `trans_in_fn` of the collections, and `trans_out_fn` of what it writes is stored."""
+    """The module sees `trans_in_fn` of the collections, and `trans_out_fn` of what it writes is stored.
+
+    Args:
+        target: a module class, a module or a function of one.
+        mapped_collections: which collections.
+        trans_in_fn, trans_out_fn: functions of the collections.
+        init: whether they are mapped while the module is initialized.
+        mutable: whether the module may write them.
+        rngs: which streams of keys it may use.
+        variables: which collections the module may use.
+        methods: which methods are transformed; `__call__` by default.
+
+    Returns:
+        A class, module or function like `target`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> from weft import tree
+    >>> double = lambda variables: tree.map(lambda x: 2 * x, variables)
+    >>> layer = linen.map_variables(linen.Dense, "params", double, init=True)(2)
+    >>> y, variables = layer.init_with_output(random.key(0), wnp.ones((1, 3)))
+    >>> y.shape
+    (1, 2)
+    """
     return lift_transform(
         _run_map_variables,
         "map_variables",

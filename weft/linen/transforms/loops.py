@@ -17,7 +17,18 @@ from weft.modules.filters import Filter, matches, subtract, union
 
 
 class _Broadcast:
-    """Instead of an axis: the value is the same in every iteration."""
+    """Instead of an axis: the value is the same in every iteration.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import linen, random
+    >>> class Step(linen.Module):
+    ...     @linen.compact
+    ...     def __call__(self, carry, x):
+    ...         return carry + x, None
+    >>> Steps = linen.scan(Step, in_axes=linen.broadcast, length=3)
+    >>> Steps().apply({}, 0.0, wnp.array(2.0))[0]
+    Array(6., dtype=float32, weak_type=True)
+    """
 
     def __repr__(self) -> str:
         return "broadcast"
@@ -48,6 +59,36 @@ def scan(
     Variables are stacked along an axis, one for each iteration (`variable_axes`), the same in every iteration
     (`variable_broadcast`), or carried from one to the next (`variable_carry`). Instead of an axis of xs,
     `nn.broadcast` passes the whole value to every iteration.
+
+    Args:
+        target: a module class, a module or a function of one.
+        variable_axes: for each collection the axis along which its variables are stacked.
+        variable_broadcast: which collections are the same in every iteration.
+        variable_carry: which collections are passed from one iteration to the next.
+        split_rngs: for each stream whether keys differ between iterations.
+        in_axes, out_axes: the axis of arguments and results that the loop goes along.
+        length: the number of iterations.
+        reverse: whether to go from the last to the first.
+        unroll: how many iterations are written out.
+        data_transform: a function of the variables inside of the loop.
+        metadata_params: what boxes of variables are told of the new axis.
+        methods: which methods are transformed; `__call__` by default.
+        _split_transpose: accepted for compatibility.
+        check_constancy_invariants: whether a variable that should be the same in every iteration is checked to be.
+
+    Returns:
+        A class, module or function like `target`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import random
+    >>> from weft import linen
+    >>> class Block(linen.Module):
+    ...     @linen.compact
+    ...     def __call__(self, carry, _):
+    ...         return linen.Dense(3)(carry), None
+    >>> Blocks = linen.scan(Block, variable_axes={"params": 0}, split_rngs={"params": True}, length=4)
+    >>> Blocks().init(random.key(0), wnp.ones((1, 3)), None)["params"]["Dense_0"]["kernel"].shape
+    (4, 3, 3)
     """
     return lift_transform(
         _run_scan,

@@ -42,14 +42,42 @@ class SVDResult(NamedTuple):
 
 
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The lower triangular L with L Lᴴ = a, or with `upper` U with Uᴴ U = a; NaN where a is not positive definite."""
+    """The lower triangular L with L Lᴴ = a, or with `upper` U with Uᴴ U = a; NaN where a is not positive definite.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+        upper: whether to return the upper factor.
+        symmetrize_input: whether the mean of `a` and its adjoint is factored; otherwise one triangle is read.
+
+    Returns:
+        Triangular matrices of the shape of `a`.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.cholesky(wnp.array([[4.0, 2.0], [2.0, 2.0]]))
+    Array([[2., 0.],
+           [1., 1.]], dtype=float32)
+    """
     x = square_matrix("cholesky", a)
     factor = lax_linalg.cholesky(adjoint(x) if upper else x, symmetrize_input=symmetrize_input)
     return adjoint(factor) if upper else factor
 
 
 def eig(a: Any) -> EigResult:
-    """Eigenvalues and right eigenvectors of square matrices, always complex. Vectors have length 1."""
+    """Eigenvalues and right eigenvectors of square matrices, always complex. Vectors have length 1.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+
+    Returns:
+        A named tuple of `eigenvalues` (..., n) and `eigenvectors` (..., n, n), in columns. Vectors have derivatives
+        where eigenvalues are distinct.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.eig(wnp.array([[2.0, 0.0], [0.0, 3.0]])).eigenvalues
+    Array([2.+0.j, 3.+0.j], dtype=complex64)
+    """
     w, v = lax_linalg.eig(square_matrix("eig", a), compute_left_eigenvectors=False)
     return EigResult(w, v)
 
@@ -65,6 +93,20 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     """Eigenvalues (from small to large) and eigenvectors of Hermitian matrices.
 
     With `symmetrize_input` the mean of a and its adjoint is decomposed, else the triangle that `UPLO` names is read.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+        UPLO: "L" or "U", the triangle that is read unless `symmetrize_input`.
+        symmetrize_input: whether the mean of `a` and its adjoint is decomposed.
+
+    Returns:
+        A named tuple of real `eigenvalues` (..., n) and `eigenvectors` (..., n, n), in columns. Derivatives are finite
+        where eigenvalues coincide, if what is computed does not depend on the choice of vectors.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.eigh(wnp.array([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+    Array([1., 2.], dtype=float32)
     """
     if UPLO not in (None, "L", "U"):
         raise ArgumentError(f"UPLO must be one of None, 'L', or 'U', got {UPLO!r}.")
@@ -74,7 +116,21 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 
 
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
-    """Eigenvalues of Hermitian matrices, from small to large."""
+    """Eigenvalues of Hermitian matrices, from small to large.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+        UPLO: "L" or "U", the triangle that is read unless `symmetrize_input`.
+        symmetrize_input: whether the mean of `a` and its adjoint is decomposed.
+
+    Returns:
+        Real numbers of shape (..., n).
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.eigvalsh(wnp.array([[2.0, 0.0], [0.0, 1.0]]))
+    Array([1., 2.], dtype=float32)
+    """
     return eigh(a, UPLO, symmetrize_input).eigenvalues
 
 
@@ -83,6 +139,20 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
     mode: "reduced" for as many columns as needed, "complete" (or "full") for a square Q, "r" for R alone, "raw" for the
     reflectors and factors of LAPACK, transposed as NumPy has them.
+
+    Args:
+        a: matrices of shape (..., m, n).
+        mode: "reduced", "complete", "r" or "raw".
+
+    Returns:
+        A named tuple of `Q` and `R`; R alone for mode "r".
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> q, r = linalg.qr(wnp.array([[3.0, 1.0], [4.0, 2.0]]))
+    >>> (q @ r).round(3)
+    Array([[3., 1.],
+           [4., 2.]], dtype=float32)
     """
     x = matrix("qr", a)
     if mode in ("reduced", "r", "full", "complete"):
@@ -105,6 +175,21 @@ def svd(
 
     With `hermitian` the mean of a and its adjoint is decomposed. Vectors have derivatives with full_matrices=False, or
     where the matrix is square.
+
+    Args:
+        a: matrices of shape (..., m, n).
+        full_matrices: whether U and Vh are square.
+        compute_uv: whether to return U and Vh.
+        hermitian: whether `a` is Hermitian.
+        subset_by_index: the first and one past the last singular value to return.
+
+    Returns:
+        A named tuple of `U`, `S` and `Vh`, or S alone.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.svd(wnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False).round(3)
+    Array([4., 3.], dtype=float32)
     """
     x = square_matrix("svd", a) if hermitian else matrix("svd", a)
     if hermitian:

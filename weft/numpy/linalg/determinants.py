@@ -76,6 +76,19 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     """The sign of the determinant and the logarithm of its absolute value, which does not overflow.
 
     `method` may be "lu" or "qr"; both compute the same, by elimination.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+        method: None, "lu" or "qr".
+
+    Returns:
+        A named tuple of `sign` and `logabsdet`, each of shape (...).
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> sign, logarithm = linalg.slogdet(wnp.array([[2.0, 0.0], [0.0, 0.5]]))
+    >>> sign, logarithm
+    (Array(1., dtype=float32), Array(0., dtype=float32))
     """
     if method not in (None, "lu", "qr"):
         raise ArgumentError(f"Unknown slogdet method {method!r}; it is 'lu' or 'qr'.")
@@ -225,6 +238,18 @@ def _broadcast_batch(x: Any, shape: Any) -> Any:
 
 
 def det(a: Any) -> Array:
-    """The determinant. It has its derivative also where the matrix is singular."""
+    """The determinant. It has its derivative also where the matrix is singular.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+
+    Returns:
+        An array of shape (...).
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.det(wnp.array([[1.0, 2.0], [3.0, 4.0]])).round(3)
+    Array(-2., dtype=float32)
+    """
     x = square_matrix("det", a)
     return _det_small(x) if x.shape[-1] <= 3 else _det(x)

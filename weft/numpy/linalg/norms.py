@@ -91,6 +91,20 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
     ord, for vectors: 2 (the default), 1, inf, -inf, 0 (how many are not zero), or a number p. For matrices: "fro" (the
     default), "nuc", 1, -1, 2, -2, inf, -inf. Lengths have derivative zero at exactly zero.
+
+    Args:
+        x: an array.
+        ord: which norm.
+        axis: an axis for vectors, a pair for matrices; None for all.
+        keepdims: whether the axes that were reduced stay, with size 1.
+
+    Returns:
+        Real numbers, without the axes.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.norm(wnp.array([3.0, 4.0]))
+    Array(5., dtype=float32)
     """
     (x,) = inexact("norm", x)
     if axis is None:

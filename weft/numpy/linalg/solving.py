@@ -43,6 +43,18 @@ def solve(a: Any, b: Any) -> Array:
     """The x with a x = b, for square a of shape (..., n, n) and b of shape (n,) or (..., n, k).
 
     For a singular matrix the result is infinities or NaN. Derivatives reuse the factors of a.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+        b: right-hand sides, of shape (n,) or (..., n, k).
+
+    Returns:
+        An array of the shape of `b`, with the leading axes of both.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.solve(wnp.array([[2.0, 0.0], [0.0, 4.0]]), wnp.array([2.0, 2.0]))
+    Array([1. , 0.5], dtype=float32)
     """
     a, b = inexact("solve", a, b)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
@@ -69,7 +81,20 @@ def solve(a: Any, b: Any) -> Array:
 
 
 def inv(a: Any) -> Array:
-    """The inverse of square matrices."""
+    """The inverse of square matrices.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+
+    Returns:
+        Matrices of the shape of `a`; infinities or NaN where one is singular.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.inv(wnp.array([[2.0, 0.0], [0.0, 4.0]]))
+    Array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
+    """
     x = square_matrix("inv", a)
     return solve_matrices(x, identity_like(x))
 
@@ -121,6 +146,19 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     """The pseudo-inverse; singular values up to `rtol` times the largest count as zero.
 
     `rcond` is the older name of `rtol`. With `hermitian` it is that of the mean of a and its adjoint.
+
+    Args:
+        a: matrices of shape (..., m, n).
+        rtol, rcond: which singular values count as zero.
+        hermitian: whether `a` is Hermitian.
+
+    Returns:
+        Matrices of shape (..., n, m).
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.pinv(wnp.array([[2.0], [0.0]])).round(3)
+    Array([[0.5, 0. ]], dtype=float32)
     """
     if rtol is not None and rcond is not None:
         raise ArgumentError("pinv: only one of rtol and rcond may be specified.")
@@ -139,6 +177,21 @@ def lstsq(
 
     Singular values below `rcond` times the largest count as zero. Residuals are always returned unless `numpy_resid`,
     which makes them empty where NumPy has them so.
+
+    Args:
+        a: a matrix of shape (m, n).
+        b: right-hand sides, of shape (m,) or (m, k).
+        rcond: which singular values count as zero.
+        numpy_resid: whether residuals are empty where NumPy has them so.
+
+    Returns:
+        A tuple of the solution, the sums of squared residuals, the rank and the singular values.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> x, *_ = linalg.lstsq(wnp.array([[1.0], [1.0]]), wnp.array([1.0, 3.0]))
+    >>> x.round(3)
+    Array([2.], dtype=float32)
     """
     a, b = inexact("lstsq", a, b)
     if a.ndim != 2 or b.ndim not in (1, 2):

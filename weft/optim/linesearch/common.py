@@ -37,6 +37,20 @@ def value_and_grad_from_state(value_fn: Callable[..., Any]) -> Callable[..., tup
 
     A line search has already computed value and gradient where it ended; they are recomputed only when the state has
     none.
+
+    Args:
+        value_fn: the function that is minimized.
+
+    Returns:
+        A function of the arguments of `value_fn` and `state=` that returns a value and a gradient.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> f = lambda x: (x**2).sum()
+    >>> solver = optim.lbfgs()
+    >>> params = wnp.array([3.0])
+    >>> optim.value_and_grad_from_state(f)(params, state=solver.init(params))
+    (Array(9., dtype=float32), Array([6.], dtype=float32))
     """
 
     def value_and_grad(params: Any, *args: Any, state: Any, **kwargs: Any) -> tuple[Any, Any]:

@@ -112,7 +112,29 @@ def lbfgs(
         max_linesearch_steps=20, initial_guess_strategy="one"
     ),
 ) -> GradientTransformationExtraArgs:
-    """L-BFGS with a line search; update needs `value`, `grad` and `value_fn`, as the search does."""
+    """L-BFGS with a line search; update needs `value`, `grad` and `value_fn`, as the search does.
+
+    Args:
+        learning_rate: a factor of the steps; None where the line search decides.
+        memory_size: how many past steps the inverse Hessian is made of.
+        scale_init_precond: whether its first guess is scaled by the last step.
+        linesearch: a line search, or None.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> f = lambda x: ((x - 2.0) ** 2).sum()
+    >>> solver = optim.lbfgs()
+    >>> params = wnp.array([0.0])
+    >>> value, gradient = weft.value_and_grad(f)(params)
+    >>> state = solver.init(params)
+    >>> updates, state = solver.update(gradient, state, params, value=value, grad=gradient, value_fn=f)
+    >>> bool(f(optim.apply_updates(params, updates)) < value)
+    True
+    """
     direction = scale(-1.0) if learning_rate is None else scale_by_learning_rate(learning_rate)
     last = identity() if linesearch is None else linesearch
     return chain(scale_by_lbfgs(memory_size, scale_init_precond), direction, last)

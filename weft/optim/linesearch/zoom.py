@@ -204,6 +204,27 @@ def scale_by_zoom_linesearch(
 
     The first guess is the last step size ("keep") or 1 ("one"). update needs `value`, `grad` and `value_fn`, and passes
     the extra arguments that `value_fn` takes.
+
+    Args:
+        max_linesearch_steps: the most evaluations of the function.
+        max_learning_rate: the largest step size; None for any.
+        tol: how much the conditions may be violated.
+        increase_factor: the factor between guesses while the interval grows.
+        slope_rtol: the decrease that is asked for, relative to the derivative.
+        curv_rtol: how much smaller the derivative must be.
+        approx_dec_rtol: the precision to which equal values count as a decrease.
+        stepsize_precision: the smallest interval.
+        initial_guess_strategy: "keep" or "one".
+        verbose: whether to print what it finds.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> solver = optim.chain(optim.sgd(1.0), optim.scale_by_zoom_linesearch(10))
+    >>> len(solver.init(wnp.ones(2)))
+    2
     """
     where = "scale_by_zoom_linesearch"
     if initial_guess_strategy not in ("keep", "one"):

@@ -17,7 +17,20 @@ Axis = int | tuple[int, ...] | None
 
 
 def sigmoid_binary_cross_entropy(logits: ArrayLike, labels: Any) -> Array:
-    """-y log(p) - (1 - y) log(1 - p), with p = sigmoid(logits), element by element."""
+    """-y log(p) - (1 - y) log(1 - p), with p = sigmoid(logits), element by element.
+
+    Args:
+        logits: unnormalized logarithms of probabilities.
+        labels: probabilities, from 0 to 1.
+
+    Returns:
+        An array of the broadcast shape.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.sigmoid_binary_cross_entropy(wnp.array([0.0, 3.0]), wnp.array([1.0, 1.0])).round(3)
+    Array([0.693, 0.049], dtype=float32)
+    """
     (logits,) = floating("sigmoid_binary_cross_entropy", logits=logits)
     labels = wnp.asarray(labels).astype(logits.dtype)
     return -labels * nn.log_sigmoid(logits) - (1.0 - labels) * nn.log_sigmoid(-logits)
@@ -84,7 +97,22 @@ def multiclass_sparsemax_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
 def softmax_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
 ) -> Array:
-    """-sum y log softmax(logits)."""
+    """-sum y log softmax(logits).
+
+    Args:
+        logits: unnormalized logarithms of probabilities.
+        labels: probabilities along the axis, such as `one_hot` returns.
+        axis: the axis or axes of the classes.
+        where: booleans, false for classes that do not count.
+
+    Returns:
+        An array without the axis.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.softmax_cross_entropy(wnp.array([0.0, 0.0]), wnp.array([1.0, 0.0])).round(3)
+    Array(0.693, dtype=float32)
+    """
     (logits,) = floating("softmax_cross_entropy", logits=logits)
     logs = nn.log_softmax(logits, axis=axis, where=where)
     return -wnp.sum(labels * logs, axis=axis, where=where)
@@ -102,7 +130,22 @@ def safe_softmax_cross_entropy(logits: ArrayLike, labels: ArrayLike) -> Array:
 def softmax_cross_entropy_with_integer_labels(
     logits: ArrayLike, labels: ArrayLike, axis: int | tuple[int, ...] = -1, where: ArrayLike | None = None
 ) -> Array:
-    """-log softmax(logits)[label]; with several axes, a label counts over all of them."""
+    """-log softmax(logits)[label]; with several axes, a label counts over all of them.
+
+    Args:
+        logits: unnormalized logarithms of probabilities.
+        labels: integers, without the axis.
+        axis: the axis or axes of the classes.
+        where: booleans, false for classes that do not count.
+
+    Returns:
+        An array of the shape of `labels`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.softmax_cross_entropy_with_integer_labels(wnp.zeros((1, 2)), wnp.array([1])).round(3)
+    Array([0.693], dtype=float32)
+    """
     name = "softmax_cross_entropy_with_integer_labels"
     (logits,) = floating(name, logits=logits)
     labels = integers(name, "labels", labels, "softmax_cross_entropy(logits, labels) takes one-hot or soft labels")
@@ -137,7 +180,22 @@ def poly_loss_cross_entropy(
 
 
 def smooth_labels(labels: ArrayLike, alpha: float, *, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
-    """(1 - alpha) * labels + alpha / number of classes."""
+    """(1 - alpha) * labels + alpha / number of classes.
+
+    Args:
+        labels: probabilities along the axis.
+        alpha: how much of them goes to all classes alike.
+        axis: the axis or axes of the classes.
+        where: booleans, false for classes that do not count.
+
+    Returns:
+        An array of the shape of `labels`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.smooth_labels(wnp.array([1.0, 0.0]), 0.1)
+    Array([0.95, 0.05], dtype=float32)
+    """
     (labels,) = floating("smooth_labels", labels=labels)
     count: Any = wnp.sum(wnp.ones_like(labels), axis=axis, where=where, keepdims=True)
     return (1.0 - alpha) * labels + alpha / count
@@ -146,7 +204,22 @@ def smooth_labels(labels: ArrayLike, alpha: float, *, axis: Axis = -1, where: Ar
 def kl_divergence(
     log_predictions: ArrayLike, targets: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None
 ) -> Array:
-    """sum t * (log t - log p)."""
+    """sum t * (log t - log p).
+
+    Args:
+        log_predictions: logarithms of the predicted probabilities.
+        targets: probabilities; where they are 0 the term is 0.
+        axis: the axis or axes of the classes.
+        where: booleans, false for classes that do not count.
+
+    Returns:
+        An array without the axis.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.kl_divergence(wnp.log(wnp.array([0.5, 0.5])), wnp.array([1.0, 0.0])).round(3)
+    Array(0.693, dtype=float32)
+    """
     log_predictions, targets = floating("kl_divergence", log_predictions=log_predictions, targets=targets)
     logs = wnp.where(targets == 0, 0, wnp.log(wnp.where(targets == 0, 1, targets)))
     return wnp.sum(targets * (logs - log_predictions), axis=axis, where=where)

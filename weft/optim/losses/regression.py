@@ -31,7 +31,21 @@ def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
 
 
 def huber_loss(predictions: ArrayLike, targets: ArrayLike | None = None, *, delta: float = 1.0) -> Array:
-    """e^2 / 2 for |e| up to delta, and delta * (|e| - delta / 2) beyond."""
+    """e^2 / 2 for |e| up to delta, and delta * (|e| - delta / 2) beyond.
+
+    Args:
+        predictions: an array.
+        targets: an array of the same shape; 0 by default.
+        delta: where the square ends.
+
+    Returns:
+        An array of the same shape.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.huber_loss(wnp.array([0.5, 3.0]))
+    Array([0.125, 2.5  ], dtype=float32)
+    """
     size = wnp.abs(_errors("huber_loss", predictions, targets))
     quadratic = wnp.minimum(size, delta)
     return 0.5 * quadratic**2 + delta * (size - quadratic)
@@ -67,7 +81,23 @@ def cosine_distance(
     axis: int | tuple[int, ...] | None = -1,
     where: ArrayLike | None = None,
 ) -> Array:
-    """1 - cosine_similarity."""
+    """1 - cosine_similarity.
+
+    Args:
+        predictions: an array.
+        targets: an array of the same shape.
+        epsilon: the least length that vectors are divided by.
+        axis: the axis of the vectors.
+        where: booleans, false for elements that do not count.
+
+    Returns:
+        An array without the axis.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.cosine_distance(wnp.array([1.0, 0.0]), wnp.array([0.0, 1.0]))
+    Array(1., dtype=float32)
+    """
     return 1.0 - cosine_similarity(predictions, targets, epsilon=epsilon, axis=axis, where=where)
 
 

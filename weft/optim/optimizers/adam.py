@@ -31,7 +31,30 @@ def adam(
     *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """-lr * m / (sqrt(v + eps_root) + eps), with m and v the corrected averages of g and g^2 (Kingma and Ba 2014)."""
+    """-lr * m / (sqrt(v + eps_root) + eps), with m and v the corrected averages of g and g^2 (Kingma and Ba 2014).
+
+    Args:
+        learning_rate: a number, or a schedule: a function from the step count to a number.
+        b1: the decay of the average of gradients.
+        b2: the decay of the average of squares.
+        eps: what is added outside of the root.
+        eps_root: what is added inside of the root.
+        mu_dtype: the dtype of the average of gradients; that of the parameters by default.
+        nesterov: whether to look ahead by one step.
+
+    Returns:
+        A `GradientTransformationExtraArgs`: `init(params)` and `update(grads, state, params)`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.adam(0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.1,  0.1], dtype=float32)
+    >>> optim.apply_updates(params, updates).round(3)
+    Array([0.9, 2.1], dtype=float32)
+    """
     return chain(
         scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov), scale_by_learning_rate(learning_rate)
     )
@@ -63,7 +86,30 @@ def adamw(
     *,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Adam with weight_decay * p added before the learning rate (Loshchilov and Hutter 2019)."""
+    """Adam with weight_decay * p added before the learning rate (Loshchilov and Hutter 2019).
+
+    Args:
+        learning_rate: a number, or a schedule: a function from the step count to a number.
+        b1: the decay of the average of gradients.
+        b2: the decay of the average of squares.
+        eps: what is added outside of the root.
+        eps_root: what is added inside of the root.
+        mu_dtype: the dtype of the average of gradients; that of the parameters by default.
+        weight_decay: the factor of the parameters, or a schedule.
+        mask: a tree of booleans, or a function that makes one: which parameters decay.
+        nesterov: whether to look ahead by one step.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.adamw(0.1, weight_decay=0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.11,  0.08], dtype=float32)
+    """
     return chain(
         scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
         add_decayed_weights(weight_decay, mask),
@@ -159,7 +205,25 @@ def adan(
 def yogi(
     learning_rate: ScalarOrSchedule, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-3
 ) -> GradientTransformationExtraArgs:
-    """Adam whose second moment changes by additive steps (Zaheer et al. 2018)."""
+    """Adam whose second moment changes by additive steps (Zaheer et al. 2018).
+
+    Args:
+        learning_rate: a number, or a schedule: a function from the step count to a number.
+        b1: the decay of the average of gradients.
+        b2: the decay of the average of squares.
+        eps: what is added outside of the root.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.yogi(0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.1,  0.1], dtype=float32)
+    """
     return chain(scale_by_yogi(b1, b2, eps), scale_by_learning_rate(learning_rate))
 
 
@@ -204,7 +268,28 @@ def lamb(
     weight_decay: ScalarOrSchedule = 0.0,
     mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """AdamW whose step in each leaf is as long as the parameters there (You et al. 2020)."""
+    """AdamW whose step in each leaf is as long as the parameters there (You et al. 2020).
+
+    Args:
+        learning_rate: a number, or a schedule: a function from the step count to a number.
+        b1: the decay of the average of gradients.
+        b2: the decay of the average of squares.
+        eps: what is added outside of the root.
+        eps_root: what is added inside of the root.
+        weight_decay: the factor of the parameters, or a schedule.
+        mask: a tree of booleans, or a function that makes one: which parameters decay.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.lamb(0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.158,  0.158], dtype=float32)
+    """
     return chain(
         scale_by_adam(b1, b2, eps, eps_root),
         add_decayed_weights(weight_decay, mask),

@@ -43,7 +43,25 @@ def sgd(
     nesterov: bool = False,
     accumulator_dtype: Any = None,
 ) -> GradientTransformationExtraArgs:
-    """-lr * g, or with momentum -lr * t where t = g + momentum * t."""
+    """-lr * g, or with momentum -lr * t where t = g + momentum * t.
+
+    Args:
+        learning_rate: a number, or a schedule: a function from the step count to a number.
+        momentum: the decay of the accumulated gradient; None for none.
+        nesterov: whether to look ahead by one step.
+        accumulator_dtype: the dtype of the accumulated gradient.
+
+    Returns:
+        A `GradientTransformationExtraArgs`: `init(params)` and `update(grads, state, params)`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.sgd(0.1, momentum=0.9)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.05,  0.1 ], dtype=float32)
+    """
     first = identity() if momentum is None else trace(momentum, nesterov, accumulator_dtype)
     return chain(first, scale_by_learning_rate(learning_rate))
 
@@ -116,7 +134,29 @@ def lars(
     momentum: float = 0.9,
     nesterov: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """Momentum of steps as long as trust_coefficient times the parameters of the leaf (You et al. 2017)."""
+    """Momentum of steps as long as trust_coefficient times the parameters of the leaf (You et al. 2017).
+
+    Args:
+        learning_rate: a number, or a schedule: a function from the step count to a number.
+        weight_decay: the factor of the parameters, or a schedule.
+        weight_decay_mask: which parameters decay.
+        trust_coefficient: the length of a step relative to that of the parameters.
+        eps: what is added before a division.
+        trust_ratio_mask: which parameters are scaled.
+        momentum: the decay of the accumulated gradient; None for none.
+        nesterov: whether to look ahead by one step.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.lars(0.1, trust_coefficient=1.0)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.1,  0.2], dtype=float32)
+    """
     return chain(
         add_decayed_weights(weight_decay, mask=weight_decay_mask),
         masked(scale_by_trust_ratio(trust_coefficient=trust_coefficient, eps=eps), mask=trust_ratio_mask),
@@ -136,7 +176,30 @@ def rmsprop(
     nesterov: bool = False,
     bias_correction: bool = False,
 ) -> GradientTransformationExtraArgs:
-    """-lr * g / sqrt(v + eps), with v the average of g^2, or the variance if `centered` (Tieleman and Hinton 2012)."""
+    """-lr * g / sqrt(v + eps), with v the average of g^2, or the variance if `centered` (Tieleman and Hinton 2012).
+
+    Args:
+        learning_rate: a number, or a schedule: a function from the step count to a number.
+        decay: the decay of the average of squares.
+        eps: what is added before a division.
+        initial_scale: the first value of the average.
+        eps_in_sqrt: whether `eps` is inside of the root.
+        centered: whether to subtract the square of the mean.
+        momentum: the decay of the accumulated gradient; None for none.
+        nesterov: whether to look ahead by one step.
+        bias_correction: whether to correct for the first value.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.rmsprop(0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.316,  0.316], dtype=float32)
+    """
     by = scale_by_stddev if centered else scale_by_rms
     scaled = by(decay, eps, initial_scale, eps_in_sqrt, bias_correction)
     last = identity() if momentum is None else trace(momentum, nesterov)
@@ -146,7 +209,24 @@ def rmsprop(
 def adagrad(
     learning_rate: ScalarOrSchedule, initial_accumulator_value: float = 0.1, eps: float = 1e-7
 ) -> GradientTransformationExtraArgs:
-    """-lr * g / sqrt(sum of g^2 + eps) (Duchi et al. 2011)."""
+    """-lr * g / sqrt(sum of g^2 + eps) (Duchi et al. 2011).
+
+    Args:
+        learning_rate: a number, or a schedule: a function from the step count to a number.
+        initial_accumulator_value: the first value of the sum.
+        eps: what is added before a division.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.adagrad(0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.085,  0.095], dtype=float32)
+    """
     return chain(scale_by_rss(initial_accumulator_value, eps), scale_by_learning_rate(learning_rate))
 
 
@@ -196,7 +276,33 @@ def adafactor(
     factored: bool = True,
     weight_decay_mask: MaskOrFn | None = None,
 ) -> GradientTransformationExtraArgs:
-    """Adam in little memory: second moments as products of row and column means (Shazeer and Stern 2018)."""
+    """Adam in little memory: second moments as products of row and column means (Shazeer and Stern 2018).
+
+    Args:
+        learning_rate: a number, a schedule, or None for none.
+        min_dim_size_to_factor: the least size of the two axes of a leaf that is factored.
+        decay_rate: how quickly the decay of averages goes to 1.
+        decay_offset: the step from which it counts.
+        multiply_by_parameter_scale: whether steps are relative to the parameters.
+        clipping_threshold: the largest root mean square of a step; None for any.
+        momentum: the decay of the accumulated gradient; None for none.
+        dtype_momentum: the dtype of the accumulated gradient.
+        weight_decay_rate: the factor of the parameters.
+        eps: what is added before a division.
+        factored: whether to factor second moments.
+        weight_decay_mask: which parameters decay.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.adafactor(0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.158,  0.158], dtype=float32)
+    """
     members: list[GradientTransformation] = [
         scale_by_factored_rms(factored, decay_rate, decay_offset, min_dim_size_to_factor, eps)
     ]

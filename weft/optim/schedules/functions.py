@@ -15,7 +15,18 @@ from weft.typing import ArrayLike
 
 
 def constant_schedule(value: ArrayLike) -> Schedule:
-    """Always `value`."""
+    """Always `value`.
+
+    Args:
+        value: the value.
+
+    Returns:
+        A function from the step count to a value.
+
+    >>> from weft import optim
+    >>> optim.constant_schedule(0.1)(5)
+    0.1
+    """
     return lambda count: value
 
 
@@ -41,14 +52,40 @@ def polynomial_schedule(
 def linear_schedule(
     init_value: float | Array, end_value: float | Array, transition_steps: int, transition_begin: int = 0
 ) -> Schedule:
-    """From `init_value` to `end_value` along a line."""
+    """From `init_value` to `end_value` along a line.
+
+    Args:
+        init_value: the first value.
+        end_value: the last value.
+        transition_steps: the number of steps between them.
+        transition_begin: the step where it begins.
+
+    Returns:
+        A function from the step count to a value.
+
+    >>> from weft import optim
+    >>> optim.linear_schedule(1.0, 0.0, 10)(5)
+    Array(0.5, dtype=float32, weak_type=True)
+    """
     return polynomial_schedule(init_value, end_value, 1, transition_steps, transition_begin)
 
 
 def piecewise_constant_schedule(
     init_value: ArrayLike, boundaries_and_scales: Mapping[int, ArrayLike] | None = None
 ) -> Schedule:
-    """`init_value`, multiplied by a scale at each boundary from there on."""
+    """`init_value`, multiplied by a scale at each boundary from there on.
+
+    Args:
+        init_value: the first value.
+        boundaries_and_scales: for each boundary a factor.
+
+    Returns:
+        A function from the step count to a value.
+
+    >>> from weft import optim
+    >>> float(optim.piecewise_constant_schedule(1.0, {10: 0.5})(20))
+    0.5
+    """
     scales = dict(boundaries_and_scales or {})
     _check_scales("piecewise_constant_schedule", scales)
 
@@ -75,7 +112,23 @@ def exponential_decay(
     staircase: bool = False,
     end_value: float | None = None,
 ) -> Schedule:
-    """init * decay_rate**(t / steps), bounded by `end_value`; with `staircase` t / steps is rounded down."""
+    """init * decay_rate**(t / steps), bounded by `end_value`; with `staircase` t / steps is rounded down.
+
+    Args:
+        init_value: the first value.
+        transition_steps: the number of steps between them.
+        decay_rate: the factor for `transition_steps` steps.
+        transition_begin: the step where it begins.
+        staircase: whether it changes only every `transition_steps` steps.
+        end_value: the limit.
+
+    Returns:
+        A function from the step count to a value.
+
+    >>> from weft import optim
+    >>> float(optim.exponential_decay(1.0, 10, 0.5)(20))
+    0.25
+    """
     if transition_steps is not None and transition_steps <= 0:
         return constant_schedule(init_value)
     if isinstance(decay_rate, int | float) and decay_rate == 0:
@@ -96,7 +149,21 @@ def exponential_decay(
 
 
 def cosine_decay_schedule(init_value: float, decay_steps: int, alpha: float = 0.0, exponent: float = 1.0) -> Schedule:
-    """init * ((1 - alpha) * ((1 + cos(pi * t / steps)) / 2)**exponent + alpha)."""
+    """init * ((1 - alpha) * ((1 + cos(pi * t / steps)) / 2)**exponent + alpha).
+
+    Args:
+        init_value: the first value.
+        decay_steps: the number of steps to the end.
+        alpha: the last value, as a fraction of the first.
+        exponent: the power of the cosine.
+
+    Returns:
+        A function from the step count to a value.
+
+    >>> from weft import optim
+    >>> float(optim.cosine_decay_schedule(1.0, 10)(10))
+    0.0
+    """
     if isinstance(decay_steps, int | float) and not decay_steps > 0:
         raise ArgumentError(f"cosine_decay_schedule needs decay_steps above 0, and got {decay_steps}")
 
@@ -180,7 +247,20 @@ def cosine_onecycle_schedule(
 
 
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """One schedule after another, each counting from its boundary."""
+    """One schedule after another, each counting from its boundary.
+
+    Args:
+        schedules: functions from a step count to a value.
+        boundaries: the steps where the next one begins.
+
+    Returns:
+        A function from the step count to a value.
+
+    >>> from weft import optim
+    >>> joined = optim.join_schedules([optim.constant_schedule(1.0), optim.constant_schedule(0.5)], [10])
+    >>> float(joined(9)), float(joined(10))
+    (1.0, 0.5)
+    """
     if len(boundaries) != len(schedules) - 1:
         raise ArgumentError(
             f"join_schedules needs one boundary less than schedules, and got {len(schedules)} schedules "
@@ -209,7 +289,23 @@ def warmup_cosine_decay_schedule(
     end_value: float = 0.0,
     exponent: float = 1.0,
 ) -> Schedule:
-    """Along a line to the peak, then along a cosine to the end; `decay_steps` counts the warmup too."""
+    """Along a line to the peak, then along a cosine to the end; `decay_steps` counts the warmup too.
+
+    Args:
+        init_value: the first value.
+        peak_value: the value after the warmup.
+        warmup_steps: the number of steps to the peak.
+        decay_steps: the number of steps to the end.
+        end_value: the last value.
+        exponent: the power of the cosine.
+
+    Returns:
+        A function from the step count to a value.
+
+    >>> from weft import optim
+    >>> float(optim.warmup_cosine_decay_schedule(0.0, 1.0, 10, 100)(10))
+    1.0
+    """
     if isinstance(decay_steps, int) and isinstance(warmup_steps, int) and decay_steps <= warmup_steps:
         raise ArgumentError(
             f"decay_steps counts the warmup, so it must be above warmup_steps; got decay_steps={decay_steps} "

@@ -124,6 +124,21 @@ def inject_hyperparams(
 
     `state.hyperparams["learning_rate"]` can be read, and set when it is no schedule: nothing is compiled again.
     Arguments named in `static_args`, booleans and what is neither a number nor a function are passed as they are.
+
+    Args:
+        inner_factory: a function that returns a transformation, such as `adam`.
+        static_args: names of arguments that are passed as they are.
+        hyperparam_dtype: the dtype of the numbers in the state.
+
+    Returns:
+        A function with the arguments of `inner_factory`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optimizer = optim.inject_hyperparams(optim.sgd)(learning_rate=0.5)
+    >>> state = optimizer.init(wnp.ones(2))
+    >>> state.hyperparams["learning_rate"]
+    Array(0.5, dtype=float32, weak_type=True)
     """
     static = {static_args} if isinstance(static_args, str) else set(static_args)
     signature = inspect.signature(inner_factory)

@@ -24,7 +24,16 @@ from weft.optim.tree_utils.moments import correction, like, moving_average
 
 
 class TraceState(NamedTuple):
-    """The decaying sum of updates."""
+    """The decaying sum of updates.
+
+    Args:
+        trace: a tree like the parameters.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.trace(0.9).init(wnp.ones(2))
+    TraceState(trace=Array([0., 0.], dtype=float32))
+    """
 
     trace: Params
 
@@ -48,7 +57,24 @@ def _cast(leaf: Any, dtype: Any) -> Any:
 
 
 def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -> GradientTransformation:
-    """t = g + decay * t, and with `nesterov` g + decay * t once more."""
+    """t = g + decay * t, and with `nesterov` g + decay * t once more.
+
+    Args:
+        decay: the factor of what was accumulated.
+        nesterov: whether to look ahead by one step.
+        accumulator_dtype: the dtype of what is accumulated.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.trace(0.9)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 0.5, -1. ], dtype=float32)
+    """
 
     def init(params: Params) -> TraceState:
         return TraceState(tree_zeros_like(params, accumulator_dtype))
@@ -65,7 +91,24 @@ def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -
 
 
 def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> GradientTransformation:
-    """The average (1 - decay) * g + decay * m, divided by 1 - decay**t when `debias`."""
+    """The average (1 - decay) * g + decay * m, divided by 1 - decay**t when `debias`.
+
+    Args:
+        decay: the factor of the average.
+        debias: whether to correct for the first value, zero.
+        accumulator_dtype: the dtype of the average.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.ema(0.9)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 0.5, -1. ], dtype=float32)
+    """
 
     def init(params: Params) -> EmaState:
         return EmaState(wnp.zeros((), wnp.int32), tree_zeros_like(params, accumulator_dtype))

@@ -16,7 +16,18 @@ from weft.optim.tree_utils.moments import correction, like, moving_average
 
 
 class ScaleByAdamState(NamedTuple):
-    """Steps taken, the average of gradients and that of their squares."""
+    """Steps taken, the average of gradients and that of their squares.
+
+    Args:
+        count: the number of steps.
+        mu: the average of gradients.
+        nu: the average of their squares.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.scale_by_adam().init(wnp.ones(2)).mu
+    Array([0., 0.], dtype=float32)
+    """
 
     count: Array  # type: ignore[assignment]
     mu: Updates
@@ -109,7 +120,27 @@ def scale_by_adam(
     *,
     nesterov: bool = False,
 ) -> GradientTransformation:
-    """m / (sqrt(v + eps_root) + eps), with m and v the corrected averages of g and g^2."""
+    """m / (sqrt(v + eps_root) + eps), with m and v the corrected averages of g and g^2.
+
+    Args:
+        b1: the decay of the average of gradients.
+        b2: the decay of the average of squares.
+        eps: what is added outside of the root.
+        eps_root: what is added inside of the root.
+        mu_dtype: the dtype of the average of gradients.
+        nesterov: whether to look ahead by one step.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.scale_by_adam()
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 1., -1.], dtype=float32)
+    """
 
     def init(params: Params) -> ScaleByAdamState:
         return ScaleByAdamState(zero_count(), tree_zeros_like(params, mu_dtype), tree_zeros_like(params))

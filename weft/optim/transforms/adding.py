@@ -38,7 +38,23 @@ class AddNoiseState(NamedTuple):
 
 
 def add_decayed_weights(weight_decay: ScalarOrSchedule = 0.0, mask: MaskOrFn | None = None) -> GradientTransformation:
-    """g + weight_decay * p; with a mask, only where it is true."""
+    """g + weight_decay * p; with a mask, only where it is true.
+
+    Args:
+        weight_decay: the factor of the parameters, or a schedule.
+        mask: a tree of booleans, or a function that makes one.
+
+    Returns:
+        A `GradientTransformation`, whose `update` needs the parameters.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.add_decayed_weights(0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 0.6, -0.8], dtype=float32)
+    """
     where = "add_decayed_weights (weight decay)"
 
     def decayed(updates: Updates, params: Params | None, rate: Any) -> Updates:

@@ -21,12 +21,42 @@ AdaptiveGradClipState = EmptyState
 
 
 def clip(max_delta: float | Array) -> GradientTransformation:
-    """Every element within [-max_delta, max_delta]."""
+    """Every element within [-max_delta, max_delta].
+
+    Args:
+        max_delta: the limit.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.clip(0.75)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 0.5 , -0.75], dtype=float32)
+    """
     return stateless(lambda updates, params: weft.tree.map(lambda g: wnp.clip(g, -max_delta, max_delta), updates))
 
 
 def clip_by_block_rms(threshold: ArrayLike) -> GradientTransformation:
-    """g / max(1, rms(g) / threshold), leaf by leaf."""
+    """g / max(1, rms(g) / threshold), leaf by leaf.
+
+    Args:
+        threshold: the limit.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.clip_by_block_rms(0.5)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 0.316, -0.632], dtype=float32)
+    """
 
     def leaf(g: Any) -> Any:
         return g / wnp.maximum(1.0, wnp.sqrt(wnp.mean(abs_sq(g))) / threshold).astype(g.dtype)
@@ -35,7 +65,22 @@ def clip_by_block_rms(threshold: ArrayLike) -> GradientTransformation:
 
 
 def clip_by_global_norm(max_norm: ArrayLike) -> GradientTransformation:
-    """g * max_norm / ||g|| when the norm over all leaves is max_norm or more, else g."""
+    """g * max_norm / ||g|| when the norm over all leaves is max_norm or more, else g.
+
+    Args:
+        max_norm: the limit.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.clip_by_global_norm(1.0)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 0.447, -0.894], dtype=float32)
+    """
 
     def clipped(updates: Updates, params: Params | None) -> Updates:
         norm = global_norm(updates)
@@ -68,7 +113,25 @@ def unitwise_clip(g_norm: Array, max_norm: Array, grad: Array, div_eps: float = 
 def adaptive_grad_clip(
     clipping: float, eps: float = 1e-3, axis: int | tuple[int, ...] | None = None
 ) -> GradientTransformation:
-    """Unit by unit, a gradient of norm at most clipping * max(norm of the parameters, eps)."""
+    """Unit by unit, a gradient of norm at most clipping * max(norm of the parameters, eps).
+
+    Args:
+        clipping: the limit, relative to the norm of the parameters.
+        eps: the least norm of the parameters.
+        axis: the axes of a unit; by default all of a vector, the first of a matrix, all but the last of a 4-dimensional
+            kernel.
+
+    Returns:
+        A `GradientTransformation`, whose `update` needs the parameters.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.adaptive_grad_clip(0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 0.1, -0.2], dtype=float32)
+    """
 
     def leaf(g: Any, p: Any) -> tuple[Any]:
         largest = clipping * wnp.maximum(unitwise_norm(p, axis), eps)
@@ -94,7 +157,21 @@ def _examples(where: str, grads: Any) -> tuple[list[Any], Any]:
 
 
 def per_example_global_norm_clip(grads: Any, l2_norm_clip: float) -> tuple[Any, Array]:
-    """Clip each example's gradient to the norm over all leaves, then sum; also how many were clipped."""
+    """Clip each example's gradient to the norm over all leaves, then sum; also how many were clipped.
+
+    Args:
+        grads: a list of arrays with a leading axis of examples.
+        l2_norm_clip: the limit.
+
+    Returns:
+        A pair of the list of sums and the number of gradients that were clipped.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> sums, clipped = optim.per_example_global_norm_clip([wnp.array([[3.0], [0.5]])], 1.0)
+    >>> sums, clipped
+    ([Array([1.5], dtype=float32)], Array(1, dtype=int32))
+    """
     leaves, structure = _examples("per_example_global_norm_clip", grads)
     norms = weft.vmap(global_norm)(leaves)
     divisors = wnp.maximum(norms / l2_norm_clip, 1.0)

@@ -19,7 +19,22 @@ from weft.optim.transforms.masking import masked
 
 
 def chain(*args: GradientTransformation) -> GradientTransformationExtraArgs:
-    """Applies transformations in order; the state is the tuple of their states."""
+    """Applies transformations in order; the state is the tuple of their states.
+
+    Args:
+        *args: transformations.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.chain(optim.clip_by_global_norm(1.0), optim.sgd(0.1))
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.045,  0.089], dtype=float32)
+    """
     for i, member in enumerate(args):
         if not (hasattr(member, "init") and hasattr(member, "update")):
             raise ArgumentTypeError(f"chain takes gradient transformations, and argument {i} is {member!r}")
@@ -87,6 +102,21 @@ def partition(
     """Gives every parameter to the transformation that its label names.
 
     `param_labels` is a tree of labels that is a prefix of the parameters, or a function that makes one from them.
+
+    Args:
+        transforms: a transformation for each label.
+        param_labels: a tree of labels, or a function that makes one.
+        mask_compatible_extra_args: whether extra arguments like the parameters are divided too.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optimizer = optim.multi_transform({"fast": optim.sgd(1.0), "slow": optim.sgd(0.1)}, {"w": "fast", "b": "slow"})
+    >>> params = {"w": wnp.ones(1), "b": wnp.ones(1)}
+    >>> optimizer.update(params, optimizer.init(params))[0]
+    {'b': Array([-0.1], dtype=float32), 'w': Array([-1.], dtype=float32)}
     """
     members = {label: with_extra_args_support(member) for label, member in transforms.items()}
 

@@ -97,7 +97,21 @@ def conditionally_mask(
 
 
 def apply_if_finite(inner: GradientTransformation, max_consecutive_errors: int) -> GradientTransformationExtraArgs:
-    """Applies `inner` to finite updates and skips others, until more than so many in a row were not finite."""
+    """Applies `inner` to finite updates and skips others, until more than so many in a row were not finite.
+
+    Args:
+        inner: a transformation.
+        max_consecutive_errors: how many updates in a row may be skipped.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optimizer = optim.apply_if_finite(optim.sgd(0.1), 3)
+    >>> optimizer.update(wnp.array([wnp.nan]), optimizer.init(wnp.ones(1)))[0]
+    Array([0.], dtype=float32)
+    """
     inner = with_extra_args_support(inner)
 
     def init(params: Params) -> ApplyIfFiniteState:

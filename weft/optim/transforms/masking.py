@@ -18,11 +18,26 @@ from weft.optim.base import (
 
 
 class MaskedNode(NamedTuple):
-    """Replaces what a masked transformation does not see; a tree without leaves."""
+    """Replaces what a masked transformation does not see; a tree without leaves.
+
+    >>> from weft import optim
+    >>> from weft import tree
+    >>> tree.leaves(optim.MaskedNode())
+    []
+    """
 
 
 class MaskedState(NamedTuple):
-    """The state of the inner transformation."""
+    """The state of the inner transformation.
+
+    Args:
+        inner_state: the state.
+
+    >>> from weft import optim
+    >>> state = optim.masked(optim.trace(0.9), {"w": True, "b": False}).init({"w": 1.0, "b": 2.0})
+    >>> state.inner_state.trace["b"]
+    MaskedNode()
+    """
 
     inner_state: Any
 
@@ -60,6 +75,19 @@ def masked(
 
     The mask is a tree of booleans that is a prefix of the parameters, or a function that makes one from them. With
     `mask_compatible_extra_args`, extra arguments of which the mask is a prefix are masked too.
+
+    Args:
+        inner: a transformation.
+        mask: a tree of booleans, or a function that makes one.
+        mask_compatible_extra_args: whether extra arguments like the parameters are masked too.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> from weft import optim
+    >>> optimizer = optim.masked(optim.scale(10.0), {"w": True, "b": False})
+    >>> optimizer.update({"w": 1.0, "b": 1.0}, optimizer.init({"w": 0.0, "b": 0.0}))[0]
+    {'b': 1.0, 'w': 10.0}
     """
     inner = with_extra_args_support(inner)
 

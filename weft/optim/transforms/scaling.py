@@ -30,18 +30,56 @@ ScaleByTrustRatioState = EmptyState
 
 
 class ScaleByScheduleState(NamedTuple):
-    """How many steps were taken."""
+    """How many steps were taken.
+
+    Args:
+        count: the number of steps.
+
+    >>> from weft import optim
+    >>> optim.scale_by_schedule(optim.constant_schedule(1.0)).init(None).count
+    Array(0, dtype=int32)
+    """
 
     count: Array  # type: ignore[assignment]
 
 
 def scale(step_size: ArrayLike) -> GradientTransformation:
-    """step_size * g."""
+    """step_size * g.
+
+    Args:
+        step_size: the factor.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.scale(-0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.05,  0.1 ], dtype=float32)
+    """
     return stateless(lambda updates, params: weft.tree.map(lambda g: step_size * g, updates))
 
 
 def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
-    """step_size_fn(t) * g, where t counts from 0."""
+    """step_size_fn(t) * g, where t counts from 0.
+
+    Args:
+        step_size_fn: a function from the step count to the factor.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.scale_by_schedule(optim.linear_schedule(1.0, 0.0, 10))
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 0.5, -1. ], dtype=float32)
+    """
 
     def init(params: Params) -> ScaleByScheduleState:
         return ScaleByScheduleState(wnp.zeros((), wnp.int32))
@@ -64,7 +102,23 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
 def scale_by_learning_rate(
     learning_rate: ScalarOrSchedule | None = None, *, flip_sign: bool = True
 ) -> GradientTransformation:
-    """-learning_rate * g, which goes downhill; without `flip_sign`, learning_rate * g. None leaves g alone."""
+    """-learning_rate * g, which goes downhill; without `flip_sign`, learning_rate * g. None leaves g alone.
+
+    Args:
+        learning_rate: a number, a schedule or None.
+        flip_sign: whether to go downhill.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.scale_by_learning_rate(0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.05,  0.1 ], dtype=float32)
+    """
     sign = -1 if flip_sign else 1
     if learning_rate is None:
         return identity()

@@ -46,7 +46,16 @@ class ScaleByRStdDevWithCountState(NamedTuple):
 
 
 class ScaleByRssState(NamedTuple):
-    """The sum of squares."""
+    """The sum of squares.
+
+    Args:
+        sum_of_squares: a tree like the parameters.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.scale_by_rss().init(wnp.ones(2)).sum_of_squares
+    Array([0.1, 0.1], dtype=float32)
+    """
 
     sum_of_squares: Updates
 
@@ -260,7 +269,27 @@ def scale_by_factored_rms(
     epsilon: float = 1e-30,
     decay_rate_fn: Callable[[int, float], Any] = _decay_rate_pow,
 ) -> GradientTransformation:
-    """g / sqrt(v), with v stored as the product of its row and column means for leaves with two large axes."""
+    """g / sqrt(v), with v stored as the product of its row and column means for leaves with two large axes.
+
+    Args:
+        factored: whether to factor second moments.
+        decay_rate: how quickly the decay of averages goes to 1.
+        step_offset: the step from which it counts.
+        min_dim_size_to_factor: the least size of the two axes of a leaf that is factored.
+        epsilon: what is added to squares.
+        decay_rate_fn: a function of step and rate that returns the decay.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.scale_by_factored_rms()
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 1., -1.], dtype=float32)
+    """
     axes_of = lambda shape: _factored_axes(shape, factored, min_dim_size_to_factor)
     unused = lambda dtype: wnp.zeros((1,), dtype)
 

@@ -122,7 +122,19 @@ def tree_norm(tree: Any, ord: int | str | float | None = None, squared: bool = F
 
 
 def global_norm(updates: Any) -> Array:
-    """sqrt(sum |u|^2) over all elements of all leaves."""
+    """sqrt(sum |u|^2) over all elements of all leaves.
+
+    Args:
+        updates: a tree of arrays.
+
+    Returns:
+        A real scalar.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.global_norm({"a": wnp.array([3.0]), "b": wnp.array([4.0])})
+    Array(5., dtype=float32)
+    """
     return tree_norm(updates)
 
 
@@ -165,7 +177,20 @@ def tree_allclose(
 
 
 def tree_cast(tree: Any, dtype: Any) -> Any:
-    """Every leaf in the given dtype; None leaves the tree as it is."""
+    """Every leaf in the given dtype; None leaves the tree as it is.
+
+    Args:
+        tree: a tree of arrays.
+        dtype: a dtype, or None.
+
+    Returns:
+        A tree of arrays.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.tree.cast({"a": wnp.ones(1)}, wnp.bfloat16)["a"].dtype
+    dtype(bfloat16)
+    """
     return tree if dtype is None else weft.tree.map(lambda leaf: wnp.asarray(leaf).astype(dtype), tree)
 
 

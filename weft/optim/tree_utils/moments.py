@@ -33,7 +33,22 @@ def like(scalar: Any, leaf: Any) -> Any:
 
 
 def tree_update_moment(updates: Any, moments: Any, decay: ArrayLike, order: int) -> Any:
-    """decay * m + (1 - decay) * g**order."""
+    """decay * m + (1 - decay) * g**order.
+
+    Args:
+        updates: a tree of arrays.
+        moments: the averages so far.
+        decay: the factor of the averages.
+        order: the power of the updates.
+
+    Returns:
+        A tree of averages.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.update_moment(wnp.array([2.0]), wnp.array([0.0]), 0.5, 2)
+    Array([2.], dtype=float32)
+    """
     leaf = lambda g, m: (moving_average(power(g, order), m, decay),)
     return map_trees("update_moment", leaf, updates=updates, moments=moments)[0]
 

@@ -71,7 +71,22 @@ def tree_get_all_with_path(tree: Any, key: Any, filtering: Filter | None = None)
 
 
 def tree_get(tree: Any, key: Any, default: Any | None = None, filtering: Filter | None = None) -> Any:
-    """The one value under `key`, or `default` when there is none; a KeyError when there are several."""
+    """The one value under `key`, or `default` when there is none; a KeyError when there are several.
+
+    Args:
+        tree: a tree of named tuples and dicts, such as the state of an optimizer.
+        key: the name of a field or key.
+        default: what to return where there is none.
+        filtering: a function of path and value that says which ones count.
+
+    Returns:
+        The value.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.tree.get(optim.adam(0.1).init(wnp.ones(2)), "count")
+    Array(0, dtype=int32)
+    """
     found = tree_get_all_with_path(tree, key, filtering)
     if len(found) > 1:
         paths = ", ".join(_text(path) for path, _ in found)

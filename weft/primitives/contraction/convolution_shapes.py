@@ -21,7 +21,15 @@ Pads: TypeAlias = tuple[tuple[Dimension, Dimension], ...]
 
 
 class ConvDimensionNumbers(NamedTuple):
-    """Axes as batch, feature, spatial for operand and result; output feature, input feature, spatial for the kernel."""
+    """Axes as batch, feature, spatial for operand and result; output feature, input feature, spatial for the kernel.
+
+    Args:
+        lhs_spec, rhs_spec, out_spec: the axes of operand, kernel and result.
+
+    >>> from weft import lax
+    >>> lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2)).lhs_spec
+    (0, 3, 1, 2)
+    """
 
     lhs_spec: tuple[int, ...]
     rhs_spec: tuple[int, ...]
@@ -179,7 +187,19 @@ def conv_dimension_numbers(
     rhs_shape: Sequence[Dimension],
     dimension_numbers: ConvGeneralDilatedDimensionNumbers,
 ) -> ConvDimensionNumbers:
-    """The axes as integers: None means batch, feature, spatial and output feature, input feature, spatial."""
+    """The axes as integers: None means batch, feature, spatial and output feature, input feature, spatial.
+
+    Args:
+        lhs_shape, rhs_shape: the shapes of operand and kernel.
+        dimension_numbers: three strings, None, or `ConvDimensionNumbers`.
+
+    Returns:
+        A `ConvDimensionNumbers`.
+
+    >>> from weft import lax
+    >>> lax.conv_dimension_numbers((1, 5, 5, 1), (3, 3, 1, 2), ("NHWC", "HWIO", "NHWC")).lhs_spec
+    (0, 3, 1, 2)
+    """
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         return dimension_numbers
     rank = len(lhs_shape)

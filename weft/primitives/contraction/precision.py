@@ -10,7 +10,12 @@ from weft.base.settings import config
 
 
 class Precision(Enum):
-    """How exact products are where hardware has shorter formats; `Precision("float32")` reads an alias."""
+    """How exact products are where hardware has shorter formats; `Precision("float32")` reads an alias.
+
+    >>> from weft import lax
+    >>> lax.Precision("float32") is lax.Precision.HIGHEST
+    True
+    """
 
     DEFAULT = 0
     HIGH = 1

@@ -47,10 +47,16 @@ from weft.sharding.factors import AxisFactors
 class ScatterDimensionNumbers(NamedTuple):
     """Which dimension of the updates, the indices and the operand is which.
 
-    update_window_dims: dimensions of the updates that run over a window; all others run over the indices, in order.
-    inserted_window_dims: operand dimensions in which a window is one element and that the updates do not have.
-    scatter_dims_to_operand_dims: the operand dimension that each component of an index vector starts.
-    operand_batching_dims, scatter_indices_batching_dims: dimensions that go through operand and indices side by side.
+    Args:
+        update_window_dims: dimensions of the updates that run over a window; all others run over the indices, in order.
+        inserted_window_dims: operand dimensions in which a window is one element and that the updates do not have.
+        scatter_dims_to_operand_dims: the operand dimension that each element of an index vector is for.
+        operand_batching_dims: dimensions of the operand in which each index has its own slice.
+        scatter_indices_batching_dims: the dimensions of the indices that belong to them.
+
+    >>> from weft import lax
+    >>> lax.ScatterDimensionNumbers((), (0,), (0,)).inserted_window_dims
+    (0,)
     """
 
     update_window_dims: tuple[int, ...]

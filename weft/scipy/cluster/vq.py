@@ -24,12 +24,12 @@ def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Arra
     """For each observation the index of the nearest code, and the distance to it.
 
     Args:
-      obs: observations in rows, or a vector of numbers.
-      code_book: codes in rows of the same size, or a vector of numbers.
-      check_finite: whether infinities and NaN raise, where values are known (they are not under `jit`).
+        obs: observations in rows, or a vector of numbers.
+        code_book: codes in rows of the same size, or a vector of numbers.
+        check_finite: whether infinities and NaN raise, where values are known (they are not under `jit`).
 
     Returns:
-      (codes, distances), one of each for an observation.
+        (codes, distances), one of each for an observation.
 
     >>> import weft.numpy as np
     >>> from weft.scipy.cluster.vq import vq

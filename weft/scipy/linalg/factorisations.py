@@ -21,17 +21,65 @@ from weft.trace.array import Array
 
 
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
-    """The factor of a positive definite matrix: U with Uᴴ U = a, or L with L Lᴴ = a if `lower`; reads that triangle."""
+    """The factor of a positive definite matrix: U with Uᴴ U = a, or L with L Lᴴ = a if `lower`; reads that triangle.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+        lower: whether the lower triangle is used; the upper one by default.
+        overwrite_a: accepted for compatibility; arrays do not change.
+        check_finite: accepted for compatibility; what is not finite stays so.
+
+    Returns:
+        Triangular matrices; NaN where `a` is not positive definite.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.scipy.linalg as scipy_linalg
+    >>> scipy_linalg.cholesky(wnp.array([[4.0, 2.0], [2.0, 2.0]]))
+    Array([[2., 1.],
+           [0., 1.]], dtype=float32)
+    """
     return linalg.cholesky(a, upper=not lower, symmetrize_input=False)
 
 
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
-    """The factor that `cholesky` returns, and which triangle it is: what `cho_solve` takes."""
+    """The factor that `cholesky` returns, and which triangle it is: what `cho_solve` takes.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+        lower: whether the lower triangle is used; the upper one by default.
+        overwrite_a: accepted for compatibility; arrays do not change.
+        check_finite: accepted for compatibility; what is not finite stays so.
+
+    Returns:
+        A pair of the factor and `lower`.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.scipy.linalg as scipy_linalg
+    >>> factor = scipy_linalg.cho_factor(wnp.array([[4.0, 0.0], [0.0, 1.0]]))
+    >>> scipy_linalg.cho_solve(factor, wnp.array([4.0, 2.0]))
+    Array([1., 2.], dtype=float32)
+    """
     return cholesky(a, lower=lower), lower
 
 
 def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
-    """The x with a x = b, from what `cho_factor` returned for a."""
+    """The x with a x = b, from what `cho_factor` returned for a.
+
+    Args:
+        c_and_lower: what `cho_factor` returned.
+        b: right-hand sides, of shape (n,) or (..., n, k).
+        overwrite_b: accepted for compatibility; arrays do not change.
+        check_finite: accepted for compatibility; what is not finite stays so.
+
+    Returns:
+        An array of the shape of `b`.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.scipy.linalg as scipy_linalg
+    >>> factor = scipy_linalg.cho_factor(wnp.array([[4.0, 0.0], [0.0, 1.0]]))
+    >>> scipy_linalg.cho_solve(factor, wnp.array([4.0, 2.0]))
+    Array([1., 2.], dtype=float32)
+    """
     c, lower = parts(c_and_lower, 2, "The first argument of cho_solve", "cho_solve(cho_factor(a), b)")
     return _with_columns("cho_solve", c, b, lambda c, b: _cholesky_solve(c, b, bool(lower)))
 
@@ -66,6 +114,24 @@ def solve_triangular(
     """The x with op(a) x = b for triangular a.
 
     `trans` is 0 or "N" for a itself, 1 or "T" for its transposed, 2 or "C" for its adjoint.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+        b: right-hand sides, of shape (n,) or (..., n, k).
+        trans: which of the three.
+        lower: whether the lower triangle is used; the upper one by default.
+        unit_diagonal: whether the diagonal counts as ones.
+        overwrite_b: accepted for compatibility; arrays do not change.
+        debug: accepted for compatibility.
+        check_finite: accepted for compatibility; what is not finite stays so.
+
+    Returns:
+        An array of the shape of `b`.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.scipy.linalg as scipy_linalg
+    >>> scipy_linalg.solve_triangular(wnp.array([[1.0, 0.0], [2.0, 1.0]]), wnp.array([1.0, 4.0]), lower=True)
+    Array([1., 2.], dtype=float32)
     """
     names = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
     if trans not in names:
@@ -87,7 +153,22 @@ def solve_triangular(
 
 
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
-    """L and U in one matrix, and the pivots: what `lu_solve` takes."""
+    """L and U in one matrix, and the pivots: what `lu_solve` takes.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+        overwrite_a: accepted for compatibility; arrays do not change.
+        check_finite: accepted for compatibility; what is not finite stays so.
+
+    Returns:
+        A pair of matrices and integer pivots.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.scipy.linalg as scipy_linalg
+    >>> lu, pivots = scipy_linalg.lu_factor(wnp.array([[1.0, 2.0], [2.0, 4.5]]))
+    >>> pivots
+    Array([1, 1], dtype=int32)
+    """
     factors, pivots, _ = lax_linalg.lu(matrix("lu_factor", a))
     return factors, pivots
 
@@ -95,7 +176,24 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
 def lu_solve(
     lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
-    """The x with op(a) x = b, from what `lu_factor` returned for a; `trans` is 0 for a, 1 for aᵀ, 2 for aᴴ."""
+    """The x with op(a) x = b, from what `lu_factor` returned for a; `trans` is 0 for a, 1 for aᵀ, 2 for aᴴ.
+
+    Args:
+        lu_and_piv: what `lu_factor` returned.
+        b: right-hand sides, of shape (n,) or (..., n, k).
+        trans: 0, 1 or 2.
+        overwrite_b: accepted for compatibility; arrays do not change.
+        check_finite: accepted for compatibility; what is not finite stays so.
+
+    Returns:
+        An array of the shape of `b`.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.scipy.linalg as scipy_linalg
+    >>> factor = scipy_linalg.lu_factor(wnp.array([[2.0, 0.0], [0.0, 4.0]]))
+    >>> scipy_linalg.lu_solve(factor, wnp.array([2.0, 2.0]))
+    Array([1. , 0.5], dtype=float32)
+    """
     factors, pivots = parts(lu_and_piv, 2, "The first argument of lu_solve", "lu_solve(lu_factor(a), b)")
     if trans not in (0, 1, 2):
         raise ArgumentError(f"trans must be 0, 1, or 2, got {trans!r}.")
@@ -262,7 +360,26 @@ def solve(
     check_finite: bool = True,
     assume_a: str = "gen",
 ) -> Array:
-    """The x with a x = b; `assume_a` may say that a is positive definite ("pos"), which uses its Cholesky factor."""
+    """The x with a x = b; `assume_a` may say that a is positive definite ("pos"), which uses its Cholesky factor.
+
+    Args:
+        a: square matrices of shape (..., n, n).
+        b: right-hand sides, of shape (n,) or (..., n, k).
+        lower: whether the lower triangle is used; the upper one by default.
+        overwrite_a: accepted for compatibility; arrays do not change.
+        overwrite_b: accepted for compatibility; arrays do not change.
+        debug: accepted for compatibility.
+        check_finite: accepted for compatibility; what is not finite stays so.
+        assume_a: "gen", "sym", "her" or "pos".
+
+    Returns:
+        An array of the shape of `b`.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.scipy.linalg as scipy_linalg
+    >>> scipy_linalg.solve(wnp.array([[2.0, 0.0], [0.0, 4.0]]), wnp.array([2.0, 2.0]), assume_a="pos")
+    Array([0.99999994, 0.5       ], dtype=float32)
+    """
     if assume_a not in ("gen", "sym", "her", "pos"):
         raise ArgumentError(f"Expected assume_a to be one of 'gen', 'sym', 'her', 'pos', got {assume_a!r}.")
     if assume_a != "pos":

@@ -68,6 +68,20 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
     """The matrix exponential, by a Padé approximant of the scaled matrix and repeated squaring.
 
     The result is NaN for a matrix whose norm needs more than `max_squarings` squarings.
+
+    Args:
+        A: square matrices of shape (..., n, n).
+        upper_triangular: whether they are upper triangular.
+        max_squarings: the most squarings.
+
+    Returns:
+        Matrices of the shape of `A`.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.scipy.linalg as scipy_linalg
+    >>> scipy_linalg.expm(wnp.array([[0.0, 1.0], [0.0, 0.0]])).round(3)
+    Array([[1., 1.],
+           [0., 1.]], dtype=float32)
     """
     x = square_matrix("expm", A)
     real = real_dtype(x.dtype)

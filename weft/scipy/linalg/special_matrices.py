@@ -76,7 +76,20 @@ def circulant(c: Any) -> Array:
 
 
 def block_diag(*arrs: Any) -> Array:
-    """The matrix with the given ones along its diagonal and zeros elsewhere; numbers and vectors are single rows."""
+    """The matrix with the given ones along its diagonal and zeros elsewhere; numbers and vectors are single rows.
+
+    Args:
+        *arrs: matrices, vectors and numbers.
+
+    Returns:
+        A matrix.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.scipy.linalg as scipy_linalg
+    >>> scipy_linalg.block_diag(wnp.ones((1, 2)), 3.0)
+    Array([[1., 1., 0.],
+           [0., 0., 3.]], dtype=float32)
+    """
     arrays = [
         ensure_array(x)
         for x in promote_dtypes(*ensure_arrays("block_diag", *(arrs or (np.zeros((1, 0), np.float32),))))

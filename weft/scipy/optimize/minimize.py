@@ -63,18 +63,18 @@ def minimize(
     solution of `grad(fun) = 0`. They do not depend on how it was found, and mean nothing where it did not converge.
 
     Args:
-      fun: a function `fun(x, *args)` from a vector to a real number, that can be differentiated.
-      x0: a vector to begin at, real or complex.
-      args: more arguments of `fun`.
-      method: "BFGS", or "l-bfgs-experimental-do-not-rely-on-this", which needs less memory.
-      tol: when to stop: for BFGS the option `gtol`, for L-BFGS `gtol` and `ftol`, unless options say otherwise.
-      options: of both methods, `maxiter` (200 times the number of variables by default), `gtol` (converged where the
-        norm of the gradient is below it, 1e-5 by default) and `norm` (the order of that norm, by default infinity: the
-        largest element); of BFGS also `line_search_maxiter`; of L-BFGS `maxcor` (steps to remember), `ftol` (converged
-        where the relative decrease of the value is below it), `maxfun`, `maxgrad` and `maxls`.
+        fun: a function `fun(x, *args)` from a vector to a real number, that can be differentiated.
+        x0: a vector to begin at, real or complex.
+        args: more arguments of `fun`.
+        method: "BFGS", or "l-bfgs-experimental-do-not-rely-on-this", which needs less memory.
+        tol: when to stop: for BFGS the option `gtol`, for L-BFGS `gtol` and `ftol`, unless options say otherwise.
+        options: of both methods, `maxiter` (200 times the number of variables by default), `gtol` (converged where the
+            norm of the gradient is below it, 1e-5 by default) and `norm` (the order of that norm, by default infinity:
+            the largest element); of BFGS also `line_search_maxiter`; of L-BFGS `maxcor` (steps to remember), `ftol`
+            (converged where the relative decrease of the value is below it), `maxfun`, `maxgrad` and `maxls`.
 
     Returns:
-      An `OptimizeResults`. For complex x, the inverse Hessian is that for the vector of real and imaginary parts.
+        An `OptimizeResults`. For complex x, the inverse Hessian is that for the vector of real and imaginary parts.
 
     >>> import weft.numpy as np
     >>> from weft.scipy.optimize import minimize

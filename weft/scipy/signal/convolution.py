@@ -27,12 +27,12 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto", preci
     """The convolution of two arrays of one rank.
 
     Args:
-      in1: an array.
-      in2: another one; integers are convolved as floats.
-      mode: "full" for all positions in which they overlap; "same" for the middle of that, in the shape of in1; "valid"
-        for those in which the smaller one is all inside of the other.
-      method: "direct" (also "auto"), or "fft", which is faster for large arrays and less exact.
-      precision: that of the contractions of the method "direct".
+        in1: an array.
+        in2: another one; integers are convolved as floats.
+        mode: "full" for all positions in which they overlap; "same" for the middle of that, in the shape of in1;
+            "valid" for those in which the smaller one is all inside of the other.
+        method: "direct" (also "auto"), or "fft", which is faster for large arrays and less exact.
+        precision: that of the contractions of the method "direct".
 
     >>> import weft.numpy as np
     >>> from weft.scipy.signal import convolve
@@ -62,12 +62,12 @@ def convolve2d(
     """The convolution of two matrices.
 
     Args:
-      in1: a matrix.
-      in2: another one.
-      mode: as in `convolve`.
-      boundary: what is outside of in1: "fill" (`fillvalue`), "wrap" (in1 again) or "symm" (in1 backwards).
-      fillvalue: the value outside, with the boundary "fill".
-      precision: that of the contractions.
+        in1: a matrix.
+        in2: another one.
+        mode: as in `convolve`.
+        boundary: what is outside of in1: "fill" (`fillvalue`), "wrap" (in1 again) or "symm" (in1 backwards).
+        fillvalue: the value outside, with the boundary "fill".
+        precision: that of the contractions.
     """
     a, b = _operands("convolve2d", in1, in2, mode, rank=2)
     return _bounded("convolve2d", a, b, mode, boundary, fillvalue, precision, late=False)
@@ -85,10 +85,10 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Sequence[int] | in
     """The convolution of two arrays by Fourier transforms.
 
     Args:
-      in1: an array.
-      in2: another one of the same rank.
-      mode: as in `convolve`.
-      axes: along which to convolve, all by default; the other axes broadcast.
+        in1: an array.
+        in2: another one of the same rank.
+        mode: as in `convolve`.
+        axes: along which to convolve, all by default; the other axes broadcast.
     """
     a, b = _operands("fftconvolve", in1, in2, mode)
     return _by_fft("fftconvolve", a, b, mode, canonicalize_axes(axes, a.ndim, "fftconvolve"))

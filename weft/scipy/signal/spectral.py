@@ -62,23 +62,23 @@ def csd(
     """The cross power spectral density of two signals by Welch's method.
 
     Args:
-      x: a signal.
-      y: another one; None means x.
-      fs: how many samples there are in a unit of time.
-      window: what segments are multiplied with: the name of a window of SciPy (or a tuple of name and parameters), or
-        an array.
-      nperseg: the size of a segment, 256 (or that of the signal, or of a window that is an array) by default.
-      noverlap: how many elements of a segment are in the next one too, half of them by default.
-      nfft: the length of the Fourier transforms, which segments are padded to with zeros.
-      detrend: the type of `detrend` for segments, a function, or False.
-      return_onesided: whether negative frequencies of real signals are left out, and their power counted with the
-        positive ones.
-      scaling: "density" for a density in frequency, "spectrum" for power.
-      axis: that of time.
-      average: of the segments, "mean" or "median".
+        x: a signal.
+        y: another one; None means x.
+        fs: how many samples there are in a unit of time.
+        window: what segments are multiplied with: the name of a window of SciPy (or a tuple of name and parameters), or
+            an array.
+        nperseg: the size of a segment, 256 (or that of the signal, or of a window that is an array) by default.
+        noverlap: how many elements of a segment are in the next one too, half of them by default.
+        nfft: the length of the Fourier transforms, which segments are padded to with zeros.
+        detrend: the type of `detrend` for segments, a function, or False.
+        return_onesided: whether negative frequencies of real signals are left out, and their power counted with the
+            positive ones.
+        scaling: "density" for a density in frequency, "spectrum" for power.
+        axis: that of time.
+        average: of the segments, "mean" or "median".
 
     Returns:
-      (frequencies, density).
+        (frequencies, density).
     """
     if average not in ("mean", "median"):
         raise ArgumentError(f'csd: average must be "median" or "mean", got {average!r}.')
@@ -136,13 +136,13 @@ def stft(
     """The Fourier transforms of segments of a signal, which `istft` inverts.
 
     Args:
-      x, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, axis: as in `csd`.
-      boundary: how the signal is continued by half a segment at both ends, so that its first element is in the middle
-        of one: "zeros", "constant", "even", "odd", or None for not at all.
-      padded: whether zeros are appended such that all elements are in segments.
+        x, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, axis: as in `csd`.
+        boundary: how the signal is continued by half a segment at both ends, so that its first element is in the middle
+            of one: "zeros", "constant", "even", "odd", or None for not at all.
+        padded: whether zeros are appended such that all elements are in segments.
 
     Returns:
-      (frequencies, times, transforms): the frequencies are along the axis of time, the times along a new last one.
+        (frequencies, times, transforms): the frequencies are along the axis of time, the times along a new last one.
 
     >>> import weft.numpy as np
     >>> from weft.scipy.signal import istft, stft
@@ -186,15 +186,15 @@ def istft(
     """The signal whose short-time Fourier transforms, as `stft` computes them, fit best.
 
     Args:
-      Zxx: the transforms.
-      fs, window, nperseg, noverlap, nfft: those of `stft`.
-      input_onesided: whether negative frequencies were left out.
-      boundary: whether the signal was continued at its ends, which then are cut off.
-      time_axis: the axis of segments.
-      freq_axis: the axis of frequencies.
+        Zxx: the transforms.
+        fs, window, nperseg, noverlap, nfft: those of `stft`.
+        input_onesided: whether negative frequencies were left out.
+        boundary: whether the signal was continued at its ends, which then are cut off.
+        time_axis: the axis of segments.
+        freq_axis: the axis of frequencies.
 
     Returns:
-      (times, signal).
+        (times, signal).
     """
     (z,) = (ensure_array(a) for a in promote_dtypes_inexact(*ensure_arrays("istft", Zxx)))
     z = cast(z, dtypes.to_complex_dtype(z.dtype))

@@ -21,11 +21,11 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
     """A signal without its trend along an axis.
 
     Args:
-      data: the signal.
-      axis: along which it has a trend.
-      type: "linear" removes the line that fits best, "constant" the mean.
-      bp: positions at which a new line begins, for the type "linear".
-      overwrite_data: must be None: arrays are immutable.
+        data: the signal.
+        axis: along which it has a trend.
+        type: "linear" removes the line that fits best, "constant" the mean.
+        bp: positions at which a new line begins, for the type "linear".
+        overwrite_data: must be None: arrays are immutable.
 
     >>> import weft.numpy as np
     >>> from weft.scipy.signal import detrend

@@ -43,16 +43,16 @@ def cg(
     """x with `A x = b` by conjugate gradients, for an operator that is Hermitian and positive definite.
 
     Args:
-      A: a function from a vector to a vector, or a square matrix. A vector is a tree of arrays.
-      b: the right side.
-      x0: where to begin; zero by default.
-      tol: the iteration ends when the norm of `b - A x` is at most `max(tol * norm(b), atol)`.
-      atol: see `tol`.
-      maxiter: at most this many iterations, 10 times the number of elements of b by default.
-      M: a preconditioner, function or matrix: about the inverse of A, and Hermitian and positive definite as well.
+        A: a function from a vector to a vector, or a square matrix. A vector is a tree of arrays.
+        b: the right side.
+        x0: where to begin; zero by default.
+        tol: the iteration ends when the norm of `b - A x` is at most `max(tol * norm(b), atol)`.
+        atol: see `tol`.
+        maxiter: at most this many iterations, 10 times the number of elements of b by default.
+        M: a preconditioner, function or matrix: about the inverse of A, and Hermitian and positive definite as well.
 
     Returns:
-      (x, None). The second may one day say how the iteration ended.
+        (x, None). The second may one day say how the iteration ended.
 
     >>> import weft.numpy as np
     >>> from weft.scipy.sparse.linalg import cg
@@ -102,14 +102,14 @@ def gmres(
     """x with `A x = b` by the generalised minimal residual method, for any invertible operator.
 
     Args:
-      A, b, x0, tol, atol, M: as in `cg`; M need not be Hermitian.
-      restart: of how many dimensions the Krylov spaces are, in which residuals are minimised.
-      maxiter: at most this many such spaces, 10 times the number of elements of b by default.
-      solve_method: "batched" minimises when a space is complete; "incremental" after each of its vectors, so that it
-        can end earlier, with more small operations.
+        A, b, x0, tol, atol, M: as in `cg`; M need not be Hermitian.
+        restart: of how many dimensions the Krylov spaces are, in which residuals are minimised.
+        maxiter: at most this many such spaces, 10 times the number of elements of b by default.
+        solve_method: "batched" minimises when a space is complete; "incremental" after each of its vectors, so that it
+            can end earlier, with more small operations.
 
     Returns:
-      (x, info), where info is 0, or -1 if x has NaN.
+        (x, info), where info is 0, or -1 if x has NaN.
 
     >>> import weft.numpy as np
     >>> from weft.scipy.sparse.linalg import gmres

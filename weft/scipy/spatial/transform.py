@@ -115,9 +115,9 @@ class Rotation:
         """Rotations around one to three axes, one after the other.
 
         Args:
-          seq: the axes: of letters x, y, z for axes that are fixed, X, Y, Z for axes that rotate with the body.
-          angles: an angle for each of them along the last axis; for one axis also a number.
-          degrees: whether angles are in degrees.
+            seq: the axes: of letters x, y, z for axes that are fixed, X, Y, Z for axes that rotate with the body.
+            angles: an angle for each of them along the last axis; for one axis also a number.
+            degrees: whether angles are in degrees.
         """
         axes, fixed = _axes("Rotation.from_euler", seq)
         (angle,) = (ensure_array(a) for a in promote_dtypes_inexact(*ensure_arrays("Rotation.from_euler", angles)))

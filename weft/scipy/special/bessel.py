@@ -21,6 +21,12 @@ def i0(x: Any) -> Array:
 def i0e(x: Any) -> Array:
     """The modified Bessel function of order 0, scaled by exp(-|x|).
 
+    Args:
+        x: an array or a number; real.
+
+    Returns:
+        Floats of the shape of `x`.
+
     >>> import weft.numpy as wnp
     >>> from weft.scipy import special
     >>> special.i0e(wnp.array([0.0, 1.0, 1000.0]))
@@ -36,6 +42,12 @@ def i1(x: Any) -> Array:
 
 def i1e(x: Any) -> Array:
     """The modified Bessel function of order 1, scaled by exp(-|x|).
+
+    Args:
+        x: an array or a number; real.
+
+    Returns:
+        Floats of the shape of `x`.
 
     >>> import weft.numpy as wnp
     >>> from weft.scipy import special

@@ -17,6 +17,9 @@ def erf(x: Any) -> Array:
     Args:
         x: real numbers.
 
+    Returns:
+        Floats of the shape of `x`, from -1 to 1.
+
     >>> import weft.numpy as wnp
     >>> from weft.scipy import special
     >>> special.erf(wnp.array([0.0, 1.0, 10.0]))
@@ -70,6 +73,9 @@ def ndtri(p: Any) -> Array:
 
     Args:
         p: probabilities, from 0 to 1; nan for others.
+
+    Returns:
+        Floats of the shape of `p`.
 
     >>> import weft.numpy as wnp
     >>> from weft.scipy import special

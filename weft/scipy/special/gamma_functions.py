@@ -27,6 +27,9 @@ def gammaln(x: Any) -> Array:
     Args:
         x: real numbers.
 
+    Returns:
+        Floats of the shape of `x`; inf at 0 and the negative integers.
+
     >>> import weft.numpy as wnp
     >>> from weft.scipy import special
     >>> special.gammaln(wnp.array([1.0, 5.0, 100.0]))
@@ -156,6 +159,9 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
         x: numbers from 0 to 1.
 
     It has derivatives in all three.
+
+    Returns:
+        Floats of the broadcast shape, from 0 to 1.
 
     >>> from weft.scipy import special
     >>> special.betainc(2.0, 3.0, 0.5)

@@ -47,6 +47,12 @@ def log_softmax(x: Any, /, *, axis: Any = None) -> Array:
 def expit(x: Any) -> Array:
     """The logistic function 1/(1 + exp(-x)).
 
+    Args:
+        x: an array or a number; real.
+
+    Returns:
+        Floats of the shape of `x`, from 0 to 1.
+
     >>> import weft.numpy as wnp
     >>> from weft.scipy import special
     >>> special.expit(wnp.array([-100.0, 0.0, 2.0]))
@@ -57,6 +63,12 @@ def expit(x: Any) -> Array:
 
 def logit(x: Any) -> Array:
     """log(x/(1 - x)), the inverse of `expit`, of numbers from 0 to 1.
+
+    Args:
+        x: an array or a number; real.
+
+    Returns:
+        Floats of the shape of `x`.
 
     >>> import weft.numpy as wnp
     >>> from weft.scipy import special

@@ -19,6 +19,9 @@ def logpdf(x: Any) -> Any:
         loc: the mean.
         scale: the standard deviation; nan unless it is positive.
 
+    Returns:
+        Floats of the broadcast shape.
+
     >>> from weft.scipy import stats
     >>> stats.norm.logpdf(1.0, loc=1.0, scale=2.0)
     Array(-1.6120857, dtype=float32, weak_type=True)

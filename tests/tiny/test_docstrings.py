@@ -1,0 +1,194 @@
+"""Docstrings: what they say of arguments, results and examples; annotations of public functions.
+
+`python tests/tiny/test_docstrings.py` prints what is missing, by namespace.
+"""
+
+from __future__ import annotations
+
+import collections
+import doctest
+import enum
+import importlib
+import inspect
+import pathlib
+import pkgutil
+import re
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import weft
+import weft.errors
+import weft.numpy as wnp
+
+ROOT = pathlib.Path(__file__).parents[2]
+USED = ROOT / "tests" / "data" / "used_names.txt"
+CALLABLES = (types.FunctionType, types.MethodType, type)
+
+
+def used_names() -> dict[str, list[str]]:
+    """The names in the data file, by namespace."""
+    found: dict[str, list[str]] = {}
+    namespace = ""
+    for line in USED.read_text(encoding="utf-8").splitlines():
+        if line.startswith("weft"):
+            namespace = line.strip()
+        elif not line.startswith("#"):
+            found.setdefault(namespace, []).extend(line.split())
+    return found
+
+
+def resolved(namespace: str, name: str) -> Any:
+    """The object of a name; of arrays, the method or property that concrete ones have."""
+    if namespace == "weft.Array":
+        return inspect.getattr_static(type(wnp.ones(2)), name)
+    if namespace == "weft.Array.at[...]":
+        return inspect.getattr_static(type(wnp.ones(2).at[0]), name)
+    return getattr(importlib.import_module(namespace), name)
+
+
+def is_ours(value: Any) -> bool:
+    """Whether a value can have a docstring of ours: constants, aliases of types and what is NumPy's cannot."""
+    if isinstance(value, property):
+        return True
+    owner = value if isinstance(value, (*CALLABLES, types.ModuleType)) else type(value)
+    name = owner.__name__ if isinstance(owner, types.ModuleType) else owner.__module__
+    return isinstance(name, str) and name.split(".")[0] == "weft"
+
+
+def signature_of(value: Any) -> inspect.Signature | None:
+    """The parameters that a caller writes; None for what is not called."""
+    if isinstance(value, property) or not callable(value):
+        return None
+    try:
+        return inspect.signature(value)
+    except ValueError:
+        return None
+
+
+def documented_parameters(text: str) -> set[str]:
+    """The names before the colons of the section `Args:`."""
+    section = re.search(r"^Args:\n((?:    .*\n|\n)*)", text + "\n", re.MULTILINE)
+    if section is None:
+        return set()
+    heads = re.findall(r"^    ([*\w, `]+):", section[1], re.MULTILINE)
+    return {name.strip(" *`") for head in heads for name in head.split(",")}
+
+
+def own_parameters(value: Any, signature: inspect.Signature) -> set[str]:
+    """The parameters that a docstring has to speak of: of a class, not those that it shares with a documented base."""
+    names = {name for name in signature.parameters if name not in ("self", "cls") and not name.startswith("_")}
+    if isinstance(value, type(wnp.add)):
+        return set()  # `out` and `where` are those of all such functions
+    if not isinstance(value, type):
+        return names
+    if issubclass(value, enum.Enum) or "aval" in names or set(signature.parameters) == {"args", "kwargs"}:
+        return set()  # nobody calls it
+    for base in value.__mro__[1:]:
+        if is_ours(base) and not base.__name__.startswith("_"):
+            names -= set(getattr(signature_of(base), "parameters", ()))
+    return names
+
+
+def gaps(value: Any) -> list[str]:
+    """What the docstring of a used name lacks."""
+    text = inspect.getdoc(value) or ""
+    if isinstance(value, types.ModuleType):
+        return [] if text else ["docstring"]
+    if not text:
+        return ["docstring"]
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return []  # its docstring is a page with the sections of tests/errors/test_error_pages.py
+    found = [] if ">>> " in text else ["example"]
+    signature = signature_of(value)
+    if signature is None or isinstance(value, type(weft.default_device)):
+        return found
+    parameters = own_parameters(value, signature)
+    found += [f"argument {name}" for name in sorted(parameters - documented_parameters(text))]
+    returns_nothing = isinstance(value, type) or signature.return_annotation in (None, "None")
+    if not returns_nothing and "Returns:" not in text and "Yields:" not in text:
+        found.append("returns")
+    return found
+
+
+def missing() -> Iterator[tuple[str, str, list[str]]]:
+    """Each used name whose docstring lacks something: its namespace, the name, what is missing."""
+    for namespace, names in used_names().items():
+        for name in names:
+            value = resolved(namespace, name)
+            lacks = gaps(value) if is_ours(value) else []
+            if lacks:
+                yield namespace, name, lacks
+
+
+def unannotated(value: Any) -> list[str]:
+    """The parameters of a function or constructor without a type, and `return` where the result has none."""
+    function = value.fget if isinstance(value, property) else value
+    if isinstance(value, type):
+        function = vars(value).get("__init__")  # what is inherited is annotated there
+    if not callable(function):
+        return []
+    signature = inspect.signature(function)
+    found = [p.name for p in signature.parameters.values() if p.annotation is p.empty and p.name not in ("self", "cls")]
+    has_result = isinstance(value, type) or signature.return_annotation is not signature.empty
+    return found if has_result else [*found, "return"]
+
+
+def public_modules() -> Iterator[types.ModuleType]:
+    """The modules with `__all__` that are not parts of the compiler and the layers below the API."""
+    hidden = ("api", "base", "compat", "compiler", "data", "indexing", "ir", "keras", "modules", "primitives")
+    hidden += ("runtime", "trace", "transforms")
+    for found in pkgutil.walk_packages(weft.__path__, "weft."):
+        if found.name.split(".")[1] in hidden or found.name in ("weft.as_jax", "weft.launch"):
+            continue
+        module = importlib.import_module(found.name)
+        if hasattr(module, "__all__"):
+            yield module
+
+
+def undocumented() -> Iterator[str]:
+    """Public functions and classes without any docstring."""
+    for module in public_modules():
+        for name in module.__all__:
+            value = getattr(module, name)
+            if is_ours(value) and not isinstance(value, property) and not inspect.getdoc(value):
+                yield f"{module.__name__}.{name}"
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    assert not list(undocumented())
+
+
+def test_used_names_are_documented() -> None:
+    assert not list(missing())
+
+
+def test_used_names_are_annotated() -> None:
+    for namespace, names in used_names().items():
+        for name in names:
+            value = resolved(namespace, name)
+            if is_ours(value) and not isinstance(value, types.ModuleType) and not getattr(value, "_is_protocol", False):
+                assert not unannotated(value), f"{namespace}.{name}"
+
+
+def test_examples_of_what_is_no_function() -> None:
+    """Examples of settings, dtypes and grids, which are not found by looking through modules for functions."""
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    for namespace, names in used_names().items():
+        for name in names:
+            value = resolved(namespace, name)
+            if is_ours(value) and not isinstance(value, (types.FunctionType, types.ModuleType, property)):
+                text = inspect.getdoc(value) or ""
+                example = doctest.DocTestParser().get_doctest(text, {}, f"{namespace}.{name}", None, 0)
+                runner.run(example)
+    assert runner.summarize(verbose=False).failed == 0 and runner.tries > 50
+
+
+if __name__ == "__main__":
+    counts = collections.Counter()
+    for namespace, name, lacks in missing():
+        counts[namespace] += 1
+        print(f"{namespace}.{name}: {', '.join(lacks)}")
+    print(counts)
+    print(sum(counts.values()), "of", sum(map(len, used_names().values())))
+    print("without any:", *undocumented())
