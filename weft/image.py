@@ -14,8 +14,10 @@ from weft.base.arguments import sequence
 from weft.base.errors import ArgumentError, ShapeMismatchError
 from weft.base.publish import publish as _publish
 from weft.numpy.contraction import einsum
-from weft.numpy.elementwise import absolute, clip, floor
+from weft.numpy.elementwise import absolute
+from weft.numpy.extremes import clip
 from weft.numpy.reductions import sum as sum_
+from weft.numpy.rounding import floor
 from weft.numpy.selection import where
 from weft.numpy.taking import take
 from weft.numpy.ufuncs import maximum, minimum

@@ -126,7 +126,7 @@ def unannotated(value: Any) -> list[str]:
     function = value.fget if isinstance(value, property) else value
     if isinstance(value, type):
         function = vars(value).get("__init__")  # what is inherited is annotated there
-    if not callable(function):
+    if not callable(function) or (isinstance(function, type) and isinstance(value, property)):
         return []
     signature = inspect.signature(function)
     found = [p.name for p in signature.parameters.values() if p.annotation is p.empty and p.name not in ("self", "cls")]

@@ -10,8 +10,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from weft.api import ref_arguments
 from weft.api.cache_report import CacheReport, Signatures
 from weft.api.contract import Contract, contract_of
@@ -38,24 +36,22 @@ from weft.api.ref_arguments import StagedRefs
 from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.searched import SearchedFunction
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
-from weft.api.stages import Lowered, Traced, check_compiler_options, is_empty, with_structs
+from weft.api.staged import StagedFunction
+from weft.api.stages import Lowered, Traced, check_compiler_options, with_structs
 from weft.base import collector, events, memo, tree
-from weft.base.dtypes import float0
 from weft.base.errors import ArgumentError, UnhashableStaticArgumentError, message
 from weft.base.settings import config, default_device
 from weft.base.source import user_line, user_location
 from weft.base.spans import span
 from weft.base.tracebacks import boundary, conceal
-from weft.ir.at_sizes import AtSizes, JaxprAtSizes
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
-from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.primitives.control.call import jit as jit_primitive
 from weft.runtime import guards, spmd
 from weft.runtime.array import ConcreteArray, put
 from weft.runtime.device import HOME, Placement, placement_of
 from weft.runtime.execute import executable_of
-from weft.runtime.placing import check_on_mesh, common_placement, uncommitted, used_arguments
+from weft.runtime.placing import check_on_mesh, common_placement, used_arguments
 from weft.runtime.sharded import ShardedArray
 from weft.sharding.device import Device
 from weft.trace.refs import Ref, Touched, check_no_refs_twice, check_not_both
@@ -64,89 +60,21 @@ from weft.trace.tracer import Tracer
 from weft.transforms.key_reuse import check_key_reuse
 
 LIMIT = 4096  # signatures remembered per function
+
+
 MOST_SIZES = 1024  # ... and sizes of one that is staged for symbolic sizes: others take milliseconds to make again
+
+
 # A signature that is called so often gets code of its own: a dispatcher. A function finds them by hints, of which it
 # remembers so many, with a few dispatchers each.
 CALLS_BEFORE_DISPATCH = 2
+
+
 MOST_HINTS, MOST_OF_HINT = 1024, 8
+
+
 # Python limits how deep expressions may be nested, so deeper trees have no dispatcher.
 DEEPEST_DISPATCH = 50
-
-
-class StagedFunction:
-    """A function staged for one signature: its jaxpr with constants as leading operands, those constants, and the tree
-    of its result. Results of the empty dtype float0 are known by their types: the jaxpr does not return them."""
-
-    __slots__ = (
-        "calls",
-        "constants",
-        "dispatchers",
-        "donated",
-        "jaxpr",
-        "out_tree",
-        "out_types",
-        "params",
-        "refs",
-        "timed_calls",
-    )
-
-    def __init__(
-        self,
-        jaxpr: Jaxpr,
-        constants: Sequence[Any],
-        out_tree: tree.PyTreeDef,
-        name: str,
-        donated: tuple[bool, ...],
-        refs: StagedRefs | None = None,
-    ):
-        self.refs = refs
-        self.out_types = jaxpr.out_avals
-        if refs is not None:
-            self.out_types = self.out_types[: len(self.out_types) - refs.written_count]
-            donated = refs.donated(donated)
-        if self.has_empty:
-            jaxpr = jaxpr.replace(outvars=[v for v in jaxpr.outvars if not is_empty(v.aval)])
-        self.jaxpr = constants_to_arguments(jaxpr)
-        self.constants = tuple(map(uncommitted, constants))
-        self.out_tree = out_tree
-        self.params: dict[str, Any] = {"name": name, "jaxpr": self.jaxpr}
-        self.donated: tuple[bool, ...] = ()
-        if any(donated):
-            self.donated = self.params["donated"] = (False,) * len(self.constants) + donated
-        self.calls = self.timed_calls = 0
-        # By whether calls are timed, the default device and where the leaves of the arguments are; None where there
-        # cannot be one.
-        self.dispatchers: dict[Any, Dispatcher | None] = {}
-
-    def at_sizes(self, sizes: Mapping[Any, int]) -> StagedFunction:
-        """The function staged for symbolic sizes, at given ones."""
-        staged = object.__new__(StagedFunction)
-        at = AtSizes(sizes)
-        staged.jaxpr = JaxprAtSizes(self.jaxpr, sizes)
-        staged.out_types = [at.type(t) for t in self.out_types]
-        staged.constants, staged.out_tree, staged.donated = self.constants, self.out_tree, self.donated
-        staged.params = {**self.params, "jaxpr": staged.jaxpr}
-        staged.calls = staged.timed_calls = 0
-        staged.dispatchers = {}
-        refs = self.refs
-        staged.refs = None if refs is None else StagedRefs(refs.arguments, refs.written, refs.captured)
-        return staged
-
-    def traced_params(self) -> dict[str, Any]:
-        """The parameters of a call that becomes part of another jaxpr."""
-        jaxpr = self.jaxpr
-        return {**self.params, "jaxpr": jaxpr.plain()} if isinstance(jaxpr, JaxprAtSizes) else self.params
-
-    @property
-    def has_empty(self) -> bool:
-        return any(map(is_empty, self.out_types))
-
-    def result(self, results: Sequence[Any]) -> Any:
-        """The function's result, from the results of the jaxpr."""
-        if len(results) < len(self.out_types):
-            rest = iter(results)
-            results = [np.zeros(t.shape, float0) if is_empty(t) else next(rest) for t in self.out_types]  # type: ignore[attr-defined]
-        return tree.unflatten(self.out_tree, results)
 
 
 def where(leaf: Any) -> Any:
@@ -157,6 +85,8 @@ def where(leaf: Any) -> Any:
 
 
 _caches: weakref.WeakKeyDictionary[Any, dict[Any, Signatures]] = weakref.WeakKeyDictionary()
+
+
 # Called with a jitted function and its arguments before it is staged for them.
 watchers: list[Callable[[JitFunction, tuple[Any, ...], dict[str, Any]], None]] = []
 

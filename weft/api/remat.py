@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of
-from weft.api.jit import JitFunction, StagedFunction, as_tuple
+from weft.api.jit import JitFunction, as_tuple
+from weft.api.staged import StagedFunction
 from weft.base import tree
 from weft.base.errors import ArgumentError
 from weft.base.tracebacks import boundary

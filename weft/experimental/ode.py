@@ -27,7 +27,7 @@ from weft.ir.types import type_of
 from weft.lax.bodies import staged
 from weft.numpy.elementwise import absolute
 from weft.numpy.indexing import concrete
-from weft.numpy.manipulation import stack
+from weft.numpy.joining import stack
 from weft.numpy.polynomial import polyval
 from weft.numpy.reductions import mean
 from weft.numpy.reductions import sum as sum_

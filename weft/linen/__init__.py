@@ -62,7 +62,7 @@ from weft.linen.fp8_ops import (
 )
 from weft.linen.initializers import ones, ones_init, zeros, zeros_init
 from weft.linen.linear import Dense, DenseGeneral, Einsum, Embed
-from weft.linen.module import Module, apply, compact, init, init_with_output, merge_param, nowrap, share_scope
+from weft.linen.module import Module, apply, compact, init, init_with_output, nowrap
 from weft.linen.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm, SpectralNorm, WeightNorm
 from weft.linen.pooling import avg_pool, max_pool, min_pool, pool
 from weft.linen.recurrent import (
@@ -76,6 +76,7 @@ from weft.linen.recurrent import (
     RNNCellBase,
     SimpleCell,
 )
+from weft.linen.sharing import merge_param, share_scope
 from weft.linen.spmd import (
     LogicallyPartitioned,
     get_logical_axis_rules,

@@ -12,8 +12,9 @@ from weft.errors import ArgumentError, ShapeMismatchError, user_line
 from weft.linen import initializers
 from weft.linen.dtypes import promote_dtype
 from weft.linen.linear import DenseGeneral, default_kernel_init
-from weft.linen.module import Module, compact, merge_param
+from weft.linen.module import Module, compact
 from weft.linen.normalization import LayerNorm
+from weft.linen.sharing import merge_param
 
 
 def _einsum(function: Any, dot_general: Any, precision: Any) -> Callable[..., Any]:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar, dataclass_transform
 
 import weft
 from weft.errors import (
-    ArgumentError,
     ArgumentTypeError,
     ModuleDefinitionError,
     UnboundModuleError,
@@ -24,7 +23,11 @@ from weft.modules.frozen import FrozenDict
 from weft.modules.scope import Scope, Variable, bind, open_scope
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+
 _LEFT_ALONE = {"__init__", "__post_init__", "__hash__", "__eq__", "__repr__", "__getattr__", "__setattr__", "__dir__"}
+
+
 NAMED_CALLS = [True]
 
 
@@ -42,6 +45,8 @@ class _Unspecified:
 
 
 UNSPECIFIED = _Unspecified()
+
+
 _BORROWED_NAMES = ("parent", "name")
 
 
@@ -761,57 +766,3 @@ def init(
     """`fn(bound module, ...)` as a function of keys that returns the variables it made."""
     both = init_with_output(fn, module, mutable, capture_intermediates)
     return lambda rngs, *args, **kwargs: both(rngs, *args, **kwargs)[1]
-
-
-def share_scope(module: Module, other: Module, /) -> None:
-    """Give a submodule the scope of its owner, so that the variables of `other` are beside those of `module`.
-
-    To be called in `setup`: a module that wraps another then has the same tree of parameters as the other alone.
-
-    Args:
-        module: the module whose scope is shared.
-        other: its submodule.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import random
-    >>> from weft import linen
-    >>> class Wrapper(linen.Module):
-    ...     def setup(self):
-    ...         self.inner = linen.Dense(2)
-    ...         linen.share_scope(self, self.inner)
-    ...     def __call__(self, x):
-    ...         return self.inner(x)
-    >>> sorted(Wrapper().init(random.key(0), wnp.ones((1, 2)))["params"])
-    ['bias', 'kernel']
-    """
-    if module.scope is None or other.scope is None:
-        raise UnboundModuleError(
-            "share_scope needs two modules that are bound.",
-            at=user_line(),
-            fix="call it in setup, after the submodule was assigned to an attribute",
-        )
-    if other.scope.path[: len(module.scope.path)] == module.scope.path:
-        _move(other, other.scope.path, module.scope.path)
-    else:
-        _move(module, module.scope.path, other.scope.path)
-
-
-def _move(module: Module, old: tuple[str, ...], new: tuple[str, ...]) -> None:
-    assert module.scope is not None
-    path = new + module.scope.path[len(old) :]
-    scope = Scope(module.scope.call, path)
-    scope.names = module.scope.names
-    object.__setattr__(module, "scope", scope)
-    for child in module._state.children.values():
-        if isinstance(child, Module) and child.scope is not None:
-            _move(child, old, new)
-
-
-def merge_param(name: str, a: Any, b: Any) -> Any:
-    """The one of two options that is given: as a field of the module, or in the call. Both, or neither, is an error."""
-    if (a is None) == (b is None):
-        where = "in both" if a is not None else "in neither"
-        raise ArgumentError(
-            f"Parameter {name!r} must be given to the constructor or to the call; it was given {where}."
-        )
-    return b if a is None else a

@@ -12,7 +12,8 @@ from weft.errors import ArgumentError
 from weft.linen import initializers
 from weft.linen.dtypes import canonicalize_dtype
 from weft.linen.linear import as_tuple
-from weft.linen.module import Module, compact, merge_param
+from weft.linen.module import Module, compact
+from weft.linen.sharing import merge_param
 from weft.linen.transforms import map_variables
 
 

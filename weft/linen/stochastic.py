@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import nn
-from weft.linen.module import Module, compact, merge_param
+from weft.linen.module import Module, compact
+from weft.linen.sharing import merge_param
 
 
 class Dropout(Module):

@@ -17,7 +17,21 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError, ImmutableArrayError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary, conceal
-from weft.numpy import creation, diagonals, elementwise, logic, manipulation, reductions, selection, sorting, taking
+from weft.numpy import (
+    complex_parts,
+    creation,
+    diagonals,
+    elementwise,
+    extremes,
+    logic,
+    manipulation,
+    reductions,
+    rounding,
+    running,
+    selection,
+    sorting,
+    taking,
+)
 from weft.numpy.at import At
 from weft.numpy.contraction import dot, matmul
 from weft.numpy.indexing import getitem
@@ -107,8 +121,8 @@ def _power(self: Array, other: Any, modulo: Any = None) -> Any:
 def _round(self: Array, ndigits: int | None = None) -> Any:
     """`round(x)` returns integers, as for Python's floats; with a number of digits the dtype stays."""
     if ndigits is None:
-        return creation.astype(elementwise.round(self, 0), int)
-    return elementwise.round(self, ndigits)
+        return creation.astype(rounding.round(self, 0), int)
+    return rounding.round(self, ndigits)
 
 
 def _getitem(self: Array, index: Any) -> Array:
@@ -285,7 +299,7 @@ def _clip(self: Array, min: Any = None, max: Any = None) -> Array:
     >>> wnp.array([-1.0, 0.5, 3.0]).clip(0, 1)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
-    return elementwise.clip(self, min, max)
+    return extremes.clip(self, min, max)
 
 
 def _conjugate(self: Array) -> Array:
@@ -298,7 +312,7 @@ def _conjugate(self: Array) -> Array:
     >>> wnp.array([1 + 2j]).conj()
     Array([1.-2.j], dtype=complex64)
     """
-    return elementwise.conjugate(self)
+    return complex_parts.conjugate(self)
 
 
 def _std(
@@ -536,8 +550,8 @@ METHODS: dict[str, Any] = {
     "conj": _conjugate,
     "conjugate": _conjugate,
     "copy": _copy,
-    "cumprod": reductions.cumprod,
-    "cumsum": reductions.cumsum,
+    "cumprod": running.cumprod,
+    "cumsum": running.cumsum,
     "diagonal": diagonals.diagonal,
     "dot": dot,
     "flatten": _flatten,
@@ -551,7 +565,7 @@ METHODS: dict[str, Any] = {
     "ravel": manipulation.ravel,
     "repeat": manipulation.repeat,
     "reshape": _reshape,
-    "round": elementwise.round,
+    "round": rounding.round,
     "searchsorted": sorting.searchsorted,
     "sort": sorting.sort,
     "squeeze": manipulation.squeeze,
@@ -571,10 +585,10 @@ PROPERTIES: dict[str, Callable[[Array], Any]] = {
     "at": At,
     "flat": manipulation.ravel,
     "format": _format,
-    "imag": elementwise.imag,
+    "imag": complex_parts.imag,
     "itemsize": _item_size,
     "nbytes": _bytes,
-    "real": elementwise.real,
+    "real": complex_parts.real,
 }
 SPECIAL: dict[str, Any] = {
     "__array_namespace__": _array_namespace,

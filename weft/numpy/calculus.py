@@ -11,10 +11,13 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.numpy.complex_parts import conjugate
 from weft.numpy.creation import converted
-from weft.numpy.elementwise import clip, conjugate, multiply, remainder, subtract
+from weft.numpy.elementwise import multiply, remainder, subtract
+from weft.numpy.extremes import clip
+from weft.numpy.joining import concatenate
 from weft.numpy.logic import not_equal
-from weft.numpy.manipulation import broadcast_arrays, broadcast_to, concatenate, moveaxis, ravel
+from weft.numpy.manipulation import broadcast_arrays, broadcast_to, moveaxis, ravel
 from weft.numpy.reductions import sum as reduce_sum
 from weft.numpy.selection import take_in_bounds, where
 from weft.numpy.sorting import argsort, searchsorted

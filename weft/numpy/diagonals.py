@@ -13,7 +13,8 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.numpy.creation import asarray, converted, filled, placed
-from weft.numpy.elementwise import clip, remainder
+from weft.numpy.elementwise import remainder
+from weft.numpy.extremes import clip
 from weft.numpy.manipulation import broadcast_arrays, ravel
 from weft.numpy.reductions import sum as reduce_sum
 from weft.numpy.selection import nonzero, where

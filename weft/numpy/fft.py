@@ -15,8 +15,9 @@ from weft.base.errors import ArgumentError
 from weft.base.publish import publish as _publish
 from weft.lax.fft import FftType
 from weft.lax.fft import fft as transform
+from weft.numpy.complex_parts import conjugate
 from weft.numpy.creation import placed
-from weft.numpy.elementwise import conjugate, true_divide
+from weft.numpy.elementwise import true_divide
 from weft.numpy.util import (
     canonicalize_axis,
     cast,

@@ -11,7 +11,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.types import type_of
-from weft.numpy.elementwise import SAME_WIDTH, broadcast_full, copysign, scalar_like
+from weft.numpy.elementwise import SAME_WIDTH, broadcast_full, copysign
 from weft.numpy.util import (
     broadcast_operands,
     cast,
@@ -21,6 +21,7 @@ from weft.numpy.util import (
     kind_of,
     promote_args_inexact,
     promote_dtypes_inexact,
+    scalar_like,
     strong,
 )
 from weft.trace.array import Array

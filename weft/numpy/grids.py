@@ -9,8 +9,9 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import numpy_dtype_promotion
-from weft.numpy.creation import arange, asarray, filled, linspace, meshgrid
-from weft.numpy.manipulation import concatenate, stack
+from weft.numpy.counting import arange, linspace, meshgrid
+from weft.numpy.creation import asarray, filled
+from weft.numpy.joining import concatenate, stack
 from weft.numpy.util import ensure_array, promote_dtypes
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer

@@ -14,7 +14,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import numpy_dtype_promotion
 from weft.numpy.creation import filled
-from weft.numpy.elementwise import absolute, scalar_like
+from weft.numpy.elementwise import absolute
 from weft.numpy.util import (
     canonicalize_axis,
     check_arraylike,
@@ -27,6 +27,7 @@ from weft.numpy.util import (
     promote_args,
     promote_args_numeric,
     promote_dtypes_inexact,
+    scalar_like,
 )
 from weft.primitives.elementwise import compare
 from weft.trace.array import Array

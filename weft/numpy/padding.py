@@ -11,12 +11,15 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
-from weft.numpy.creation import converted, filled, linspace
-from weft.numpy.elementwise import round, scalar_like, subtract
-from weft.numpy.manipulation import concatenate, flip, moveaxis
+from weft.numpy.counting import linspace
+from weft.numpy.creation import converted, filled
+from weft.numpy.elementwise import subtract
+from weft.numpy.joining import concatenate
+from weft.numpy.manipulation import flip, moveaxis
 from weft.numpy.reductions import max, mean, min
+from weft.numpy.rounding import round
 from weft.numpy.statistics import median
-from weft.numpy.util import cast, check_arraylike, ensure_array, expand_to, kind_of
+from weft.numpy.util import cast, check_arraylike, ensure_array, expand_to, kind_of, scalar_like
 from weft.trace.array import Array
 
 _OPTIONS = {

@@ -14,12 +14,13 @@ from weft.numpy.calculus import convolve
 from weft.numpy.contraction import dot
 from weft.numpy.creation import converted, filled
 from weft.numpy.diagonals import eye, vander
-from weft.numpy.elementwise import sqrt
+from weft.numpy.joining import concatenate
 from weft.numpy.linalg.decompositions import eigvals
 from weft.numpy.linalg.solving import inv, lstsq
-from weft.numpy.manipulation import atleast_1d, concatenate, ravel
+from weft.numpy.manipulation import atleast_1d, ravel
 from weft.numpy.reductions import sum as reduce_sum
 from weft.numpy.selection import where
+from weft.numpy.transcendental import sqrt
 from weft.numpy.util import (
     check_arraylike,
     concrete_or_error,

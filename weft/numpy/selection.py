@@ -13,7 +13,8 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ImmutableArrayError
 from weft.base.source import user_line
 from weft.numpy.creation import converted, filled
-from weft.numpy.elementwise import clip, remainder
+from weft.numpy.elementwise import remainder
+from weft.numpy.extremes import clip
 from weft.numpy.logic import as_booleans
 from weft.numpy.util import (
     broadcast_all,

@@ -14,7 +14,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
 from weft.numpy.creation import filled
-from weft.numpy.elementwise import clip
+from weft.numpy.extremes import clip
 from weft.numpy.logic import logical_not
 from weft.numpy.manipulation import moveaxis, ravel
 from weft.numpy.reductions import any as reduce_any

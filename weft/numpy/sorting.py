@@ -15,7 +15,7 @@ from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_stacklevel
 from weft.numpy.creation import converted, filled
-from weft.numpy.elementwise import clip
+from weft.numpy.extremes import clip
 from weft.numpy.manipulation import ravel
 from weft.numpy.selection import take_in_bounds
 from weft.numpy.selection import where as choose_where

@@ -12,16 +12,18 @@ from weft import lax
 from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.numpy.complex_parts import conjugate, imag, real
 from weft.numpy.contraction import dot
 from weft.numpy.creation import converted, filled
-from weft.numpy.elementwise import add, conjugate, imag, multiply, real, sqrt, subtract, true_divide
-from weft.numpy.elementwise import clip as clip_values
+from weft.numpy.elementwise import add, multiply, subtract, true_divide
+from weft.numpy.extremes import clip as clip_values
+from weft.numpy.joining import concatenate
 from weft.numpy.logic import isnan
-from weft.numpy.manipulation import concatenate
 from weft.numpy.reductions import any as reduce_any
 from weft.numpy.reductions import average
 from weft.numpy.reductions import sum as reduce_sum
 from weft.numpy.selection import where
+from weft.numpy.transcendental import sqrt
 from weft.numpy.util import (
     canonicalize_axes,
     cast,

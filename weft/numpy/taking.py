@@ -11,7 +11,8 @@ from weft.base.settings import config
 from weft.base.source import user_line
 from weft.indexing.expression import Expression
 from weft.lax.slicing import GatherScatterMode
-from weft.numpy.elementwise import clip, remainder
+from weft.numpy.elementwise import remainder
+from weft.numpy.extremes import clip
 from weft.numpy.indexing import getitem, indexed, read_array
 from weft.numpy.manipulation import ravel
 from weft.numpy.util import (

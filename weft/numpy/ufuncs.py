@@ -13,7 +13,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError, ImmutableArrayError, NotSupportedError
 from weft.base.source import user_line
 from weft.base.tracebacks import conceal
-from weft.numpy import elementwise, logic, reductions
+from weft.numpy import elementwise, extremes, logic, reductions, running
 from weft.numpy.creation import asarray, converted, filled
 from weft.numpy.manipulation import ravel
 from weft.numpy.selection import where as choose_where
@@ -288,13 +288,11 @@ def _subtract_at(a: Array, indices: Any, b: Any) -> Array:
     return a.at[indices].add(lax.neg(ensure_array(b)))
 
 
-add = _ufunc(elementwise.add, identity=0, reduce=reductions.sum, accumulate=reductions.cumsum, at="add")
-multiply = _ufunc(
-    elementwise.multiply, identity=1, reduce=reductions.prod, accumulate=reductions.cumprod, at="multiply"
-)
+add = _ufunc(elementwise.add, identity=0, reduce=reductions.sum, accumulate=running.cumsum, at="add")
+multiply = _ufunc(elementwise.multiply, identity=1, reduce=reductions.prod, accumulate=running.cumprod, at="multiply")
 subtract = _ufunc(elementwise.subtract, at=_subtract_at)
-maximum = _ufunc(elementwise.maximum, reduce=_with_dtype(reductions.max), at="max")
-minimum = _ufunc(elementwise.minimum, reduce=_with_dtype(reductions.min), at="min")
+maximum = _ufunc(extremes.maximum, reduce=_with_dtype(reductions.max), at="max")
+minimum = _ufunc(extremes.minimum, reduce=_with_dtype(reductions.min), at="min")
 negative = _ufunc(elementwise.negative, 1)
 logaddexp = _ufunc(elementwise.logaddexp, identity=-np.inf)
 logaddexp2 = _ufunc(elementwise.logaddexp2, identity=-np.inf)

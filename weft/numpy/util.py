@@ -460,3 +460,8 @@ def canonicalize_axes(axis: Any, rank: int, name: str = "This function") -> tupl
 def count_elements(shape: Sequence[Any], axes: Sequence[int]) -> Any:
     """How many elements there are along `axes`."""
     return math.prod(shape[a] for a in axes)
+
+
+def scalar_like(x: Any, value: Any) -> Any:
+    """A constant in the dtype of an array; weak where the array is."""
+    return cast(value, x.dtype, getattr(x, "weak_type", False))

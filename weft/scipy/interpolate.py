@@ -12,9 +12,10 @@ from weft.base import dtypes
 from weft.base.arguments import sequence
 from weft.base.errors import ArgumentError, NotSupportedError, ShapeMismatchError
 from weft.base.publish import publish as _publish
-from weft.numpy.elementwise import clip
+from weft.numpy.extremes import clip
 from weft.numpy.indexing import concrete
-from weft.numpy.manipulation import broadcast_arrays, flip, reshape, stack
+from weft.numpy.joining import stack
+from weft.numpy.manipulation import broadcast_arrays, flip, reshape
 from weft.numpy.selection import take_in_bounds, where
 from weft.numpy.sorting import searchsorted
 from weft.numpy.util import cast, ensure_array, ensure_arrays, promote_dtypes_inexact

@@ -16,7 +16,7 @@ from weft.base.arguments import index, sequence
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.base.publish import publish as _publish
 from weft.numpy.elementwise import remainder
-from weft.numpy.elementwise import round as round_
+from weft.numpy.rounding import round as round_
 from weft.numpy.selection import where
 from weft.numpy.util import broadcast_all, cast, ensure_array, ensure_arrays, promote_dtypes_inexact
 from weft.trace.array import Array

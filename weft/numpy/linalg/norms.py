@@ -9,7 +9,7 @@ import numpy as np
 
 from weft import lax
 from weft.base.errors import ArgumentError
-from weft.numpy.elementwise import absolute, power, sqrt
+from weft.numpy.elementwise import absolute, power
 from weft.numpy.linalg.decompositions import svdvals
 from weft.numpy.linalg.inputs import inexact, matrix
 from weft.numpy.linalg.solving import inv
@@ -18,6 +18,7 @@ from weft.numpy.reductions import any as any_
 from weft.numpy.reductions import max as max_
 from weft.numpy.reductions import min as min_
 from weft.numpy.reductions import sum as sum_
+from weft.numpy.transcendental import sqrt
 from weft.numpy.util import canonicalize_axes, canonicalize_axis
 from weft.primitives.elementwise.scalar import is_complex
 from weft.primitives.linalg.matrix import conjugate, part, real_dtype, real_part, scalar

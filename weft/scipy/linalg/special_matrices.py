@@ -11,8 +11,10 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
-from weft.numpy.elementwise import absolute, conjugate, negative, subtract, true_divide
-from weft.numpy.manipulation import concatenate, expand_dims, flip
+from weft.numpy.complex_parts import conjugate
+from weft.numpy.elementwise import absolute, negative, subtract, true_divide
+from weft.numpy.joining import concatenate
+from weft.numpy.manipulation import expand_dims, flip
 from weft.numpy.util import broadcast_shape, ensure_array, ensure_arrays, expand_to, promote_dtypes, requested
 from weft.primitives.linalg.matrix import as_columns, on_diagonal, part
 from weft.trace.array import Array

@@ -12,7 +12,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ShapeMismatchError
 from weft.numpy import fft
-from weft.numpy.elementwise import conjugate
+from weft.numpy.complex_parts import conjugate
 from weft.numpy.manipulation import flip
 from weft.numpy.padding import pad
 from weft.numpy.util import canonicalize_axes, cast, ensure_array, ensure_arrays, promote_dtypes_inexact

@@ -14,7 +14,7 @@ from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError, ShapeMismatchError
 from weft.base.source import user_stacklevel
 from weft.numpy import fft
-from weft.numpy.elementwise import conjugate
+from weft.numpy.complex_parts import conjugate
 from weft.numpy.manipulation import broadcast_to, flip, moveaxis
 from weft.numpy.reductions import mean
 from weft.numpy.reductions import sum as sum_

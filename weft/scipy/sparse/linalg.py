@@ -20,7 +20,7 @@ from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError, ArgumentTypeError, MissingRuleError, ShapeMismatchError, TreeMismatchError
 from weft.base.publish import publish as _publish
 from weft.ir.types import type_of
-from weft.numpy.elementwise import conjugate
+from weft.numpy.complex_parts import conjugate
 from weft.numpy.linalg.decompositions import qr
 from weft.numpy.util import ensure_array
 from weft.trace.array import Array

@@ -17,15 +17,17 @@ from weft.base.tracebacks import boundary
 from weft.base.tree_nodes import register_dataclass
 from weft.numpy.contraction import einsum
 from weft.numpy.creation import ones_like
-from weft.numpy.elementwise import absolute, arctan2, cos, hypot, sin
+from weft.numpy.elementwise import absolute, hypot
 from weft.numpy.indexing import concrete
+from weft.numpy.joining import concatenate, stack
 from weft.numpy.linalg.decompositions import eigh
-from weft.numpy.manipulation import broadcast_to, concatenate, stack
+from weft.numpy.manipulation import broadcast_to
 from weft.numpy.reductions import argmax
 from weft.numpy.reductions import sum as sum_
 from weft.numpy.selection import where
 from weft.numpy.sorting import searchsorted
 from weft.numpy.taking import take_along_axis
+from weft.numpy.transcendental import arctan2, cos, sin
 from weft.numpy.util import ensure_array, ensure_arrays, promote_dtypes_inexact, requested
 from weft.trace.array import Array
 

@@ -1,0 +1,95 @@
+"""A function staged for one signature of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.api.flat import (
+    Dispatcher,
+)
+from weft.api.ref_arguments import StagedRefs
+from weft.api.stages import is_empty
+from weft.base import tree
+from weft.base.dtypes import float0
+from weft.ir.at_sizes import AtSizes, JaxprAtSizes
+from weft.ir.jaxpr import Jaxpr, constants_to_arguments
+from weft.runtime.placing import uncommitted
+
+
+class StagedFunction:
+    """A function staged for one signature: its jaxpr with constants as leading operands, those constants, and the tree
+    of its result. Results of the empty dtype float0 are known by their types: the jaxpr does not return them."""
+
+    __slots__ = (
+        "calls",
+        "constants",
+        "dispatchers",
+        "donated",
+        "jaxpr",
+        "out_tree",
+        "out_types",
+        "params",
+        "refs",
+        "timed_calls",
+    )
+
+    def __init__(
+        self,
+        jaxpr: Jaxpr,
+        constants: Sequence[Any],
+        out_tree: tree.PyTreeDef,
+        name: str,
+        donated: tuple[bool, ...],
+        refs: StagedRefs | None = None,
+    ):
+        self.refs = refs
+        self.out_types = jaxpr.out_avals
+        if refs is not None:
+            self.out_types = self.out_types[: len(self.out_types) - refs.written_count]
+            donated = refs.donated(donated)
+        if self.has_empty:
+            jaxpr = jaxpr.replace(outvars=[v for v in jaxpr.outvars if not is_empty(v.aval)])
+        self.jaxpr = constants_to_arguments(jaxpr)
+        self.constants = tuple(map(uncommitted, constants))
+        self.out_tree = out_tree
+        self.params: dict[str, Any] = {"name": name, "jaxpr": self.jaxpr}
+        self.donated: tuple[bool, ...] = ()
+        if any(donated):
+            self.donated = self.params["donated"] = (False,) * len(self.constants) + donated
+        self.calls = self.timed_calls = 0
+        # By whether calls are timed, the default device and where the leaves of the arguments are; None where there
+        # cannot be one.
+        self.dispatchers: dict[Any, Dispatcher | None] = {}
+
+    def at_sizes(self, sizes: Mapping[Any, int]) -> StagedFunction:
+        """The function staged for symbolic sizes, at given ones."""
+        staged = object.__new__(StagedFunction)
+        at = AtSizes(sizes)
+        staged.jaxpr = JaxprAtSizes(self.jaxpr, sizes)
+        staged.out_types = [at.type(t) for t in self.out_types]
+        staged.constants, staged.out_tree, staged.donated = self.constants, self.out_tree, self.donated
+        staged.params = {**self.params, "jaxpr": staged.jaxpr}
+        staged.calls = staged.timed_calls = 0
+        staged.dispatchers = {}
+        refs = self.refs
+        staged.refs = None if refs is None else StagedRefs(refs.arguments, refs.written, refs.captured)
+        return staged
+
+    def traced_params(self) -> dict[str, Any]:
+        """The parameters of a call that becomes part of another jaxpr."""
+        jaxpr = self.jaxpr
+        return {**self.params, "jaxpr": jaxpr.plain()} if isinstance(jaxpr, JaxprAtSizes) else self.params
+
+    @property
+    def has_empty(self) -> bool:
+        return any(map(is_empty, self.out_types))
+
+    def result(self, results: Sequence[Any]) -> Any:
+        """The function's result, from the results of the jaxpr."""
+        if len(results) < len(self.out_types):
+            rest = iter(results)
+            results = [np.zeros(t.shape, float0) if is_empty(t) else next(rest) for t in self.out_types]  # type: ignore[attr-defined]
+        return tree.unflatten(self.out_tree, results)

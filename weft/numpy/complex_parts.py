@@ -1,0 +1,99 @@
+"""Parts of complex numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import lax
+from weft.numpy.creation import converted
+from weft.numpy.transcendental import rad2deg
+from weft.numpy.util import (
+    check_arraylike,
+    ensure_array,
+    kind_of,
+    promote_dtypes_inexact,
+)
+from weft.trace.array import Array
+
+
+def conjugate(x: Any, /) -> Array:
+    """The complex conjugate; real numbers stay as they are.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the dtype of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.conjugate(wnp.array([1 + 2j, 3j]))
+    Array([1.-2.j, 0.-3.j], dtype=complex64)
+    """
+    check_arraylike("conjugate", x)
+    x = ensure_array(x)
+    return lax.conj(x) if kind_of(x) == "c" else x
+
+
+conj = conjugate
+
+
+def real(val: Any, /) -> Array:
+    """The real part.
+
+    Args:
+        val: an array or a number.
+
+    Returns:
+        An array of the real dtype; `val` itself if it is real.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.real(wnp.array([1 + 2j, 3j]))
+    Array([1., 0.], dtype=float32)
+    """
+    check_arraylike("real", val)
+    x = ensure_array(val)
+    return lax.real(x) if kind_of(x) == "c" else x
+
+
+def imag(val: Any, /) -> Array:
+    """The imaginary part; zeros for real numbers.
+
+    Args:
+        val: an array or a number.
+
+    Returns:
+        An array of the real dtype.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.imag(wnp.array([1 + 2j, 3j]))
+    Array([2., 3.], dtype=float32)
+    """
+    check_arraylike("imag", val)
+    x = ensure_array(val)
+    return lax.imag(x) if kind_of(x) == "c" else lax.full_like(x, 0)
+
+
+def angle(z: Any, deg: bool = False) -> Array:
+    """The angle of a complex number, in radians or degrees.
+
+    Args:
+        z: an array or a number.
+        deg: whether the result is in degrees.
+
+    Returns:
+        Angles above -pi up to pi (or 180 degrees).
+
+    >>> import weft.numpy as wnp
+    >>> wnp.angle(wnp.array([1j, -1.0]), deg=True).round(3)
+    Array([ 90., 180.], dtype=float32)
+    """
+    check_arraylike("angle", z)
+    (z,) = promote_dtypes_inexact(z)
+    z = ensure_array(z)
+    if kind_of(z) == "c":
+        parts = lax.imag(z), lax.real(z)
+    else:
+        z = converted(z, z.dtype)
+        parts = lax.full_like(z, 0), z
+    out = lax.atan2(*parts)
+    return rad2deg(out) if deg else out

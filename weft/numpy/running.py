@@ -1,0 +1,124 @@
+"""Running sums and products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft import lax
+from weft.base import dtypes
+from weft.base.errors import ArgumentError
+from weft.numpy.creation import converted, filled
+from weft.numpy.reductions import _strong, _without_nan, promoted_integer
+from weft.numpy.util import (
+    canonicalize_axis,
+    check_arraylike,
+    check_no_out,
+    ensure_array,
+    requested,
+)
+from weft.trace.array import Array
+
+
+def _running(
+    name: str, operation: Callable[..., Any], a: Any, axis: int | None, dtype: Any, out: Any, fill: Any
+) -> Array:
+    check_arraylike(name, a)
+    check_no_out(name, out)
+    a = ensure_array(a)
+    if axis is None or not a.ndim:
+        a, axis = lax.reshape(a, (a.size,)), 0
+    dim = canonicalize_axis(axis, a.ndim, name)
+    if fill is not None:
+        a = _without_nan(name, a, fill)[0]
+    if dtype is not None:
+        a = converted(a, requested(dtype, name))
+    elif a.dtype == np.bool_:
+        a = converted(a, dtypes.default_int_dtype())
+    return _accumulated(operation, _strong(a), dim)
+
+
+def _accumulated(operation: Callable[..., Any], a: Array, axis: int) -> Array:
+    """A cumulative sum or product; of booleans, whether any, or all, were true so far."""
+    if a.dtype != np.bool_:
+        return operation(a, axis)
+    extreme = lax.cummax if operation is lax.cumsum else lax.cummin
+    return converted(extreme(converted(a, np.dtype(np.uint8)), axis), a.dtype)
+
+
+def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """The sum of all elements up to each one, along an axis or over the flattened array.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis; None for the flattened array.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+
+    Returns:
+        An array of the shape of `a`, flattened if `axis` is None.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.cumsum(wnp.array([1, 2, 3]))
+    Array([1, 3, 6], dtype=int32)
+    """
+    return _running("cumsum", lax.cumsum, a, axis, dtype, out, None)
+
+
+def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """The product of all elements up to each one, along an axis or over the flattened array.
+
+    Args:
+        a: an array or a number. Lists raise: convert them with `asarray`.
+        axis: an axis; None for the flattened array.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+
+    Returns:
+        An array of the shape of `a`, flattened if `axis` is None.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.cumprod(wnp.array([1, 2, 3]))
+    Array([1, 2, 6], dtype=int32)
+    """
+    return _running("cumprod", lax.cumprod, a, axis, dtype, out, None)
+
+
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """The cumulative sum, with 0 instead of NaN."""
+    return _running("nancumsum", lax.cumsum, a, axis, dtype, out, 0)
+
+
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
+    """The cumulative product, with 1 instead of NaN."""
+    return _running("nancumprod", lax.cumprod, a, axis, dtype, out, 1)
+
+
+def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """The cumulative sum along an axis, with a leading 0 if `include_initial`."""
+    return _cumulative("cumulative_sum", lax.cumsum, x, axis, dtype, include_initial, 0)
+
+
+def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """The cumulative product along an axis, with a leading 1 if `include_initial`."""
+    return _cumulative("cumulative_prod", lax.cumprod, x, axis, dtype, include_initial, 1)
+
+
+def _cumulative(name: str, operation: Any, x: Any, axis: Any, dtype: Any, include_initial: bool, first: int) -> Array:
+    check_arraylike(name, x)
+    x = ensure_array(x)
+    if x.ndim == 0:
+        raise ArgumentError(f"{name} takes arrays of rank 1 or more, got a scalar.")
+    if axis is None:
+        if x.ndim > 1:
+            raise ArgumentError(f"{name} needs an axis for an array of shape {x.shape}.")
+        axis = 0
+    dim = canonicalize_axis(axis, x.ndim, name)
+    out_dtype = promoted_integer(x.dtype) if dtype is None else requested(dtype, name)
+    out = _accumulated(operation, _strong(converted(x, out_dtype)), dim)
+    if not include_initial:
+        return out
+    shape = tuple(1 if i == dim else n for i, n in enumerate(out.shape))
+    return lax.concatenate([filled(shape, first, out.dtype), out], dim)

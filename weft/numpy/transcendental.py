@@ -1,0 +1,326 @@
+"""Exponentials, logarithms, roots and trigonometry of each element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from weft import lax
+from weft.base import dtypes
+from weft.numpy.util import (
+    choose,
+    kind_of,
+    promote_args_inexact,
+    scalar_like,
+)
+from weft.trace.array import Array
+
+
+def one_argument(
+    operation: Callable[[Any], Any], name: str, text: str, note: str, example: str, shows: str
+) -> Callable[[Any], Array]:
+    """A function of one argument that computes in floating point: integers are converted first.
+
+    Its docstring says what it is (`text`), what holds at the limits of its domain (`note`), and what it `shows` for an
+    `example`, rounded to three digits.
+    """
+
+    def function(x: Any, /) -> Array:
+        if isinstance(x, Array) and dtypes.kind(x.dtype) in "fc":
+            return operation(x)
+        return operation(*promote_args_inexact(name, x))
+
+    function.__name__ = function.__qualname__ = name
+    result = f"An array of floats (complex if `x` is) of the shape of `x`. {note}".rstrip()
+    function.__doc__ = f"""{text}
+
+    Args:
+        x: an array or a number; integers and booleans are converted to floats first.
+
+    Returns:
+        {result}
+
+    >>> import weft.numpy as wnp
+    >>> wnp.{name}(wnp.array({example})).round(3)
+    Array({shows})
+    """
+    return function
+
+
+exp = one_argument(lax.exp, "exp", "e to the power of each element.", "", "[0.0, 1.0]", "[1.   , 2.718], dtype=float32")
+
+
+exp2 = one_argument(lax.exp2, "exp2", "2 to the power of each element.", "", "[0.0, 3.0]", "[1., 8.], dtype=float32")
+
+
+expm1 = one_argument(
+    lax.expm1, "expm1", "exp(x) - 1, precise for small x.", "", "[0.0, 1.0]", "[0.   , 1.718], dtype=float32"
+)
+
+
+log = one_argument(
+    lax.log, "log", "The natural logarithm.", "-inf at 0 and NaN below.", "[1.0, 10.0]", "[0.   , 2.303], dtype=float32"
+)
+
+
+log1p = one_argument(
+    lax.log1p,
+    "log1p",
+    "log(1 + x), precise for small x.",
+    "-inf at -1 and NaN below.",
+    "[0.0, 1.0]",
+    "[0.   , 0.693], dtype=float32",
+)
+
+
+sqrt = one_argument(
+    lax.sqrt,
+    "sqrt",
+    "The square root.",
+    "NaN below 0. The derivative at 0 is inf: guard it with `where` on the argument.",
+    "[4.0, 2.0]",
+    "[2.   , 1.414], dtype=float32",
+)
+
+
+cbrt = one_argument(
+    lax.cbrt,
+    "cbrt",
+    "The cube root.",
+    "Negative numbers have a negative root.",
+    "[8.0, -27.0]",
+    "[ 2., -3.], dtype=float32",
+)
+
+
+sin = one_argument(lax.sin, "sin", "The sine, of radians.", "", "[0.0, 1.0]", "[0.   , 0.841], dtype=float32")
+
+
+cos = one_argument(lax.cos, "cos", "The cosine, of radians.", "", "[0.0, 1.0]", "[1.  , 0.54], dtype=float32")
+
+
+tan = one_argument(lax.tan, "tan", "The tangent, of radians.", "", "[0.0, 1.0]", "[0.   , 1.557], dtype=float32")
+
+
+sinh = one_argument(lax.sinh, "sinh", "The hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 1.175], dtype=float32")
+
+
+cosh = one_argument(lax.cosh, "cosh", "The hyperbolic cosine.", "", "[0.0, 1.0]", "[1.   , 1.543], dtype=float32")
+
+
+tanh = one_argument(lax.tanh, "tanh", "The hyperbolic tangent.", "", "[0.0, 1.0]", "[0.   , 0.762], dtype=float32")
+
+
+arcsin = one_argument(
+    lax.asin,
+    "arcsin",
+    "The inverse sine, in radians.",
+    "NaN outside of [-1, 1], where the derivative ends in inf.",
+    "[0.0, 1.0]",
+    "[0.   , 1.571], dtype=float32",
+)
+
+
+arccos = one_argument(
+    lax.acos,
+    "arccos",
+    "The inverse cosine, in radians.",
+    "NaN outside of [-1, 1], where the derivative ends in -inf.",
+    "[0.0, 1.0]",
+    "[1.571, 0.   ], dtype=float32",
+)
+
+
+arctan = one_argument(
+    lax.atan, "arctan", "The inverse tangent, in radians.", "", "[0.0, 1.0]", "[0.   , 0.785], dtype=float32"
+)
+
+
+arcsinh = one_argument(
+    lax.asinh, "arcsinh", "The inverse hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 0.881], dtype=float32"
+)
+
+
+arccosh = one_argument(
+    lax.acosh,
+    "arccosh",
+    "The inverse hyperbolic cosine.",
+    "NaN below 1.",
+    "[1.0, 2.0]",
+    "[0.   , 1.317], dtype=float32",
+)
+
+
+arctanh = one_argument(
+    lax.atanh,
+    "arctanh",
+    "The inverse hyperbolic tangent.",
+    "inf at 1, -inf at -1, NaN beyond.",
+    "[0.0, 0.5]",
+    "[0.   , 0.549], dtype=float32",
+)
+
+
+asin = one_argument(
+    lax.asin,
+    "asin",
+    "The inverse sine, in radians.",
+    "NaN outside of [-1, 1], where the derivative ends in inf.",
+    "[0.0, 1.0]",
+    "[0.   , 1.571], dtype=float32",
+)
+
+
+acos = one_argument(
+    lax.acos,
+    "acos",
+    "The inverse cosine, in radians.",
+    "NaN outside of [-1, 1], where the derivative ends in -inf.",
+    "[0.0, 1.0]",
+    "[1.571, 0.   ], dtype=float32",
+)
+
+
+atan = one_argument(
+    lax.atan, "atan", "The inverse tangent, in radians.", "", "[0.0, 1.0]", "[0.   , 0.785], dtype=float32"
+)
+
+
+asinh = one_argument(
+    lax.asinh, "asinh", "The inverse hyperbolic sine.", "", "[0.0, 1.0]", "[0.   , 0.881], dtype=float32"
+)
+
+
+acosh = one_argument(
+    lax.acosh, "acosh", "The inverse hyperbolic cosine.", "NaN below 1.", "[1.0, 2.0]", "[0.   , 1.317], dtype=float32"
+)
+
+
+atanh = one_argument(
+    lax.atanh,
+    "atanh",
+    "The inverse hyperbolic tangent.",
+    "inf at 1, -inf at -1, NaN beyond.",
+    "[0.0, 0.5]",
+    "[0.   , 0.549], dtype=float32",
+)
+
+
+def log2(x: Any, /) -> Array:
+    """The logarithm to base 2.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of floats; integers are converted first. -inf at 0, NaN below.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.log2(wnp.array([1.0, 2.0, 8.0])).round(4)
+    Array([0., 1., 3.], dtype=float32)
+    """
+    (x,) = promote_args_inexact("log2", x)
+    return _scaled_down(lax.log(x), math.log(2))
+
+
+def log10(x: Any, /) -> Array:
+    """The logarithm to base 10.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of floats; integers are converted first. -inf at 0, NaN below.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.log10(wnp.array([1.0, 100.0])).round(4)
+    Array([0., 2.], dtype=float32)
+    """
+    (x,) = promote_args_inexact("log10", x)
+    return _scaled_down(lax.log(x), math.log(10))
+
+
+def _scaled_down(x: Array, divisor: float) -> Array:
+    """`x` divided by a real number; of a complex one each part, since infinite numbers have no quotient."""
+    if kind_of(x) != "c":
+        return lax.div(x, scalar_like(x, divisor))
+    parts = (lax.real(x), lax.imag(x))
+    return lax.complex(*(lax.div(part, scalar_like(part, divisor)) for part in parts))
+
+
+# ------------------------------------------------------------------------------------------------ trigonometry
+
+
+def arctan2(x1: Any, x2: Any, /) -> Array:
+    """The angle of the point with ordinate `x1` and abscissa `x2`, in radians.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        Angles from -pi to pi; signs of zeros matter. The derivative at the origin is NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.arctan2(1.0, wnp.array([1.0, -1.0])).round(3)
+    Array([0.785, 2.356], dtype=float32)
+    """
+    return lax.atan2(*promote_args_inexact("arctan2", x1, x2))
+
+
+atan2 = arctan2
+
+
+def deg2rad(x: Any, /) -> Array:
+    """Degrees as radians.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of floats.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.deg2rad(wnp.array([0.0, 180.0])).round(3)
+    Array([0.   , 3.142], dtype=float32)
+    """
+    (x,) = promote_args_inexact("deg2rad", x)
+    return lax.mul(x, scalar_like(x, math.pi / 180))
+
+
+def rad2deg(x: Any, /) -> Array:
+    """Radians as degrees."""
+    (x,) = promote_args_inexact("rad2deg", x)
+    return lax.mul(x, scalar_like(x, 180 / math.pi))
+
+
+radians = deg2rad
+
+
+degrees = rad2deg
+
+
+def sinc(x: Any, /) -> Array:
+    """sin(pi x) / (pi x), and 1 at 0.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of floats, with right derivatives of all orders at 0.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.sinc(wnp.array([0.0, 0.5])).round(3)
+    Array([1.   , 0.637], dtype=float32)
+    """
+    (x,) = promote_args_inexact("sinc", x)
+    scaled = lax.mul(scalar_like(x, math.pi), x)
+    at_zero = lax.eq(x, scalar_like(x, 0))
+    divisor = choose(at_zero, scalar_like(scaled, 1), scaled)
+    # At 0 the first terms of the series are used, so that derivatives are right there too.
+    squared = lax.mul(scaled, scaled)
+    near = scalar_like(x, 1) + squared * (scalar_like(x, -1 / 6) + squared * scalar_like(x, 1 / 120))
+    return choose(
+        at_zero, lax.broadcast_in_dim(near, x.shape, tuple(range(len(x.shape)))), lax.div(lax.sin(divisor), divisor)
+    )
