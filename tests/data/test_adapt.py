@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import weft
-from weft.data import ArraySpec, adapt
+from weft.data import ArraySpec, Loader, adapt
 from weft.errors import ArgumentError, ArgumentTypeError
+from weft.keras.utils.py_dataset import PyDataset
 
 
 def rows(count: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -173,3 +174,85 @@ def test_what_is_no_data() -> None:
         adapt(np.ones(3), batch_size=0)
     with pytest.raises(ArgumentError, match="x, \\(x, y\\)"):
         next(adapt(lambda: iter([(1, 2, 3, 4)])).batches())
+
+
+# ------------------------------------------------------------------------------------------------------- other sources
+
+
+class Squares(PyDataset):
+    """Batches by index; remembers what was called."""
+
+    def __init__(self, count: int | None = 4, **more: Any) -> None:
+        super().__init__(**more)
+        self.count = count
+        self.calls: list[str] = []
+
+    @property
+    def num_batches(self) -> int | None:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((2, 1), index), np.full(2, index * index)
+
+    def on_epoch_begin(self) -> None:
+        self.calls.append("begin")
+
+    def on_epoch_end(self) -> None:
+        self.calls.append("end")
+
+
+@pytest.mark.parametrize("more", [{}, {"workers": 2}, {"workers": 2, "use_multiprocessing": True}], ids=str)
+def test_py_dataset(more: dict[str, Any]) -> None:
+    dataset = Squares(**more)
+    adapter = adapt(dataset)
+    assert adapter.size == 4 and adapter.spec[0].shape == (None, 1) and adapter.kind == "PyDataset"
+    assert firsts(adapter.batches()) == [0, 1, 2, 3] and dataset.calls == ["begin", "end"]
+    assert firsts(adapter.batches(1, start=2)) == [2, 3]
+    order = firsts(adapt(dataset, shuffle=True, seed=2).batches())
+    assert sorted(order) == [0, 1, 2, 3] and order == firsts(adapt(dataset, shuffle=True, seed=2).batches())
+    adapter.loader.close()
+
+
+def test_py_dataset_without_end() -> None:
+    dataset = Squares(None)
+    adapter = adapt(dataset)
+    assert adapter.size is None
+    batches = adapter.batches()
+    assert [int(next(batches)[0][0, 0]) for _ in range(3)] == [0, 1, 2]
+    batches.close()
+    assert dataset.calls == ["begin", "end"]
+
+
+def test_loaders() -> None:
+    x, y = rows()
+    adapter = adapt(Loader((x, y), 4, shuffle=True, seed=9))
+    assert adapter.resident is not None and np.shares_memory(adapter.resident[0], x)
+    assert (adapter.size, adapter.batch_size, adapter.samples) == (3, 4, 10)
+    np.testing.assert_array_equal(next(adapter.batches(2))[1], y[adapter.order(2)[:4]])
+    mapped = adapt(Loader((x, y), 4, transforms=[lambda pair: (pair[0] * 2, pair[1])], workers=2))
+    assert mapped.resident is None and mapped.size == 3 and mapped.skips == "index"
+    batches = mapped.batches(1)
+    next(batches)
+    state = json.loads(json.dumps(batches.state()))
+    assert firsts(mapped.resume(state)) == firsts(batches) == [16, 32]
+    assert mapped.resume(state).state() == state
+    mapped.loader.close()
+
+
+class Samples:
+    """A map-style source of samples."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, index: int) -> Any:
+        return np.array([index], np.float64), index
+
+
+def test_sources_of_samples_and_of_batches() -> None:
+    adapter = adapt(Samples(), batch_size=2, shuffle=True, float_dtype=np.float32)
+    assert (adapter.size, adapter.samples, adapter.batch_size) == (3, 5, 2)
+    assert adapter.spec == (ArraySpec((None, 1), np.float32), ArraySpec((None,), np.int64), None)
+    assert sorted(int(v) for _, y, _ in adapter.batches() for v in y) == [0, 1, 2, 3, 4]
+    batches = {np.float32(1): None, np.float32(2): None}.keys()  # an iterable that is neither of the others
+    assert firsts(adapt(batches).batches()) == [1, 2]

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from weft.data.adapter import Adapter
-from weft.data.adapters import arrays, generator
+from weft.data.adapters import arrays, generator, grain, huggingface, py_dataset, tf_data, torch
+from weft.data.adapters.loader import LoaderAdapter
+from weft.data.loader import Loader
 from weft.data.order import Shuffle, checked_seed
 from weft.data.sharing import share_of
+from weft.data.source import is_map_style
 from weft.errors import ArgumentError, ArgumentTypeError
 
 
@@ -70,12 +73,48 @@ def adapt(
                 received=f"x of type {type(x).__name__}, {name} of type {type(value).__name__}",
                 fix="batches (x, y) or (x, y, sample_weight)",
             )
-    if hasattr(x, "__next__"):
-        return generator.GeneratorAdapter(x, prefetch, float_dtype)
+    if isinstance(x, Loader):
+        return LoaderAdapter(x, float_dtype=float_dtype)
     if generator.recognises(x):
-        return generator.FunctionAdapter(x, prefetch, float_dtype)
+        return generator.GeneratorAdapter(x, prefetch, float_dtype)
+    if py_dataset.recognises(x):
+        return py_dataset.PyDatasetAdapter(x, shuffle, checked_seed(seed), float_dtype)
+    if (stream := _stream(x, prefetch, float_dtype)) is not None:
+        return stream
+    if huggingface.recognises(x) or is_map_style(x) or torch.is_iterable_dataset(x):
+        size = arrays.DEFAULT_BATCH_SIZE if batch_size is None else batch_size
+        can_shuffle = hasattr(x, "__len__")
+        loader = Loader(
+            x,
+            size,
+            shuffle=shuffle if can_shuffle else False,
+            seed=seed,
+            drop_remainder=drop_remainder,
+            prefetch=prefetch,
+            shard=shard,
+        )
+        return LoaderAdapter(loader, f"source of samples, {type(x).__name__},", float_dtype)
+    if hasattr(x, "__iter__"):
+        return LoaderAdapter(Loader(x, None, prefetch=prefetch), type(x).__name__, float_dtype)
+    if generator.is_function(x):
+        return LoaderAdapter(generator.loader_of(x, prefetch), "generator function", float_dtype)
     raise ArgumentTypeError(
         "This is no data that Weft knows how to read.",
         received=f"{type(x).__module__}.{type(x).__name__}",
         fix=("np.asarray(x)", "a generator function: def batches(): yield x, y"),
     )
+
+
+def _stream(x: Any, prefetch: int, float_dtype: Any) -> Adapter | None:
+    """Batches that another library makes, in its own order."""
+    if torch.recognises(x):
+        loader = Loader(torch.TorchBatches(x), None, prefetch=prefetch)
+        rows = getattr(x, "batch_size", None)
+        return LoaderAdapter(loader, "DataLoader", float_dtype, torch.size(x), rows)
+    if tf_data.recognises(x):
+        loader = Loader(x.as_numpy_iterator, None, prefetch=prefetch)
+        return LoaderAdapter(loader, "tf.data.Dataset", float_dtype, tf_data.size(x))
+    if grain.recognises(x):
+        loader = Loader(grain.as_iterable(x), None, prefetch=prefetch)
+        return LoaderAdapter(loader, "Grain dataset", float_dtype, grain.size(x))
+    return None

@@ -86,6 +86,10 @@ class Batches:
         self.delivered += 1
         return batch
 
+    def begin(self, source: Iterator[Any]) -> None:
+        """Take batches from here: an iterator that is at the position already."""
+        self._source = source
+
     def state(self) -> dict[str, Any]:
         """The position after the last batch that was delivered, for `Adapter.resume`: a dict of JSON."""
         found = {"epoch": self.epoch, "batches": self.delivered}

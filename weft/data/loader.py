@@ -20,7 +20,7 @@ from weft.data.position import Position, position_of
 from weft.data.preparing import Preparation, Task
 from weft.data.reading import Reader, chunks, has_state, shuffled
 from weft.data.sharing import Share, share_of
-from weft.data.source import ArraySource, fetch, is_map_style, source_of
+from weft.data.source import fetch, is_map_style, source_of
 from weft.data.spec import spec_of
 from weft.data.transforms import Filter, transforms_of
 from weft.data.workers import Pool, WorkerFailureError
@@ -477,8 +477,3 @@ class LoaderIterator:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def is_array_source(loader: Loader) -> bool:
-    """Whether a loader delivers rows of arrays in memory, as they are."""
-    return isinstance(loader.source, ArraySource) and not loader.transforms and loader.collation == Collation()

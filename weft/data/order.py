@@ -65,6 +65,13 @@ class Order:
             return range(self.count)
         return permutation(self.count, self.seed, epoch, self.batch_size if self.shuffle == "batch" else 0)
 
+    def rows(self, epoch: int) -> np.ndarray | None:
+        """The indices for a program that gathers rows, as int32 where that is enough; None if they are as they are."""
+        found = self.indices(epoch)
+        if isinstance(found, range):
+            return None
+        return found.astype(np.int32) if self.count < 2**31 else found
+
 
 def checked_seed(seed: object) -> int:
     """A seed as an integer."""

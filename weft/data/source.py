@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import weft
-from weft.data.adapters import arrays
+from weft.data.adapters import arrays, huggingface
 from weft.errors import ArgumentTypeError
 
 
@@ -54,6 +54,8 @@ def source_of(data: Any) -> Any:
     """
     if not isinstance(data, list) and arrays.recognises(data):
         return ArraySource(data)
+    if huggingface.recognises(data):
+        return huggingface.with_arrays(data)
     if is_map_style(data) or hasattr(data, "__iter__"):
         return data
     if callable(data):

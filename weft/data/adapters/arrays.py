@@ -9,6 +9,7 @@ import numpy as np
 
 import weft
 from weft.data.adapter import Adapter, Batch, converted
+from weft.data.adapters import pandas
 from weft.data.order import Order, Shuffle
 from weft.data.sharing import WHOLE, ShardingShare, Share
 from weft.data.spec import spec_of
@@ -19,35 +20,19 @@ DEFAULT_BATCH_SIZE = 32
 
 def is_array(leaf: Any) -> bool:
     """Whether something is an array, of whatever library, with a first dimension."""
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and (hasattr(leaf, "__array__") or is_pandas(leaf))
-
-
-def is_pandas(leaf: Any) -> bool:
-    """Whether something is a table or a column of pandas, or of a library like it."""
-    return hasattr(leaf, "to_numpy") and hasattr(leaf, "iloc")
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and hasattr(leaf, "__array__")
 
 
 def recognises(data: Any) -> bool:
     """Whether `data` is a tree of arrays."""
     leaves = weft.tree.leaves(data)
-    return bool(leaves) and all(is_array(leaf) or is_pandas(leaf) for leaf in leaves)
+    return bool(leaves) and all(is_array(leaf) or pandas.recognises(leaf) for leaf in leaves)
 
 
 def in_memory(tree: Any, float_dtype: Any = None) -> Any:
     """Arrays of other libraries and columns of tables as NumPy arrays, in place where their memory allows it."""
 
-    def of_leaf(leaf: Any) -> Any:
-        if is_pandas(leaf):
-            found = leaf.to_numpy()
-            leaf = found[:, None] if found.ndim == 1 else found  # a column is a table with one
-            if leaf.dtype == object:
-                raise ArgumentError(
-                    "This table has columns that are no numbers.",
-                    received=f"dtype object, of shape {leaf.shape}",
-                    fix="table.astype('float32'), or a dict of columns",
-                )
-        return leaf
-
+    of_leaf = lambda leaf: pandas.as_array(leaf) if pandas.recognises(leaf) else leaf
     return converted(weft.tree.map(of_leaf, tree), float_dtype)
 
 
@@ -101,10 +86,7 @@ class ArrayAdapter(Adapter):
         self.spec = spec_of(self.resident)
 
     def order(self, epoch: int) -> np.ndarray | None:
-        found = self._order.indices(epoch)
-        if isinstance(found, range):
-            return None
-        return found.astype(np.int32) if self._order.count < 2**31 else found
+        return self._order.rows(epoch)
 
     def read(self, epoch: int, start: int) -> Iterator[Batch]:
         assert self.batch_size is not None and self.size is not None

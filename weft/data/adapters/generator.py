@@ -9,75 +9,52 @@ from typing import Any
 
 from weft.data.adapter import Adapter, Batch, Batches, converted, unpacked
 from weft.data.ahead import Ahead
+from weft.data.loader import Loader
 from weft.errors import ArgumentError
 
 
 def recognises(data: Any) -> bool:
-    """Whether `data` is an iterator or a function without required parameters."""
-    return hasattr(data, "__next__") or (callable(data) and _takes_nothing(data))
+    """Whether `data` is an iterator."""
+    return hasattr(data, "__next__")
 
 
-def _takes_nothing(function: Callable[..., Any]) -> bool:
+def is_function(data: Any) -> bool:
+    """Whether `data` is a function without required parameters."""
+    if not callable(data):
+        return False
     try:
-        inspect.signature(function).bind()
+        inspect.signature(data).bind()
     except (TypeError, ValueError):
         return False
     return True
 
 
-class StreamAdapter(Adapter):
-    """Batches that something else makes, in its own order, read by a thread ahead of who uses them."""
+def loader_of(function: Callable[[], Any], prefetch: int) -> Loader:
+    """The batches of a function that returns an iterator, which is called for each epoch."""
 
-    skips = "reading"
-
-    def __init__(self, prefetch: int = 2, float_dtype: Any = None) -> None:
-        self._prefetch, self._float_dtype = prefetch, float_dtype
-
-    def source(self, epoch: int) -> Iterator[Any]:
-        """The batches of an epoch as they come, which each kind defines."""
-        raise NotImplementedError
-
-    def read(self, epoch: int, start: int) -> Iterator[Batch]:
-        def iterate() -> Iterator[Batch]:
-            for batch in itertools.islice(self.source(epoch), start, None):
-                yield converted(unpacked(batch), self._float_dtype)
-
-        return Ahead(iterate, self._prefetch) if self._prefetch else iterate()
-
-
-class FunctionAdapter(StreamAdapter):
-    """A function that returns an iterator, called for each epoch."""
-
-    kind = "generator function"
-
-    def __init__(self, function: Callable[[], Any], prefetch: int = 2, float_dtype: Any = None) -> None:
-        super().__init__(prefetch, float_dtype)
-        self._function = function
-
-    def source(self, epoch: int) -> Iterator[Any]:
-        found = self._function()
+    def iterate() -> Iterator[Any]:
+        found = function()
         if not hasattr(found, "__iter__"):
             raise ArgumentError(
                 "A function of data returns an iterator of batches.", received=repr(found), fix="yield x, y"
             )
         return iter(found)
 
+    return Loader(iterate, None, prefetch=prefetch)
 
-class GeneratorAdapter(StreamAdapter):
+
+class GeneratorAdapter(Adapter):
     """An iterator, which is read once: each epoch continues where the one before it ended."""
 
     kind = "generator"
     restartable = False
+    skips = "reading"
 
     def __init__(self, iterator: Iterator[Any], prefetch: int = 2, float_dtype: Any = None) -> None:
-        super().__init__(prefetch, float_dtype)
-        self._iterator = iterator
+        self._iterator, self._prefetch, self._float_dtype = iterator, prefetch, float_dtype
         self._running: Iterator[Batch] | None = None
         self._peeked: list[Batch] = []
         self._delivered = 0
-
-    def source(self, epoch: int) -> Iterator[Any]:
-        return self._iterator
 
     def first(self) -> Batch:
         if not self._peeked:
@@ -91,10 +68,12 @@ class GeneratorAdapter(StreamAdapter):
     def _reader(self) -> Iterator[Batch]:
         """The one reader of the iterator: what it has read ahead is not lost between epochs."""
         if self._running is None:
-            self._running = super().read(0, 0)
+            read = lambda: (converted(unpacked(batch), self._float_dtype) for batch in self._iterator)
+            self._running = Ahead(read, self._prefetch) if self._prefetch else read()
         return self._running
 
     def read(self, epoch: int, start: int) -> Iterator[Batch]:
+        """The batches that are left. `start` is where the iterator is now, and nothing to be skipped."""
         while self._peeked:
             self._delivered += 1
             yield self._peeked.pop()

@@ -1,0 +1,16 @@
+"""Datasets of Hugging Face: samples are dicts of columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def recognises(data: Any) -> bool:
+    """Whether `data` is a `datasets.Dataset` or `IterableDataset`."""
+    return hasattr(data, "with_format") and hasattr(data, "features") and hasattr(data, "column_names")
+
+
+def with_arrays(data: Any) -> Any:
+    """The dataset with NumPy arrays in place of lists, unless it has another format already."""
+    chosen = getattr(data, "format", {}).get("type") if isinstance(getattr(data, "format", None), dict) else None
+    return data if chosen is not None else data.with_format("numpy")

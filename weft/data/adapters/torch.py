@@ -1,0 +1,44 @@
+"""`torch.utils.data.DataLoader`, whose elements are batches, and `IterableDataset`, whose elements are samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def recognises(data: Any) -> bool:
+    """Whether `data` is a `DataLoader`."""
+    return all(hasattr(data, name) for name in ("dataset", "collate_fn", "batch_sampler", "__iter__"))
+
+
+def is_iterable_dataset(data: Any) -> bool:
+    """Whether `data` is an iterable of samples: an `IterableDataset`."""
+    return any(
+        base.__name__ == "IterableDataset" and base.__module__.startswith("torch.") for base in type(data).__mro__
+    )
+
+
+class TorchBatches:
+    """The batches of a `DataLoader`. One of torchdata's, which knows its position, is asked for it."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+        if hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict"):
+            self.state_dict, self.load_state_dict = loader.state_dict, loader.load_state_dict
+
+    def set_epoch(self, epoch: int) -> None:
+        """Samplers of several processes shuffle by the epoch that they are told."""
+        sampler = getattr(self.loader, "sampler", None)
+        if sampler is not None and hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+
+def size(loader: Any) -> int | None:
+    """How many batches a `DataLoader` has; None if its dataset does not say."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None

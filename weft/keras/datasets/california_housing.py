@@ -1,0 +1,27 @@
+"""Prices of houses in California, of 1990."""
+
+from __future__ import annotations
+
+from weft.errors import ArgumentError
+from weft.keras.datasets.files import Split, arrays_of, find, shuffled_split
+
+
+def load_data(
+    version: str = "large", path: str = "california_housing.npz", test_split: float = 0.2, seed: int = 113
+) -> Split:
+    """20640 rows of 8 properties of districts, and median prices in dollars.
+
+    Args:
+        version: "large", or "small" for 600 rows.
+        path: The name of the file in the cache.
+        test_split: The fraction of rows for tests.
+        seed: What the order of rows depends on.
+
+    Returns:
+        `(x_train, y_train), (x_test, y_test)`: properties `(n, 8)` and prices `(n,)`.
+    """
+    if version not in ("small", "large"):
+        raise ArgumentError("version is 'small' or 'large'.", received=repr(version))
+    found = arrays_of(find("california_housing.npz", path))
+    rows = slice(0, 600 if version == "small" else None)
+    return shuffled_split(found["x"][rows], found["y"][rows], test_split, seed)

@@ -1,0 +1,66 @@
+"""News of 46 topics."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from weft.errors import ArgumentError
+from weft.keras.datasets.files import Split, arrays_of, find
+from weft.keras.datasets.sequences import Vocabulary
+
+LABELS = (
+    "cocoa grain veg-oil earn acq wheat copper housing money-supply coffee sugar trade reserves ship cotton carcass"
+    " crude nat-gas cpi money-fx interest gnp meal-feed alum oilseed gold tin strategic-metal livestock retail ipi"
+    " iron-steel rubber heat jobs lei bop zinc orange pet-chem dlr gas silver wpi hog lead"
+)
+
+
+def load_data(
+    path: str = "reuters.npz",
+    num_words: int | None = None,
+    skip_top: int = 0,
+    maxlen: int | None = None,
+    test_split: float = 0.2,
+    seed: int = 113,
+    start_char: int | None = 1,
+    oov_char: int | None = 2,
+    index_from: int | None = 3,
+) -> Split:
+    """11228 texts as lists of words, each word an integer: the more frequent, the smaller.
+
+    Args:
+        path: The name of the file in the cache.
+        num_words: Words from this integer on become `oov_char`; None: none do, but the rarest one, as in Keras.
+        skip_top: So many of the most frequent words become `oov_char`.
+        maxlen: Texts of so many words or more are left out.
+        test_split: The fraction of texts for tests.
+        seed: What the order of texts depends on.
+        start_char: What marks the start of a text; None: nothing does.
+        oov_char: What other words become; None: they are left out.
+        index_from: What is added to the rank of a word.
+
+    Returns:
+        `(x_train, y_train), (x_test, y_test)`: arrays of lists, and arrays of topics, from 0 to 45.
+    """
+    if not 0 <= test_split <= 1:
+        raise ArgumentError("test_split is from 0 to 1.", received=repr(test_split))
+    found = arrays_of(find("reuters.npz", path))
+    vocabulary = Vocabulary(num_words, skip_top, maxlen, start_char, oov_char, index_from)
+    order = np.arange(len(found["x"]))
+    np.random.RandomState(seed).shuffle(order)
+    texts, labels = vocabulary.short(vocabulary.marked(found["x"][order]), found["y"][order])
+    (x,) = vocabulary.limited(texts)
+    cut = int(len(x) * (1 - test_split))
+    return (x[:cut], labels[:cut]), (x[cut:], labels[cut:])
+
+
+def get_word_index(path: str = "reuters_word_index.json") -> dict[str, int]:
+    """The rank of each word. In `load_data` it is larger by `index_from`."""
+    return json.loads(find("reuters_word_index.json", path).read_text(encoding="utf-8"))
+
+
+def get_label_names() -> tuple[str, ...]:
+    """The names of the topics."""
+    return tuple(LABELS.split())
