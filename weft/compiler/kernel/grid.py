@@ -149,6 +149,45 @@ def _digits_of(offsets: list[int]) -> list[tuple[int, int]]:
     return [(step, count), *_digits_of(firsts)]
 
 
+def repeats(loop: Loop) -> bool:
+    """Whether an iteration of a loop may touch an element that another one stores."""
+    counts: dict[Variable, Any] = {loop.variable: loop.count}
+    stores: dict[Buffer, list[Index]] = {}
+    loads: set[Buffer] = set()
+    for statement, inside in accesses(loop.body):
+        if not isinstance(statement, Load | Store):
+            return True
+        counts.update((inner.variable, inner.count) for inner in inside)
+        if isinstance(statement, Store):
+            stores.setdefault(statement.buffer, []).append(statement.index)
+        else:
+            loads.add(statement.buffer)
+    defined: set[Value] = set()
+    _visit_results(loop.body, defined.add)
+
+    def of_iterations(index: Index) -> Index:
+        """Without what is the same in all iterations."""
+        return Index(index.constant, tuple((t, c) for t, c in index.terms if t in counts or t in defined))
+
+    return any(
+        buffer in loads or not _are_distinct([of_iterations(i) for i in indices], counts, [loop.variable])
+        for buffer, indices in stores.items()
+    )
+
+
+def _visit_results(body: Sequence[Statement], visit: Callable[[Value], None]) -> None:
+    """Call a function for every value that statements define."""
+    for statement in body:
+        if isinstance(statement, Loop):
+            for carry in statement.carries:
+                visit(carry.inside)
+                visit(carry.result)
+        if isinstance(statement, Loop | If):
+            _visit_results(statement.body, visit)
+        elif not isinstance(statement, Store | Prefetch | TileMatmul):
+            visit(statement.result)  # type: ignore[attr-defined]
+
+
 def accesses(body: Sequence[Statement], inside: tuple[Loop, ...] = ()) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
     """What touches memory, with the loops that it is in."""
     for statement in body:

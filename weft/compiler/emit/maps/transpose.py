@@ -32,8 +32,9 @@ SMALL_BYTES = 1 << 20
 PART_BYTES = 16
 # Work on an element (in additions) beyond which the rows of a tile are a loop and not unrolled.
 SMALL_WORK = 7
-# For groups of threads: bytes of a row of a tile, the least elements that it has, and rows that are read at once.
-GROUP_BYTES, LEAST_GROUP_SIDE, GROUP_ROWS = 128, 32, 8
+# For groups of threads: bytes of a row of a tile, the least elements that it has, and bytes of a thread's vectors that
+# are read at once.
+GROUP_BYTES, LEAST_GROUP_SIDE, GROUP_READ = 128, 32, 256
 # The shortest dimensions that tiles are made of.
 LEAST_SIDE = 8
 # Elements in a row of a block that is visited with strided loads: its cache lines fit the first cache.
@@ -318,6 +319,7 @@ def _visit_by_groups(fusion: Fusion, axes: Axes) -> None:
     stored_dtypes = [fusion.kernel_dtype(e.outvars[0]) for e in tiles.heroes]
     side = max(LEAST_GROUP_SIDE, GROUP_BYTES // max(dtype.itemsize for dtype in stored_dtypes))
     memory = [k.local(f"tile{n}", code_dtype(dtype), side * (side + 1)) for n, dtype in enumerate(stored_dtypes)]
+    most = max(1, GROUP_READ // sum(dtype.itemsize * fusion.target.thread_lanes for dtype in stored_dtypes))
     sizes = {axis: axes.sizes[axis] for axis in (axes.written, axes.read)}
     counts = [*(axes.sizes[n] for n in axes.others), *(-(-size // side) for size in sizes.values())]
     with k.loop(math.prod(counts), kind=LoopKind.THREADS) as thread:
@@ -327,7 +329,7 @@ def _visit_by_groups(fusion: Fusion, axes: Axes) -> None:
 
         def vectors(rows: int, lanes: int, visit: Any) -> None:
             """Rows of the tile along one axis, some at a time, and lanes along the other."""
-            step = math.gcd(GROUP_ROWS, sizes[rows])
+            step = math.gcd(most, sizes[rows])
             limits = {n: None if sizes[n] % side == 0 else Index(sizes[n]) - first[n] for n in sizes}
             with (
                 k.loop(side, step=step, limit=limits[rows]) as row,

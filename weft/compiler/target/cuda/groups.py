@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weft.compiler.kernel.grid import accesses
+from weft.compiler.kernel.grid import accesses, repeats
 from weft.compiler.kernel.ir import (
     Buffer,
     Carry,
@@ -33,13 +33,12 @@ from weft.compiler.kernel.ir import (
     Value,
 )
 from weft.compiler.target import llvm
-from weft.compiler.target.cuda.lanes import CudaLanes
 from weft.compiler.target.cuda.registers import Registers, forwarded, rounds_of
+from weft.compiler.target.cuda.thread import ThreadLowering
 from weft.compiler.target.lanes import Lane
 from weft.compiler.target.llvm import constant, i1, i32, i64
 from weft.compiler.target.lower import flat, unflat
 from weft.compiler.target.target import Target
-from weft.compiler.target.vectors import VectorLowering
 
 WARP = 32
 # Lanes from which on a group of threads has them, threads of a block of small groups, and bytes that they share.
@@ -111,10 +110,8 @@ def _statements(body: Iterable[Statement]) -> Iterator[Any]:
             yield from _statements(statement.body)
 
 
-class GroupLowering(VectorLowering):
+class GroupLowering(ThreadLowering):
     """Writes one thread of a group, which is its `member`, an i32."""
-
-    lanes_type = CudaLanes
 
     def __init__(
         self, function: llvm.Function, kernel: Kernel, target: Target, group: Group, member: llvm.Value
@@ -156,7 +153,7 @@ class GroupLowering(VectorLowering):
     def enter(self, loop: Loop, carried: Sequence[Lane]) -> None:
         super().enter(loop, carried)
         # What the iteration before has written, or has read and this one writes.
-        if self.variable is None and loop.kind is LoopKind.SERIAL and self.touched(loop.body)[1]:
+        if self.variable is None and loop.kind is LoopKind.SERIAL and repeats(loop):
             self.wait()
 
     def touched(self, body: Sequence[Statement]) -> tuple[set[Buffer], set[Buffer]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from weft.compiler.target.cuda import math
 from weft.compiler.target.lanes import Lane, Lanes, elementary
 from weft.compiler.target.math import complex, exponential, trigonometric
 from weft.compiler.target.math.term import Term
+
+# Floats of 16 bits that GPUs have instructions for: LLVM finds sums and products that are rounded to them.
+SHORT = {"bfloat16": llvm.bfloat, "float16": llvm.half}
 
 
 class CudaLanes(Lanes):
@@ -26,6 +30,21 @@ class CudaLanes(Lanes):
         if x.dtype.name == "bfloat16":
             return self._rounded(math.tanh_of_short(x.re), x.dtype)
         return self._tanh(x)
+
+    def loaded(self, parts: Sequence[llvm.Value], dtype: np.dtype[Any]) -> Lane:
+        native = SHORT.get(dtype.name)
+        if native is None:
+            return super().loaded(parts, dtype)
+        f, (part,) = self.function, parts
+        value = f.bitcast(part, llvm.vector(native, part.type.count))
+        return Lane(dtype, Term(f, f.fpext(value, llvm.vector(llvm.float_, part.type.count))))
+
+    def stored(self, x: Lane) -> list[llvm.Value]:
+        native = SHORT.get(x.dtype.name)
+        if native is None:
+            return super().stored(x)
+        f = self.function
+        return [f.bitcast(f.fptrunc(x.re.value, x.re.typed(native)), x.re.typed(llvm.i16))]
 
     def _rounded(self, x: Term, dtype: np.dtype[Any]) -> Lane:
         if dtype.name != "bfloat16":

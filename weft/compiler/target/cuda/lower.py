@@ -12,16 +12,10 @@ from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Buffer, Kernel
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, group_of
-from weft.compiler.target.cuda.lanes import CudaLanes
+from weft.compiler.target.cuda.thread import ThreadLowering
 from weft.compiler.target.llvm import constant, i32, i64
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
-
-
-class ThreadLowering(VectorLowering):
-    """Writes one thread of a grid."""
-
-    lanes_type = CudaLanes
 
 
 def launch_shape(kernel: Kernel, target: Target) -> tuple[int, int]:

@@ -7,26 +7,31 @@ from a large part and a small one.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
 from weft.compiler.target import llvm
-from weft.compiler.target.math import trigonometric
+from weft.compiler.target.math import exponential, trigonometric
 from weft.compiler.target.math.exponential import LARGEST, SMALLEST
-from weft.compiler.target.math.term import MANTISSA, SHIFTER, Term, polynomial, scaled
+from weft.compiler.target.math.term import SHIFTER, Term, polynomial, scaled
 
 # log2(e) in two parts.
 LOG2_E = (1.4426950216293335, 1.9259629911266175e-08)
-# tanh(x) = x + x*z*P(z) with z = x*x, to a quarter of an ulp below 0.7.
-TANH = (-0.3333319127559662, 0.1332911103963852, -0.05355885997414589, 0.020091965794563293, -0.005138658918440342)
-TANH_SMALL = 0.7
+# tanh(x) = x + x*z*P(z) with z = x*x, to a quarter of an ulp below 0.9.
+TANH = (
+    -0.3333321213722229, 0.13330359756946564, -0.053721487522125244, 0.020904121920466423, -0.006860050838440657,
+    0.001303957775235176,
+)  # fmt: skip
+TANH_SMALL = 0.9
 # sin(r) = r + r*z*P(z) and cos(r) = 1 + z*P(z) with z = r*r, for |r| <= pi/4.
 SIN = trigonometric.SIN[32]
 COS = (-0.5, *trigonometric.COS[32])
-# pi/2 in three parts, of which n times the first is exact.
-HALF_PI = trigonometric.HALF_PI[32]
+# pi/2 in three parts, of which n times the first is exact. All are positive, so that -0 stays -0.
+HALF_PI = (1.5707962512969971, 7.549789415861596e-08, 5.390302953474238e-15)
 # From here on the parts are too few.
 FARTHEST = 2e4
+RECIPROCAL = "rcp.approx.ftz.f32"
 
 
 def _each(x: Term, instruction: str) -> Term:
@@ -51,33 +56,22 @@ def power(x: Term) -> Term:
 
 def reciprocal(x: Term) -> Term:
     """1/x of a number that is neither large nor denormal; a step of Newton's makes it nearly exact."""
-    first = _each(x, "rcp.approx.ftz.f32")
+    first = _each(x, RECIPROCAL)
     return first.fma((-x).fma(first, 1.0), first)
 
 
 def exp(x: Term) -> Term:
     """e**x = 2**n * 2**(x*log2(e) - n), with the difference in two parts."""
-    limited = x.at_most(LARGEST[32]).at_least(SMALLEST[32])
+    f = x.function
+    limited = Term(f, f.maximum(f.minimum(x.value, x.of(LARGEST[32]).value), x.of(SMALLEST[32]).value))
     n = limited.fma(sum(LOG2_E), SHIFTER[32]) - SHIFTER[32]
-    return scaled(power(_fraction(limited, n)), n)
-
-
-def _fraction(x: Term, n: Term) -> Term:
-    """x*log2(e) - n."""
     high, low = LOG2_E
-    return x.fma(low, x.fma(high, -n))
-
-
-def _exp_within(x: Term) -> Term:
-    """e**x where that is a normal number."""
-    shifted = x.fma(sum(LOG2_E), SHIFTER[32])
-    fraction = power(_fraction(x, shifted - SHIFTER[32]))
-    return (fraction.raw() + (shifted.raw() << MANTISSA[32])).cooked()
+    return scaled(power(limited.fma(low, limited.fma(high, -n))), n)
 
 
 def logistic(x: Term) -> Term:
     """1 / (1 + e**-x); by the smaller of the exponentials, so that nothing overflows."""
-    small = exp(-abs(x))
+    small = exponential.exp(-abs(x))
     total = 1 + small
     inverse = reciprocal(total)
     # What rounding the sum has lost.
@@ -88,13 +82,12 @@ def logistic(x: Term) -> Term:
 
 
 def tanh(x: Term) -> Term:
-    """A polynomial, or 1 - 2 / (e**(2|x|) + 1)."""
+    """A polynomial, or 1 - 2 / (e**(2|x|) + 1), of which a few bits more are lost than are of 1."""
     size = abs(x)
     z = x * x
     small = (x * z).fma(polynomial(z, TANH), x)
-    doubled = (size + size).at_most(20.0)
-    large = reciprocal(_exp_within(doubled) + 1).fma(-2.0, 1.0).copysign(x)
-    return (size < TANH_SMALL).select(small, x.is_nan().select(x, large))
+    large = _each(power(size * (2 * sum(LOG2_E))) + 1, RECIPROCAL).fma(-2.0, 1.0)
+    return (size >= TANH_SMALL).select(large, small).copysign(x)  # a nan is small
 
 
 def tanh_of_short(x: Term) -> Term:
@@ -111,17 +104,25 @@ def _reduced(x: Term) -> tuple[Term, Term]:
         r = n.fma(-part, r)
     far = abs(x) > FARTHEST
     f = x.function
-    with f.when(far.any(), shifted.raw().value, r.value, unlikely=True) as region:
+    with f.when(_any(far.value, f), shifted.raw().value, r.value, unlikely=True) as region:
         exact = trigonometric.from_far(x)
         region.give(far.select(exact.quarter, shifted.raw()).value, far.select(exact.r + exact.low, r).value)
     quarter, r = (Term(f, value) for value in region.results)
     return quarter, r
 
 
+def _any(mask: llvm.Value, f: llvm.Function) -> llvm.Value:
+    """Whether a lane is set. They are predicates; to make one integer of them would take longer."""
+    if not mask.type.is_vector:
+        return mask
+    lanes = [f.extract(mask, n) for n in range(mask.type.count)]
+    return functools.reduce(f.or_, lanes)
+
+
 def _of_quarter(quarter: Term, r: Term) -> Term:
     """The sine of a quarter and an angle within it."""
     z = r * r
-    sine = (r * z).fma(polynomial(z, SIN), r)
+    sine = (r * z).fma(polynomial(z, SIN), r).copysign(r)  # also of -0
     cosine = z.fma(polynomial(z, COS), 1.0)
     chosen = (quarter & 1).equals(0).select(sine, cosine)
     return (chosen.raw() ^ ((quarter & 2) << 30)).cooked()
@@ -129,8 +130,7 @@ def _of_quarter(quarter: Term, r: Term) -> Term:
 
 def sin(x: Term) -> Term:
     """The sine."""
-    quarter, r = _reduced(x)
-    return x.equals(0.0).select(x, _of_quarter(quarter, r))
+    return _of_quarter(*_reduced(x))
 
 
 def cos(x: Term) -> Term:

@@ -13,8 +13,9 @@ from weft.compiler.target.target import FusionLimits, KernelCosts, Libraries, Ta
 
 TRIPLE = "nvptx64-nvidia-cuda"
 # The version of PTX that is written for each architecture: the first that has all of its instructions that are used,
-# so that older drivers read it.
-PTX = {75: 63, 80: 70, 86: 71, 87: 74, 89: 78, 90: 83, 100: 86, 120: 87}
+# so that older drivers read it. From 8.0 on LLVM computes with pairs of 16-bit integers on an H100, which the assembler
+# of CUDA 13.0 gets wrong: what is added to such a pair is lost (indices of tests/laws' reduce_window-4).
+PTX = {75: 63, 80: 70, 86: 71, 87: 74, 89: 78, 90: 78, 100: 86, 120: 87}
 
 # Matmuls with fewer multiplications than this are our own kernels', which compute what is around them too.
 LEAST_MATMUL = 32**3
