@@ -194,3 +194,19 @@ def test_without_a_gpu() -> None:
         pytest.skip("there is a GPU")
     with pytest.raises(RuntimeError, match="There is no GPU here"):
         weft.devices("gpu")
+
+
+def test_numbers_are_copied_once(gpu: tuple[Device, SimulatedDriver]) -> None:
+    """Operands of operations outside of programs: -0 and 0 are different ones, and so are their types."""
+    device, driver = gpu
+    x = weft.device_put(np.ones(4, np.float32), device)
+    for _ in range(3):
+        np.testing.assert_array_equal(np.asarray(x * 2.5), np.full(4, 2.5, np.float32))
+        assert not np.signbit(np.asarray(x * 0.0)).any() and np.signbit(np.asarray(x * -0.0)).all()
+    before = driver.calls.count("in 4")
+    np.asarray(x * 2.5)
+    assert driver.calls.count("in 4") == before
+    np.testing.assert_array_equal(np.asarray(x + np.arange(4, dtype=np.float32)), np.arange(1, 5))
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        x + 1

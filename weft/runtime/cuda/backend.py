@@ -155,13 +155,9 @@ class CudaBackend:
         length: int | None = None,
     ) -> Callable[[Sequence[Any]], list[Any]]:
         """A function of arrays that runs the executable of one operation."""
-        from weft.runtime.array import array_at
+        from weft.runtime.cuda.dispatch import eager_call
 
-        def run(args: Sequence[Any]) -> list[Any]:
-            found = executable(args, None, placement)
-            return [array_at(placement, None, t, a._memory, a._pointer) for a, t in zip(found, results, strict=True)]
-
-        return run
+        return eager_call(executable, types, results, placement)
 
     def queued_call(self, executable: Any, constants: Any, donated: Any, placement: Placement) -> None:
         """None: no call waits for its results."""

@@ -6,22 +6,69 @@ The arguments have been checked before (`api/dispatch.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from weft.base.codegen import Source
 from weft.base.errors import OutOfMemoryError
+from weft.base.memo import Memo
 from weft.base.source import user_location
 from weft.compiler.program.ir import bytes_of
-from weft.runtime.array import ConcreteArray, PlacedArray, put
+from weft.ir.types import ArrayType
+from weft.runtime.array import ConcreteArray, PlacedArray, array_at, put
 from weft.runtime.cuda.executable import CudaExecutable, operand
 from weft.runtime.device import Placement
+
+
+def eager_call(
+    executable: CudaExecutable, types: Sequence[ArrayType], results: Sequence[ArrayType], placement: Placement
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function of arrays that runs the executable of one operation; see `Backend.eager_call`."""
+    source = Source({"MISS": None})
+    leaves = [f"a{n}" for n in range(len(types))]
+    if leaves:
+        source.line(f"{', '.join(leaves)}, = args")
+    source.names["on_gpu"] = functools.partial(_on_gpu, placement)
+    for name, aval in zip(leaves, types, strict=True):
+        source.line(f"if type({name}) is not Placed: {name} = on_gpu({name}, {source.constant(aval)})")
+    arrays = CallWriter(source, executable, placement, results).write((), leaves, [False] * len(leaves))
+    source.line(f"return [{', '.join(arrays)}]")
+    quick = source.function("operation", "args")
+
+    def general(args: Sequence[Any]) -> list[Any]:
+        found = executable(args, None, placement)
+        return [array_at(placement, None, t, a._memory, a._pointer) for a, t in zip(found, results, strict=True)]
+
+    return lambda args: quick(args) or general(args)
+
+
+# Numbers on GPUs, by placement, dtype and value: the same few are operands of operations outside of programs.
+_numbers: Memo[Any, ConcreteArray] = Memo(1024)
+
+
+def _on_gpu(placement: Placement, value: Any, aval: ArrayType) -> ConcreteArray:
+    """An operand of the host, or on another device."""
+    if type(value) is not np.ndarray or value.ndim:
+        return operand(value, aval, placement)
+    key = (placement, aval, value.tobytes())
+    found = _numbers.get(key)
+    return found if found is not None else _numbers.keep(key, operand(value, aval, placement))
 
 
 class CallWriter:
     """Writes the call of one executable, whose results have a placement."""
 
-    def __init__(self, source: Source, executable: CudaExecutable, placement: Placement) -> None:
+    def __init__(
+        self,
+        source: Source,
+        executable: CudaExecutable,
+        placement: Placement,
+        out_types: Sequence[ArrayType] | None = None,
+    ) -> None:
+        self.out_types = executable.out_types if out_types is None else out_types
         self.source, self.executable, self.placement = source, executable, placement
         self.line, self.constant = source.line, source.constant
         loaded = executable.loaded(placement.memory)
@@ -80,7 +127,7 @@ class CallWriter:
         executable, memory = self.executable, self.placement.memory
         arrays: list[str] = []
         allocations: list[str] = []
-        for i, (aval, alias) in enumerate(zip(executable.out_types, executable.program.aliases, strict=True)):
+        for i, (aval, alias) in enumerate(zip(self.out_types, executable.program.aliases, strict=True)):
             if alias is None:
                 block = f"b{i}"
                 allocations.append(f"{block} = {self.constant(memory.taker(bytes_of(aval)))}()")
