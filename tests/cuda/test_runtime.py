@@ -196,7 +196,7 @@ def test_without_a_gpu() -> None:
         weft.devices("gpu")
 
 
-def test_numbers_are_copied_once(gpu: tuple[Device, SimulatedDriver]) -> None:
+def test_scalars_are_copied_once(gpu: tuple[Device, SimulatedDriver]) -> None:
     """Operands of operations outside of programs: -0 and 0 are different ones, and so are their types."""
     device, driver = gpu
     x = weft.device_put(np.ones(4, np.float32), device)

@@ -45,8 +45,8 @@ def eager_call(
     return lambda args: quick(args) or general(args)
 
 
-# Numbers on GPUs, by placement, dtype and value: the same few are operands of operations outside of programs.
-_numbers: Memo[Any, ConcreteArray] = Memo(1024)
+# Scalars on GPUs, by placement, dtype and value: the same few are operands of operations outside of programs.
+_scalars: Memo[Any, ConcreteArray] = Memo(1024)
 
 
 def _on_gpu(placement: Placement, value: Any, aval: ArrayType) -> ConcreteArray:
@@ -54,8 +54,8 @@ def _on_gpu(placement: Placement, value: Any, aval: ArrayType) -> ConcreteArray:
     if type(value) is not np.ndarray or value.ndim:
         return operand(value, aval, placement)
     key = (placement, aval, value.tobytes())
-    found = _numbers.get(key)
-    return found if found is not None else _numbers.keep(key, operand(value, aval, placement))
+    found = _scalars.get(key)
+    return found if found is not None else _scalars.keep(key, operand(value, aval, placement))
 
 
 class CallWriter:
