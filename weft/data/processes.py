@@ -1,8 +1,8 @@
 """A worker process: tasks go there and results come back through a pipe.
 
-Arrays follow the pickled rest of a result as they are, and are read into fresh memory: there are no files and no
-segments of shared memory that a killed process could leave behind. A worker ends when its pipe closes or its parent is
-gone, whichever way.
+Arrays of a result are written into a file in memory that has no name, one for each worker, and read from it into fresh
+memory, before the worker gets its next task. So a killed process leaves nothing behind, and no array holds a file open.
+A worker ends when its pipe closes or its parent is gone, whichever way.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import os
 import pickle
 import random
 import signal
+import tempfile
 import traceback
 import warnings
 import weakref
 from collections.abc import Callable
+from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -28,6 +30,7 @@ from weft.data.workers import WorkerFailureError
 from weft.errors import ArgumentError
 
 GLOBAL = 2**32  # what the global generators of a worker are seeded for, beside the purposes in order.py
+LARGE_BYTES = 4096  # what is smaller goes through the pipe
 TERMINATION_SECONDS = 2.0
 PARENT_SECONDS = 1.0  # how often a worker looks whether its parent is there
 _processes: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -43,30 +46,82 @@ class RemoteTraceback(Exception):
 # ------------------------------------------------------------------------------------------------------------ messages
 
 
-def _send(connection: Connection, value: Any) -> None:
+class SharedFile:
+    """A file in memory without a name, which two processes have."""
+
+    def __init__(self) -> None:
+        if hasattr(os, "memfd_create"):
+            self.descriptor = os.memfd_create("weft.data")
+        else:
+            with tempfile.TemporaryFile() as file:
+                self.descriptor = os.dup(file.fileno())
+
+    def __reduce__(self) -> Any:  # to a process that is being spawned
+        return _shared, (reduction.DupFd(self.descriptor),)
+
+    def write(self, views: list[memoryview]) -> None:
+        """Replace the contents."""
+        offset = 0
+        for view in views:
+            while view.nbytes:
+                written = os.pwrite(self.descriptor, view, offset)
+                view, offset = view[written:], offset + written
+
+    def read(self, sizes: list[int]) -> list[np.ndarray]:
+        """The contents, as arrays of bytes of these sizes."""
+        offset, found = 0, []
+        for size in sizes:
+            array = np.empty(size, np.uint8)
+            found.append(array)
+            view = array.data
+            while view.nbytes:
+                count = os.preadv(self.descriptor, [view], offset)
+                if not count:
+                    raise EOFError
+                view, offset = view[count:], offset + count
+        return found
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self.descriptor)
+
+
+def _shared(duplicate: Any) -> SharedFile:
+    found = SharedFile.__new__(SharedFile)
+    found.descriptor = duplicate.detach()
+    return found
+
+
+def _send(connection: Connection, file: SharedFile, value: Any) -> None:
+    """Send a value: small arrays with the rest, large ones through the file."""
     buffers: list[pickle.PickleBuffer] = []
-    text = pickle.dumps(value, 5, buffer_callback=buffers.append)
+
+    def is_inside(buffer: pickle.PickleBuffer) -> bool:
+        """Whether a buffer is sent with the rest."""
+        if buffer.raw().nbytes < LARGE_BYTES:
+            return True
+        buffers.append(buffer)
+        return False
+
+    text = pickle.dumps(value, 5, buffer_callback=is_inside)
     views = [buffer.raw() for buffer in buffers]
-    connection.send_bytes(pickle.dumps((text, [view.nbytes for view in views])))
-    for view in views:
-        if view.nbytes:
-            connection.send_bytes(view)
+    file.write(views)
+    connection.send((text, [view.nbytes for view in views]))
 
 
-def _receive(connection: Connection) -> Any:
-    text, sizes = pickle.loads(connection.recv_bytes())
-    buffers = [np.empty(size, np.uint8) for size in sizes]
-    for buffer in buffers:
-        if buffer.nbytes:
-            connection.recv_bytes_into(buffer)
-    return pickle.loads(text, buffers=buffers)
+def _receive(connection: Connection, file: SharedFile) -> Any:
+    text, sizes = connection.recv()
+    return pickle.loads(text, buffers=file.read(sizes))
 
 
 # ------------------------------------------------------------------------------------------------------ in the process
 
 
-def _serve(connection: Connection, others: list[Connection], parent: int, prepare: Callable[[Any], Any]) -> None:
-    """The worker process. `others` are the parent's ends of pipes, which a forked process has too."""
+def _serve(
+    connection: Connection, file: SharedFile, others: list[Any], parent: int, prepare: Callable[[Any], Any]
+) -> None:
+    """The worker process. `others` are the parent's ends of pipes and other workers' files, which a forked
+    process has too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     for other in others:
         other.close()
@@ -74,8 +129,8 @@ def _serve(connection: Connection, others: list[Connection], parent: int, prepar
         while os.getppid() == parent:
             if not connection.poll(PARENT_SECONDS):
                 continue
-            task = _receive(connection)
-            _answer(connection, task, prepare)
+            task = _receive(connection, file)
+            _answer(connection, file, task, prepare)
             del task
 
 
@@ -86,16 +141,16 @@ def _seed_globals(task: Any, seed: int) -> None:
     random.seed(int(words[0]))
 
 
-def _answer(connection: Connection, task: Any, prepare: Callable[[Any], Any]) -> None:
+def _answer(connection: Connection, file: SharedFile, task: Any, prepare: Callable[[Any], Any]) -> None:
     try:
         _seed_globals(task, getattr(prepare, "seed", 0))
         result = prepare(task)
-        _send(connection, (True, result))
+        _send(connection, file, (True, result))
     except (BrokenPipeError, ConnectionResetError):
         raise
     except BaseException as error:
         text = traceback.format_exc()
-        _send(connection, (False, (_portable(error), text)))
+        _send(connection, file, (False, (_portable(error), text)))
 
 
 def _portable(error: BaseException) -> bytes:
@@ -114,17 +169,16 @@ def _portable(error: BaseException) -> bytes:
 class ProcessExecutor:
     """Worker process `index`: called with a task, it returns the result."""
 
-    def __init__(
-        self, index: int, count: int, prepare: Callable[[Any], Any], method: str, others: list[Connection]
-    ) -> None:
+    def __init__(self, index: int, count: int, prepare: Callable[[Any], Any], method: str, others: list[Any]) -> None:
         self.index, self.count = index, count
         context: Any = multiprocessing.get_context(method)
         self.connection, theirs = context.Pipe()
+        self.file = SharedFile()
         self.closing = False
         inherited = [*others, self.connection] if method == "fork" else []
         self.process = context.Process(
             target=_serve,
-            args=(theirs, inherited, os.getpid(), prepare),
+            args=(theirs, self.file, inherited, os.getpid(), prepare),
             name=f"weft.data worker {index}",
             daemon=True,
         )
@@ -135,6 +189,7 @@ class ProcessExecutor:
                 self.process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             self.connection.close()
+            self.file.close()
             raise ArgumentError(
                 "The source or a transform cannot be sent to a worker process.",
                 received=str(error),
@@ -149,12 +204,12 @@ class ProcessExecutor:
 
     def __call__(self, task: Any) -> Any:
         try:
-            _send(self.connection, task)
+            _send(self.connection, self.file, task)
             # Whoever the worker has forked may hold the pipe open, so the end of the worker itself is looked for too.
             ready = wait([self.connection, self.process.sentinel])
             if self.connection not in ready:
                 raise EOFError
-            succeeded, result = _receive(self.connection)
+            succeeded, result = _receive(self.connection, self.file)
         except (EOFError, BrokenPipeError, ConnectionResetError, OSError) as error:
             raise self._death(task) from (None if isinstance(error, EOFError) else error)
         if succeeded:
@@ -203,6 +258,7 @@ class ProcessExecutor:
             self.process.kill()
             self.process.join()
         self.process.close()
+        self.file.close()
 
 
 def start(count: int, prepare: Callable[[Any], Any], method: str) -> list[ProcessExecutor]:
@@ -210,7 +266,8 @@ def start(count: int, prepare: Callable[[Any], Any], method: str) -> list[Proces
     executors: list[ProcessExecutor] = []
     try:
         for i in range(count):
-            executors.append(ProcessExecutor(i, count, prepare, method, [e.connection for e in executors]))
+            others: list[Any] = [each for e in executors for each in (e.connection, e.file)]
+            executors.append(ProcessExecutor(i, count, prepare, method, others))
     except BaseException:
         for executor in executors:
             executor.stop()
