@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from weft.keras import callbacks
-from weft.keras.callbacks import progress
+from weft.keras.callbacks import callback_list, progress
 
 
 class Value:
@@ -80,7 +80,7 @@ def test_which_hooks_are_overridden():
 
 def test_every_hook_reaches_every_callback():
     called = []
-    hooks = callbacks.callback_list.HOOKS
+    hooks = callback_list.HOOKS
     both = callbacks.CallbackList(
         [callbacks.LambdaCallback(**{h: lambda *a, h=h: called.append(h) for h in hooks}) for _ in range(2)]
     )

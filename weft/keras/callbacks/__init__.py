@@ -1,41 +1,43 @@
 """Callbacks: what `fit`, `evaluate` and `predict` tell while they run, and what may act on it."""
 
+import importlib as _importlib
+from typing import Any as _Any
+
 from weft.errors import publish as _publish
 from weft.keras.callbacks.base import Callback
 from weft.keras.callbacks.callback_list import CallbackList
-from weft.keras.callbacks.checkpoint import ModelCheckpoint
-from weft.keras.callbacks.csv_logger import CSVLogger
-from weft.keras.callbacks.curves import LiveCurves
 from weft.keras.callbacks.history import History
-from weft.keras.callbacks.lambda_callback import LambdaCallback
-from weft.keras.callbacks.mail import MailOnThreshold
-from weft.keras.callbacks.monitor import MonitorCallback
 from weft.keras.callbacks.progress import Progbar, ProgbarLogger
-from weft.keras.callbacks.rates import LearningRateScheduler, ReduceLROnPlateau
-from weft.keras.callbacks.remote import RemoteMonitor
-from weft.keras.callbacks.stopping import EarlyStopping, TerminateOnNaN
-from weft.keras.callbacks.swap_ema import SwapEMAWeights
-from weft.keras.callbacks.unfreeze import UnfreezeOnPlateau
 
-__all__ = [
-    "Callback",
-    "CallbackList",
-    "CSVLogger",
-    "EarlyStopping",
-    "History",
-    "LambdaCallback",
-    "LearningRateScheduler",
-    "LiveCurves",
-    "MailOnThreshold",
-    "ModelCheckpoint",
-    "MonitorCallback",
-    "Progbar",
-    "ProgbarLogger",
-    "ReduceLROnPlateau",
-    "RemoteMonitor",
-    "SwapEMAWeights",
-    "TerminateOnNaN",
-    "UnfreezeOnPlateau",
-]
+# Imported when they are first used: what they need (mail, HTTP, checkpoints) takes long to import.
+_LATER = {
+    "BackupAndRestore": "backup",
+    "CSVLogger": "csv_logger",
+    "EarlyStopping": "stopping",
+    "LambdaCallback": "lambda_callback",
+    "LearningRateScheduler": "rates",
+    "LiveCurves": "curves",
+    "MailOnThreshold": "mail",
+    "ModelCheckpoint": "checkpoint",
+    "MonitorCallback": "monitor",
+    "ReduceLROnPlateau": "rates",
+    "RemoteMonitor": "remote",
+    "SwapEMAWeights": "swap_ema",
+    "TerminateOnNaN": "stopping",
+    "UnfreezeOnPlateau": "unfreeze",
+}
 
-_publish(__name__)
+__all__ = ["Callback", "CallbackList", "History", "Progbar", "ProgbarLogger", *_LATER]
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _LATER:
+        return getattr(_importlib.import_module(f"weft.keras.callbacks.{_LATER[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
+
+_publish(__name__, later=list(_LATER))

@@ -1,0 +1,198 @@
+"""Training that continues after its process has ended, with the same bits."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft import checkpointing
+from weft.errors import ArgumentError
+from weft.keras.callbacks.base import Callback, Logs
+
+_SHOWN = 8
+
+
+class BackupAndRestore(Callback):
+    """Writes backups while a model is trained; `fit` with the same arguments continues from the last one.
+
+    A backup has all that the next batches depend on: weights, statistics, seeds, the optimizer, metrics, the position
+    in the data and the seed of its order, and what callbacks remember. After `kill -9` at any time the continued
+    training has the same losses and weights, to the bit, on the same machine. It is written by a thread, and replaces
+    the one before last only when it is whole.
+
+    Args:
+        backup_dir: a directory of its own.
+        save_freq: `"epoch"`, or after how many batches there is a backup too. (Training does not go batch by batch for
+            that.)
+        double_checkpoint: accepted; there are always two backups.
+        delete_checkpoint: whether they are deleted when `fit` has ended.
+        seconds: within epochs there is a backup when the last one is so old; None: none.
+
+    >>> from weft.keras.callbacks import BackupAndRestore
+    >>> BackupAndRestore("backup", save_freq=100).chunk_every
+    100
+    """
+
+    def __init__(
+        self,
+        backup_dir: str | os.PathLike[str],
+        save_freq: str | int = "epoch",
+        double_checkpoint: bool = False,
+        delete_checkpoint: bool = True,
+        seconds: float | None = 30.0,
+    ) -> None:
+        super().__init__()
+        if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
+            raise ArgumentError("save_freq is 'epoch' or a positive integer.", received=f"save_freq={save_freq!r}")
+        if not os.fspath(backup_dir):
+            raise ArgumentError("backup_dir is a directory.", received=f"backup_dir={backup_dir!r}")
+        self.backup_dir = os.fspath(backup_dir)
+        self.save_freq = save_freq
+        self.chunk_every = save_freq if isinstance(save_freq, int) else None
+        self.double_checkpoint = double_checkpoint
+        self.delete_checkpoint = delete_checkpoint
+        self.seconds = seconds
+        self._manager: checkpointing.CheckpointManager | None = None
+        self._last = 0.0
+
+    @property
+    def manager(self) -> checkpointing.CheckpointManager:
+        """What writes and reads the directory."""
+        if self._manager is None:
+            self._manager = checkpointing.CheckpointManager(self.backup_dir, max_to_keep=2)
+        return self._manager
+
+    # The three methods below are called by `fit`, after the hooks of all callbacks.
+
+    def resume(self, fit: Any) -> dict[str, Any] | None:
+        """The position of the last backup, after callbacks have their states back; None if there is none."""
+        self._last = time.monotonic()
+        if self.manager.latest_step() is None:
+            return None
+        stored = json.loads(self.manager.metadata().metadata["json"])
+        self._compare(stored["origin"], self._origin(fit))
+        arrays = self.manager.restore(like=None)["callbacks"]
+        fit.callbacks.set_state(_with_arrays(stored["callbacks"], arrays))
+        fit.model.stop_training = stored["stop_training"]
+        return stored["position"]
+
+    def restore(self, fit: Any) -> None:
+        """Gives the variables of a training the values of the last backup."""
+        stored = self.manager.restore(like=None)["state"]
+        named = _named(fit.variables)
+        missing = sorted(named.keys() - stored.keys())
+        extra = sorted(stored.keys() - named.keys())
+        shapes = [
+            f"{name} {np.shape(stored[name])} for {tuple(v.shape)}"
+            for name, v in named.items()
+            if name in stored and np.shape(stored[name]) != tuple(v.shape)
+        ]
+        if missing or extra or shapes:
+            raise ArgumentError(
+                f"The backup in {self.backup_dir!r} is of another model or optimizer.",
+                received="; ".join(
+                    f"{title}: {', '.join(names[:_SHOWN])}{' ...' if len(names) > _SHOWN else ''}"
+                    for title, names in (("not in it", missing), ("only in it", extra), ("other shapes", shapes))
+                    if names
+                ),
+                fix="another backup_dir, or delete this one",
+            )
+        for name, variable in named.items():
+            variable.assign(stored[name])
+
+    def after_chunk(self, fit: Any) -> None:
+        """Writes a backup if it is time."""
+        due = self.seconds is not None and time.monotonic() - self._last >= self.seconds
+        if due or (self.chunk_every and fit.position.done % self.chunk_every == 0):
+            self.save(fit)
+
+    def after_epoch(self, fit: Any) -> None:
+        """Writes a backup."""
+        self.save(fit)
+
+    def save(self, fit: Any) -> None:
+        """Writes a backup of a training."""
+        arrays: list[Any] = []
+        stored = {
+            "position": fit.position_state(),
+            "callbacks": _without_arrays(fit.callbacks.get_state(), arrays),
+            "origin": self._origin(fit),
+            "stop_training": bool(fit.model.stop_training),
+        }
+        state = {name: variable._value for name, variable in _named(fit.variables).items()}
+        latest = self.manager.latest_step()
+        self.manager.save(
+            0 if latest is None else latest + 1,
+            {"state": state, "callbacks": arrays},
+            metadata={"json": json.dumps(stored)},
+            force=True,
+        )
+        self._last = time.monotonic()
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        manager = self.manager
+        manager.wait_until_finished()
+        if self.delete_checkpoint:
+            for step in manager.all_steps():
+                manager.delete(step)
+        manager.close()
+        self._manager = None
+
+    def _origin(self, fit: Any) -> dict[str, Any]:
+        """What the bits depend on beside the state."""
+        return {
+            "Weft": weft.__version__,
+            "machine": platform.machine(),
+            "batch_size": fit.adapter.batch_size,
+            "rows": fit.adapter.samples,
+            "data": fit.adapter.kind,
+        }
+
+    def _compare(self, before: dict[str, Any], now: dict[str, Any]) -> None:
+        changed = [f"{name} was {before.get(name)}, is {now[name]}" for name in now if before.get(name) != now[name]]
+        if changed:
+            what = "; ".join(changed)
+            warnings.warn(f"BackupAndRestore: the training continues, but not as it would have: {what}.", stacklevel=2)
+
+
+def _named(variables: list[Any]) -> dict[str, Any]:
+    """Variables by path; of several with the same path the later ones have a count."""
+    found: dict[str, Any] = {}
+    for variable in variables:
+        name, count = variable.path, 1
+        while name in found:
+            name, count = f"{variable.path}#{count}", count + 1
+        found[name] = variable
+    return found
+
+
+def _without_arrays(state: Any, arrays: list[Any]) -> Any:
+    """A tree of JSON, from one with arrays: these are collected."""
+    if isinstance(state, dict):
+        return {name: _without_arrays(value, arrays) for name, value in state.items()}
+    if isinstance(state, list | tuple):
+        return [_without_arrays(value, arrays) for value in state]
+    if isinstance(state, np.generic):
+        return state.item()
+    if isinstance(state, np.ndarray | weft.Array):
+        arrays.append(np.asarray(state))
+        return {"array": len(arrays) - 1}
+    return state
+
+
+def _with_arrays(state: Any, arrays: Any) -> Any:
+    """The tree that `_without_arrays` was called with."""
+    if isinstance(state, dict):
+        if state.keys() == {"array"}:
+            return arrays[state["array"]]
+        return {name: _with_arrays(value, arrays) for name, value in state.items()}
+    if isinstance(state, list):
+        return [_with_arrays(value, arrays) for value in state]
+    return state

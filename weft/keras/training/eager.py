@@ -1,0 +1,43 @@
+"""Steps that run as they are, without a program: for `run_eagerly`, where one looks at values with a debugger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.keras.training.arguments import on_device
+from weft.keras.training.logs import Packing
+from weft.keras.training.program import Pace
+
+
+class EagerProgram:
+    """A stateful step, called for each batch.
+
+    Args:
+        function: `function(batch) -> logs`.
+        variables: the variables that are there before the first batch.
+        logs: whether the results are logs; else they are outputs, and returned as they are.
+    """
+
+    table = 0
+
+    def __init__(self, function: Callable[[Any], Any], variables: list[Any], logs: bool = True) -> None:
+        self.function = function
+        self.variables = variables
+        self.logs = logs
+        self.pace = Pace()
+        self.packing = Packing({})
+
+    def run_batch(self, batch: Any) -> Any:
+        """One batch; variables have their new values afterwards. If it fails they have those from before."""
+        before = [variable._value for variable in self.variables]
+        try:
+            result = self.function(on_device(batch))
+        except BaseException:
+            for variable, value in zip(self.variables, before, strict=True):
+                variable._value = value
+            raise
+        if not self.logs:
+            return result
+        self.packing = Packing(result)
+        return self.packing.pack(result)

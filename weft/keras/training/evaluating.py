@@ -1,0 +1,112 @@
+"""`evaluate` and `predict`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft import data
+from weft.errors import ArgumentError
+from weft.keras.callbacks import CallbackList
+from weft.keras.core.config import settings
+from weft.keras.training.arguments import adapted, on_device, packed
+from weft.keras.training.compiled import program_for
+from weft.keras.training.feed import Feed, ResidentFeed, StreamFeed, spec_of_batch
+from weft.keras.training.loop import EpochLoop, wants_table
+from weft.keras.training.predicting import as_numpy, predict_arrays, predict_batches
+
+
+def verbosity(verbose: int | str) -> int:
+    """0, 1 or 2."""
+    if verbose == "auto":
+        return 1
+    if verbose not in (0, 1, 2):
+        raise ArgumentError('verbose is 0, 1, 2 or "auto".', received=repr(verbose))
+    return int(verbose)
+
+
+def limited(steps: int | None) -> int | None:
+    """`steps`, and no more than the limit of the settings."""
+    most = settings.max_steps_per_epoch
+    return steps if most is None else most if steps is None else min(steps, most)
+
+
+def feed_of(model: Any, adapter: data.Adapter, mode: str, table: bool = False) -> Feed:
+    """Data on its way into the programs of a mode."""
+    find = program_for(model, mode, table)
+    if adapter.resident is not None and not model.run_eagerly:
+        return ResidentFeed(adapter, find)
+    return StreamFeed(adapter, find)
+
+
+def returned(model: Any, logs: dict[str, Any], return_dict: bool) -> Any:
+    """Results as users want them: a dict, or a list in the order of metrics; one value alone."""
+    if return_dict:
+        return logs
+    names = [name for name in model.get_metrics_result() if name in logs]
+    values = [logs[name] for name in names] + [value for name, value in logs.items() if name not in names]
+    return values[0] if len(values) == 1 else values
+
+
+def evaluate(
+    model: Any,
+    x: Any,
+    y: Any,
+    batch_size: int | None,
+    verbose: int | str,
+    sample_weight: Any,
+    steps: int | None,
+    callbacks: Any,
+    return_dict: bool,
+) -> Any:
+    """What `Trainer.evaluate` does."""
+    adapter = adapted(x, y, sample_weight, batch_size)
+    steps = limited(steps)
+    size = adapter.size if steps is None else steps
+    shown = verbosity(verbose)
+    if not isinstance(callbacks, CallbackList):
+        callbacks = CallbackList(callbacks, add_progbar=shown != 0, model=model, verbose=shown, epochs=1, steps=size)
+    feed = feed_of(model, adapter, "test", wants_table(callbacks, "test"))
+    return returned(model, evaluate_feed(model, feed, callbacks, steps), return_dict)
+
+
+def evaluate_feed(model: Any, feed: Feed, callbacks: CallbackList, steps: int | None) -> dict[str, Any]:
+    """Logs over all batches, or over `steps` of them."""
+    feed.prepare()  # metrics that it creates are reset with the others
+    callbacks.on_test_begin({})
+    model.reset_metrics()
+    loop = EpochLoop(model, feed, callbacks, "test", model.steps_per_execution)
+    feed.begin(0)
+    try:
+        logs = loop.run(steps if steps is not None else feed.size)
+    finally:
+        feed.close()
+    if not loop.position.done:
+        raise ArgumentError("There is no batch to evaluate: the data is empty.")
+    callbacks.on_test_end(logs)
+    return logs
+
+
+def predict(model: Any, x: Any, batch_size: int | None, verbose: int | str, steps: int | None, callbacks: Any) -> Any:
+    """What `Trainer.predict` does."""
+    shown = verbosity(verbose)
+    steps = limited(steps)
+    adapter = adapted(x, batch_size=batch_size)
+    if not shown and not callbacks and adapter.samples is not None and adapter.samples <= (adapter.batch_size or 0):
+        # One batch and nobody who looks: the program, and nothing else.
+        batch = on_device(packed(*adapter.resident))  # type: ignore[misc]
+        return as_numpy(program_for(model, "predict")(spec_of_batch(batch)).run_batch(batch))
+    if adapter.samples == 0:
+        raise ArgumentError("There is no row to predict from: the data is empty.")
+    if not isinstance(callbacks, CallbackList):
+        size = adapter.size if steps is None else steps
+        callbacks = CallbackList(callbacks, add_progbar=shown != 0, model=model, verbose=shown, epochs=1, steps=size)
+    find = program_for(model, "predict")
+    callbacks.on_predict_begin({})
+    if adapter.resident is not None and not model.run_eagerly:
+        every_batch = callbacks.has("on_predict_batch_begin", "on_predict_batch_end")
+        outputs = predict_arrays(adapter, find, callbacks, steps, every_batch)
+    else:
+        with adapter.batches() as batches:
+            outputs = predict_batches(batches, find, callbacks, steps)
+    callbacks.on_predict_end({})
+    return outputs

@@ -1,0 +1,174 @@
+"""Batches on their way into programs: of data in memory by chunks, of streams one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+import weft
+from weft import data
+from weft.keras.training.arguments import on_device, packed
+from weft.keras.training.logs import Packing
+
+
+class Program(Protocol):
+    """What runs batches: `StepProgram`, or `EagerProgram`."""
+
+    packing: Packing
+    batch_size: int
+
+    def run_batch(self, batch: Any) -> Any: ...
+
+
+class Ran(NamedTuple):
+    """What a call ran: how many batches, their logs (packed, and how), and those of each batch if they are wanted."""
+
+    batches: int
+    logs: Any
+    packing: Packing
+    table: Any = None
+
+
+ProgramFor = Callable[[Any], Any]
+
+
+def spec_of_rows(tree: Any, count: int) -> Any:
+    """Types of a batch of `count` rows of these arrays."""
+    return weft.tree.map(lambda leaf: weft.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), tree)
+
+
+def spec_of_batch(batch: Any) -> Any:
+    """Types of a batch, as Weft computes with it."""
+    canonical = weft.dtypes.canonicalize_dtype
+    return weft.tree.map(lambda leaf: weft.ShapeDtypeStruct(np.shape(leaf), canonical(leaf.dtype)), batch)
+
+
+class ResidentFeed:
+    """Data in memory.
+
+    Args:
+        adapter: the data.
+        program_for: the program for a type of batch.
+    """
+
+    def __init__(self, adapter: data.Adapter, program_for: ProgramFor) -> None:
+        assert adapter.resident is not None and adapter.samples is not None and adapter.batch_size is not None
+        self.adapter = adapter
+        self.program_for = program_for
+        self.data = on_device(packed(*adapter.resident))
+        self.size: int | None = adapter.size
+        self.full, rest = divmod(adapter.samples, adapter.batch_size)
+        self.rest = rest if adapter.size is not None and adapter.size > self.full else 0
+        self.batch_size = adapter.batch_size
+        self.epoch = -1
+        self.order: Any = None
+        self._programs: dict[int, Any] = {}
+        self._ahead: tuple[int, Any] | None = None
+
+    def prepare(self) -> Any:
+        """The program of the first batch."""
+        return self._program(self.batch_size if self.full else self.rest)
+
+    def _program(self, count: int) -> Any:
+        if count not in self._programs:
+            self._programs[count] = self.program_for(spec_of_rows(self.data, count))
+        return self._programs[count]
+
+    def begin(self, epoch: int, start: int = 0) -> None:
+        """The next batch is batch `start` of an epoch."""
+        if epoch != self.epoch:
+            found = self._ahead[1] if self._ahead and self._ahead[0] == epoch else self.adapter.order(epoch)
+            self.order = None if found is None else on_device(found)
+            self.epoch = epoch
+            self._ahead = None
+
+    def look_ahead(self) -> None:
+        """While a program runs: the order of the next epoch."""
+        if self._ahead is None and self.order is not None:
+            self._ahead = (self.epoch + 1, self.adapter.order(self.epoch + 1))
+
+    def run(self, start: int, count: int) -> Ran | None:
+        """Up to `count` batches from batch `start` on; None if there is none."""
+        if start < self.full:
+            program = self._program(self.batch_size)
+            stop = min(start + count, self.full)
+            if program.table:
+                stop = min(stop, start + program.table)
+            logs, table = program.run_chunk(self.data, self.order, start, stop)
+            return Ran(stop - start, logs, program.packing, table)
+        if start == self.full and self.rest:
+            program = self._program(self.rest)
+            logs = program.run_last_rows(self.data, self.order, start * self.batch_size)
+            return Ran(1, logs, program.packing, None)
+        return None
+
+    def state(self) -> dict[str, Any] | None:
+        """The position in a stream: none, it is the epoch and the batch."""
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class StreamFeed:
+    """Batches that are read one by one.
+
+    Args:
+        adapter: the data.
+        program_for: the program for a type of batch.
+    """
+
+    def __init__(self, adapter: data.Adapter, program_for: ProgramFor) -> None:
+        self.adapter = adapter
+        self.program_for = program_for
+        self.size = adapter.size
+        self.batches: Iterator[Any] | None = None
+        self.first: Any = None
+
+    def prepare(self) -> Any:
+        """The program of the first batch."""
+        return self.program_for(spec_of_batch(packed(*self.adapter.first())))
+
+    def begin(self, epoch: int, start: int = 0) -> None:
+        """The next batch is batch `start` of an epoch."""
+        self.close()
+        self.batches = self.adapter.batches(epoch, start)
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """The next batch is the one after those that were delivered when `state` was taken."""
+        self.close()
+        self.batches = self.adapter.resume(state)
+
+    def look_ahead(self) -> None:
+        """Streams are read ahead by their own threads."""
+
+    def run(self, start: int, count: int) -> Ran | None:
+        """Up to `count` batches; None if there is none."""
+        assert self.batches is not None
+        done, logs, program = 0, None, None
+        while done < count:
+            found = next(self.batches, None)
+            if found is None:
+                break
+            batch = packed(*found)
+            program = self.program_for(spec_of_batch(batch))
+            logs = program.run_batch(batch)
+            done += 1
+            if program.table:
+                break
+        return None if program is None else Ran(done, logs, program.packing)
+
+    def state(self) -> dict[str, Any] | None:
+        """The position, for `resume`."""
+        return self.batches.state() if isinstance(self.batches, data.adapter.Batches) else None
+
+    def close(self) -> None:
+        """Ends reading."""
+        if self.batches is not None and hasattr(self.batches, "close"):
+            self.batches.close()
+        self.batches = None
+
+
+Feed = ResidentFeed | StreamFeed

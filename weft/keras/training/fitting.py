@@ -1,0 +1,252 @@
+"""`fit`: epochs of training, validation, and what is told to callbacks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from weft import data
+from weft.data.adapter import converted
+from weft.data.adapters import arrays
+from weft.errors import ArgumentError
+from weft.keras.callbacks import CallbackList, History
+from weft.keras.core import config
+from weft.keras.core.config import settings
+from weft.keras.training.arguments import adapted, split, unpacked, with_class_weight
+from weft.keras.training.compiled import flags_of
+from weft.keras.training.evaluating import evaluate_feed, feed_of, limited, verbosity
+from weft.keras.training.feed import Feed
+from weft.keras.training.loop import EpochLoop, Safe, wants_table
+
+
+@dataclass
+class FitArguments:
+    """The arguments of `Trainer.fit`."""
+
+    x: Any = None
+    y: Any = None
+    batch_size: int | None = None
+    epochs: int = 1
+    verbose: int | str = "auto"
+    callbacks: Any = None
+    validation_split: float = 0.0
+    validation_data: Any = None
+    shuffle: bool | str = True
+    class_weight: Mapping[int, float] | None = None
+    sample_weight: Any = None
+    initial_epoch: int = 0
+    steps_per_epoch: int | None = None
+    validation_steps: int | None = None
+    validation_batch_size: int | None = None
+    validation_freq: int | Sequence[int] = 1
+
+
+@dataclass
+class Position:
+    """Where a training is, and what its next batches depend on: what a backup has beside the state.
+
+    The next batch is batch `batch` of `epoch`, and batch `data_batch` of the data's `data_epoch` (they differ with
+    `steps_per_epoch`). `seed` is that of the order, `stream` the position in a stream, `done` how many batches there
+    were.
+    """
+
+    epoch: int
+    batch: int
+    data_epoch: int
+    data_batch: int
+    seed: int
+    done: int = 0
+    stream: Any = None
+
+
+def batch_of(batch: Any) -> Any:
+    """A batch of any arrays as NumPy's, floats in the default float dtype."""
+    return converted(batch, np.dtype(config.floatx()) if config.floatx() != "bfloat16" else None)
+
+
+def validates_after(freq: int | Sequence[int], epoch: int) -> bool:
+    """Whether there is a validation after an epoch (counted from 0)."""
+    if isinstance(freq, int):
+        return (epoch + 1) % freq == 0
+    return epoch + 1 in freq
+
+
+class Fit:
+    """One call of `fit`."""
+
+    def __init__(self, model: Any, arguments: FitArguments) -> None:
+        self.model = model
+        self.arguments = arguments
+        self.epochs = arguments.epochs if settings.max_epochs is None else min(arguments.epochs, settings.max_epochs)
+        self.steps = limited(arguments.steps_per_epoch)
+        x, y, sample_weight, self.validation = training_and_validation(arguments)
+        # The order of an epoch is a function of the seed and the epoch, so that a training can go on elsewhere.
+        self.seed = int(np.random.randint(2**31)) if arguments.shuffle else 0
+        self.adapter = self.adapt(x, y, sample_weight, self.seed)
+        self._source = (x, y, sample_weight)
+        size = self.adapter.size if self.steps is None else self.steps
+        shown = verbosity(arguments.verbose)
+        self.callbacks = CallbackList(
+            arguments.callbacks,
+            add_history=True,
+            add_progbar=shown != 0,
+            model=model,
+            verbose=shown,
+            epochs=self.epochs,
+            steps=size,
+        )
+        self.validation_feed: Feed | None = None
+        self.backups = [c for c in self.callbacks if hasattr(c, "after_chunk") and hasattr(c, "restore")]
+        first = arguments.initial_epoch
+        self.position = Position(first, 0, first, 0, self.seed)
+
+    def adapt(self, x: Any, y: Any, sample_weight: Any, seed: int) -> data.Adapter:
+        """The training data with an order."""
+        return adapted(x, y, sample_weight, self.arguments.batch_size, self.arguments.shuffle, seed)
+
+    def run(self) -> History:
+        """All epochs."""
+        model, callbacks = self.model, self.callbacks
+        model.stop_training = False
+        self.open_feed()
+        model._training.fit = self
+        callbacks.on_train_begin({})
+        self.resume()
+        logs: dict[str, Any] = {}
+        try:
+            for epoch in range(self.position.epoch, 0 if model.stop_training else self.epochs):
+                logs = self.epoch(epoch)
+                if model.stop_training:
+                    break
+                if flags_of(model) != self.flags:
+                    # A callback froze layers or set them free: another program goes on with the same state.
+                    self.feed.close()
+                    self.open_feed()
+        except BaseException:
+            self.safe.restore()
+            raise
+        finally:
+            model._training.fit = None
+            self.feed.close()
+            if self.validation_feed is not None:
+                self.validation_feed.close()
+        finalize = getattr(model.optimizer, "finalize_variable_values", None)
+        if finalize is not None:
+            finalize(model.trainable_variables)
+        callbacks.on_train_end(logs)
+        assert callbacks.history is not None
+        return callbacks.history
+
+    def open_feed(self) -> None:
+        """The training data on its way into programs, with what trains now."""
+        self.flags = flags_of(self.model)
+        self.feed = feed_of(self.model, self.adapter, "train", wants_table(self.callbacks, "train"))
+        program = self.feed.prepare()
+        self.variables = program.variables
+        self.safe = Safe(self.variables)
+        self.loop = EpochLoop(self.model, self.feed, self.callbacks, "train", self.model.steps_per_execution)
+        self.loop.position = self.position
+        self.loop.after_chunk = self.after_chunk if self.backups else None
+        self.opened = False
+
+    def resume(self) -> None:
+        """Continues from the position that a callback has."""
+        for backup in self.backups:
+            found = backup.resume(self)
+            if found is not None:
+                self.position = Position(**found)
+                self.seed = self.position.seed
+                self.adapter = self.adapt(*self._source, self.seed)
+                self.open_feed()
+                backup.restore(self)
+                return
+
+    def position_state(self) -> dict[str, Any]:
+        """The position as plain data."""
+        return {**asdict(self.position), "stream": self.feed.state()}
+
+    def after_chunk(self) -> None:
+        """After the hooks of a chunk."""
+        for backup in self.backups:
+            backup.after_chunk(self)
+
+    def begin(self) -> None:
+        """The next batch of the feed is that of the position."""
+        position = self.position
+        if position.stream is not None:
+            self.feed.resume(position.stream)  # type: ignore[union-attr]
+            position.stream = None
+        elif not self.opened or (position.data_batch == 0 and self.adapter.restartable):
+            self.feed.begin(position.data_epoch, position.data_batch)
+        self.opened = True
+
+    def epoch(self, epoch: int) -> dict[str, Any]:
+        """One epoch, or the rest of one."""
+        model, callbacks, position = self.model, self.callbacks, self.position
+        if position.batch == 0:
+            model.reset_metrics()
+        callbacks.on_epoch_begin(epoch, {})
+        self.begin()
+        size = self.feed.size
+        rest = None if size is None else size - position.data_batch
+        wanted = None if self.steps is None else self.steps - position.batch
+        count = min((n for n in (rest, wanted) if n is not None), default=None)
+        first = position.batch
+        logs = self.loop.run(count, self.safe)
+        if position.batch == 0:
+            raise ArgumentError(
+                "There is no batch to train on: the data is empty, or a generator has ended.",
+                received=f"epoch {epoch + 1} of {self.epochs}",
+            )
+        ran_out = wanted is not None and position.batch - first < wanted and not model.stop_training
+        if ran_out:
+            warnings.warn(
+                f"The data ran out after {position.batch} of {self.steps} steps of epoch {epoch + 1}.", stacklevel=5
+            )
+        if self.steps is None or ran_out or position.data_batch == size:
+            position.data_epoch, position.data_batch = position.data_epoch + 1, 0
+        position.epoch, position.batch = epoch + 1, 0
+        if self.validation is not None and validates_after(self.arguments.validation_freq, epoch):
+            validated = {f"val_{name}": value for name, value in self.validate().items()}
+            logs = dict(sorted({**logs, **validated}.items()))
+        callbacks.on_epoch_end(epoch, logs)
+        for backup in self.backups:
+            backup.after_epoch(self)
+        return logs
+
+    def validate(self) -> dict[str, Any]:
+        """Logs of a validation."""
+        if self.validation_feed is None:
+            batch_size = self.arguments.validation_batch_size or self.arguments.batch_size
+            x, y, sample_weight = self.validation
+            adapter = adapted(x, y, sample_weight, batch_size if arrays.recognises(x) else None)
+            self.validation_feed = feed_of(self.model, adapter, "test", wants_table(self.callbacks, "test"))
+        return evaluate_feed(self.model, self.validation_feed, self.callbacks, limited(self.arguments.validation_steps))
+
+
+def training_and_validation(arguments: FitArguments) -> tuple[Any, Any, Any, Any]:
+    """x, y, sample weights, and `(x, y, sample_weight)` for validation or None."""
+    x, y, sample_weight = arguments.x, arguments.y, arguments.sample_weight
+    validation = arguments.validation_data
+    if x is None:
+        raise ArgumentError("There is no data to train on.", received="x=None")
+    if arguments.validation_split and validation is None:
+        (x, y, sample_weight), validation = split((x, y, sample_weight), arguments.validation_split)
+    if arguments.class_weight is not None:
+        # After the split: classes have weights in training only.
+        if sample_weight is not None:
+            raise ArgumentError("There is either class_weight or sample_weight.", fix="multiply the weights yourself")
+        sample_weight = with_class_weight(y, arguments.class_weight)
+    if validation is not None:
+        is_tuple = isinstance(validation, tuple | list)
+        validation = unpacked(validation) if is_tuple else (validation, None, None)
+    return x, y, sample_weight, validation
+
+
+def fit(model: Any, arguments: FitArguments) -> History:
+    """What `Trainer.fit` does."""
+    return Fit(model, arguments).run()

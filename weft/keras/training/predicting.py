@@ -1,0 +1,161 @@
+"""`predict`: outputs of all batches in one array each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import weft
+import weft.numpy as wnp
+from weft import data, lax
+from weft.keras.training.arguments import on_device, packed
+from weft.keras.training.feed import spec_of_batch, spec_of_rows
+from weft.keras.training.loop import CHUNK_SECONDS, FIRST_CHUNK, GROWTH
+from weft.keras.training.program import Pace, current_values, rows, write_values
+from weft.keras.training.step import Step
+
+
+class PredictProgram:
+    """A step whose results are wanted, on one batch and over batches of data in memory.
+
+    Args:
+        step: the step, traced for the batch.
+        batch_size: rows of a batch.
+    """
+
+    def __init__(self, step: Step, batch_size: int) -> None:
+        self.step = step
+        self.batch_size = batch_size
+        self.pace = Pace()
+        self._one = weft.jit(self._one_batch)
+        # The outputs are of nobody else, so that each chunk writes into the same memory.
+        self._many = weft.jit(self._chunk, donate_argnums=2)
+
+    def _one_batch(self, moving: list[Any], fixed: list[Any], batch: Any) -> tuple[list[Any], Any]:
+        result, moving = self.step.call(self.step.merged(moving, fixed), batch)
+        return moving, result
+
+    def _chunk(
+        self, moving: list[Any], fixed: list[Any], outputs: Any, arrays: Any, start: Any, stop: Any
+    ) -> tuple[list[Any], Any]:
+        def body(i: Any, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+            moving, outputs = carry
+            first = i * self.batch_size
+            batch = weft.tree.map(lambda array: rows(array, None, first, self.batch_size), arrays)
+            result, moving = self.step.call(self.step.merged(moving, fixed), batch)
+            write = lambda whole, part: lax.dynamic_update_slice_in_dim(whole, part, first, 0)
+            return moving, weft.tree.map(write, outputs, result)
+
+        return lax.fori_loop(start, stop, body, (moving, outputs))
+
+    def empty(self, count: int) -> Any:
+        """Outputs of `count` rows that are not written yet."""
+        return weft.tree.map(lambda spec: wnp.zeros((count, *spec.shape[1:]), spec.dtype), self.step.result)
+
+    def run_batch(self, batch: Any) -> Any:
+        """The outputs of one batch."""
+        step = self.step
+        moving, outputs = self._one(
+            current_values(step.variables, step.written), current_values(step.variables, step.fixed), batch
+        )
+        if moving:
+            write_values(step.variables, step.written, moving)
+        return outputs
+
+    def run_chunk(self, outputs: Any, arrays: Any, start: int, stop: int) -> Any:
+        """Batches `start` to `stop`, into `outputs`."""
+        step = self.step
+        moving, fixed = current_values(step.variables, step.written), current_values(step.variables, step.fixed)
+        moving, outputs = self._many(moving, fixed, outputs, arrays, np.int32(start), np.int32(stop))
+        if moving:
+            write_values(step.variables, step.written, moving)
+        return outputs
+
+
+def as_numpy(tree: Any) -> Any:
+    """Results as arrays of NumPy that may be written to."""
+    return weft.tree.map(np.array, tree)
+
+
+def row_wise(result: Any, count: int) -> bool:
+    """Whether all outputs of a batch have as many rows as the batch."""
+    return all(spec.shape[:1] == (count,) for spec in weft.tree.leaves(result))
+
+
+def predict_arrays(
+    adapter: data.Adapter,
+    program_for: Callable[[Any], Any],
+    callbacks: Any,
+    steps: int | None,
+    every_batch: bool,
+) -> Any:
+    """Outputs of data in memory."""
+    assert adapter.samples is not None and adapter.batch_size is not None and adapter.size is not None
+    arrays = on_device(packed(*adapter.resident))  # type: ignore[misc]
+    size = adapter.batch_size
+    count = adapter.samples if steps is None else min(adapter.samples, steps * size)
+    full, rest = divmod(count, size)
+    parts: list[Any] = []
+    if full and not every_batch and (full > 1 or rest):
+        program = program_for(spec_of_rows(arrays, size))
+        if row_wise(program.step.result, size):
+            parts.append(_chunks(program, arrays, full, callbacks))
+            full_from = full
+        else:
+            full_from = 0
+    else:
+        full_from = 0
+    for i in range(full_from, full + bool(rest)):
+        part = weft.tree.map(lambda leaf, i=i: leaf[i * size : min((i + 1) * size, count)], arrays)
+        program = program_for(spec_of_batch(part))
+        parts.append(_one(program, part, i, callbacks))
+    return concatenated(parts)
+
+
+def predict_batches(batches: Any, program_for: Callable[[Any], Any], callbacks: Any, steps: int | None) -> Any:
+    """Outputs of a stream."""
+    parts: list[Any] = []
+    for i, found in enumerate(batches):
+        if steps is not None and i >= steps:
+            break
+        # A stream for training has targets, which are not predicted from.
+        batch = packed(found[0])
+        parts.append(_one(program_for(spec_of_batch(batch)), batch, i, callbacks))
+        if steps is not None and i + 1 >= steps:
+            break
+    return concatenated(parts)
+
+
+def _one(program: Any, batch: Any, i: int, callbacks: Any) -> Any:
+    callbacks.on_predict_batch_begin(i, {})
+    outputs = program.run_batch(batch)
+    callbacks.on_predict_batch_end(i, {"outputs": outputs})
+    callbacks.on_predict_chunk_end(i, {"outputs": outputs})
+    return outputs
+
+
+def _chunks(program: PredictProgram, arrays: Any, full: int, callbacks: Any) -> Any:
+    outputs = program.empty(full * program.batch_size)
+    start, last = 0, 0
+    while start < full:
+        each = program.pace.seconds
+        count = FIRST_CHUNK if each is None else max(1, int(CHUNK_SECONDS / max(each, 1e-9)))
+        count = min(count, full - start, max(last, FIRST_CHUNK) * GROWTH if last else full)
+        began = time.perf_counter()
+        outputs = program.run_chunk(outputs, arrays, start, start + count)
+        weft.block_until_ready(outputs)
+        program.pace.measured(time.perf_counter() - began, count)
+        start, last = start + count, count
+        callbacks.on_predict_chunk_end(start - 1, {})
+    return outputs
+
+
+def concatenated(parts: Sequence[Any]) -> Any:
+    """The outputs of all batches, one after the other."""
+    if len(parts) == 1:
+        return as_numpy(parts[0])
+    host = [weft.tree.map(np.asarray, part) for part in parts]
+    return weft.tree.map(lambda *leaves: np.concatenate(leaves), *host)

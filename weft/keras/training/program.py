@@ -1,0 +1,164 @@
+"""The programs that `fit`, `evaluate` and `predict` run: a step over batches of data in memory, from `start` to `stop`.
+
+One program with dynamic bounds does a whole epoch, a chunk of it, or a single batch: with the same bits. The last
+batch, if it has fewer rows, is a static step of its own: padding would be wrong for statistics of batches and for
+losses of users that take a mean.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.keras.training.logs import Packing
+from weft.keras.training.step import Step
+
+# Values of variables are replaced all at once, so that another thread never sees a part of a step.
+STATE = threading.Lock()
+
+
+def current_values(variables: Sequence[Any], indices: Sequence[int]) -> list[Any]:
+    """The present arrays of some of the variables."""
+    with STATE:
+        return [variables[i]._value for i in indices]
+
+
+def write_values(variables: Sequence[Any], indices: Sequence[int], values: Sequence[Any]) -> None:
+    """Replaces the arrays of some of the variables."""
+    with STATE:
+        for i, value in zip(indices, values, strict=True):
+            variables[i]._value = value
+
+
+def rows(array: Any, order: Any, start: Any, count: int) -> Any:
+    """`count` rows of an array, from `start` on, in an order (None: as they are)."""
+    if order is None:
+        return lax.dynamic_slice_in_dim(array, start, count)
+    chosen = lax.dynamic_slice(order, (start,), (count,))
+    return array.at[chosen].get(mode="promise_in_bounds")
+
+
+class LogsOf:
+    """What a program returns as logs: the results of metrics after its last batch, or what its last step returned.
+
+    Args:
+        step: the step.
+        results: the results of metrics, if the step returns these: then they are computed once a chunk. None: what the
+            step returned.
+    """
+
+    def __init__(self, step: Step, results: Callable[[], Any] | None) -> None:
+        self.step = step
+        self.results = results
+        if results is None:
+            self.packing = Packing(step.result)
+        else:
+            self.packing = Packing(weft.eval_shape(lambda v: step.read(results, v), step.value_specs()))
+
+    @property
+    def carried(self) -> bool:
+        """Whether what a step returned goes from batch to batch."""
+        return self.results is None
+
+    def initial(self) -> Any:
+        """What is carried before the first step."""
+        if not self.carried:
+            return None
+        return weft.tree.map(lambda spec: wnp.zeros(spec.shape, spec.dtype), self.step.result)
+
+    def packed(self, values: Sequence[Any], last: Any) -> tuple[Any, list[Any]]:
+        """The logs after the last batch."""
+        return self.packing.pack(last if self.results is None else self.step.read(self.results, values))
+
+
+class Pace:
+    """How long a batch takes, as last measured; the first call compiles, and is not counted."""
+
+    def __init__(self) -> None:
+        self.seconds: float | None = None
+        self.fresh = True
+
+    def measured(self, seconds: float, batches: int) -> None:
+        """`batches` batches took so long."""
+        if self.fresh:
+            self.fresh = False
+        else:
+            each = seconds / batches
+            self.seconds = each if self.seconds is None else 0.5 * (self.seconds + each)
+
+
+class StepProgram:
+    """A step on one batch, and on batches of data in memory.
+
+    Args:
+        step: the step, traced for the batch.
+        logs: what the programs return as logs.
+        batch_size: rows of a batch.
+        table: how many batches a chunk has at most of which all logs are wanted; 0: those of the last one are enough.
+    """
+
+    def __init__(self, step: Step, logs: LogsOf, batch_size: int, table: int = 0) -> None:
+        self.step = step
+        self.logs = logs
+        self.batch_size = batch_size
+        self.table = table
+        self.packing = logs.packing
+        self.variables = step.variables
+        self.pace = Pace()
+        self._one = weft.jit(self._one_batch)
+        self._many = weft.jit(self._chunk)
+        self._rest = weft.jit(self._last_rows)
+
+    def _one_batch(self, moving: list[Any], fixed: list[Any], batch: Any) -> tuple[list[Any], Any]:
+        result, moving = self.step.call(self.step.merged(moving, fixed), batch)
+        return moving, self.logs.packed(self.step.merged(moving, fixed), result)
+
+    def _last_rows(self, moving: list[Any], fixed: list[Any], data: Any, order: Any, start: Any) -> Any:
+        batch = weft.tree.map(lambda array: rows(array, order, start, self.batch_size), data)
+        return self._one_batch(moving, fixed, batch)
+
+    def _chunk(
+        self, moving: list[Any], fixed: list[Any], data: Any, order: Any, start: Any, stop: Any
+    ) -> tuple[list[Any], Any, Any]:
+        def body(i: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            moving, _, table = carry
+            batch = weft.tree.map(lambda array: rows(array, order, i * self.batch_size, self.batch_size), data)
+            result, moving = self.step.call(self.step.merged(moving, fixed), batch)
+            if self.table:
+                vector, _ = self.logs.packed(self.step.merged(moving, fixed), result)
+                table = lax.dynamic_update_slice(table, vector[None], (i - start, 0))
+            return moving, (result if self.logs.carried else None), table
+
+        table = wnp.zeros((self.table, len(self.logs.packing.scalars)), self.logs.packing.dtype) if self.table else None
+        moving, last, table = lax.fori_loop(start, stop, body, (moving, self.logs.initial(), table))
+        return moving, self.logs.packed(self.step.merged(moving, fixed), last), table
+
+    def run_batch(self, batch: Any) -> Any:
+        """One batch; variables have their new values afterwards. Returns packed logs."""
+        step = self.step
+        moving, fixed = current_values(step.variables, step.written), current_values(step.variables, step.fixed)
+        moving, logs = self._one(moving, fixed, batch)
+        write_values(step.variables, step.written, moving)
+        return logs
+
+    def run_chunk(self, data: Any, order: Any, start: int, stop: int) -> tuple[Any, Any]:
+        """Batches `start` to `stop` of data in memory. Returns packed logs of the last one, and the table of all."""
+        step = self.step
+        moving, fixed = current_values(step.variables, step.written), current_values(step.variables, step.fixed)
+        moving, logs, table = self._many(moving, fixed, data, order, np.int32(start), np.int32(stop))
+        write_values(step.variables, step.written, moving)
+        return logs, table
+
+    def run_last_rows(self, data: Any, order: Any, start: int) -> Any:
+        """The batch of `batch_size` rows from row `start` on. Returns packed logs."""
+        step = self.step
+        moving, fixed = current_values(step.variables, step.written), current_values(step.variables, step.fixed)
+        moving, logs = self._rest(moving, fixed, data, order, np.int32(start))
+        write_values(step.variables, step.written, moving)
+        return logs
