@@ -1,0 +1,173 @@
+"""Different optimizers for different weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, Self
+
+from weft.errors import ArgumentError
+from weft.keras.core import registry
+from weft.keras.core.variable import Variable
+from weft.keras.optimizers.base import Optimizer
+from weft.keras.optimizers.loss_scale import LossScaleOptimizer
+
+
+class OptimizerMap(MutableMapping[str, Optimizer]):
+    """Which optimizer is for which weight: by regular expressions that match whole paths.
+
+    Args:
+        default_optimizer: for weights without an entry.
+        optimizer_map: optimizers by paths or regular expressions.
+    """
+
+    def __init__(self, default_optimizer: Optimizer, optimizer_map: Mapping[str, Optimizer] | None = None) -> None:
+        if not isinstance(default_optimizer, Optimizer):
+            raise ArgumentError("`default_optimizer` is an optimizer.", received=f"{default_optimizer!r}")
+        self._default = default_optimizer
+        self._map: dict[str, Optimizer] = {}
+        for key, optimizer in (optimizer_map or {}).items():
+            self[key] = optimizer
+
+    @property
+    def default_optimizer(self) -> Optimizer:
+        """The optimizer of weights without an entry."""
+        return self._default
+
+    def __getitem__(self, key: str) -> Optimizer:
+        if key in self._map:
+            return self._map[key]
+        fitting = [pattern for pattern in self._map if re.fullmatch(pattern, key)]
+        if len(fitting) > 1:
+            raise ArgumentError(f"Several entries match the weight {key}.", received=", ".join(fitting))
+        return self._map[fitting[0]] if fitting else self._default
+
+    def __setitem__(self, key: str, optimizer: Optimizer) -> None:
+        if not isinstance(key, str) or key in self._map:
+            raise ArgumentError("A key is a string that is not in the map yet.", received=f"{key!r}")
+        if not isinstance(optimizer, Optimizer) or isinstance(optimizer, (LossScaleOptimizer, MultiOptimizer)):
+            raise ArgumentError("An entry is a plain optimizer.", received=f"{optimizer!r}")
+        self._map[key] = optimizer
+
+    def __delitem__(self, key: str) -> None:
+        del self._map[key]
+
+    def __len__(self) -> int:
+        return len(self._map)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._map)
+
+    def __call__(self, variable: Variable) -> Optimizer:
+        return self[variable.path]
+
+    def get_config(self) -> dict[str, Any]:
+        """What the constructor needs to make this map again."""
+        return {
+            "default_optimizer": registry.serialize_keras_object(self._default),
+            "optimizer_map": {key: registry.serialize_keras_object(value) for key, value in self._map.items()},
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Self:
+        """The map that `get_config` described."""
+        read = lambda value: registry.deserialize_keras_object(value, custom_objects, kind="optimizers")
+        return cls(
+            read(config["default_optimizer"]), {key: read(value) for key, value in config["optimizer_map"].items()}
+        )
+
+
+class MultiOptimizer(Optimizer):
+    """Updates each weight by the optimizer that is for it.
+
+    Args:
+        optimizer_map: an `OptimizerMap`, or a function from weights to optimizers.
+        loss_scale_factor: that of all of them.
+        name: the first part of the paths of its variables.
+    """
+
+    def __init__(
+        self,
+        optimizer_map: Callable[[Variable], Optimizer],
+        loss_scale_factor: float | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(0.0, name=name)
+        self._map = optimizer_map
+        self._scale = loss_scale_factor
+        self._optimizers: list[Optimizer] = []
+        if isinstance(optimizer_map, OptimizerMap):
+            for optimizer in (*optimizer_map.values(), optimizer_map.default_optimizer):
+                self._position(optimizer)
+
+    def _position(self, optimizer: Optimizer) -> int:
+        for i, known in enumerate(self._optimizers):
+            if known is optimizer:
+                return i
+        optimizer.loss_scale_factor = self._scale
+        self._optimizers.append(optimizer)
+        return len(self._optimizers) - 1
+
+    def _by_optimizer(self, weights: Iterable[Variable]) -> list[list[int]]:
+        """For each optimizer the indices of its weights."""
+        positions = [self._position(self._map(weight)) for weight in weights]
+        return [[i for i, one in enumerate(positions) if one == j] for j in range(len(self._optimizers))]
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """The optimizers."""
+        return list(self._optimizers)
+
+    @property
+    def variables(self) -> list[Variable]:
+        """Its own variables, then those of the optimizers."""
+        return super().variables + [variable for one in self._optimizers for variable in one.variables]
+
+    @property
+    def learning_rate(self) -> Any:
+        """There is none: an attribute that is missing."""
+        raise AttributeError(f"{self.name} has several optimizers, each with a learning rate: see `optimizers`")
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: Any) -> None:
+        raise AttributeError(f"{self.name} has several optimizers, each with a learning rate: see `optimizers`")
+
+    def build(self, variables: Sequence[Variable]) -> None:
+        weights = list(variables)
+        for optimizer, indices in zip(self._optimizers, self._by_optimizer(weights), strict=False):
+            if indices:
+                optimizer.build([weights[i] for i in indices])
+        super().build(weights)
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Variable] | None = None) -> None:
+        """One step of each optimizer."""
+        if len(grads) == 0:
+            return
+        weights = self._weights(grads, trainable_variables)
+        for optimizer, indices in zip(self._optimizers, self._by_optimizer(weights), strict=True):
+            if indices:
+                optimizer.apply([grads[i] for i in indices], [weights[i] for i in indices])
+        self._iterations.assign_add(1)
+
+    def scale_loss(self, loss: Any) -> Any:
+        """The loss times `loss_scale_factor`."""
+        return loss if self._scale is None else loss * self._scale
+
+    def finalize_variable_values(self, var_list: Iterable[Variable]) -> None:
+        """What the optimizers do at the end of training."""
+        weights = list(var_list)
+        for optimizer, indices in zip(self._optimizers, self._by_optimizer(weights), strict=True):
+            optimizer.finalize_variable_values([weights[i] for i in indices])
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "optimizer_map": registry.serialize_keras_object(self._map),
+            "loss_scale_factor": self._scale,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Self:
+        """The optimizer that `get_config` described."""
+        described = registry.deserialize_keras_object(config["optimizer_map"], custom_objects, kind="optimizers")
+        return cls(**{**config, "optimizer_map": described})

@@ -1,0 +1,60 @@
+"""Schedules: learning rates that depend on the iteration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.errors import publish as _publish
+from weft.keras.core import registry as _registry
+from weft.keras.optimizers.schedules.base import LearningRateSchedule
+from weft.keras.optimizers.schedules.decay import (
+    CosineDecay,
+    CosineDecayRestarts,
+    ExponentialDecay,
+    InverseTimeDecay,
+    PiecewiseConstantDecay,
+    PolynomialDecay,
+)
+
+__all__ = [
+    "CosineDecay",
+    "CosineDecayRestarts",
+    "ExponentialDecay",
+    "InverseTimeDecay",
+    "LearningRateSchedule",
+    "PiecewiseConstantDecay",
+    "PolynomialDecay",
+    "deserialize",
+    "serialize",
+]
+
+
+def serialize(learning_rate_schedule: LearningRateSchedule) -> Any:
+    """A schedule as plain data.
+
+    Args:
+        learning_rate_schedule: the schedule.
+
+    Returns:
+        a dict that `deserialize` reads.
+    """
+    return _registry.serialize_keras_object(learning_rate_schedule)
+
+
+def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
+    """The schedule that plain data describe.
+
+    Args:
+        config: what `serialize` returned.
+        custom_objects: further schedules by name.
+
+    Returns:
+        a schedule.
+
+    >>> deserialize(serialize(ExponentialDecay(0.5, 10, 0.5))).decay_steps
+    10
+    """
+    return _registry.deserialize_keras_object(config, custom_objects, kind="optimizers.schedules")
+
+
+_publish(__name__)
+_registry.register("optimizers.schedules", *(globals()[name] for name in __all__ if name[0].isupper()))
