@@ -1,0 +1,48 @@
+"""What initializers have in common."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+Self = TypeVar("Self", bound="Initializer")
+
+
+class Initializer:
+    """What computes the first value of a variable. A subclass has `__call__(shape, dtype=None)` and, if it has options,
+    `get_config`.
+
+    Example:
+        >>> from weft import keras
+        >>> class Twos(keras.initializers.Initializer):
+        ...     def __call__(self, shape, dtype=None):
+        ...         return keras.ops.full(shape, 2.0, dtype)
+        >>> print(Twos()((2,)))
+        [2. 2.]
+    """
+
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
+        """A first value.
+
+        Args:
+            shape: of the variable.
+            dtype: of the variable, `floatx()` by default.
+
+        Returns:
+            An array.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no `__call__(shape, dtype=None)`.")
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {}
+
+    @classmethod
+    def from_config(cls: type[Self], config: dict[str, Any]) -> Self:
+        """The initializer that `get_config` described."""
+        return cls(**config)
+
+    def clone(self: Self) -> Self:
+        """An initializer with the same options; random ones draw the same values."""
+        return copy.copy(self)

@@ -1,0 +1,155 @@
+"""Initializers that draw nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import weft.numpy as wnp
+from weft.errors import ArgumentError
+from weft.keras.core import registry
+from weft.keras.core.config import standardize_dtype
+from weft.keras.initializers.base import Initializer
+
+
+class Constant(Initializer):
+    """One value everywhere, or a given array.
+
+    Args:
+        value: a scalar, or an array that broadcasts to the shape of the variable.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.initializers.Constant(3.0)((2,)))
+        [3. 3.]
+    """
+
+    def __init__(self, value: Any = 0.0) -> None:
+        self.value = value
+
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
+        """The value, broadcast."""
+        dtype = standardize_dtype(dtype)
+        return wnp.broadcast_to(wnp.asarray(self.value, dtype), tuple(shape))
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {"value": registry.serialize_keras_object(self.value)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Constant:
+        """The initializer that `get_config` described."""
+        return cls(registry.deserialize_keras_object(config["value"]))
+
+
+class Zeros(Initializer):
+    """Zeros.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.initializers.Zeros()((2,)))
+        [0. 0.]
+    """
+
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
+        """An array of zeros."""
+        return wnp.zeros(tuple(shape), standardize_dtype(dtype))
+
+
+class Ones(Initializer):
+    """Ones.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.initializers.Ones()((2,)))
+        [1. 1.]
+    """
+
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
+        """An array of ones."""
+        return wnp.ones(tuple(shape), standardize_dtype(dtype))
+
+
+class Identity(Initializer):
+    """The identity matrix.
+
+    Args:
+        gain: the value on the diagonal.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.initializers.Identity()((2, 2)))
+        [[1. 0.]
+         [0. 1.]]
+    """
+
+    def __init__(self, gain: float = 1.0) -> None:
+        self.gain = gain
+
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
+        """A matrix."""
+        if len(shape) != 2:
+            raise ArgumentError("The identity is for matrices only.", received=f"shape={tuple(shape)}")
+        return wnp.eye(*shape, dtype=standardize_dtype(dtype)) * self.gain
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {"gain": self.gain}
+
+
+class STFT(Initializer):
+    """Waves for a convolution that computes a short-time Fourier transform: kernels of shape (window, 1, frequencies).
+
+    Args:
+        side: "real" (cosines) or "imag" (sines).
+        window: "hann", "hamming", an array, or None for all ones.
+        scaling: "density", "spectrum" or None.
+        periodic: whether the window is that of a period, and not symmetric.
+    """
+
+    def __init__(
+        self, side: str = "real", window: Any = "hann", scaling: str | None = "density", periodic: bool = False
+    ) -> None:
+        if side not in ("real", "imag"):
+            raise ArgumentError("`side` is 'real' or 'imag'.", received=f"side={side!r}")
+        if scaling not in ("density", "spectrum", None):
+            raise ArgumentError("`scaling` is 'density', 'spectrum' or None.", received=f"scaling={scaling!r}")
+        if isinstance(window, str) and window not in ("hann", "hamming"):
+            raise ArgumentError("`window` is 'hann', 'hamming', an array or None.", received=f"window={window!r}")
+        self.side = side
+        self.window = window
+        self.scaling = scaling
+        self.periodic = periodic
+
+    def __call__(self, shape: Sequence[int], dtype: Any = None) -> Any:
+        """An array of shape (window, 1, frequencies)."""
+        if len(shape) != 3:
+            raise ArgumentError(
+                "The shape of a kernel of a Fourier transform is (window, channels, frequencies).",
+                received=f"shape={tuple(shape)}",
+            )
+        length, _, frequencies = shape
+        period = max(2 * (frequencies - 1), 1)
+        angles = 2 * np.pi * np.outer(np.arange(length), np.arange(frequencies)) / period
+        waves = np.cos(angles) if self.side == "real" else -np.sin(angles)
+        if self.window is not None:
+            factors = self._factors(length)
+            if self.scaling == "density":
+                factors = factors / np.sqrt(np.sum(factors**2))
+            elif self.scaling == "spectrum":
+                factors = factors / np.sqrt(np.sum(factors) ** 2)
+            waves = waves * factors[:, None]
+        return wnp.asarray(np.broadcast_to(waves[:, None, :], shape), standardize_dtype(dtype))
+
+    def _factors(self, length: int) -> np.ndarray:
+        if not isinstance(self.window, str):
+            return np.asarray(self.window, np.float64)
+        base, amplitude = (0.5, 0.5) if self.window == "hann" else (0.54, 0.46)
+        period = max(length if self.periodic else length - 1, 1)
+        return base - amplitude * np.cos(2 * np.pi * np.arange(length) / period)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return {"side": self.side, "window": self.window, "scaling": self.scaling, "periodic": self.periodic}

@@ -1,0 +1,483 @@
+"""Conversion, control flow, and slices of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import weft
+import weft.numpy as wnp
+from weft import lax
+from weft.errors import ArgumentError, ArgumentTypeError
+from weft.keras.core.config import standardize_dtype
+from weft.keras.ops.dispatch import operand, operation, tensor
+
+_REDUCTIONS = {"add": "add", "max": "max", "min": "min", "mul": "multiply"}
+
+
+@operation
+def cast(x: Any, dtype: Any) -> Any:
+    """An array of another dtype.
+
+    Args:
+        x: an array.
+        dtype: the dtype.
+
+    Returns:
+        An array of the same shape.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.cast([1.7, -1.7], "int32"))
+        [ 1 -1]
+    """
+    return tensor(x).astype(standardize_dtype(dtype))
+
+
+@operation
+def saturate_cast(x: Any, dtype: Any) -> Any:
+    """An array of another dtype, its elements first limited to what that dtype can have.
+
+    Args:
+        x: an array.
+        dtype: the dtype.
+
+    Returns:
+        An array of the same shape.
+    """
+    x, dtype = tensor(x), standardize_dtype(dtype)
+    if x.dtype == bool or dtype == "bool":
+        return x.astype(dtype)
+    return wnp.clip(x, *_common_range(x.dtype, wnp.dtype(dtype))).astype(dtype)
+
+
+def _common_range(source: Any, target: Any) -> tuple[Any, Any]:
+    """The least and the largest value that both dtypes have, as numbers of the first."""
+    info = lambda dtype: wnp.iinfo(dtype) if wnp.issubdtype(dtype, wnp.integer) else wnp.finfo(dtype)
+    own, other = info(source), info(target)
+    least = max(float(own.min), float(other.min)) if "float" in str(source) else max(int(own.min), int(other.min))
+    if "float" not in str(source):
+        largest: Any = min(int(own.max), int(other.max)) if "float" not in str(target) else int(own.max)
+        least = least if "float" not in str(target) else int(own.min)
+        return least, largest
+    largest = min(float(own.max), float(other.max))
+    # The largest integer of 32 bits is not a float32: its neighbour below is.
+    while "float" not in str(target) and int(np.asarray(largest).astype(source)) > int(other.max):
+        largest = float(np.nextafter(np.asarray(largest).astype(source), np.asarray(0).astype(source)))
+    return least, largest
+
+
+@operation
+def convert_to_tensor(x: Any, dtype: Any = None, sparse: bool | None = None, ragged: bool | None = None) -> Any:
+    """An array of Weft from lists, scalars, NumPy arrays or variables.
+
+    Args:
+        x: what to convert.
+        dtype: of the result; by default that of `x`.
+        sparse: must not be True: Weft has no sparse tensors of Keras.
+        ragged: must not be True: Weft has no ragged tensors.
+
+    Returns:
+        An array.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.ops.convert_to_tensor([1.0, 2.0])
+        Array([1., 2.], dtype=float32)
+    """
+    if sparse or ragged:
+        raise ArgumentError("Arrays of Weft are dense.", received=f"sparse={sparse}, ragged={ragged}")
+    if dtype is None:
+        return tensor(x)
+    dtype = standardize_dtype(dtype)
+    return x.astype(dtype) if isinstance(x, weft.Array) else wnp.asarray(x, dtype)
+
+
+def convert_to_numpy(x: Any) -> np.ndarray:
+    """A NumPy array from an array of Weft, a variable, or what converts to an array.
+
+    Args:
+        x: what to convert; it must not be traced.
+
+    Returns:
+        A NumPy array.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.ops.convert_to_numpy(keras.ops.ones((2,)))
+        array([1., 1.], dtype=float32)
+    """
+    return np.asarray(tensor(x))
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether something is an array of Weft, traced or not.
+
+    Args:
+        x: anything.
+
+    Returns:
+        A boolean.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.ops.is_tensor(keras.ops.ones((2,))), keras.ops.is_tensor([1.0])
+        (True, False)
+    """
+    return isinstance(x, weft.Array)
+
+
+def shape(x: Any) -> tuple[Any, ...]:
+    """The shape of an array; sizes of a symbolic tensor that are not known are None.
+
+    Args:
+        x: an array.
+
+    Returns:
+        A tuple.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.ops.shape([[1, 2]])
+        (1, 2)
+    """
+    return tuple(x.shape) if hasattr(x, "shape") else tensor(x).shape
+
+
+def dtype(x: Any) -> str:
+    """The name of the dtype of an array.
+
+    Args:
+        x: an array.
+
+    Returns:
+        A name, such as "float32".
+
+    Example:
+        >>> from weft import keras
+        >>> keras.ops.dtype(keras.ops.ones((2,)))
+        'float32'
+    """
+    return standardize_dtype(x.dtype if hasattr(x, "dtype") else tensor(x).dtype)
+
+
+@operation
+def stop_gradient(variable: Any) -> Any:
+    """The same value, constant for differentiation.
+
+    Args:
+        variable: an array or a variable.
+
+    Returns:
+        An array.
+
+    Example:
+        >>> from weft import keras, grad
+        >>> grad(lambda x: x * keras.ops.stop_gradient(x))(3.0)
+        Array(3., dtype=float32, weak_type=True)
+    """
+    return lax.stop_gradient(tensor(variable))
+
+
+@operation
+def unstack(x: Any, num: int | None = None, axis: int = 0) -> Any:
+    """The parts of an array along an axis, without that axis.
+
+    Args:
+        x: an array.
+        num: how many there are; the size of the axis, which is known.
+        axis: the axis.
+
+    Returns:
+        A list of arrays.
+
+    Example:
+        >>> from weft import keras
+        >>> [part.tolist() for part in keras.ops.unstack([[1, 2], [3, 4]])]
+        [[1, 2], [3, 4]]
+    """
+    x = tensor(x)
+    if not -x.ndim <= axis < x.ndim:
+        raise ArgumentError(f"An array of rank {x.ndim} has no axis {axis}.", received=f"shape {x.shape}")
+    if num is not None and num != x.shape[axis]:
+        raise ArgumentError(f"Axis {axis} has {x.shape[axis]} parts.", received=f"num={num}")
+    return list(wnp.unstack(x, axis=axis))
+
+
+def custom_gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with a derivative of its own.
+
+    Args:
+        f: takes arguments and returns the result and a function that maps the gradient of the result (`upstream=`, or
+            its only arguments) to the gradients of the arguments.
+
+    Returns:
+        A function that returns the result only.
+    """
+    return weft.custom_gradient(f)
+
+
+# ------------------------------------------------------------------------------------------------------- control flow
+
+
+@operation
+def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
+    """The result of one of two functions; only that one runs.
+
+    Args:
+        pred: a boolean scalar.
+        true_fn: a function without arguments.
+        false_fn: likewise; its result has the same structure, shapes and dtypes.
+
+    Returns:
+        What the function returned.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.cond(True, lambda: 1, lambda: 2))
+        1
+    """
+    if isinstance(pred, (bool, np.bool_)):
+        return true_fn() if pred else false_fn()
+    return lax.cond(tensor(pred), true_fn, false_fn)
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
+    """A loop over integers that updates a value.
+
+    Args:
+        lower: the first index.
+        upper: the end, which is not included.
+        body_fun: maps an index and the value to the next value, of the same shape and dtype.
+        init_val: the value at the start: an array, or a structure of arrays.
+
+    Returns:
+        The last value.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.fori_loop(0, 4, lambda i, total: total + i, 0))
+        6
+    """
+    return lax.fori_loop(lower, upper, body_fun, init_val)
+
+
+def while_loop(
+    cond: Callable[..., Any], body: Callable[..., Any], loop_vars: Any, maximum_iterations: int | None = None
+) -> Any:
+    """A loop that runs while a condition is true.
+
+    Args:
+        cond: maps the loop's variables to a boolean scalar.
+        body: maps them to their next values, of the same shapes and dtypes.
+        loop_vars: their first values: a tuple or list, whose parts are the arguments of both functions, or one value.
+        maximum_iterations: the most iterations; no limit by default.
+
+    Returns:
+        The last values as a tuple, or one value.
+
+    Example:
+        >>> from weft import keras
+        >>> values = keras.ops.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, 2 * x), (0, 1))
+        >>> [int(value) for value in values]
+        [3, 8]
+    """
+    several = isinstance(loop_vars, (tuple, list))
+    start = tuple(loop_vars) if several else (loop_vars,)
+
+    def goes_on(state: tuple[Any, tuple[Any, ...]]) -> Any:
+        done, variables = state
+        holds = cond(*variables)
+        return holds if maximum_iterations is None else wnp.logical_and(holds, done < maximum_iterations)
+
+    def step(state: tuple[Any, tuple[Any, ...]]) -> tuple[Any, tuple[Any, ...]]:
+        done, variables = state
+        after = body(*variables)
+        return done + 1, tuple(after) if isinstance(after, (tuple, list)) else (after,)
+
+    _, values = lax.while_loop(goes_on, step, (wnp.asarray(0, "int32"), weft.tree.map(operand, start)))
+    return values if several else values[0]
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: Any = 1,
+) -> tuple[Any, Any]:
+    """A loop over the first axis of arrays that updates a carry and collects results.
+
+    Args:
+        f: maps a carry and an element to the next carry and a result.
+        init: the carry at the start.
+        xs: an array, or a structure of arrays, whose first axis is looped over; None, if only `length` counts.
+        length: how many iterations; the size of the first axis of `xs` by default.
+        reverse: whether to go from the end to the start.
+        unroll: how many iterations are written out in the compiled loop; True for all.
+
+    Returns:
+        The last carry, and the results stacked along a new first axis.
+    """
+    if not callable(f):
+        raise ArgumentTypeError("The first argument of scan is a function.", received=repr(f))
+    if xs is None and length is None:
+        raise ArgumentError("scan needs `xs` or `length`.")
+    return lax.scan(f, init, xs, length, reverse, unroll)
+
+
+def associative_scan(f: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+    """All partial results of an associative function, computed in parallel.
+
+    Args:
+        f: an associative function of two elements.
+        elems: an array, or a structure of arrays.
+        reverse: whether partial results begin at the end.
+        axis: the axis of elements.
+
+    Returns:
+        An array, or a structure, of the shapes of `elems`.
+    """
+    if not callable(f):
+        raise ArgumentTypeError("The first argument of associative_scan is a function.", received=repr(f))
+    return lax.associative_scan(f, weft.tree.map(tensor, elems), reverse, axis)
+
+
+def map(f: Callable[[Any], Any], xs: Any) -> Any:
+    """A function applied to each element along the first axis, one after another.
+
+    Args:
+        f: a function of one element.
+        xs: an array, or a structure of arrays.
+
+    Returns:
+        The results, stacked along a new first axis.
+    """
+    return lax.map(f, weft.tree.map(tensor, xs))
+
+
+def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
+    """A function applied to all elements along the first axis at once.
+
+    Args:
+        function: a function of one element.
+        elements: an array, or a structure of arrays.
+
+    Returns:
+        The results, stacked along a new first axis.
+    """
+    return weft.vmap(function)(weft.tree.map(tensor, elements))
+
+
+@operation
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+    """The result of one of several functions; only that one runs.
+
+    Args:
+        index: which; limited to the indices that there are.
+        branches: the functions.
+        *operands: their arguments.
+
+    Returns:
+        What the function returned.
+    """
+    return lax.switch(tensor(index), branches, *operands)
+
+
+# -------------------------------------------------------------------------------------------------- slices and scatters
+
+
+@operation
+def slice(inputs: Any, start_indices: Any, shape: Sequence[int]) -> Any:
+    """A box of an array.
+
+    Args:
+        inputs: an array.
+        start_indices: the first index of each axis, integers or an array of them; they may be traced.
+        shape: the sizes of the box.
+
+    Returns:
+        An array of that shape.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.slice([1, 2, 3, 4], [1], [2]))
+        [2 3]
+    """
+    return lax.dynamic_slice(tensor(inputs), _starts(start_indices), tuple(shape))
+
+
+@operation
+def slice_update(inputs: Any, start_indices: Any, updates: Any) -> Any:
+    """An array with a box replaced.
+
+    Args:
+        inputs: an array.
+        start_indices: the first index of each axis, integers or an array of them; they may be traced.
+        updates: the box.
+
+    Returns:
+        An array of the shape and dtype of `inputs`.
+    """
+    inputs = tensor(inputs)
+    return lax.dynamic_update_slice(inputs, tensor(updates).astype(inputs.dtype), _starts(start_indices))
+
+
+def _starts(indices: Any) -> Any:
+    if isinstance(indices, (list, tuple)):
+        return tuple(tensor(i) for i in indices)
+    return wnp.unstack(tensor(indices))
+
+
+@operation
+def scatter(indices: Any, values: Any, shape: Sequence[int]) -> Any:
+    """An array of zeros with values added at indices.
+
+    Args:
+        indices: integers; the last axis has the leading indices of one position.
+        values: what is added there.
+        shape: of the result.
+
+    Returns:
+        An array of the dtype of `values`.
+    """
+    values = tensor(values)
+    return wnp.zeros(shape, values.dtype).at[_positions(indices)].add(values)
+
+
+@operation
+def scatter_update(inputs: Any, indices: Any, updates: Any, reduction: str | None = None) -> Any:
+    """An array with other values at indices.
+
+    Args:
+        inputs: an array.
+        indices: integers; the last axis has the leading indices of one position.
+        updates: the values.
+        reduction: None replaces; "add", "max", "min" and "mul" combine with what is there.
+
+    Returns:
+        An array of the shape and dtype of `inputs`.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.scatter_update([1, 2, 3], [[0], [2]], [9, 8]))
+        [9 2 8]
+    """
+    inputs = tensor(inputs)
+    at = inputs.at[_positions(indices)]
+    updates = tensor(updates).astype(inputs.dtype)
+    if reduction is None:
+        return at.set(updates)
+    if reduction not in _REDUCTIONS:
+        raise ArgumentError(
+            f"`reduction` is None or one of {', '.join(_REDUCTIONS)}.", received=f"reduction={reduction!r}"
+        )
+    return getattr(at, _REDUCTIONS[reduction])(updates)
+
+
+def _positions(indices: Any) -> tuple[Any, ...]:
+    """Indices whose last axis has those of one position, as one array an axis."""
+    return tuple(wnp.unstack(tensor(indices), axis=-1))

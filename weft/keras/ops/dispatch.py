@@ -1,0 +1,126 @@
+"""What every operation does first: arguments become arrays, and a call with a symbolic tensor becomes a node of a
+graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import weft
+import weft.numpy as wnp
+from weft.keras.core.config import floatx
+from weft.keras.graph.operation import any_symbolic, symbolic_call
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_SCALARS = (bool, int, float, complex)
+
+
+def operation(function: Function) -> Function:
+    """An operation from its meaning for arrays: called with a symbolic tensor it records a node."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any_symbolic(args, kwargs):
+            return symbolic_call(call, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def tensor(x: Any) -> Any:
+    """An argument as an array: lists, scalars, NumPy arrays and variables are converted."""
+    return x if isinstance(x, weft.Array) else wnp.asarray(x)
+
+
+def operand(x: Any) -> Any:
+    """An argument of arithmetic as an array; scalars of Python stay, since they take the dtype of the other side."""
+    return x if isinstance(x, weft.Array) or type(x) in _SCALARS else wnp.asarray(x)
+
+
+def inexact(x: Any) -> Any:
+    """An argument as an array of floats: integers and booleans become `floatx()`."""
+    array = tensor(x)
+    return array if wnp.issubdtype(array.dtype, wnp.inexact) else array.astype(floatx())
+
+
+def same_dtype(*args: Any) -> tuple[Any, ...]:
+    """Arguments as arrays of their common dtype."""
+    arrays = tuple(operand(x) for x in args)
+    dtype = wnp.result_type(*arrays)
+    return tuple(wnp.asarray(x, dtype) for x in arrays)
+
+
+def unary(name: str, function: Callable[[Any], Any], summary: str, example: str, floats: bool = False) -> Any:
+    """An operation on each element of one argument.
+
+    Args:
+        name: the operation's.
+        function: its meaning for an array.
+        summary: the first sentence of its documentation.
+        example: an argument, `->`, and what is printed for it.
+        floats: whether integers become `floatx()` first.
+    """
+    convert = inexact if floats else tensor
+
+    def call(x: Any) -> Any:
+        return function(convert(x))
+
+    argument, _, printed = (part.strip() for part in example.partition("->"))
+    call.__doc__ = f"""{summary}
+
+    Args:
+        x: an array, or what converts to one.
+
+    Returns:
+        An array of the same shape.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.{name}({argument}))
+        {printed}
+    """
+    return _named(call, name)
+
+
+def binary(
+    name: str, function: Callable[[Any, Any], Any], summary: str, example: str, names: tuple[str, str] = ("x1", "x2")
+) -> Any:
+    """An operation on pairs of elements of two arguments that broadcast: see `unary`.
+
+    Args:
+        name: the operation's.
+        function: its meaning for two arrays or scalars.
+        summary: the first sentence of its documentation.
+        example: the arguments, `->`, and what is printed for them.
+        names: the names of the parameters.
+    """
+
+    def by_x1(x1: Any, x2: Any) -> Any:
+        return function(operand(x1), operand(x2))
+
+    def by_x(x: Any, y: Any) -> Any:
+        return function(operand(x), operand(y))
+
+    call = by_x1 if names == ("x1", "x2") else by_x
+    arguments, _, printed = (part.strip() for part in example.partition("->"))
+    call.__doc__ = f"""{summary}
+
+    Args:
+        {names[0]}: an array, a scalar, or what converts to one.
+        {names[1]}: likewise; the shapes broadcast.
+
+    Returns:
+        An array of the shape that both broadcast to.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.{name}({arguments}))
+        {printed}
+    """
+    return _named(call, name)
+
+
+def _named(call: Any, name: str) -> Any:
+    call.__name__ = call.__qualname__ = name
+    return operation(call)

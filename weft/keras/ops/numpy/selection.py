@@ -1,0 +1,318 @@
+"""Elements chosen by index, by condition, by order or by value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import weft.numpy as wnp
+from weft.errors import ArgumentError
+from weft.keras.ops.dispatch import operand, operation, tensor
+
+
+@operation
+def argpartition(x: Any, kth: int, axis: int = -1) -> Any:
+    """Indices that put the element of rank `kth` at its sorted position, smaller ones before and larger ones after it.
+
+    Args:
+        x: an array.
+        kth: the rank.
+        axis: the axis.
+
+    Returns:
+        An array of int32.
+    """
+    return wnp.argpartition(tensor(x), kth, axis).astype("int32")
+
+
+@operation
+def argsort(x: Any, axis: int | None = -1) -> Any:
+    """The indices that sort an array; equal elements stay in order.
+
+    Args:
+        x: an array.
+        axis: the axis; None reads the array as a vector.
+
+    Returns:
+        An array of int32.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.argsort([3, 1, 2]))
+        [1 2 0]
+    """
+    x = tensor(x)
+    return wnp.argsort(x, None if x.ndim == 0 else axis)
+
+
+@operation
+def sort(x: Any, axis: int = -1) -> Any:
+    """The elements of an array in order.
+
+    Args:
+        x: an array.
+        axis: the axis.
+
+    Returns:
+        An array of the same shape.
+    """
+    return wnp.sort(tensor(x), axis)
+
+
+@operation
+def bincount(x: Any, weights: Any = None, minlength: int = 0, sparse: bool = False) -> Any:
+    """How often each integer occurs.
+
+    Args:
+        x: integers that are not negative, a vector or a batch of vectors.
+        weights: what each occurrence counts, 1 by default.
+        minlength: the least length of the result.
+        sparse: must be False: Weft has no sparse tensors of Keras.
+
+    Returns:
+        A vector of counts, or a batch of vectors. Its length depends on the values of `x`.
+    """
+    if sparse:
+        raise ArgumentError("bincount makes dense arrays only.", received="sparse=True")
+    x = tensor(x)
+    weights = None if weights is None else tensor(weights)
+    if x.ndim <= 1:
+        return wnp.bincount(x, weights, minlength)
+    length = max(minlength, int(x.max()) + 1)
+    rows = x.reshape(-1, x.shape[-1])
+    amounts = [None] * len(rows) if weights is None else weights.reshape(rows.shape)
+    counts = [wnp.bincount(row, amount, length=length) for row, amount in zip(rows, amounts, strict=True)]
+    return wnp.stack(counts).reshape(*x.shape[:-1], length)
+
+
+@operation
+def diff(a: Any, n: int = 1, axis: int = -1) -> Any:
+    """The differences of neighbours along an axis.
+
+    Args:
+        a: an array.
+        n: how many times to take differences.
+        axis: the axis.
+
+    Returns:
+        An array that is `n` shorter along the axis.
+    """
+    return wnp.diff(tensor(a), n, axis)
+
+
+@operation
+def digitize(x: Any, bins: Any) -> Any:
+    """The index of the bin of each element: how many edges are not above it.
+
+    Args:
+        x: an array.
+        bins: the edges in increasing order.
+
+    Returns:
+        An array of int32 of the shape of `x`.
+    """
+    return wnp.digitize(tensor(x), tensor(bins)).astype("int32")
+
+
+@operation
+def get_item(x: Any, key: Any) -> Any:
+    """`x[key]`.
+
+    Args:
+        x: an array.
+        key: an index, a slice, an array of indices, or a tuple of these.
+
+    Returns:
+        An array.
+    """
+    return tensor(x)[key]
+
+
+@operation
+def histogram(x: Any, bins: int = 10, range: tuple[Any, Any] | None = None) -> Any:
+    """How many elements fall into each of some bins of equal width.
+
+    Args:
+        x: a vector.
+        bins: how many bins.
+        range: the lower and the upper end; those of the elements by default.
+
+    Returns:
+        A pair of counts and edges.
+    """
+    x = tensor(x)
+    if x.ndim != 1:
+        raise ArgumentError("histogram takes a vector.", received=f"shape {x.shape}")
+    return wnp.histogram(x, bins, range)
+
+
+@operation
+def nonzero(x: Any) -> Any:
+    """The indices of elements that are not 0. Their count depends on the values, so it does not work under `jit`.
+
+    Args:
+        x: an array.
+
+    Returns:
+        A tuple with one vector an axis.
+    """
+    return wnp.nonzero(tensor(x))
+
+
+@operation
+def searchsorted(sorted_sequence: Any, values: Any, side: str = "left") -> Any:
+    """Where values would have to be inserted to keep a vector sorted.
+
+    Args:
+        sorted_sequence: a vector in increasing order.
+        values: what to insert.
+        side: "left" or "right" of equal elements.
+
+    Returns:
+        An array of int32 of the shape of `values`.
+    """
+    sorted_sequence = tensor(sorted_sequence)
+    if sorted_sequence.ndim != 1:
+        raise ArgumentError("searchsorted takes a vector to search in.", received=f"shape {sorted_sequence.shape}")
+    return wnp.searchsorted(sorted_sequence, tensor(values), side=side)
+
+
+@operation
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    """For each element the choice of the first condition that is true.
+
+    Args:
+        condlist: a list of arrays of booleans.
+        choicelist: a list of as many arrays.
+        default: what is chosen where no condition is true.
+
+    Returns:
+        An array of the common dtype.
+    """
+    return wnp.select([tensor(c) for c in condlist], [operand(c) for c in choicelist], operand(default))
+
+
+@operation
+def take(x: Any, indices: Any, axis: int | None = None) -> Any:
+    """The elements at indices along an axis. Negative indices count from the end; those out of bounds are NaN.
+
+    Args:
+        x: an array.
+        indices: integers.
+        axis: the axis; None reads the array as a vector.
+
+    Returns:
+        An array with the axes of `indices` instead of that axis.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.take([10, 20, 30], [2, 0]))
+        [30 10]
+    """
+    return wnp.take(tensor(x), tensor(indices), axis)
+
+
+@operation
+def take_along_axis(x: Any, indices: Any, axis: int | None = None) -> Any:
+    """For each vector along an axis, the elements at indices of its own.
+
+    Args:
+        x: an array.
+        indices: integers, an array of the same rank.
+        axis: the axis; None reads the array as a vector.
+
+    Returns:
+        An array of the shape of `indices`.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.take_along_axis([[1, 2], [3, 4]], [[1], [0]], axis=1))
+        [[2]
+         [3]]
+    """
+    return wnp.take_along_axis(tensor(x), tensor(indices), axis)
+
+
+@operation
+def unique(
+    x: Any,
+    sorted: bool = True,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """The elements of an array, each once.
+
+    Args:
+        x: an array.
+        sorted: whether they come in order (they always do here).
+        return_index: whether to return where each occurs first.
+        return_inverse: whether to return which of them each element is.
+        return_counts: whether to return how often each occurs.
+        axis: find equal sub-arrays along this axis; None reads the array as a vector.
+        size: how many to return; needed under `jit`.
+        fill_value: what fills up to `size`; the least element by default.
+
+    Returns:
+        An array, or a tuple of it and what else was asked for.
+    """
+    return wnp.unique(
+        tensor(x), return_index, return_inverse, return_counts, axis, size=size, fill_value=fill_value, sorted=sorted
+    )
+
+
+@operation
+def unravel_index(indices: Any, shape: Any) -> Any:
+    """The indices of each axis, from those into the array read as a vector.
+
+    Args:
+        indices: integers.
+        shape: of the array.
+
+    Returns:
+        A tuple with one array an axis.
+    """
+    return wnp.unravel_index(tensor(indices), shape)
+
+
+@operation
+def where(condition: Any, x1: Any = None, x2: Any = None) -> Any:
+    """Elements of `x1` where a condition is true, else of `x2`.
+
+    Args:
+        condition: booleans.
+        x1: an array or a scalar; with neither, the indices at which the condition is true are returned.
+        x2: likewise; the shapes broadcast.
+
+    Returns:
+        An array of the common dtype.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.where([True, False], [1, 2], 0))
+        [1 0]
+    """
+    if x1 is None and x2 is None:
+        return wnp.nonzero(tensor(condition))
+    if x1 is None or x2 is None:
+        raise ArgumentError("where takes both `x1` and `x2`, or neither.")
+    return wnp.where(tensor(condition), operand(x1), operand(x2))
+
+
+def vectorize(
+    pyfunc: Callable[..., Any], *, excluded: Collection[int | str] | None = None, signature: str | None = None
+) -> Callable[..., Any]:
+    """A function of arrays from a function of scalars, or of arrays of smaller rank; arguments broadcast.
+
+    Args:
+        pyfunc: the function.
+        excluded: positions and names of arguments that are passed as they are.
+        signature: the axes that the function itself takes, such as `"(n),(n)->()"`.
+
+    Returns:
+        A function.
+    """
+    return wnp.vectorize(pyfunc, excluded=frozenset(excluded or ()), signature=signature)

@@ -1,0 +1,619 @@
+"""Other shapes of the same elements: reshaping, joining, splitting, repeating, padding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.numpy as wnp
+from weft.errors import ArgumentError
+from weft.keras.ops.dispatch import operand, operation, tensor
+
+
+@operation
+def append(x1: Any, x2: Any, axis: int | None = None) -> Any:
+    """One array after another.
+
+    Args:
+        x1: an array.
+        x2: an array.
+        axis: the axis along which they are concatenated; None reads both as vectors.
+
+    Returns:
+        An array.
+    """
+    return wnp.append(tensor(x1), tensor(x2), axis)
+
+
+@operation
+def broadcast_to(x: Any, shape: Any) -> Any:
+    """An array broadcast to a shape.
+
+    Args:
+        x: an array.
+        shape: the sizes that it has afterwards.
+
+    Returns:
+        An array.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.broadcast_to([1, 2], (2, 2)))
+        [[1 2]
+         [1 2]]
+    """
+    return wnp.broadcast_to(tensor(x), shape)
+
+
+@operation
+def concatenate(xs: Any, axis: int = 0) -> Any:
+    """Arrays one after another along an axis.
+
+    Args:
+        xs: a list of arrays whose other axes have the same sizes.
+        axis: the axis.
+
+    Returns:
+        An array of their common dtype.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.concatenate([[1, 2], [3]]))
+        [1 2 3]
+    """
+    return wnp.concatenate([tensor(x) for x in xs], axis)
+
+
+@operation
+def dstack(xs: Any) -> Any:
+    """Arrays joined along their third axis.
+
+    Args:
+        xs: a list of arrays; vectors and matrices get axes of size 1 first.
+
+    Returns:
+        An array of rank 3 or more.
+    """
+    return wnp.dstack([tensor(x) for x in xs])
+
+
+@operation
+def hstack(xs: Any) -> Any:
+    """Arrays joined along their second axis, vectors along their only one.
+
+    Args:
+        xs: a list of arrays.
+
+    Returns:
+        An array.
+    """
+    return wnp.hstack([tensor(x) for x in xs])
+
+
+@operation
+def vstack(xs: Any) -> Any:
+    """Arrays joined along their first axis; vectors become rows.
+
+    Args:
+        xs: a list of arrays.
+
+    Returns:
+        An array of rank 2 or more.
+    """
+    return wnp.vstack([tensor(x) for x in xs])
+
+
+@operation
+def stack(x: Any, axis: int = 0) -> Any:
+    """Arrays of one shape joined along a new axis.
+
+    Args:
+        x: a list of arrays.
+        axis: where the new axis is.
+
+    Returns:
+        An array of their common dtype.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.stack([[1, 2], [3, 4]], axis=1))
+        [[1 3]
+         [2 4]]
+    """
+    return wnp.stack([tensor(part) for part in x], axis)
+
+
+@operation
+def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """An array cut into parts that need not be of equal size.
+
+    Args:
+        x: an array.
+        indices_or_sections: how many parts, or the indices to cut at.
+        axis: the axis to cut.
+
+    Returns:
+        A list of arrays.
+    """
+    return wnp.array_split(tensor(x), indices_or_sections, axis)
+
+
+@operation
+def split(x: Any, indices_or_sections: Any, axis: int = 0) -> Any:
+    """An array cut into parts.
+
+    Args:
+        x: an array.
+        indices_or_sections: how many parts of equal size, or the indices to cut at.
+        axis: the axis to cut.
+
+    Returns:
+        A list of arrays.
+
+    Example:
+        >>> from weft import keras
+        >>> [part.tolist() for part in keras.ops.split([1, 2, 3, 4], 2)]
+        [[1, 2], [3, 4]]
+    """
+    return wnp.split(tensor(x), indices_or_sections, axis)
+
+
+@operation
+def dsplit(x: Any, indices_or_sections: Any) -> Any:
+    """An array of rank 3 or more cut along its third axis.
+
+    Args:
+        x: an array.
+        indices_or_sections: how many parts of equal size, or the indices to cut at.
+
+    Returns:
+        A list of arrays.
+    """
+    return wnp.dsplit(tensor(x), indices_or_sections)
+
+
+@operation
+def hsplit(x: Any, indices_or_sections: Any) -> Any:
+    """An array cut along its second axis, a vector along its only one.
+
+    Args:
+        x: an array.
+        indices_or_sections: how many parts of equal size, or the indices to cut at.
+
+    Returns:
+        A list of arrays.
+    """
+    return wnp.hsplit(tensor(x), indices_or_sections)
+
+
+@operation
+def vsplit(x: Any, indices_or_sections: Any) -> Any:
+    """An array cut along its first axis.
+
+    Args:
+        x: an array of rank 2 or more.
+        indices_or_sections: how many parts of equal size, or the indices to cut at.
+
+    Returns:
+        A list of arrays.
+    """
+    return wnp.vsplit(tensor(x), indices_or_sections)
+
+
+@operation
+def expand_dims(x: Any, axis: Any) -> Any:
+    """An array with new axes of size 1.
+
+    Args:
+        x: an array.
+        axis: where the new axis is in the result; a tuple for several.
+
+    Returns:
+        An array.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.ops.expand_dims([1, 2], -1).shape
+        (2, 1)
+    """
+    return wnp.expand_dims(tensor(x), tuple(axis) if isinstance(axis, list) else axis)
+
+
+@operation
+def squeeze(x: Any, axis: Any = None) -> Any:
+    """An array without axes of size 1.
+
+    Args:
+        x: an array.
+        axis: the axis or axes to drop; all of size 1 if None.
+
+    Returns:
+        An array.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.ops.squeeze([[1, 2]]).shape
+        (2,)
+    """
+    return wnp.squeeze(tensor(x), tuple(axis) if isinstance(axis, list) else axis)
+
+
+@operation
+def reshape(x: Any, newshape: Any) -> Any:
+    """The same elements in another shape.
+
+    Args:
+        x: an array.
+        newshape: the sizes, one of which may be -1: it follows from the others.
+
+    Returns:
+        An array.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.ops.reshape([1, 2, 3, 4], (2, -1)).shape
+        (2, 2)
+    """
+    return wnp.reshape(tensor(x), newshape)
+
+
+@operation
+def ravel(x: Any) -> Any:
+    """The elements of an array as a vector.
+
+    Args:
+        x: an array.
+
+    Returns:
+        A vector.
+    """
+    return wnp.ravel(tensor(x))
+
+
+@operation
+def transpose(x: Any, axes: Any = None) -> Any:
+    """An array with its axes in another order.
+
+    Args:
+        x: an array.
+        axes: the order; reversed by default.
+
+    Returns:
+        An array.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.transpose([[1, 2], [3, 4]]))
+        [[1 3]
+         [2 4]]
+    """
+    return wnp.transpose(tensor(x), axes)
+
+
+@operation
+def moveaxis(x: Any, source: Any, destination: Any) -> Any:
+    """An array with some axes at other positions, the rest in their order.
+
+    Args:
+        x: an array.
+        source: the axis or axes.
+        destination: where they are in the result.
+
+    Returns:
+        An array.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.ops.moveaxis(keras.ops.ones((1, 2, 3)), 0, -1).shape
+        (2, 3, 1)
+    """
+    return wnp.moveaxis(tensor(x), source, destination)
+
+
+@operation
+def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
+    """An array with two axes exchanged.
+
+    Args:
+        x: an array.
+        axis1: an axis.
+        axis2: the other.
+
+    Returns:
+        An array.
+    """
+    return wnp.swapaxes(tensor(x), axis1, axis2)
+
+
+@operation
+def flip(x: Any, axis: Any = None) -> Any:
+    """An array with its elements in reverse order along axes.
+
+    Args:
+        x: an array.
+        axis: the axis or axes; all of them if None.
+
+    Returns:
+        An array of the same shape.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.flip([1, 2, 3]))
+        [3 2 1]
+    """
+    return wnp.flip(tensor(x), tuple(axis) if isinstance(axis, list) else axis)
+
+
+@operation
+def fliplr(x: Any) -> Any:
+    """An array with its second axis in reverse order.
+
+    Args:
+        x: an array of rank 2 or more.
+
+    Returns:
+        An array of the same shape.
+    """
+    return wnp.fliplr(tensor(x))
+
+
+@operation
+def flipud(x: Any) -> Any:
+    """An array with its first axis in reverse order.
+
+    Args:
+        x: an array of rank 1 or more.
+
+    Returns:
+        An array of the same shape.
+    """
+    return wnp.flipud(tensor(x))
+
+
+@operation
+def roll(x: Any, shift: Any, axis: Any = None) -> Any:
+    """Elements shifted along axes; those that leave at the end enter at the start.
+
+    Args:
+        x: an array.
+        shift: by how many, an integer or one for each axis.
+        axis: the axis or axes; None shifts the array read as a vector.
+
+    Returns:
+        An array of the same shape.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.roll([1, 2, 3], 1))
+        [3 1 2]
+    """
+    return wnp.roll(tensor(x), shift, axis)
+
+
+@operation
+def rot90(array: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
+    """An array rotated by quarters in the plane of two axes.
+
+    Args:
+        array: an array of rank 2 or more.
+        k: how many quarters, from the first axis towards the second.
+        axes: the plane.
+
+    Returns:
+        An array.
+    """
+    array = tensor(array)
+    if array.ndim < 2:
+        raise ArgumentError("rot90 takes arrays of rank 2 or more.", received=f"shape {array.shape}")
+    return wnp.rot90(array, k, tuple(axes))
+
+
+@operation
+def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
+    """Each element several times.
+
+    Args:
+        x: an array.
+        repeats: how many times, an integer or one for each element along `axis`.
+        axis: the axis; None reads the array as a vector.
+
+    Returns:
+        An array.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.repeat([1, 2], 2))
+        [1 1 2 2]
+    """
+    return wnp.repeat(tensor(x), operand(repeats), axis)
+
+
+@operation
+def tile(x: Any, repeats: Any) -> Any:
+    """An array several times along each axis.
+
+    Args:
+        x: an array.
+        repeats: how many times along each axis.
+
+    Returns:
+        An array.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.tile([1, 2], 2))
+        [1 2 1 2]
+    """
+    return wnp.tile(tensor(x), repeats)
+
+
+@operation
+def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Any:
+    """An array with elements added at its borders.
+
+    Args:
+        x: an array.
+        pad_width: how many before and after each axis: `((before, after), ...)`, one pair for all, or one integer.
+        mode: "constant", "edge", "reflect", "symmetric", "wrap", "linear_ramp", "maximum", "mean", "median", "minimum"
+            or "empty".
+        constant_values: what is added in mode "constant", 0 by default.
+
+    Returns:
+        An array.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.pad([1, 2], (1, 2)))
+        [0 1 2 0 0]
+    """
+    if constant_values is None:
+        return wnp.pad(tensor(x), pad_width, mode)
+    if mode != "constant":
+        raise ArgumentError(
+            "`constant_values` is for mode 'constant' only.",
+            received=f"mode={mode!r}, constant_values={constant_values!r}",
+        )
+    return wnp.pad(tensor(x), pad_width, mode, constant_values=constant_values)
+
+
+@operation
+def diag(x: Any, k: int = 0) -> Any:
+    """The diagonal of a matrix, or the matrix with a diagonal.
+
+    Args:
+        x: a matrix, or a vector.
+        k: which diagonal: 0 is the main one, positive ones are above it.
+
+    Returns:
+        A vector, or a matrix.
+    """
+    return wnp.diag(tensor(x), k)
+
+
+@operation
+def diagflat(x: Any, k: int = 0) -> Any:
+    """The matrix with the elements of an array on a diagonal.
+
+    Args:
+        x: an array, read as a vector.
+        k: which diagonal: 0 is the main one, positive ones are above it.
+
+    Returns:
+        A matrix.
+    """
+    return wnp.diagflat(tensor(x), k)
+
+
+@operation
+def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """The diagonals in the planes of two axes.
+
+    Args:
+        x: an array of rank 2 or more.
+        offset: which diagonal: 0 is the main one, positive ones are above it.
+        axis1: the first axis of the planes.
+        axis2: the second.
+
+    Returns:
+        An array whose last axis runs along the diagonal.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.diagonal([[1, 2], [3, 4]]))
+        [1 4]
+    """
+    return wnp.diagonal(tensor(x), offset, axis1, axis2)
+
+
+@operation
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """The sum along diagonals in the planes of two axes.
+
+    Args:
+        x: an array of rank 2 or more.
+        offset: which diagonal: 0 is the main one, positive ones are above it.
+        axis1: the first axis of the planes.
+        axis2: the second.
+
+    Returns:
+        An array without these axes.
+    """
+    return wnp.trace(tensor(x), offset, axis1, axis2)
+
+
+@operation
+def tril(x: Any, k: int = 0) -> Any:
+    """A matrix with zeros above a diagonal.
+
+    Args:
+        x: an array whose last two axes are matrices.
+        k: which diagonal: 0 is the main one, positive ones are above it.
+
+    Returns:
+        An array of the same shape.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.tril([[1, 2], [3, 4]]))
+        [[1 0]
+         [3 4]]
+    """
+    return wnp.tril(tensor(x), k)
+
+
+@operation
+def triu(x: Any, k: int = 0) -> Any:
+    """A matrix with zeros below a diagonal.
+
+    Args:
+        x: an array whose last two axes are matrices.
+        k: which diagonal: 0 is the main one, positive ones are above it.
+
+    Returns:
+        An array of the same shape.
+
+    Example:
+        >>> from weft import keras
+        >>> print(keras.ops.triu([[1, 2], [3, 4]]))
+        [[1 2]
+         [0 4]]
+    """
+    return wnp.triu(tensor(x), k)
+
+
+def ndim(x: Any) -> int:
+    """The rank of an array.
+
+    Args:
+        x: an array.
+
+    Returns:
+        An integer.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.ops.ndim([[1, 2]])
+        2
+    """
+    return len(x.shape) if hasattr(x, "shape") else tensor(x).ndim
+
+
+def size(x: Any) -> int | None:
+    """How many elements an array has; None where a size of a symbolic tensor is not known.
+
+    Args:
+        x: an array.
+
+    Returns:
+        An integer.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.ops.size([[1, 2]])
+        2
+    """
+    count = 1
+    for dimension in x.shape if hasattr(x, "shape") else tensor(x).shape:
+        if dimension is None:
+            return None
+        count *= dimension
+    return count
