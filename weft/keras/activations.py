@@ -13,13 +13,13 @@ from weft.keras import ops
 from weft.keras.core import registry
 from weft.keras.ops.dispatch import inexact, operation, tensor, unary
 
-exponential = unary("exponential", wnp.exp, "`exp(x)`.", "[0.0] -> [1.]", True)
+exponential = unary("exponential", wnp.exp, "`exp(x)`.", "[0.0] -> [1.]", True, "activations")
 hard_sigmoid = ops.hard_sigmoid
 hard_silu = ops.hard_silu
 hard_swish = ops.hard_silu
 hard_tanh = ops.hard_tanh
 log_sigmoid = ops.log_sigmoid
-mish = unary("mish", nn.mish, "`x * tanh(softplus(x))`.", "[0.0, 1.0] -> [0.        0.8650984]", True)
+mish = unary("mish", nn.mish, "`x * tanh(softplus(x))`.", "[0.0, 1.0] -> [0.        0.8650984]", True, "activations")
 relu6 = ops.relu6
 selu = ops.selu
 sigmoid = ops.sigmoid

@@ -92,7 +92,8 @@ class Identity(Initializer):
         """A matrix."""
         if len(shape) != 2:
             raise ArgumentError("The identity is for matrices only.", received=f"shape={tuple(shape)}")
-        return wnp.eye(*shape, dtype=standardize_dtype(dtype)) * self.gain
+        rows, columns = shape
+        return wnp.eye(rows, columns, dtype=standardize_dtype(dtype)) * self.gain
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""

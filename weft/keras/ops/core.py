@@ -54,19 +54,12 @@ def saturate_cast(x: Any, dtype: Any) -> Any:
 
 
 def _common_range(source: Any, target: Any) -> tuple[Any, Any]:
-    """The least and the largest value that both dtypes have, as numbers of the first."""
+    """The least and the largest value that both dtypes have, as scalars of the first. Where the first has floats, the
+    largest integer of the second may be rounded up: casts to integers are limited themselves."""
     info = lambda dtype: wnp.iinfo(dtype) if wnp.issubdtype(dtype, wnp.integer) else wnp.finfo(dtype)
     own, other = info(source), info(target)
-    least = max(float(own.min), float(other.min)) if "float" in str(source) else max(int(own.min), int(other.min))
-    if "float" not in str(source):
-        largest: Any = min(int(own.max), int(other.max)) if "float" not in str(target) else int(own.max)
-        least = least if "float" not in str(target) else int(own.min)
-        return least, largest
-    largest = min(float(own.max), float(other.max))
-    # The largest integer of 32 bits is not a float32: its neighbour below is.
-    while "float" not in str(target) and int(np.asarray(largest).astype(source)) > int(other.max):
-        largest = float(np.nextafter(np.asarray(largest).astype(source), np.asarray(0).astype(source)))
-    return least, largest
+    scalar: Any = int if wnp.issubdtype(source, wnp.integer) else float
+    return max(scalar(own.min), scalar(other.min)), min(scalar(own.max), scalar(other.max))
 
 
 @operation

@@ -51,7 +51,9 @@ def same_dtype(*args: Any) -> tuple[Any, ...]:
     return tuple(wnp.asarray(x, dtype) for x in arrays)
 
 
-def unary(name: str, function: Callable[[Any], Any], summary: str, example: str, floats: bool = False) -> Any:
+def unary(
+    name: str, function: Callable[[Any], Any], summary: str, example: str, floats: bool = False, home: str = "ops"
+) -> Any:
     """An operation on each element of one argument.
 
     Args:
@@ -60,6 +62,7 @@ def unary(name: str, function: Callable[[Any], Any], summary: str, example: str,
         summary: the first sentence of its documentation.
         example: an argument, `->`, and what is printed for it.
         floats: whether integers become `floatx()` first.
+        home: the module of `weft.keras` that has it.
     """
     convert = inexact if floats else tensor
 
@@ -77,7 +80,7 @@ def unary(name: str, function: Callable[[Any], Any], summary: str, example: str,
 
     Example:
         >>> from weft import keras
-        >>> print(keras.ops.{name}({argument}))
+        >>> print(keras.{home}.{name}({argument}))
         {printed}
     """
     return _named(call, name)

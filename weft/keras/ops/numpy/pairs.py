@@ -20,7 +20,7 @@ arctan2 = binary(
     "arctan2",
     lambda x1, x2: wnp.arctan2(_strong(x1), _strong(x2)),
     "The angle of the points (x2, x1), in (-pi, pi].",
-    "[1.0, 0.0], [0.0, 1.0] -> [1.5707964 0.]",
+    "[1.0, 0.0], [0.0, -1.0] -> [1.5707964 3.1415927]",
 )
 bitwise_and = binary("bitwise_and", wnp.bitwise_and, "The bits that both have.", "[6, 5], [3, 3] -> [2 1]", XY)
 bitwise_or = binary("bitwise_or", wnp.bitwise_or, "The bits that one of both has.", "[6, 5], [3, 3] -> [7 7]", XY)

@@ -404,7 +404,7 @@ def rot90(array: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     array = tensor(array)
     if array.ndim < 2:
         raise ArgumentError("rot90 takes arrays of rank 2 or more.", received=f"shape {array.shape}")
-    return wnp.rot90(array, k, tuple(axes))
+    return wnp.rot90(array, k, (axes[0], axes[1]))
 
 
 @operation
