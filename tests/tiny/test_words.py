@@ -21,7 +21,7 @@ THIS = pathlib.Path(__file__).name
 # be good English; a `text` anywhere, in documents, docstrings and comments too.
 TABLE = """
 name turn, turns, turning              | weft               | iteration                                   | 0
-name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 1
+name fold, folds, folded, folding      | weft               | reduce, reduction, accumulate               | 4
 name words                             | weft/compiler      | instructions, bytecode                      | 0
 name place, places                     | weft               | index, offset, address, position: say which | 3
 name number, numbers                   | weft               | index, i                                    | 8
