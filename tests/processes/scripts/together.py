@@ -13,6 +13,7 @@ import numpy as onp
 
 import weft
 from weft import checkpointing
+from weft.data import Loader
 from weft.experimental import multihost_utils
 from weft.runtime.processes import world
 from weft.sharding import AxisType, NamedSharding
@@ -134,6 +135,21 @@ def uneven() -> None:
     onp.testing.assert_array_equal(multihost_utils.process_allgather(moved, tiled=True), whole)
 
 
+def batches() -> None:
+    """Each process reads its rows of a batch; the last one is smaller, so that some may have none."""
+    mesh = weft.make_mesh((COUNT * LOCAL,), ("x",), (AxisType.Auto,))
+    whole = onp.arange(8 * LOCAL * COUNT + 1, dtype=onp.float32)
+    for options in ({}, {"transforms": [lambda row: row + 1], "workers": 2}):
+        loader = Loader(whole, 4 * LOCAL * COUNT, shuffle=True, seed=3, device=mesh, **options)
+        alone = Loader(whole, 4 * LOCAL * COUNT, shuffle=True, seed=3, shard=None, **{**options, "workers": 0})
+        for found, expected in zip(loader, alone, strict=True):
+            assert found.shape == expected.shape
+            onp.testing.assert_array_equal(multihost_utils.process_allgather(found, tiled=True), expected)
+        loader.close()
+    own = [len(rows) for rows in Loader(whole, 4 * LOCAL * COUNT)]
+    assert own[:2] == [4 * LOCAL] * 2 and own[2] == int(RANK == COUNT - 1), own
+
+
 def preemption() -> None:
     """One process is told to end: all stop at the same step."""
     stopped = None
@@ -153,6 +169,7 @@ devices()
 values()
 local_data()
 uneven()
+batches()
 preemption()
 if RANK == 0:
     time.sleep(0.5)  # the others are at their end long before
