@@ -11,7 +11,6 @@ import numpy as np
 import weft
 from weft import numpy as wnp
 from weft.errors import ArgumentError
-from weft.errors import suggest as _suggest
 from weft.haiku.parameters import next_rng_key
 from weft.haiku.typing import Initializer
 
@@ -224,6 +223,3 @@ class Identity:
         if len(sizes) > 2:
             eye = wnp.broadcast_to(eye, sizes)
         return wnp.asarray(self.gain).astype(dtype) * eye
-
-
-_suggest(__name__)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import weft
-from weft.errors import suggest as _suggest
 from weft.haiku.transform import transform_with_state
 
 
@@ -44,6 +43,3 @@ def transform_and_run(
         return apply(params, state, second)[0]
 
     return run
-
-
-_suggest(__name__)

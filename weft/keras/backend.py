@@ -14,12 +14,9 @@ from weft.keras.core.config import (
     set_image_data_format,
     standardize_dtype,
 )
-from weft.keras.core.names import (
-    get_uid,
-)
-from weft.keras.core.session import (
-    clear_session,
-)
+from weft.keras.core.names import get_uid
+from weft.keras.core.session import clear_session
+from weft.keras.graph.tensor import is_keras_tensor
 
 __all__ = [
     "backend",
@@ -30,6 +27,7 @@ __all__ = [
     "image_data_format",
     "is_float_dtype",
     "is_int_dtype",
+    "is_keras_tensor",
     "result_type",
     "set_epsilon",
     "set_floatx",

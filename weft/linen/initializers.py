@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from weft.errors import suggest as _suggest
 from weft.nn.initializers import (
     Initializer,
     constant,
@@ -78,6 +77,3 @@ def ones_init() -> Initializer:
     Array([1., 1.], dtype=float32)
     """
     return ones
-
-
-_suggest(__name__)

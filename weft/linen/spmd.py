@@ -11,7 +11,6 @@ from typing import Any
 
 import weft
 from weft.errors import ArgumentError
-from weft.errors import suggest as _suggest
 from weft.modules.partitions import NamedSharding, Names, Partitioned, PartitionSpec, register_box
 
 Rules = Sequence[tuple[str, Any]]
@@ -252,6 +251,3 @@ def with_logical_partitioning(
         return LogicallyPartitioned(fn(*args, **kwargs), names, mesh, rules)
 
     return init
-
-
-_suggest(__name__)

@@ -102,7 +102,8 @@ class AtIndex:
         """x[index] = values.
 
         Args:
-            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
+            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
+                array.
             indices_are_sorted: a promise that the indices come in ascending order.
             unique_indices: a promise that no element is selected twice.
             mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
@@ -111,7 +112,7 @@ class AtIndex:
             wrap_negative_indices: whether negative indices count from the end.
 
         Returns:
-            A new array. If an element is selected twice, the last of its values is taken.
+            A new array. If an element is selected twice, one of the values is taken.
 
         >>> import weft.numpy as wnp
         >>> wnp.arange(4).at[1:3].set(9)
@@ -135,7 +136,8 @@ class AtIndex:
         """x[index] += values.
 
         Args:
-            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
+            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
+                array.
             indices_are_sorted: a promise that the indices come in ascending order.
             unique_indices: a promise that no element is selected twice.
             mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
@@ -184,7 +186,8 @@ class AtIndex:
         """x[index] *= values.
 
         Args:
-            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
+            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
+                array.
             indices_are_sorted: a promise that the indices come in ascending order.
             unique_indices: a promise that no element is selected twice.
             mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
@@ -251,7 +254,8 @@ class AtIndex:
         """x[index] = minimum(x[index], values).
 
         Args:
-            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
+            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
+                array.
             indices_are_sorted: a promise that the indices come in ascending order.
             unique_indices: a promise that no element is selected twice.
             mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
@@ -284,7 +288,8 @@ class AtIndex:
         """x[index] = maximum(x[index], values).
 
         Args:
-            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
+            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
+                array.
             indices_are_sorted: a promise that the indices come in ascending order.
             unique_indices: a promise that no element is selected twice.
             mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,

@@ -1,6 +1,5 @@
 """Functions over trees under short names: `weft.optim.tree.norm`, `weft.optim.tree.add`, and so on."""
 
-from weft.errors import suggest as _suggest
 from weft.optim import tree_utils
 
 add = tree_utils.tree_add
@@ -76,5 +75,3 @@ __all__ = [
     "where",
     "zeros_like",
 ]
-
-_suggest(__name__)

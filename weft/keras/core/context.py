@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import weft
+from weft.errors import ArgumentError
 
 
 class Frame:
@@ -76,6 +77,11 @@ def autocast(dtype: str | None) -> Iterator[None]:
         yield
 
 
+def is_tracer(value: Any) -> bool:
+    """Whether a value belongs to a function that is being traced or transformed."""
+    return isinstance(value, weft.core.Tracer)
+
+
 def learning_phase() -> Any:
     """What `training` the enclosing layer was called with; None where there is none, or nobody said."""
     frame = _frame.get()
@@ -112,6 +118,9 @@ def explain_error(error: BaseException, frame: Frame, args: tuple[Any, ...], kwa
 # --------------------------------------------------------------------------------------------------------------- losses
 
 
+_TRACED = object()  # where a loss was that belongs to a trace
+
+
 class Losses:
     """The losses that layers added in their last calls. Each outermost call of a layer begins anew."""
 
@@ -142,7 +151,18 @@ class Losses:
     def of(self, layer: Any) -> list[Any]:
         """The losses that the layer itself added."""
         found = self._by_layer.get(layer)
+        if found is not None and any(loss is _TRACED for loss in found[2]):
+            raise ArgumentError(
+                f"The losses of layer {layer.name} were added in a traced function, whose values have ended with it.",
+                fix="inside of jit and grad call `layer.stateless_call(..., return_losses=True)`",
+            )
         return [] if found is None else list(found[2])
+
+    def end(self, frame: Frame) -> None:
+        """At the end of an outermost call: forget values of a trace, which these losses outlive."""
+        for _, entry, losses in self._by_layer.values():
+            if entry == id(frame.layer):
+                losses[:] = [_TRACED if is_tracer(loss) else loss for loss in losses]
 
     def forget(self, layer: Any) -> None:
         """Forget the losses of one layer."""
@@ -162,6 +182,12 @@ scope_losses: ContextVar[Losses | None] = ContextVar("weft_keras_losses", defaul
 def current_losses() -> Losses:
     """Where losses go now: to the innermost scope, else to the thread."""
     return scope_losses.get() or _thread.losses
+
+
+def end_of_call(frame: Frame) -> None:
+    """For the end of an outermost call: what the thread holds must not belong to a trace."""
+    if scope_losses.get() is None:
+        _thread.losses.end(frame)
 
 
 # ---------------------------------------------------------------------------------------------------------------- masks
@@ -191,8 +217,3 @@ def set_keras_mask(value: Any, mask: Any) -> None:
             del _masks[key]
 
     _masks[key] = (weakref.ref(value, forget), mask)
-
-
-def is_tracer(value: Any) -> bool:
-    """Whether a value belongs to a function that is being traced or transformed."""
-    return isinstance(value, weft.core.Tracer)

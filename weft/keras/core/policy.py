@@ -202,4 +202,4 @@ def get_policy(identifier: Any) -> DTypePolicy:
         ) from None
 
 
-register("dtype_policies", DTypePolicy, DTypePolicyMap, FloatDTypePolicy, module="keras.dtype_policies")
+register("dtype_policies", DTypePolicy, DTypePolicyMap, FloatDTypePolicy, module="keras")

@@ -84,9 +84,9 @@ def global_seed_generator() -> SeedGenerator:
     return _global[0]
 
 
-def reset_global_seed_generator(seed: int | None = None) -> None:
-    """Begin the global generator anew: from a seed, or at its next use from one that Python's generator draws."""
-    _global[:] = [] if seed is None else [SeedGenerator(seed)]
+def reset_global_seed_generator() -> None:
+    """Begin the global generator anew: at its next use, from a seed that Python's generator draws."""
+    _global.clear()
 
 
 def draw_seed(seed: SeedGenerator | int | None) -> Any:
@@ -124,4 +124,4 @@ def set_random_seed(seed: int) -> None:
         raise ArgumentError("A seed is an integer.", received=f"seed={seed!r}")
     random.seed(int(seed))
     np.random.seed(int(seed))
-    reset_global_seed_generator(int(seed))
+    reset_global_seed_generator()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import threading
+import types
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -224,15 +225,21 @@ def find_custom(name: str, custom_objects: Mapping[str, Any] | None) -> Any:
 def public_name(entry: Any) -> tuple[str, str] | None:
     """The module and name that a class or function of Weft has in files; None for others."""
     try:
-        return _public.get(entry)
+        found = _public.get(entry)
     except TypeError:
         return None
+    if found is None and isinstance(entry, types.FunctionType) and entry.__module__.startswith("weft.keras."):
+        # Public modules wrap their functions, so the one that a user passes may not be the one in the table.
+        entries = _tables.get(entry.__module__.removeprefix("weft.keras."))
+        if entries is not None and entry.__name__ in entries.names:
+            return entries.public, entry.__name__
+    return found
 
 
 def public_object(module: str | None, name: str) -> Any:
     """The class or function of Weft that files call `name` in `module`, or None. The module says only which tables are
     looked in, the most fitting first."""
-    inner = (module or "").removeprefix("keras.").removeprefix("src.")
+    inner = (module or "").removeprefix("weft.").removeprefix("keras.").removeprefix("src.")
     fitting = sorted((kind for kind in _tables if inner.startswith(kind)), key=len, reverse=True)
     kinds = [*fitting, *(kind for kind in ("layers", "models", "dtype_policies") if kind not in fitting)]
     for kind in kinds:

@@ -19,8 +19,8 @@ from weft.keras.core.scope import StatelessScope
 from weft.keras.core.spec import check_input, standardize_shape
 from weft.keras.core.variable import Variable
 from weft.keras.graph import shapes
-from weft.keras.graph.operation import any_symbolic, record
-from weft.keras.graph.tensor import KerasTensor
+from weft.keras.graph.operation import record
+from weft.keras.graph.tensor import KerasTensor, any_symbolic
 from weft.keras.layers.signature import (
     has_tensors,
     is_shape,
@@ -408,6 +408,9 @@ class Layer(Stateful):
             except Exception as error:
                 context.explain_error(error, frame, args, kwargs)
                 raise
+            finally:
+                if parent is None:
+                    context.end_of_call(frame)
         return outputs
 
     # Whether arrays of other libraries and other dtypes are converted before a call.
@@ -452,7 +455,10 @@ class Layer(Stateful):
             results = weft.tree.leaves(outputs)
             if any(is_tensor(leaf) and get_keras_mask(leaf) is not None for leaf in results):
                 return  # `call` has set them
-            found = self.compute_mask(inputs, previous)
+            if any_symbolic(outputs):
+                found = shapes.compute_output_spec(self.compute_mask, inputs, previous)
+            else:
+                found = self.compute_mask(inputs, previous)
             masks = weft.tree.leaves(found, is_leaf=lambda leaf: leaf is None)
             if len(masks) != len(results):
                 masks = [found] * len(results) if found is not None and is_tensor(found) else []

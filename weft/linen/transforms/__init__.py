@@ -1,6 +1,5 @@
 """Transformations that know of modules: each lifts one of Weft's over the variables and random keys of a scope."""
 
-from weft.errors import suggest as _suggest
 from weft.linen.transforms.calls import (
     add_metadata_axis,
     checkpoint,
@@ -41,5 +40,3 @@ __all__ = [
     "vmap",
     "while_loop",
 ]
-
-_suggest(__name__)

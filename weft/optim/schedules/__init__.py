@@ -1,6 +1,5 @@
 """Numbers that change as training goes on, and how they get into an optimizer."""
 
-from weft.errors import suggest as _suggest
 from weft.optim.base import Schedule, StatefulSchedule
 from weft.optim.schedules.functions import (
     constant_schedule,
@@ -49,5 +48,3 @@ __all__ = [
     "warmup_cosine_decay_schedule",
     "warmup_exponential_decay_schedule",
 ]
-
-_suggest(__name__)

@@ -1,6 +1,5 @@
 """Functions over trees for those who write optimizers; `weft.optim.tree` has them under short names."""
 
-from weft.errors import suggest as _suggest
 from weft.optim.tree_utils.arithmetic import (
     tree_add,
     tree_add_scale,
@@ -82,5 +81,3 @@ __all__ = [
     "tree_where",
     "tree_zeros_like",
 ]
-
-_suggest(__name__)

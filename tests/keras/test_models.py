@@ -1,0 +1,233 @@
+"""Models: functional, sequential, subclassed; graphs, configs, copies, tables and drawings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft import keras
+from weft.errors import ArgumentError
+from weft.keras import layers
+
+X = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
+
+
+def branching() -> keras.Model:
+    a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
+    shared = layers.Dense(3, name="shared")
+    merged = shared(a) * 2 + shared(b)
+    inner = keras.Sequential([keras.Input((3,)), layers.Dense(2, activation="relu", name="last")], name="inner")
+    return keras.Model({"a": a, "b": b}, {"y": inner(merged), "z": keras.ops.mean(merged, axis=-1)}, name="branching")
+
+
+def sequential() -> keras.Sequential:
+    return keras.Sequential([keras.Input((4,)), layers.Dense(3, activation="relu"), layers.Dense(2)], name="stack")
+
+
+class Subclassed(keras.Model):
+    def __init__(self, units: int = 3, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.units = units
+        self.dense = layers.Dense(units)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.dense(x)
+
+
+INPUTS = {branching: {"a": X, "b": X + 1}, sequential: X, Subclassed: X}
+
+
+@pytest.mark.parametrize("make", INPUTS)
+def test_laws(make: Any) -> None:
+    model, inputs = make(), INPUTS[make]
+    y = model(inputs)
+    close = lambda one, other: weft.tree.map(lambda p, q: np.testing.assert_allclose(p, q, rtol=1e-6), one, other)
+    close(weft.jit(model)(inputs), y)
+    spec = model.compute_output_spec(weft.tree.map(lambda v: keras.KerasTensor((None, 4)), inputs))
+    weft.tree.map(lambda s, v: (s.shape[1:] == v.shape[1:]) or pytest.fail(f"{s} {v}"), spec, y)
+    objects = {"Subclassed": Subclassed}
+    copy = keras.saving.deserialize_keras_object(
+        json.loads(json.dumps(keras.saving.serialize_keras_object(model))), custom_objects=objects
+    )
+    copy(inputs)
+    copy.set_weights(model.get_weights())
+    close(copy(inputs), y)
+    assert [w.shape for w in copy.weights] == [w.shape for w in model.weights]
+    clone = keras.models.clone_model(model)
+    clone(inputs)
+    clone.set_weights(model.get_weights())
+    close(clone(inputs), y)
+    assert not {id(w) for w in clone.weights} & {id(w) for w in model.weights}
+
+
+def test_layers_of_a_graph_are_in_order() -> None:
+    model = branching()
+    assert [layer.name for layer in model.layers] == ["a", "shared", "b", "inner"]
+    assert model.input_names == ["a", "b"]
+    assert model.output_shape == [(None, 2), (None,)]
+    assert [w.path for w in model.weights] == ["shared/kernel", "shared/bias", "inner/last/kernel", "inner/last/bias"]
+    assert model.get_layer("inner").get_layer(index=0).name == "last"
+    with pytest.raises(ArgumentError, match="has the layers a, shared, b, inner"):
+        model.get_layer("outer")
+
+
+def test_inputs_by_list_dict_and_name() -> None:
+    a, b = keras.Input((4,), name="a"), keras.Input((1,), name="b")
+    model = keras.Model([a, b], a + b)
+    one = np.arange(5.0, dtype="float32")
+    expected = X + one[:, None]
+    np.testing.assert_allclose(model([X, one[:, None]]), expected)
+    np.testing.assert_allclose(model({"b": one[:, None], "a": X, "more": X}), expected)
+    np.testing.assert_allclose(model([X, one]), expected)  # the last axis of size 1 is added
+    np.testing.assert_allclose(model((X.astype("float64"), one[:, None].astype("int32"))), expected)
+    with pytest.raises(ValueError, match="2 inputs"):
+        model([X])
+    with pytest.raises(ValueError, match="must have the shape"):
+        model([X[:, :2], one])
+
+
+def test_a_model_from_the_middle_of_another() -> None:
+    x = keras.Input((4,))
+    hidden = layers.Dense(3, name="one")(x)
+    y = layers.Dense(2, name="two")(hidden)
+    whole, head, tail = keras.Model(x, y), keras.Model(x, hidden), keras.Model(hidden, y)
+    np.testing.assert_allclose(tail(head(X)), whole(X), rtol=1e-6)
+    assert [layer.name for layer in tail.layers][1:] == ["two"]
+    both = keras.Model(whole.inputs, [whole.get_layer("one").output, whole.output])
+    np.testing.assert_allclose(both(X)[1], whole(X), rtol=1e-6)
+    with pytest.raises(ArgumentError, match="which the inputs do not compute"):
+        keras.Model(keras.Input((4,)), y)
+
+
+def test_names_are_different() -> None:
+    x = keras.Input((4,))
+    with pytest.raises(ArgumentError, match="used twice: same"):
+        keras.Model(x, layers.Dense(2, name="same")(layers.Dense(2, name="same")(x)))
+    with pytest.raises(ArgumentError, match="name same already"):
+        keras.Sequential([layers.Dense(2, name="same"), layers.Dense(2, name="same")])
+
+
+def test_what_was_called_with_training_keeps_it() -> None:
+    seen: list[Any] = []
+
+    class Look(layers.Layer):
+        def call(self, x: Any, training: Any = None) -> Any:
+            seen.append(training)
+            return x
+
+    x = keras.Input((4,))
+    model = keras.Model(x, Look(name="free")(Look(name="fixed")(x, training=False)))
+    seen.clear()
+    model(X, training=True)
+    assert seen == [False, True]
+    with keras.saving.custom_object_scope({"Look": Look}):
+        copy = type(model).from_config(model.get_config())
+    seen.clear()
+    copy(X, training=True)
+    assert seen == [False, True]
+
+
+def test_sequential_models_grow_and_shrink() -> None:
+    model = keras.Sequential(name="grows")
+    model.add(layers.Dense(3))
+    assert not model.built and model.weights == []
+    model(X)
+    assert model.built and model.input_shape == (5, 4)
+    model.add(layers.Dense(2))
+    assert model.output_shape == (5, 2)
+    model.pop()
+    assert model.output_shape == (5, 3)
+    assert model.count_params() == 15
+    with pytest.raises(ArgumentError, match="has no layers"):
+        keras.Sequential().build((None, 3))
+    with pytest.raises(ArgumentError, match="consists of layers"):
+        keras.Sequential([lambda x: x])
+
+
+def test_subclasses_with_inputs_and_outputs() -> None:
+    class Classifier(keras.Model):
+        def __init__(self) -> None:
+            x = keras.Input((4,))
+            super().__init__(x, layers.Dense(2)(x), name="classifier")
+
+    model = Classifier()
+    assert model(X).shape == (5, 2)
+    assert isinstance(model, keras.models.Functional)
+    assert len(model.layers) == 2
+
+
+def test_freezing_a_model_freezes_its_layers() -> None:
+    model = branching()
+    model.get_layer("inner").trainable = False
+    assert [w.path for w in model.trainable_weights] == ["shared/kernel", "shared/bias"]
+    model.trainable = False
+    assert model.trainable_weights == [] and not model.get_layer("shared").trainable
+
+
+def test_gradients_through_a_functional_model() -> None:
+    model = sequential()
+    values = [v.value for v in model.trainable_variables]
+    loss = lambda values: (model.stateless_call(values, [], X)[0] ** 2).sum()
+    found = weft.jit(weft.grad(loss))(values)
+    (kernel,) = [g for g in found if g.shape == (4, 3)]
+    step = 1e-2
+    bump = np.zeros((4, 3), "float32")
+    bump[1, 2] = step
+    ahead = loss([values[0] + bump, *values[1:]])
+    behind = loss([values[0] - bump, *values[1:]])
+    np.testing.assert_allclose((ahead - behind) / (2 * step), kernel[1, 2], rtol=1e-2, atol=1e-3)
+
+
+def test_summary() -> None:
+    model, lines = branching(), []
+    model.summary(print_fn=lines.append, expand_nested=True, show_trainable=True, line_length=100)
+    (text,) = lines
+    assert "shared (Dense)" in text and "    last (Dense)" in text
+    assert "Total params: 23 (92.00 B)" in text
+    model.get_layer("inner").trainable = False
+    lines.clear()
+    model.summary(print_fn=lines.append)
+    assert "Non-trainable params: 8" in lines[0]
+    Subclassed().summary(print_fn=lines.append)
+    assert "0 (unbuilt)" in lines[1]
+
+
+def test_clone_function_and_call_function() -> None:
+    x = keras.Input((4,))
+    model = keras.Model(x, layers.Dense(2, name="d")(layers.Dense(3, name="c")(x)))
+    called: list[str] = []
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        called.append(layer.name)
+        return layers.ReLU()(layer(*args, **kwargs))
+
+    same = keras.models.clone_model(model, clone_function=lambda layer: layer, call_function=call)
+    assert called == ["c", "d"]
+    assert [id(w) for w in same.weights] == [id(w) for w in model.weights]
+    assert float(same(X).min()) >= 0
+
+
+def test_a_lambda_can_be_cloned_but_not_read_from_data() -> None:
+    x = keras.Input((4,))
+    model = keras.Model(x, layers.Lambda(lambda v: v * 2)(x))
+    with pytest.warns(UserWarning, match="lambda"):
+        clone = keras.models.clone_model(model)
+    np.testing.assert_array_equal(clone(X), X * 2)
+    with pytest.warns(UserWarning, match="lambda"):
+        text = model.to_json()
+    with pytest.raises(ValueError, match="lambda"):
+        keras.models.model_from_json(text)
+
+
+def test_keras_tensors_have_no_values() -> None:
+    x = keras.Input((4,))
+    with pytest.raises(TypeError, match="has no value"):
+        np.sin(x)
+    with pytest.raises(TypeError, match="has no value"):
+        bool(x)
+    with pytest.raises(TypeError, match="has no value"):
+        weft.numpy.sin(x)

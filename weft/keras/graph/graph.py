@@ -1,0 +1,165 @@
+"""The nodes between input and output tensors, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft
+from weft.errors import ArgumentError, ArgumentTypeError
+from weft.keras.graph.node import Node
+from weft.keras.graph.tensor import KerasTensor
+
+Call = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Graph:
+    """What computes `outputs` from `inputs`.
+
+    `nodes` are in an order in which each comes after those whose results it takes; `operations` have each operation
+    once, those that are farthest from the outputs first.
+
+    Args:
+        inputs: a tree of KerasTensors.
+        outputs: a tree of KerasTensors that depend on nothing but `inputs`.
+    """
+
+    def __init__(self, inputs: Any, outputs: Any) -> None:
+        self.input_structure = inputs
+        self.output_structure = outputs
+        self.inputs = _checked(inputs, "inputs")
+        self.outputs = _checked(outputs, "outputs")
+        self.nodes, seen = _sorted_nodes(self.inputs, self.outputs)
+        self.operations = _sorted_operations(self.inputs, self.nodes, seen)
+        self._check_names()
+        self._members = {id(node) for node in self.nodes}
+        self._members |= {id(node) for tensor in self.inputs if (node := node_of(tensor)) and node.is_input}
+        self._last_use = self._last_uses()
+
+    def __contains__(self, node: Node) -> bool:
+        return id(node) in self._members
+
+    def _check_names(self) -> None:
+        names = [operation.name for operation in self.operations]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ArgumentError(
+                f"Layers and operations of a model have different names; these are used twice: {', '.join(twice)}.",
+                fix="pass `name=` to the constructors of the layers",
+            )
+
+    def _last_uses(self) -> dict[int, list[int]]:
+        """For each node, the tensors that nobody needs after it."""
+        final = {id(tensor) for tensor in self.outputs}
+        last: dict[int, int] = {}
+        for i, node in enumerate(self.nodes):
+            for tensor in (*node.input_tensors, *node.output_tensors):
+                last[id(tensor)] = i
+        uses: dict[int, list[int]] = {}
+        for tensor_id, i in last.items():
+            if tensor_id not in final:
+                uses.setdefault(i, []).append(tensor_id)
+        return uses
+
+    def run(self, values: Sequence[Any], call: Call | None = None) -> Any:
+        """Results for `values`, which are those of the inputs in order; the tree is that of `outputs`.
+
+        Args:
+            values: what takes the positions of the input tensors.
+            call: how an operation is called; by default as it is.
+        """
+        results: dict[int, Any] = {id(tensor): value for tensor, value in zip(self.inputs, values, strict=True)}
+        for i, node in enumerate(self.nodes):
+            if node.is_input or all(id(tensor) in results for tensor in node.output_tensors):
+                continue
+            args, kwargs = node.fill(results)
+            found = node.operation(*args, **kwargs) if call is None else call(node.operation, args, kwargs)
+            leaves = weft.tree.leaves(found)
+            for tensor, value in zip(node.output_tensors, leaves, strict=True):
+                results[id(tensor)] = value
+            for tensor_id in self._last_use.get(i, ()):
+                results.pop(tensor_id, None)
+        filled = [results[id(tensor)] for tensor in self.outputs]
+        return weft.tree.unflatten(weft.tree.structure(self.output_structure), filled)
+
+
+def node_of(tensor: KerasTensor) -> Node | None:
+    """The node that computes a tensor."""
+    history = tensor._keras_history
+    return None if history is None else history.operation._inbound_nodes[history.node_index]
+
+
+def _checked(tree: Any, what: str) -> list[KerasTensor]:
+    tensors = weft.tree.leaves(tree)
+    for tensor in tensors:
+        if not isinstance(tensor, KerasTensor):
+            raise ArgumentTypeError(
+                f"The {what} of a functional model are KerasTensors, as `Input` and layers return them.",
+                received=f"{type(tensor).__name__} {tensor!r}"[:200],
+            )
+    if not tensors:
+        raise ArgumentError(f"A functional model has {what}.", received=f"{what}={tree!r}")
+    return tensors
+
+
+def _sorted_nodes(inputs: list[KerasTensor], outputs: list[KerasTensor]) -> tuple[list[Node], dict[int, int]]:
+    """The nodes in a topological order, and for each operation when it was first seen in a search from the outputs."""
+    boundary = {id(tensor) for tensor in inputs}
+    done: set[int] = set()
+    order: list[Node] = []
+    seen: dict[int, int] = {}
+    for output in outputs:
+        # (tensor, False) visits a tensor, (node, True) leaves a node whose inputs have been visited.
+        waiting: list[tuple[Any, bool]] = [(output, False)]
+        while waiting:
+            item, leaving = waiting.pop()
+            if leaving:
+                if id(item) not in done:
+                    done.add(id(item))
+                    order.append(item)
+                continue
+            node = node_of(item)
+            if node is None:
+                if id(item) not in boundary:
+                    raise _disconnected(item)
+                continue
+            if id(node) in done or (id(item) in boundary and not node.is_input):
+                continue
+            if node.is_input and id(item) not in boundary:
+                raise _disconnected(item)
+            seen.setdefault(id(node.operation), len(seen))
+            waiting.append((node, True))
+            waiting.extend((tensor, False) for tensor in reversed(node.input_tensors))
+    return order, seen
+
+
+def _disconnected(tensor: KerasTensor) -> ArgumentError:
+    history = tensor._keras_history
+    source = "" if history is None else f" of {history.operation.name}"
+    return ArgumentError(
+        f"The outputs depend on the tensor {tensor.name}{source}, which the inputs do not compute.",
+        received=repr(tensor),
+        fix="list it in the inputs of the model",
+    )
+
+
+def _sorted_operations(inputs: list[KerasTensor], nodes: list[Node], seen: dict[int, int]) -> list[Any]:
+    """The operations, those with the longest way to an output first; inputs that nothing uses are among the last."""
+    distance: dict[int, int] = {}
+    of_operation: dict[int, int] = {}
+    operations: dict[int, Any] = {}
+    members = {id(node) for node in nodes}
+    for node in reversed(nodes):
+        far = max(distance.get(id(node), 0), of_operation.get(id(node.operation), 0))
+        distance[id(node)] = of_operation[id(node.operation)] = far
+        operations[id(node.operation)] = node.operation
+        for parent in node.parent_nodes:
+            if id(parent) in members:
+                distance[id(parent)] = max(far + 1, distance.get(id(parent), 0))
+    for tensor in inputs:
+        node_or_none = node_of(tensor)
+        if node_or_none is not None and node_or_none.is_input and id(node_or_none.operation) not in operations:
+            operation = node_or_none.operation
+            operations[id(operation)] = operation
+            of_operation[id(operation)], seen[id(operation)] = 0, -1
+    return sorted(operations.values(), key=lambda operation: (-of_operation[id(operation)], seen[id(operation)]))

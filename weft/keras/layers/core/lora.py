@@ -1,0 +1,86 @@
+"""Low-rank updates of kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import weft.numpy as wnp
+from weft.errors import ArgumentError, NotSupportedError
+from weft.keras.core.variable import Variable
+from weft.keras.layers.layer import Layer
+
+
+class LowRankLayer(Layer):
+    """A layer with a kernel to which the product of two thin matrices may be added, which then are all that trains.
+
+    Subclasses set `_kernel` in `build`, and call `_build_low_rank` at its end. `kernel_name` is what the kernel's
+    variables are called.
+    """
+
+    kernel_name = "kernel"
+    lora_rank: int | None
+    lora_alpha: float | None
+    lora_enabled: bool
+    _kernel: Variable
+
+    def _set_low_rank(self, rank: int | None, alpha: float | None, quantization_config: Any) -> None:
+        """Store the arguments of the constructor."""
+        if quantization_config is not None:
+            raise NotSupportedError(
+                "Layers of Weft are not quantized.", received=f"quantization_config={quantization_config!r}"
+            )
+        self.lora_rank = rank
+        self.lora_alpha = alpha if alpha is not None else rank
+        self.lora_enabled = False
+
+    def _build_low_rank(self) -> None:
+        if self.lora_rank:
+            self.enable_lora(self.lora_rank, lora_alpha=self.lora_alpha)
+
+    def _full_kernel(self) -> Any:
+        """The kernel, with the low-rank update where there is one."""
+        if not self.lora_enabled:
+            return self._kernel.value
+        assert self.lora_alpha is not None and self.lora_rank is not None
+        update = wnp.matmul(self._lora_a.value, self._lora_b.value)
+        return self._kernel.value + (self.lora_alpha / self.lora_rank) * update
+
+    def enable_lora(
+        self,
+        rank: int,
+        lora_alpha: float | None = None,
+        a_initializer: Any = "he_uniform",
+        b_initializer: Any = "zeros",
+    ) -> None:
+        """Freeze the kernel, and train a product of two matrices that is added to it.
+
+        Args:
+            rank: the inner size of the product.
+            lora_alpha: the update is scaled by `lora_alpha / rank`; `rank` where None.
+            a_initializer: of the first matrix.
+            b_initializer: of the second.
+        """
+        if not hasattr(self, "_kernel"):
+            raise ArgumentError(f"Layer {self.name} has no kernel yet.", fix="call it, or `build`, first")
+        if self.lora_enabled:
+            raise ArgumentError(f"Layer {self.name} has a low-rank update already.")
+        *leading, last = self._kernel.shape
+        locked, self.__dict__["_locked"] = self._locked, False
+        name = self.kernel_name
+        self._lora_a = self.add_weight(
+            name=f"lora_{name}_a",
+            shape=(*leading, rank),
+            initializer=a_initializer,
+            regularizer=self._kernel.regularizer,
+        )
+        self._lora_b = self.add_weight(
+            name=f"lora_{name}_b",
+            shape=(rank, last),
+            initializer=b_initializer,
+            regularizer=self._kernel.regularizer,
+        )
+        self.__dict__["_locked"] = locked
+        self._kernel.trainable = False
+        self.lora_rank = rank
+        self.lora_alpha = lora_alpha if lora_alpha is not None else rank
+        self.lora_enabled = True

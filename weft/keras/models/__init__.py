@@ -1,0 +1,9 @@
+"""Models: layers that train, save and print themselves."""
+
+from weft.errors import publish as _publish
+from weft.keras.models.clone import clone_model, model_from_json
+from weft.keras.models.functional import Functional
+from weft.keras.models.model import Model
+from weft.keras.models.sequential import Sequential
+
+_publish(__name__)

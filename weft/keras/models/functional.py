@@ -1,0 +1,421 @@
+"""Models from graphs of tensors."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import weft
+import weft.numpy as wnp
+from weft.errors import ArgumentError, FileFormatError, ShapeMismatchError
+from weft.keras.core import registry
+from weft.keras.core.context import get_keras_mask, set_keras_mask, type_text
+from weft.keras.core.spec import InputSpec
+from weft.keras.graph.graph import Graph, node_of
+from weft.keras.graph.node import Node
+from weft.keras.graph.operation import Operation
+from weft.keras.graph.tensor import KerasTensor, is_keras_tensor
+from weft.keras.layers.core.input_layer import InputLayer
+from weft.keras.layers.layer import Layer
+from weft.keras.models.model import Model
+
+Self = TypeVar("Self", bound="Functional")
+
+
+class Functional(Model):
+    """A model that runs the graph between inputs and outputs. `Model(inputs, outputs)` is one.
+
+    Args:
+        inputs: a KerasTensor, or a list or dict of them. One that a layer computed is a new input.
+        outputs: likewise; they depend on nothing but `inputs`.
+        name: its name.
+        trainable: whether optimizers may update its variables.
+    """
+
+    graph: Graph
+
+    def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
+        trainable = kwargs.pop("trainable", None)
+        super(Model, self).__init__(name=name, **kwargs)
+        if isinstance(inputs, dict):
+            for key, tensor in inputs.items():
+                if is_keras_tensor(tensor) and key != tensor.name:
+                    warnings.warn(
+                        f"The input {tensor.name!r} has the key {key!r}; `Input(..., name={key!r})` makes them agree.",
+                        stacklevel=3,
+                    )
+        inputs, outputs = _with_own_inputs(inputs, outputs)
+        object.__setattr__(self, "graph", Graph(inputs, outputs))
+        for layer in self.layers:
+            self._own("graph", layer)
+        self.output_names = [_source(tensor) for tensor in self.graph.outputs]
+        self.input_names = [_source(tensor) for tensor in self.graph.inputs]
+        self.supports_masking = True
+        self.built = True
+        if trainable is not None:
+            self.trainable = trainable
+
+    # The graph has its own dtypes, so arguments are converted input by input.
+    _converts_arguments = False
+
+    def _lock_state(self) -> None:
+        """Layers that are not part of the graph may be added."""
+
+    # ---------------------------------------------------------------------------------------------------------- graph
+
+    @property
+    def layers(self) -> list[Any]:
+        """The layers of the graph, those that are farthest from the outputs first."""
+        return [operation for operation in self.graph.operations if isinstance(operation, Layer)]
+
+    @layers.setter
+    def layers(self, _: Any) -> None:
+        raise AttributeError("`layers` is the list of the model's layers; use another name for the attribute.")
+
+    @property
+    def operations(self) -> list[Any]:
+        """The layers and operations of the graph."""
+        return list(self.graph.operations)
+
+    @property
+    def inputs(self) -> list[KerasTensor]:
+        """The input tensors, in order."""
+        return self.graph.inputs
+
+    @property
+    def outputs(self) -> list[KerasTensor]:
+        """The output tensors, in order."""
+        return self.graph.outputs
+
+    @property
+    def input(self) -> Any:
+        """The inputs, as the model was constructed with."""
+        return self.graph.input_structure
+
+    @property
+    def output(self) -> Any:
+        """The outputs, as the model was constructed with."""
+        return self.graph.output_structure
+
+    @property
+    def input_shape(self) -> Any:
+        """The shapes of the inputs, in a list where there are several."""
+        return _without_single([tensor.shape for tensor in self.graph.inputs])
+
+    @property
+    def output_shape(self) -> Any:
+        """The shapes of the outputs, in a list where there are several."""
+        return _without_single([tensor.shape for tensor in self.graph.outputs])
+
+    @property
+    def input_spec(self) -> Any:
+        """What the inputs must look like."""
+        manual = self.__dict__.get("_manual_input_spec")
+        if manual is not None or "graph" not in self.__dict__:
+            return manual
+        structure = self.graph.input_structure
+        if isinstance(structure, dict):
+            if not all(is_keras_tensor(tensor) for tensor in structure.values()):
+                return None
+            return [_spec(structure[name], name) for name in sorted(structure)]
+        return [_spec(tensor, _source(tensor)) for tensor in self.graph.inputs]
+
+    @input_spec.setter
+    def input_spec(self, value: Any) -> None:
+        self.__dict__["_manual_input_spec"] = value
+
+    def build(self, input_shape: Any = None) -> None:
+        """A functional model is built when it is constructed."""
+        self.built = True
+
+    # ------------------------------------------------------------------------------------------------------------ call
+
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        """Run the graph.
+
+        Args:
+            inputs: values for the inputs: in the same list or dict, or in a dict by name.
+            training: what layers see that were not called with a value of their own.
+            mask: masks of the inputs.
+        """
+        values = self._standardized(inputs)
+        if mask is not None:
+            masks = weft.tree.leaves(mask, is_leaf=lambda leaf: leaf is None)
+            for value, found in zip(values, masks, strict=False):
+                if found is not None and value is not None:
+                    set_keras_mask(value, found)
+        return self.graph.run(values)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
+        """Results have the masks that the graph's last layers set."""
+        return None
+
+    def compute_output_spec(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        """The outputs for KerasTensors."""
+        tensors = weft.tree.leaves(inputs)
+        if [tensor.shape for tensor in tensors] == [tensor.shape for tensor in self.graph.inputs]:
+            return weft.tree.map(lambda tensor: KerasTensor(tensor.shape, tensor.dtype), self.graph.output_structure)
+        return super().compute_output_spec(inputs, training=training, mask=mask)
+
+    def _standardized(self, inputs: Any) -> list[Any]:
+        """The values of the inputs in order, with their dtypes and counts of axes."""
+        structure = self.graph.input_structure
+        if isinstance(inputs, dict) and not isinstance(structure, dict):
+            names = [_source(tensor) for tensor in self.graph.inputs]
+            missing = [name for name in names if name not in inputs]
+            if missing:
+                raise ArgumentError(
+                    f"The model {self.name} has the inputs {', '.join(names)}.", received=f"keys {sorted(inputs)}"
+                )
+            inputs = [inputs[name] for name in names]
+        elif isinstance(structure, dict) and isinstance(inputs, dict):
+            missing = [name for name in structure if name not in inputs]
+            if missing:
+                raise ArgumentError(
+                    f"The model {self.name} has the inputs {', '.join(structure)}.", received=f"keys {sorted(inputs)}"
+                )
+            inputs = {name: inputs[name] for name in structure}
+        values = weft.tree.leaves(inputs, is_leaf=lambda leaf: leaf is None)
+        if len(values) != len(self.graph.inputs):
+            raise ArgumentError(
+                f"The model {self.name} has {len(self.graph.inputs)} inputs: {type_text(structure)}.",
+                received=type_text(inputs),
+            )
+        return [_as_input(value, tensor) for value, tensor in zip(values, self.graph.inputs, strict=True)]
+
+    # ---------------------------------------------------------------------------------------------------------- config
+
+    def get_config(self) -> dict[str, Any]:
+        """Layers, their calls, and which tensors are inputs and outputs, as plain data."""
+        if not _like_functional(type(self)):
+            return Model.get_config(self)
+        indices = {id(operation): _own_indices(operation, self.graph) for operation in self.graph.operations}
+
+        def triple(tensor: KerasTensor) -> list[Any]:
+            history = tensor._keras_history
+            if history is None:
+                raise ArgumentError("A tensor without a layer cannot be written down; begin with `Input`.")
+            # A model inside has one call more than was recorded: that which its own construction was.
+            shift = int(isinstance(history.operation, Functional))
+            index = indices[id(history.operation)][history.node_index]
+            return [history.operation.name, index + shift, history.tensor_index]
+
+        layers = []
+        for operation in self.graph.operations:
+            described = registry.serialize_keras_object(operation)
+            described["name"] = operation.name
+            described["inbound_nodes"] = [
+                _described_call(node, indices)
+                for i, node in enumerate(operation._inbound_nodes)
+                if i in indices[id(operation)] and not node.is_input
+            ]
+            layers.append(described)
+        return {
+            "name": self.name,
+            "trainable": self.trainable,
+            "layers": layers,
+            "input_layers": weft.tree.map(triple, self.graph.input_structure),
+            "output_layers": weft.tree.map(triple, self.graph.output_structure),
+        }
+
+    @classmethod
+    def from_config(cls: type[Self], config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
+        """The model that `get_config` described.
+
+        Args:
+            config: plain data.
+            custom_objects: further classes and functions by name.
+        """
+        if custom_objects:
+            with registry.custom_object_scope(custom_objects):
+                return cls.from_config(config)
+        if "layers" not in config or "input_layers" not in config:
+            return super().from_config(config)
+        others = {key: value for key, value in config.items() if key not in _OWN_KEYS}
+        inputs, outputs = _rebuilt(config)
+        return cls(inputs, outputs, name=config.get("name"), trainable=config.get("trainable"), **others)
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        """None: the inputs have shapes."""
+        return None
+
+
+_OWN_KEYS = ("layers", "input_layers", "output_layers", "name", "trainable")
+
+
+def _source(tensor: KerasTensor) -> str:
+    """The name of the layer that a tensor is the result of."""
+    history = tensor._keras_history
+    return tensor.name if history is None else history.operation.name
+
+
+def _without_single(shapes: list[Any]) -> Any:
+    return shapes[0] if len(shapes) == 1 else shapes
+
+
+def _spec(tensor: KerasTensor, name: str) -> InputSpec:
+    history = tensor._keras_history
+    optional = history is not None and getattr(history.operation, "optional", False)
+    shape = (None, *tensor.shape[1:]) if tensor.shape else ()
+    return InputSpec(shape=shape, allow_last_axis_squeeze=True, name=name, optional=optional)
+
+
+def _as_input(value: Any, tensor: KerasTensor) -> Any:
+    """A value as an input takes it; a last axis of size 1 is added or left out where the input needs it."""
+    if value is None or is_keras_tensor(value):
+        return value
+    mask = get_keras_mask(value)
+    converted = value if isinstance(value, weft.Array) and str(value.dtype) == tensor.dtype else None
+    if converted is None:
+        converted = wnp.asarray(value, dtype=None if tensor.dtype == "string" else tensor.dtype)
+    if converted.ndim == tensor.ndim + 1 and converted.shape[-1] == 1:
+        converted = wnp.squeeze(converted, -1)
+    elif converted.ndim == tensor.ndim - 1 and tensor.shape[-1] == 1:
+        converted = wnp.expand_dims(converted, -1)
+    elif converted.ndim != tensor.ndim:
+        raise ShapeMismatchError(
+            f"The input {tensor.name} has the shape {tensor.shape}.", received=type_text(converted)
+        )
+    if mask is not None and converted is not value:
+        set_keras_mask(converted, mask)
+    return converted
+
+
+def _with_own_inputs(inputs: Any, outputs: Any) -> tuple[Any, Any]:
+    """Inputs and outputs of a graph that begins with input layers: where an input was computed by a layer, the calls
+    between it and the outputs are recorded once more, from a new input."""
+
+    def is_own(tensor: Any) -> bool:
+        node = node_of(tensor) if is_keras_tensor(tensor) else None
+        return node is not None and isinstance(node.operation, InputLayer)
+
+    graph = Graph(inputs, outputs)
+    if all(is_own(tensor) for tensor in graph.inputs):
+        return inputs, outputs
+    replaced: dict[int, KerasTensor] = {}
+    for tensor in graph.inputs:
+        if is_own(tensor):
+            replaced[id(tensor)] = tensor
+        else:
+            copy = KerasTensor(tensor.shape, tensor.dtype, name=tensor.name)
+            replaced[id(tensor)] = InputLayer(input_tensor=copy, name=tensor.name).output
+    for node in graph.nodes:
+        if node.is_input or all(id(tensor) in replaced for tensor in node.output_tensors):
+            continue
+        args, kwargs = node.fill(replaced)
+        copies = weft.tree.map(lambda tensor: KerasTensor(tensor.shape, tensor.dtype), node.outputs)
+        Node(node.operation, args, kwargs, copies)
+        for old, new in zip(node.output_tensors, weft.tree.leaves(copies), strict=True):
+            replaced[id(old)] = new
+    new = lambda tensor: replaced[id(tensor)]
+    return weft.tree.map(new, inputs), weft.tree.map(new, outputs)
+
+
+def _like_functional(cls: type) -> bool:
+    """Whether the constructor of a class takes inputs and outputs."""
+    constructor: Callable[..., Any] = cls.__init__  # type: ignore[misc]
+    parameters = inspect.signature(constructor).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    anything = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds
+    return anything or list(parameters)[1:3] == ["inputs", "outputs"]
+
+
+# ------------------------------------------------------------------------------------------------- calls as plain data
+
+
+def _own_indices(operation: Operation, graph: Graph) -> dict[int, int]:
+    """For the calls of an operation that are in a graph: their index among all, and that among those of the graph."""
+    inside = [i for i, node in enumerate(operation._inbound_nodes) if node in graph]
+    return {index: i for i, index in enumerate(inside)}
+
+
+def _described_call(node: Node, indices: dict[int, dict[int, int]]) -> dict[str, Any]:
+    def described(leaf: Any) -> Any:
+        if not is_keras_tensor(leaf):
+            return leaf
+        history = leaf._keras_history
+        index = indices[id(history.operation)][history.node_index]
+        config = {**leaf.serialized_keras_tensor(), "keras_history": [history.operation.name, index, history[2]]}
+        return {"class_name": "__keras_tensor__", "config": config}
+
+    args, kwargs = weft.tree.map(described, (node.args, node.kwargs))
+    call = {"args": registry.serialize_keras_object(list(args)), "kwargs": registry.serialize_keras_object(kwargs)}
+    # Keras writes `training` into every call; ours was written by the user, and holds.
+    return {**call, "explicit_training": True} if "training" in kwargs else call
+
+
+def _rebuilt(config: dict[str, Any]) -> tuple[Any, Any]:
+    """Construct the layers of a config and call them; the inputs and outputs."""
+    layers: dict[str, Any] = {}
+    waiting: list[tuple[str, dict[str, Any]]] = []
+    for described in config["layers"]:
+        layer = registry.deserialize_keras_object(described)
+        if not isinstance(layer, Operation):
+            raise FileFormatError("A model consists of layers and operations.", received=type(layer).__name__)
+        layers[described["name"]] = layer
+        waiting.extend((described["name"], call) for call in described.get("inbound_nodes", ()))
+    done = {name: 1 if isinstance(layer, InputLayer) else 0 for name, layer in layers.items()}
+    while waiting:
+        later: list[tuple[str, dict[str, Any]]] = []
+        for name, call in waiting:
+            # Calls of one layer are in order, so one that waits makes the next ones wait too.
+            blocked = any(other == name for other, _ in later) or not _is_ready(call, done)
+            if blocked:
+                later.append((name, call))
+                continue
+            args, kwargs = _call_arguments(call, layers)
+            layers[name](*args, **kwargs)
+            done[name] += 1
+        if len(later) == len(waiting):
+            raise FileFormatError(
+                "The calls of layers cannot be put in order.", received=", ".join(name for name, _ in later)
+            )
+        waiting = later
+    return _from_triples(config["input_layers"], layers), _from_triples(config["output_layers"], layers)
+
+
+def _histories(tree: Any) -> list[list[Any]]:
+    """Where the tensors in the arguments of a call come from."""
+    if isinstance(tree, dict):
+        if tree.get("class_name") == "__keras_tensor__":
+            return [tree["config"]["keras_history"]]
+        return [history for item in tree.values() for history in _histories(item)]
+    if isinstance(tree, (list, tuple)):
+        return [history for item in tree for history in _histories(item)]
+    return []
+
+
+def _is_ready(call: dict[str, Any], done: dict[str, int]) -> bool:
+    return all(done.get(name, 0) > index for name, index, _ in _histories([call["args"], call["kwargs"]]))
+
+
+def _call_arguments(call: dict[str, Any], layers: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def filled(tree: Any) -> Any:
+        if isinstance(tree, dict) and tree.get("class_name") == "__keras_tensor__":
+            name, index, position = tree["config"]["keras_history"]
+            return layers[name]._inbound_nodes[index].output_tensors[position]
+        if isinstance(tree, dict) and "class_name" not in tree:
+            return {key: filled(item) for key, item in tree.items()}
+        if isinstance(tree, (list, tuple)):
+            return type(tree)(filled(item) for item in tree)
+        return registry.deserialize_keras_object(tree)
+
+    kwargs = filled(call["kwargs"])
+    if not call.get("explicit_training"):
+        kwargs.pop("training", None)
+    return filled(call["args"]), kwargs
+
+
+def _from_triples(tree: Any, layers: dict[str, Any]) -> Any:
+    if isinstance(tree, dict):
+        return {key: _from_triples(item, layers) for key, item in tree.items()}
+    if len(tree) == 3 and isinstance(tree[0], str):
+        name, index, position = tree
+        index -= int(isinstance(layers[name], Functional))
+        return layers[name]._inbound_nodes[index].output_tensors[position]
+    return type(tree)(_from_triples(item, layers) for item in tree)
+
+
+registry.register("models", Functional, module="keras.src.models.functional")

@@ -1,0 +1,157 @@
+"""The class `Model`: a layer that trains and prints itself."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from weft.errors import ArgumentError
+from weft.keras.core import registry
+from weft.keras.graph.tensor import any_symbolic
+from weft.keras.layers.layer import Layer
+from weft.keras.layers.state import Stateful
+from weft.keras.models.summary import print_summary
+from weft.keras.training.trainer import Trainer
+
+
+class Model(Trainer, Layer):
+    """A layer with training methods.
+
+    It is constructed from tensors (`Model(inputs, outputs)`, a functional model), or by a subclass that has `call`.
+
+    Args:
+        *args: `inputs, outputs`: KerasTensors, or lists and dicts of them; or nothing.
+        **kwargs: `inputs=`, `outputs=`, `name=`, `trainable=`, `dtype=`.
+
+    Example:
+        >>> from weft import keras
+        >>> x = keras.Input((4,))
+        >>> model = keras.Model(x, keras.layers.Dense(2)(x))
+        >>> model.count_params()
+        10
+        >>> class Twice(keras.Model):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.dense = keras.layers.Dense(4)
+        ...
+        ...     def call(self, x):
+        ...         return self.dense(self.dense(x))
+        >>> Twice()(keras.ops.ones((3, 4))).shape
+        (3, 4)
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls is Model and is_functional(args, kwargs):
+            cls = functional_class()
+        return Stateful.__new__(cls, *args, **kwargs)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        Trainer.__init__(self)
+        if is_functional(args, kwargs):
+            functional = functional_class()
+            _insert_functional(type(self), functional)
+            functional.__init__(self, *args, **kwargs)
+        else:
+            Layer.__init__(self, *args, **kwargs)
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model computes; subclasses define it."""
+        raise NotImplementedError(
+            f"{type(self).__name__} has no method `call`: define it, or pass `inputs` and `outputs` to the constructor."
+        )
+
+    @property
+    def layers(self) -> list[Any]:
+        """The layers that the model owns itself."""
+        return self._flatten_layers(include_self=False, recursive=False)
+
+    @layers.setter
+    def layers(self, _: Any) -> None:
+        raise AttributeError("`layers` is the list of the model's layers; use another name for the attribute.")
+
+    def get_layer(self, name: str | None = None, index: int | None = None) -> Any:
+        """A layer of `model.layers`.
+
+        Args:
+            name: its name; or
+            index: its index.
+        """
+        layers = self.layers
+        if (name is None) == (index is None):
+            raise ArgumentError("Pass the name of a layer, or its index.", received=f"name={name!r}, index={index!r}")
+        if index is not None:
+            if not -len(layers) <= index < len(layers):
+                raise ArgumentError(f"The model has {len(layers)} layers.", received=f"index={index}")
+            return layers[index]
+        for layer in layers:
+            if layer.name == name:
+                return layer
+        raise ArgumentError(
+            f"The model {self.name} has the layers {', '.join(layer.name for layer in layers)}.",
+            received=f"name={name!r}",
+        )
+
+    def summary(
+        self,
+        line_length: int | None = None,
+        positions: list[float] | None = None,
+        print_fn: Callable[[str], Any] | None = None,
+        expand_nested: bool = False,
+        show_trainable: bool = False,
+        layer_range: tuple[str, str] | None = None,
+    ) -> None:
+        """Print a table of the layers, with shapes and counts of parameters.
+
+        Args:
+            line_length: the width of the table.
+            positions: accepted; columns are as wide as they need to be.
+            print_fn: called with the text, instead of `print`.
+            expand_nested: whether layers of models inside are listed too.
+            show_trainable: whether to add a column that says which layers are trainable.
+            layer_range: the names (or patterns) of the first and last layer to list.
+        """
+        print_summary(self, line_length, print_fn, expand_nested, show_trainable, layer_range)
+
+    def to_json(self, **kwargs: Any) -> str:
+        """The model's config as JSON; `model_from_json` reads it.
+
+        Args:
+            **kwargs: for `json.dumps`.
+        """
+        return json.dumps(registry.serialize_keras_object(self), **kwargs)
+
+    def build_from_config(self, config: dict[str, Any] | None) -> None:
+        """Build the model with the shapes that `get_build_config` returned.
+
+        Args:
+            config: see `Layer.build_from_config`.
+        """
+        if config and not self.built:
+            super().build_from_config(config)
+
+
+def functional_class() -> Any:
+    """`Functional`, which is a subclass of `Model`."""
+    return importlib.import_module("weft.keras.models.functional").Functional
+
+
+def is_functional(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether arguments of a constructor are the inputs and outputs of a functional model."""
+    if len(args) >= 2 or (len(args) == 1 and "outputs" in kwargs):
+        return any_symbolic(args, kwargs)
+    return "inputs" in kwargs and "outputs" in kwargs
+
+
+def _insert_functional(cls: type, functional: type) -> None:
+    """Make a class that calls `super().__init__(inputs, outputs)` a subclass of `Functional`, for its methods."""
+    if cls is functional or issubclass(cls, functional):
+        return
+    cls.__bases__ = tuple(functional if base is Model else base for base in cls.__bases__)
+    for base in cls.__bases__:
+        if issubclass(base, Model) and base is not Model:
+            _insert_functional(base, functional)
+
+
+registry.register("models", Model, module="keras")
