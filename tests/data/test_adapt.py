@@ -101,9 +101,11 @@ def test_generator(prefetch: int) -> None:
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_generator_function(prefetch: int) -> None:
-    adapter = adapt(lambda: drawn(3), prefetch=prefetch)
+    opened: list[None] = []
+    adapter = adapt(lambda: opened.append(None) or drawn(3), prefetch=prefetch)
     assert adapter.spec[0].shape == (None, 3)
-    assert firsts(adapter.batches()) == firsts(adapter.batches(1)) == [0, 1, 2]
+    assert firsts(adapter.batches()) == [0, 1, 2] and len(opened) == 1
+    assert firsts(adapter.batches(1)) == [0, 1, 2]
     assert firsts(adapter.batches(0, start=2)) == [2]
     stream = adapter.stream()
     assert [int(next(stream)[0][0, 0]) for _ in range(5)] == [0, 1, 2, 0, 1]
