@@ -63,4 +63,6 @@ def ema_variables(optimizer: Any) -> list[tuple[Any, Any]]:
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if not getattr(inner, "use_ema", False):
         raise ValueError(f"SwapEMAWeights: the optimizer must have use_ema=True, received {optimizer!r}")
-    return list(zip(inner._trainable_variables, inner._model_variables_moving_average, strict=True))
+    group, slot = inner._groups["average"]
+    pairs = zip(inner._trainable_variables, group.lists[slot], strict=True)
+    return [(variable, average) for variable, average in pairs if average is not None]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from weft import data
+from weft.data.adapters.arrays import DEFAULT_BATCH_SIZE
 from weft.errors import ArgumentError
 from weft.keras.callbacks import CallbackList
 from weft.keras.core.config import settings
-from weft.keras.training.arguments import adapted, on_device, packed
+from weft.keras.training.arguments import adapted
 from weft.keras.training.compiled import program_for
 from weft.keras.training.feed import Feed, ResidentFeed, StreamFeed, spec_of_batch
 from weft.keras.training.loop import EpochLoop, wants_table
@@ -89,12 +92,17 @@ def evaluate_feed(model: Any, feed: Feed, callbacks: CallbackList, steps: int | 
 def predict(model: Any, x: Any, batch_size: int | None, verbose: int | str, steps: int | None, callbacks: Any) -> Any:
     """What `Trainer.predict` does."""
     shown = verbosity(verbose)
+    if not shown and callbacks is None and steps is None and type(x) is np.ndarray and x.dtype == np.float32:
+        # A few rows and nobody who looks: the program, and nothing else.
+        if 0 < x.shape[0] <= (batch_size or DEFAULT_BATCH_SIZE) and settings.floatx == "float32":
+            programs = model._training.programs
+            key = ("few rows", x.shape)
+            program = programs.get(key)
+            if program is None:
+                program = programs[key] = program_for(model, "predict")(spec_of_batch(x))
+            return as_numpy(program.run_batch(x))
     steps = limited(steps)
     adapter = adapted(x, batch_size=batch_size)
-    if not shown and not callbacks and adapter.samples is not None and adapter.samples <= (adapter.batch_size or 0):
-        # One batch and nobody who looks: the program, and nothing else.
-        batch = on_device(packed(*adapter.resident))  # type: ignore[misc]
-        return as_numpy(program_for(model, "predict")(spec_of_batch(batch)).run_batch(batch))
     if adapter.samples == 0:
         raise ArgumentError("There is no row to predict from: the data is empty.")
     if not isinstance(callbacks, CallbackList):

@@ -115,6 +115,8 @@ class Fit:
         self.open_feed()
         model._training.fit = self
         callbacks.on_train_begin({})
+        if flags_of(model) != self.flags:
+            self.open_feed()
         self.resume()
         logs: dict[str, Any] = {}
         try:

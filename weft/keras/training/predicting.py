@@ -77,7 +77,7 @@ class PredictProgram:
 
 def as_numpy(tree: Any) -> Any:
     """Results as arrays of NumPy that may be written to."""
-    return weft.tree.map(np.array, tree)
+    return np.array(tree) if isinstance(tree, weft.Array) else weft.tree.map(np.array, tree)
 
 
 def row_wise(result: Any, count: int) -> bool:

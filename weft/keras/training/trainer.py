@@ -393,7 +393,8 @@ class Trainer:
                         compiled.loss.build(y, y_pred)
                     if compiled.metrics is not None:
                         compiled.metrics.build(y, y_pred)
-        if mode == "train" and self.optimizer is not None and not getattr(self.optimizer, "built", True):
+        if mode == "train" and self.optimizer is not None:
+            # One that is built already makes slots for what was set free since.
             self.optimizer.build(self.trainable_variables)  # type: ignore[attr-defined]
 
     def _forward(self, x: Any) -> Any:
