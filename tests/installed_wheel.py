@@ -16,11 +16,14 @@ import venv
 
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples" / "linear_regression.py"
 CHECKS = """
-import importlib.metadata, pathlib, sys, weft
+import contextlib, importlib.metadata, io, pathlib, sys, weft
 folder = pathlib.Path(weft.__file__).parent
 assert folder.is_relative_to(sys.prefix), f"{folder} is not in {sys.prefix}"
 assert (folder / "py.typed").is_file(), "the wheel has no py.typed"
 assert importlib.metadata.version("weft") == weft.__version__
+with contextlib.redirect_stdout(io.StringIO()) as page:
+    weft.errors.explain("ShapeMismatchError")
+assert "Wrong::" in page.getvalue() and "Right::" in page.getvalue(), "the wheel has no error pages"
 print(f"Weft {weft.__version__} from {folder}")
 """
 

@@ -64,7 +64,7 @@ from weft.base.errors import (
     UnhashableStaticArgumentError,
     WeftError,
 )
-from weft.base.publish import publish
+from weft.base.publish import publish, suggest
 from weft.base.source import user_line
 from weft.base.tracebacks import UnfilteredStackTrace, boundary, conceal
 
@@ -133,6 +133,7 @@ __all__ = [
     "conceal",
     "explain",
     "publish",
+    "suggest",
     "user_line",
 ]
 

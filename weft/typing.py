@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from weft.base.dtypes import ExtendedDtype
+from weft.base.publish import suggest as _suggest
 from weft.trace.array import Array
 
 __all__ = ["ArrayLike", "DTypeLike"]
@@ -23,3 +24,5 @@ ArrayLike: TypeAlias = Array | np.ndarray | np.bool_ | np.number | bool | int | 
 
 DTypeLike: TypeAlias = str | type[Any] | np.dtype[Any] | ExtendedDtype | SupportsDType
 """What functions take as a dtype: a name, a Python or NumPy scalar type, a dtype, or something that has one."""
+
+_suggest(__name__)

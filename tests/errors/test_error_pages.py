@@ -102,7 +102,9 @@ def index_text() -> str:
         received="bool[] from argument `x` of `loss`",
         fix=["where(x > 0, a, b)   per element", "lax.cond(x > 0, f, g, x)   per call"],
     )
-    rows = "".join(f"- `{error.__name__}`: {' '.join(read_page(error).summary.split())}\n" for error in CLASSES)
+    names = [error.__name__ for error in CLASSES]
+    summaries = [" ".join(read_page(error).summary.split()) for error in CLASSES]
+    rows = "".join(f"- [`{name}`]({name}.md): {text}\n" for name, text in zip(names, summaries, strict=True))
     return (
         "# Errors\n\n"
         "Every kind of mistake has an error class with a page: the cause, code that raises it, and correct code. The\n"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import pathlib
 import pickle
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -42,6 +45,20 @@ def test_a_misspelt_name_gets_a_suggestion(module: str, name: str) -> None:
     text = str(caught.value)
     assert text.startswith(f"module {module!r} has no attribute {name!r}")
     assert not MISSPELT[module, name] or text.endswith(f"did you mean {MISSPELT[module, name]}?")
+
+
+def test_every_public_module_makes_suggestions() -> None:
+    """Those in the list of used names, and the modules that public packages list among their names."""
+    lines = (pathlib.Path(__file__).parents[1] / "data" / "used_names.txt").read_text(encoding="utf-8").splitlines()
+    names = {line.strip() for line in lines if line.startswith("weft") and not line.startswith("weft.Array")}
+    names |= {value.__name__ for value in map(weft.__getattribute__, weft.__all__) if isinstance(value, ModuleType)}
+    for name in sorted(names):
+        module = importlib.import_module(name)
+        public = next(iter(n for n in getattr(module, "__all__", vars(module)) if n[0] != "_" and len(n) > 3))
+        misspelt = public[:-2] + public[-1] + public[-2] + "q"
+        with pytest.raises(AttributeError) as caught:
+            getattr(module, misspelt)
+        assert "did you mean" in str(caught.value), name
 
 
 def test_an_unrelated_name_gets_no_suggestion() -> None:

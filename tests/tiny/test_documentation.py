@@ -2,12 +2,80 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib.util
 import pathlib
 import re
+from typing import Any
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+LINK = re.compile(r"\[[^\]]*\]\(((?!https?:|mailto:)[^)\s]+)\)")
+
+
+def prose(path: pathlib.Path) -> str:
+    """A page without its code, in which brackets are no links."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`\n]*`", "", text)
+
+
+def anchors(path: pathlib.Path) -> set[str]:
+    """What links to a page may have after `#`: headings in lower case, with hyphens."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(path: pathlib.Path) -> None:
+    for link in LINK.findall(prose(path)):
+        target, _, anchor = link.partition("#")
+        found = (path.parent / target).resolve() if target else path
+        assert found.exists(), f"{link} is not there"
+        assert not anchor or anchor in anchors(found), f"{found.name} has no heading #{anchor}"
+
+
+def test_every_page_is_reached_from_the_first_one() -> None:
+    reached: set[pathlib.Path] = set()
+    waiting = [ROOT / "docs" / "README.md"]
+    while waiting:
+        path = waiting.pop()
+        if path not in reached and path.suffix == ".md":
+            reached.add(path)
+            waiting += [(path.parent / link.partition("#")[0]).resolve() for link in LINK.findall(prose(path))]
+    unreached = {path.as_posix() for path in (ROOT / "docs").rglob("*.md") if path not in reached}
+    assert not unreached
+
+
+def test_examples_of_differences() -> None:
+    options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    result = doctest.testfile(str(ROOT / "docs" / "differences.md"), module_relative=False, optionflags=options)
+    assert result.attempted > 15 and not result.failed
+
+
+def reference() -> Any:
+    """The hook that writes the pages of the API reference."""
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "docs" / "site" / "reference.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pages_of_the_reference() -> None:
+    found = reference()
+    modules = {module.__name__: module for module in found.public_modules()}
+    assert {"weft", "weft.numpy", "weft.optim.losses", "weft.linen.initializers", "weft.scipy.special"} <= set(modules)
+    for name in ("weft", "weft.numpy", "weft.random", "weft.optim"):
+        text = found.page(modules[name])
+        for public in found.public_names(modules[name]):
+            assert f"`{public}`" in text or f"`{name}.{public}`" in text
+    text = found.page(modules["weft.numpy"])
+    assert "weft.numpy.clip(arr=None, /, min=None, max=None)" in text
+    assert "- `min`, `max`: numbers or arrays" in text and "```pycon\n>>> import weft.numpy as wnp" in text
 
 
 def blocks(page: str) -> list[str]:

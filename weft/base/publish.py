@@ -35,8 +35,19 @@ def publish(name: str, later: Iterable[str] = ()) -> None:
     for attribute, value in list(names.items()):
         if type(value) is FunctionType and attribute[0] != "_" and value.__module__.startswith("weft."):
             names[attribute] = _as_boundary(value, name)
-    names.setdefault("__getattr__", functools.partial(_missing, name))
+    suggest(name, later)
+
+
+def suggest(name: str, later: Iterable[str] = ()) -> None:
+    """A part of `publish`, for public modules whose functions another one publishes: answer names that the module
+    `name` does not have."""
+    vars(sys.modules[name]).setdefault("__getattr__", functools.partial(_missing, name))
     _later[name] = frozenset(later)
+
+
+def published() -> list[str]:
+    """The public modules that were imported so far."""
+    return sorted(_later)
 
 
 def _as_boundary(function: FunctionType, module: str) -> FunctionType:

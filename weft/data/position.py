@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +30,7 @@ class Position:
         if self.block or self.offset:
             found |= {"block": self.block, "offset": self.offset}
         if self.source is not None:
-            is_text = isinstance(self.source, bytes)
-            found["source"] = {"base64": base64.b64encode(self.source).decode()} if is_text else self.source
+            found["source"] = self.source
         return found
 
 
@@ -53,7 +51,6 @@ def position_of(state: dict[str, Any], settings: dict[str, Any]) -> Position:
             received="; ".join(different),
             fix="the settings that the loader had",
         )
-    source = state.get("source")
-    if isinstance(source, dict) and source.keys() == {"base64"}:
-        source = base64.b64decode(source["base64"])
-    return Position(state["epoch"], state["batches"], state.get("block", 0), state.get("offset", 0), source)
+    return Position(
+        state["epoch"], state["batches"], state.get("block", 0), state.get("offset", 0), state.get("source")
+    )

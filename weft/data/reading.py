@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,16 @@ def _stateful(*candidates: Any) -> tuple[Any, str, str] | None:
     return None
 
 
+def _encoded(state: Any) -> Any:
+    """A state as JSON: some are bytes."""
+    return {"base64": base64.b64encode(state).decode()} if isinstance(state, bytes) else state
+
+
+def _decoded(state: Any) -> Any:
+    is_encoded = isinstance(state, dict) and state.keys() == {"base64"}
+    return base64.b64decode(state["base64"]) if is_encoded else state
+
+
 def has_state(source: Any) -> bool:
     """Whether a source says where it is, so that nothing is read twice. Its iterator may say it too."""
     return _stateful(source) is not None
@@ -37,7 +48,7 @@ class Reader:
             source.set_epoch(epoch)
         self._index = 0
         if state is not None:
-            self._index, state = state["index"], state["source"]
+            self._index, state = state["index"], _decoded(state["source"])
             if (found := _stateful(source)) is not None:
                 getattr(source, found[2])(state)
                 state = None
@@ -58,7 +69,7 @@ class Reader:
         """What continues behind the last sample; None if the source does not say it."""
         if self._with_state is None:
             return None
-        return {"index": self._index, "source": getattr(*self._with_state[:2])()}
+        return {"index": self._index, "source": _encoded(getattr(*self._with_state[:2])())}
 
 
 def shuffled(pairs: Iterator[tuple[int, Any]], size: int, seed: int, epoch: int) -> Iterator[tuple[int, Any]]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
+from weft.base.publish import suggest as _suggest
 from weft.ir.context import EVALUATION, active
 from weft.ir.primitive import lookup
 from weft.primitives.random.bits import KeyDtype
@@ -38,3 +39,6 @@ def cur_qdd(x: Any) -> Any:
         raise ArgumentTypeError(what, received=f"{x!r} of type {type(x).__name__}")
     with active(EVALUATION):
         return ask()
+
+
+_suggest(__name__)

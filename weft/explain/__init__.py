@@ -18,6 +18,7 @@ from typing import Any
 from weft.api.flat import name_of
 from weft.api.jit import JitFunction, jit
 from weft.base import tree
+from weft.base.publish import suggest as _suggest
 from weft.explain.collect import Collector
 from weft.explain.measure import measure, measure_calls
 from weft.explain.page import page
@@ -89,3 +90,5 @@ class _Callable(types.ModuleType):
 
 
 sys.modules[__name__].__class__ = _Callable
+
+_suggest(__name__)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import weft
 from weft.errors import ArgumentError
+from weft.errors import suggest as _suggest
 from weft.haiku.typing import Params
 from weft.modules.frozen import FrozenDict
 
@@ -169,3 +170,6 @@ def _size(leaf: Any) -> int:
     for length in getattr(leaf, "shape", ()):
         size *= length
     return size
+
+
+_suggest(__name__)

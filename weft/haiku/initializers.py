@@ -11,6 +11,7 @@ import numpy as np
 import weft
 from weft import numpy as wnp
 from weft.errors import ArgumentError
+from weft.errors import suggest as _suggest
 from weft.haiku.parameters import next_rng_key
 from weft.haiku.typing import Initializer
 
@@ -223,3 +224,6 @@ class Identity:
         if len(sizes) > 2:
             eye = wnp.broadcast_to(eye, sizes)
         return wnp.asarray(self.gain).astype(dtype) * eye
+
+
+_suggest(__name__)

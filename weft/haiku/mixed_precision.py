@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.errors import ArgumentTypeError
+from weft.errors import suggest as _suggest
 from weft.haiku.frames import ThreadStack
 from weft.haiku.module import MethodContext, Module, global_interceptors
 from weft.haiku.parameters import GetterContext, custom_creator, custom_getter
@@ -119,3 +120,6 @@ def _getter(policy: Any) -> Callable[..., Any]:
         return following(value)
 
     return get
+
+
+_suggest(__name__)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from weft.errors import ArgumentError
+from weft.errors import suggest as _suggest
 
 PadFn: TypeAlias = Callable[[int], tuple[int, int]]
 
@@ -78,3 +79,6 @@ def create(
 ) -> Sequence[tuple[int, int]]:
     """Pairs (before, after) for `n` dimensions, from functions; the older name of `create_from_padfn`."""
     return create_from_padfn(padding, kernel, rate, n)
+
+
+_suggest(__name__)

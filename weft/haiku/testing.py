@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import weft
+from weft.errors import suggest as _suggest
 from weft.haiku.transform import transform_with_state
 
 
@@ -43,3 +44,6 @@ def transform_and_run(
         return apply(params, state, second)[0]
 
     return run
+
+
+_suggest(__name__)

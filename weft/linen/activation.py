@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import weft.numpy as wnp
+from weft.errors import suggest as _suggest
 from weft.linen.module import Module, compact
 from weft.nn import (
     celu,
@@ -75,3 +76,6 @@ class PReLU(Module):
     def __call__(self, inputs: Any) -> Any:
         alpha = self.param("negative_slope", lambda key: wnp.asarray(self.negative_slope_init, self.param_dtype))
         return wnp.where(inputs >= 0, inputs, wnp.asarray(alpha, inputs.dtype) * inputs)
+
+
+_suggest(__name__)

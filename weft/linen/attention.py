@@ -9,6 +9,7 @@ from typing import Any
 import weft.numpy as wnp
 from weft import lax, nn
 from weft.errors import ArgumentError, ShapeMismatchError, user_line
+from weft.errors import suggest as _suggest
 from weft.linen import initializers
 from weft.linen.dtypes import promote_dtype
 from weft.linen.linear import DenseGeneral, default_kernel_init
@@ -432,3 +433,5 @@ __all__ = [
     "make_attention_mask",
     "make_causal_mask",
 ]
+
+_suggest(__name__)

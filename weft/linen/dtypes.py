@@ -6,6 +6,7 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.errors import ArgumentError
+from weft.errors import suggest as _suggest
 
 
 def canonicalize_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> Any:
@@ -38,3 +39,6 @@ def promote_dtype(*args: Any, dtype: Any = None, inexact: bool = True) -> list[A
     """
     found = canonicalize_dtype(*args, dtype=dtype, inexact=inexact)
     return [wnp.asarray(arg, found) if arg is not None else None for arg in args]
+
+
+_suggest(__name__)

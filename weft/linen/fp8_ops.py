@@ -11,6 +11,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.errors import suggest as _suggest
 from weft.linen.initializers import ones_init, zeros_init
 from weft.linen.module import Module
 
@@ -482,3 +483,6 @@ class Fp8Einsum(Fp8DotGeneralBase):
             preferred_element_type=preferred_element_type,
             _dot_general=self.scaled_dot_general,
         )
+
+
+_suggest(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.errors import suggest as _suggest
 from weft.nn.initializers import (
     Initializer,
     constant,
@@ -77,3 +78,6 @@ def ones_init() -> Initializer:
     Array([1., 1.], dtype=float32)
     """
     return ones
+
+
+_suggest(__name__)

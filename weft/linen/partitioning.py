@@ -8,6 +8,7 @@ from typing import Any
 
 import weft
 from weft.errors import ArgumentError, ModuleDefinitionError, user_line
+from weft.errors import suggest as _suggest
 from weft.linen.module import Module
 from weft.linen.spmd import (
     RulesFallback,
@@ -271,3 +272,5 @@ __all__ = [
     "vmap_with_axes",
     "with_sharding_constraint",
 ]
+
+_suggest(__name__)

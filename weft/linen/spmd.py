@@ -11,6 +11,7 @@ from typing import Any
 
 import weft
 from weft.errors import ArgumentError
+from weft.errors import suggest as _suggest
 from weft.modules.partitions import NamedSharding, Names, Partitioned, PartitionSpec, register_box
 
 Rules = Sequence[tuple[str, Any]]
@@ -251,3 +252,6 @@ def with_logical_partitioning(
         return LogicallyPartitioned(fn(*args, **kwargs), names, mesh, rules)
 
     return init
+
+
+_suggest(__name__)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import weft
 import weft.numpy as wnp
+from weft.errors import suggest as _suggest
 from weft.linen.module import TABULATE, Module
 from weft.linen.state import intercept_methods
 from weft.modules.filters import DenyList, Filter
@@ -319,3 +320,5 @@ def _total(table: Table, collection: str) -> tuple[int, int]:
 
 
 TABULATE.append(tabulate)
+
+_suggest(__name__)

@@ -32,7 +32,7 @@ from weft.numpy import (
     sorting,
     taking,
 )
-from weft.numpy.at import At
+from weft.numpy.at import At, AtIndex
 from weft.numpy.contraction import dot, matmul
 from weft.numpy.indexing import getitem
 from weft.runtime.array import ConcreteArray, array_at
@@ -616,5 +616,8 @@ def install() -> None:
         setattr(Array, f"__{name}__", _unary(unary))
     for name, method in (METHODS | SPECIAL).items():
         setattr(Array, name, method if method is _getitem else boundary(method))
+    for name, method in list(vars(AtIndex).items()):
+        if name[0] != "_" and callable(method):
+            setattr(AtIndex, name, boundary(method))
     for name, getter in PROPERTIES.items():
         setattr(Array, name, property(getter if getter is At else boundary(getter), doc=getter.__doc__))

@@ -102,8 +102,7 @@ class AtIndex:
         """x[index] = values.
 
         Args:
-            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
-                array.
+            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
             indices_are_sorted: a promise that the indices come in ascending order.
             unique_indices: a promise that no element is selected twice.
             mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
@@ -112,7 +111,7 @@ class AtIndex:
             wrap_negative_indices: whether negative indices count from the end.
 
         Returns:
-            A new array. If an element is selected twice, one of the values is taken.
+            A new array. If an element is selected twice, the last of its values is taken.
 
         >>> import weft.numpy as wnp
         >>> wnp.arange(4).at[1:3].set(9)
@@ -136,8 +135,7 @@ class AtIndex:
         """x[index] += values.
 
         Args:
-            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
-                array.
+            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
             indices_are_sorted: a promise that the indices come in ascending order.
             unique_indices: a promise that no element is selected twice.
             mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
@@ -186,8 +184,7 @@ class AtIndex:
         """x[index] *= values.
 
         Args:
-            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
-                array.
+            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
             indices_are_sorted: a promise that the indices come in ascending order.
             unique_indices: a promise that no element is selected twice.
             mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
@@ -254,8 +251,7 @@ class AtIndex:
         """x[index] = minimum(x[index], values).
 
         Args:
-            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
-                array.
+            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
             indices_are_sorted: a promise that the indices come in ascending order.
             unique_indices: a promise that no element is selected twice.
             mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,
@@ -288,8 +284,7 @@ class AtIndex:
         """x[index] = maximum(x[index], values).
 
         Args:
-            values: numbers or an array that broadcasts to the selected elements; they are converted to the dtype of the
-                array.
+            values: numbers or an array that broadcasts to the selected elements; fractions written into integers raise.
             indices_are_sorted: a promise that the indices come in ascending order.
             unique_indices: a promise that no element is selected twice.
             mode: what an index out of bounds means: "drop" or "fill" ignores it, "clip" takes the nearest element,

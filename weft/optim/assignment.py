@@ -7,6 +7,7 @@ from typing import Any
 import weft.numpy as wnp
 from weft import Array, lax
 from weft.errors import ArgumentError
+from weft.errors import suggest as _suggest
 from weft.typing import ArrayLike
 
 
@@ -83,3 +84,6 @@ def _assign(costs: Array) -> Array:
     row_of, _, _ = lax.fori_loop(0, rows, add_row, start)
     column_of = wnp.zeros(rows, wnp.int32)
     return column_of.at[wnp.where(row_of >= 0, row_of, rows)].set(wnp.arange(columns, dtype=wnp.int32), mode="drop")
+
+
+_suggest(__name__)

@@ -8,6 +8,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import Array, lax, random
+from weft.errors import suggest as _suggest
 from weft.optim.tree_utils.randomness import tree_split_key_like
 
 
@@ -74,3 +75,6 @@ def make_perturbed_fun(
         return weft.tree.map(mean, values) if baseline is None else weft.tree.map(mean, values, baseline)
 
     return perturbed
+
+
+_suggest(__name__)

@@ -7,6 +7,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import Array, lax
+from weft.errors import suggest as _suggest
 from weft.flatten_util import ravel_pytree
 from weft.optim.tree_utils.arithmetic import tree_add_scale, tree_norm, tree_scale, tree_vdot
 from weft.typing import ArrayLike
@@ -108,3 +109,5 @@ __all__ = [
     "projection_simplex",
     "projection_vector",
 ]
+
+_suggest(__name__)

@@ -8,6 +8,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import Array, lax
+from weft.errors import suggest as _suggest
 from weft.flatten_util import ravel_pytree
 
 LossFn = Callable[[Any, Array, Array], Array]
@@ -34,3 +35,6 @@ def hessian_diag(loss: LossFn, params: Any, inputs: Array, targets: Array) -> Ar
 def fisher_diag(negative_log_likelihood: LossFn, params: Any, inputs: Array, targets: Array) -> Array:
     """The diagonal of the observed Fisher information, flat: the square of the gradient."""
     return ravel_pytree(weft.grad(negative_log_likelihood)(params, inputs, targets))[0] ** 2
+
+
+_suggest(__name__)

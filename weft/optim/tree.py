@@ -1,5 +1,6 @@
 """Functions over trees under short names: `weft.optim.tree.norm`, `weft.optim.tree.add`, and so on."""
 
+from weft.errors import suggest as _suggest
 from weft.optim import tree_utils
 
 add = tree_utils.tree_add
@@ -75,3 +76,5 @@ __all__ = [
     "where",
     "zeros_like",
 ]
+
+_suggest(__name__)

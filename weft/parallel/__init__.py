@@ -5,6 +5,7 @@ those patterns need. Functions for bodies of `shard_map`, where the axis of a me
 `matmul_scatter`, `ring_attention`, `expert_parallel`. `pipeline` maps stages to devices.
 """
 
+from weft.errors import suggest as _suggest
 from weft.parallel.experts import expert_parallel
 from weft.parallel.pipeline import pipeline
 from weft.parallel.rings import collective_matmul, matmul_scatter, ring_attention
@@ -22,3 +23,5 @@ __all__ = [
     "sequence_parallel",
     "tensor_parallel",
 ]
+
+_suggest(__name__)

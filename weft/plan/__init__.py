@@ -20,6 +20,7 @@ from weft.api.jit import jit
 from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.publish import suggest as _suggest
 from weft.base.settings import config
 from weft.base.text import bytes_text
 from weft.compiler.analysis import MemoryAnalysis, memory_analysis
@@ -305,3 +306,5 @@ class _Callable(types.ModuleType):
 
 
 sys.modules[__name__].__class__ = _Callable
+
+_suggest(__name__)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 from weft.base.forks import held
+from weft.base.publish import suggest as _suggest
 from weft.base.settings import find
 from weft.base.source import user_location
 from weft.base.spans import mark, span
@@ -321,3 +322,6 @@ def annotate_function(func: Callable[..., Any], name: str | None = None, **decor
             return func(*args, **kwargs)
 
     return wrapper
+
+
+_suggest(__name__)

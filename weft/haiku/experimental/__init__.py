@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import weft
+from weft.errors import suggest as _suggest
 from weft.haiku import config
 from weft.haiku.dot import abstract_to_dot, to_dot
 from weft.haiku.experimental import jaxpr_info
@@ -138,3 +139,6 @@ def optimize_rng_use(fun: Callable[..., Any]) -> Callable[..., Any]:
         return fun(*args, **kwargs)
 
     return run
+
+
+_suggest(__name__)

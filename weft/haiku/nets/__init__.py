@@ -1,5 +1,6 @@
 """Whole networks."""
 
+from weft.errors import suggest as _suggest
 from weft.haiku.nets.mlp import MLP
 from weft.haiku.nets.mobilenet import MobileNetV1
 from weft.haiku.nets.resnet import ResNet, ResNet18, ResNet34, ResNet50, ResNet101, ResNet152, ResNet200
@@ -18,3 +19,5 @@ __all__ = [
     "VectorQuantizer",
     "VectorQuantizerEMA",
 ]
+
+_suggest(__name__)

@@ -1,5 +1,6 @@
 """Transformations that know of modules: each lifts one of Weft's over the variables and random keys of a scope."""
 
+from weft.errors import suggest as _suggest
 from weft.linen.transforms.calls import (
     add_metadata_axis,
     checkpoint,
@@ -40,3 +41,5 @@ __all__ = [
     "vmap",
     "while_loop",
 ]
+
+_suggest(__name__)

@@ -1,5 +1,6 @@
 """Methods that others contributed to Optax: less established than the rest."""
 
+from weft.errors import suggest as _suggest
 from weft.optim.contrib.adaptation import (
     DAdaptAdamWState,
     MomoAdamState,
@@ -136,3 +137,5 @@ __all__ = [
     "sophia",
     "split_real_and_imaginary",
 ]
+
+_suggest(__name__)

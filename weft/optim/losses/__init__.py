@@ -1,5 +1,6 @@
 """Losses, without a reduction over the batch: take the mean yourself."""
 
+from weft.errors import suggest as _suggest
 from weft.optim.losses.classification import (
     convex_kl_divergence,
     generalized_kl_divergence,
@@ -75,3 +76,5 @@ __all__ = [
     "squared_error",
     "triplet_margin_loss",
 ]
+
+_suggest(__name__)

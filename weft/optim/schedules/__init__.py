@@ -1,5 +1,6 @@
 """Numbers that change as training goes on, and how they get into an optimizer."""
 
+from weft.errors import suggest as _suggest
 from weft.optim.base import Schedule, StatefulSchedule
 from weft.optim.schedules.functions import (
     constant_schedule,
@@ -48,3 +49,5 @@ __all__ = [
     "warmup_cosine_decay_schedule",
     "warmup_exponential_decay_schedule",
 ]
+
+_suggest(__name__)

@@ -1,5 +1,6 @@
 """Transformations of updates, the parts that optimizers are chained from."""
 
+from weft.errors import suggest as _suggest
 from weft.optim.transforms.accumulation import (
     EmaState,
     MultiSteps,
@@ -90,3 +91,5 @@ __all__ = [
     "unitwise_norm",
     "zero_nans",
 ]
+
+_suggest(__name__)

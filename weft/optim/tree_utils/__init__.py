@@ -1,5 +1,6 @@
 """Functions over trees for those who write optimizers; `weft.optim.tree` has them under short names."""
 
+from weft.errors import suggest as _suggest
 from weft.optim.tree_utils.arithmetic import (
     tree_add,
     tree_add_scale,
@@ -81,3 +82,5 @@ __all__ = [
     "tree_where",
     "tree_zeros_like",
 ]
+
+_suggest(__name__)
