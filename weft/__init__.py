@@ -35,10 +35,12 @@ from weft import lax
 from weft import numpy
 from weft.numpy.array_methods import install as _install
 from weft.base.publish import MissingNameError as _MissingNameError, publish as _publish
+from weft.api.notebook import install as _install_notebook
 from weft.base.tracebacks import install as _install_hooks
 
 _install()
 _install_hooks()
+_install_notebook()
 
 from weft import (
     ad_checkpoint,

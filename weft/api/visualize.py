@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
@@ -54,7 +54,7 @@ def visualize_sharding(
         raise ArgumentTypeError(
             "visualize_sharding takes a shape and a sharding.", received=described(sharding), fix="x.sharding"
         )
-    color = color_map or _color if use_color and sys.stdout.isatty() else None
+    color = color_map or color_of if use_color and sys.stdout.isatty() else None
     print(picture(tuple(shape), sharding, scale, min_width, max_width, color))
 
 
@@ -72,15 +72,22 @@ def part_sizes(size: int, count: int) -> list[int]:
     return [min(part, max(0, size - i * part)) for i in range(count)]
 
 
-def picture(
-    shape: tuple[int, ...],
-    sharding: Sharding,
-    scale: float = 1.0,
-    min_width: int = 9,
-    max_width: int = 80,
-    color: Callable[[int], tuple[int, int, int]] | None = None,
-) -> str:
-    """The picture as text."""
+class Grid(NamedTuple):
+    """The parts of an array as rows and columns: the lines of each cell, and the dimensions of the array that are
+    shown as rows and as columns (None where there is one)."""
+
+    cells: list[list[list[str]]]
+    rows: int | None
+    columns: int | None
+
+    @property
+    def shown(self) -> list[int]:
+        """The dimensions that are shown."""
+        return [dimension for dimension in (self.rows, self.columns) if dimension is not None]
+
+
+def grid(shape: tuple[int, ...], sharding: Sharding) -> Grid:
+    """Which devices have which part of an array. At most two dimensions may be split."""
     sharding.check_compatible_aval(shape)
     counts = sharding.partition_counts(len(shape))
     split = [d for d, count in enumerate(counts) if count > 1]
@@ -112,16 +119,30 @@ def picture(
                 lines.append("x".join(str(size.get(d, n)) for d, n in enumerate(shape)))
             row.append(lines)
         cells.append(row)
+    return Grid(cells, rows, columns)
+
+
+def picture(
+    shape: tuple[int, ...],
+    sharding: Sharding,
+    scale: float = 1.0,
+    min_width: int = 9,
+    max_width: int = 80,
+    color: Callable[[int], tuple[int, int, int]] | None = None,
+) -> str:
+    """The picture as text."""
+    found = grid(shape, sharding)
+    cells, rows, columns = found
     total_columns = 0 if columns is None else shape[columns]
-    wide = round(max(min_width, min(max_width, 2 * scale * total_columns)) / len(widths))
+    wide = round(max(min_width, min(max_width, 2 * scale * total_columns)) / len(cells[0]))
     cell_width = max(wide, *(len(text) for row in cells for lines in row for text in lines))
     total_rows = 1 if rows is None else shape[rows]
-    high = HIGHEST if scale * total_rows >= HIGHEST * len(heights) else 1
+    high = HIGHEST if scale * total_rows >= HIGHEST * len(cells) else 1
     cell_height = max(high, *(len(lines) for row in cells for lines in row))
     text = _drawn(cells, cell_width, cell_height, color)
     if len(shape) <= 2:
         return text
-    axes = " and ".join(f"dimension {d}" for d in shown) or "no dimension"
+    axes = " and ".join(f"dimension {d}" for d in found.shown) or "no dimension"
     return f"{'x'.join(map(str, shape))}, split in {axes}\n{text}"
 
 
@@ -180,5 +201,5 @@ PALETTE = (
 )
 
 
-def _color(index: int) -> tuple[int, int, int]:
+def color_of(index: int) -> tuple[int, int, int]:
     return PALETTE[index % len(PALETTE)]

@@ -8,6 +8,7 @@ flops, bytes, measured times and share of the machine's limit, memory over time,
 from __future__ import annotations
 
 import functools
+import html
 import pathlib
 import re
 import sys
@@ -44,6 +45,10 @@ class Explanation:
         self.path = pathlib.Path(path)
         self.path.write_text(self.html, encoding="utf-8")
         return self.path
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, whose styles and scripts do not meet those of a notebook."""
+        return f'<iframe srcdoc="{html.escape(self.html)}" style="width:100%;height:40em;border:0"></iframe>'
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f", written to {self.path}"
