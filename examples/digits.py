@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import picture
 
 import weft.numpy as wnp
 
@@ -26,9 +27,11 @@ def load(seed: int = 0, unseen: int = 360) -> tuple:
     return wnp.array(x[unseen:]), wnp.array(y[unseen:]), wnp.array(x[:unseen]), wnp.array(y[:unseen])
 
 
-def run(main, short: bool) -> None:
-    """Run an example, or print what is missing if the digits are not installed."""
+def run(main, short: bool, name: str = "") -> None:
+    """Run an example and save its picture under `name`, or print what is missing if the digits are not installed."""
     try:
-        main(short)
+        panel = main(short)
+        if name:
+            picture.save(name, panel)
     except DigitsMissingError as error:
         print(error)

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import digits
+import picture
 
 import weft
 import weft.numpy as wnp
@@ -55,7 +56,7 @@ def accuracy(state: TrainState, x: weft.Array, y: weft.Array) -> weft.Array:
     return wnp.mean(wnp.argmax(state.apply_fn(variables, x), axis=-1) == y)
 
 
-def main(short: bool = False) -> None:
+def main(short: bool = False) -> picture.Panel:
     x, y, test_x, test_y = digits.load()
     model = Network()
     variables = model.init(random.key(0), x[:1])
@@ -68,19 +69,22 @@ def main(short: bool = False) -> None:
         batch_stats=variables["batch_stats"],
         tx=optim.adamw(schedule, weight_decay=1e-3),
     )
-    start = time.perf_counter()
+    history, start = [], time.perf_counter()
     for epoch in range(epochs):
         order = random.permutation(random.fold_in(random.key(1), epoch), len(x))
         for batch in range(batches):
             rows = order[batch * BATCH : (batch + 1) * BATCH]
             state, value = step(state, x[rows], y[rows])
         unseen = float(accuracy(state, test_x, test_y))
+        history.append(unseen)
         print(f"epoch {epoch + 1:2d}  loss {float(value):.4f}  accuracy on unseen digits {unseen:.1%}")
     print(f"{epochs * batches} steps in {time.perf_counter() - start:.1f} s; traced {step.cache_size()} time(s)")
     final = float(accuracy(state, test_x, test_y))
     print(f"final accuracy {final:.1%} on {len(test_y)} unseen digits")
     assert final > (0.93 if short else 0.97)
+    panel = picture.Panel("Digits: accuracy of a convolutional network", across="epoch", up="on unseen digits")
+    return panel.line(range(1, epochs + 1), history)
 
 
 if __name__ == "__main__":
-    digits.run(main, short="--short" in sys.argv)
+    digits.run(main, short="--short" in sys.argv, name="digits_cnn")

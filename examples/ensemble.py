@@ -82,11 +82,12 @@ def main(short: bool = False) -> picture.Panel:
     assert error < 0.15
     assert outside > 2 * inside
 
-    panel = picture.Panel("Ensemble: mean and deviation of the predictions", (-2.5, 2.2), (-2.5, 2.5))
-    panel.band(at, mean - 2 * deviation, mean + 2 * deviation)
+    panel = picture.Panel("Ensemble: predictions of twenty networks", (-2.5, 2.2), (-2.5, 2.5), across="x", up="y")
+    panel.band(at, mean - 2 * deviation, mean + 2 * deviation, label="mean ± 2 deviations")
     for member in np.asarray(said[:8]):
         panel.line(at, member, width=0.7, opacity=0.5)
-    return panel.line(at, curve(at), picture.GREEN).dots(x, y, picture.RED, 2)
+    panel.line(at, curve(at), picture.GREEN, label="true curve")
+    return panel.dots(x, y, picture.RED, 2, label="training data")
 
 
 if __name__ == "__main__":

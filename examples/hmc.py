@@ -96,9 +96,10 @@ def main(short: bool = False) -> picture.Panel:
     across, up = wnp.linspace(-0.6, 2.0, 60), wnp.linspace(-0.8, 2.0, 60)
     points = wnp.stack(wnp.meshgrid(across, up[::-1]), axis=-1)
     panel = picture.Panel("HMC: probability of virginica (light: 1)", (-0.6, 2.0), (-0.8, 2.0))
+    panel.across, panel.up = "petal length, standardized", "petal width, standardized"
     panel.image(0.25 + 0.75 * probability(points))
-    for label, colour in ((0, picture.RED), (1, picture.BLUE)):
-        panel.dots(*np.asarray(x)[np.asarray(y) == label].T, colour)
+    for label, colour, name in ((0, picture.RED, "versicolor"), (1, picture.BLUE, "virginica")):
+        panel.dots(*np.asarray(x)[np.asarray(y) == label].T, colour, label=name)
     return panel
 
 

@@ -92,9 +92,10 @@ def main(short: bool = False) -> picture.Panel:
 
     x, y, _, _ = make_task(random.key(17))
     at = wnp.linspace(-4.0, 4.0, 101)
-    panel = picture.Panel("MAML: before and after ten steps on ten points", (-4, 4), (-4, 4))
-    panel.line(at, predict(params, at), picture.GREY)
-    return panel.line(at, predict(adapt(params, x, y, 10), at)).dots(x, y, picture.RED)
+    panel = picture.Panel("MAML: a curve from ten points", (-4, 4), (-4, 4), across="x", up="y")
+    panel.line(at, predict(params, at), picture.GREY, label="before")
+    panel.line(at, predict(adapt(params, x, y, 10), at), label="after ten steps")
+    return panel.dots(x, y, picture.RED, label="the points")
 
 
 if __name__ == "__main__":

@@ -103,12 +103,13 @@ def main(short: bool = False, steps: int | None = None) -> picture.Panel:
     print(f"final error on new starts {error:.4f}; of predicting no change {unmoved:.3f}")
     assert error < (0.02 if steps >= 3000 else 0.2) * unmoved
 
-    panel = picture.Panel("Neural ODE: learned (blue) and true flow (green)", (-3.2, 3.2), (-4, 4))
+    panel = picture.Panel("Neural ODE: learned and true flow", (-3.2, 3.2), (-4, 4), across="position", up="velocity")
     origins = wnp.array([[0.2, 0.0], [-2.8, 2.8], [2.8, -2.8], [0.0, 2.8]])
-    for colour, velocity in ((picture.GREEN, true_velocity), (picture.BLUE, lambda s: network(params, s))):
+    flows = [(picture.GREEN, true_velocity, "true"), (picture.BLUE, lambda s: network(params, s), "learned")]
+    for colour, velocity, name in flows:
         lines = weft.jit(lambda o, v=velocity: path(v, o, 120, 0.1))(origins)
         for i in range(len(origins)):
-            panel.line(lines[:, i, 0], lines[:, i, 1], colour, 1.5, 0.8)
+            panel.line(lines[:, i, 0], lines[:, i, 1], colour, 1.5, 0.8, label="" if i else name)
     return panel
 
 

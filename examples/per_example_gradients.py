@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+import picture
 from iris import load
 
 import weft
@@ -37,7 +38,7 @@ def loss(params: dict, x: weft.Array, y: weft.Array) -> weft.Array:
 gradients = weft.vmap(weft.grad(loss), in_axes=(None, 0, 0))
 
 
-def main(short: bool = False) -> None:
+def main(short: bool = False) -> picture.Panel:
     x, y, _, _ = load(seed=0, unseen=0)
     mistaken = random.permutation(random.key(1), len(y))[:WRONG]
     labels = y.at[mistaken].set((y[mistaken] + 1) % 3)
@@ -70,6 +71,14 @@ def main(short: bool = False) -> None:
     print(f"final: of the {WRONG} flowers with the largest gradients, {found} have a wrong label")
     assert found >= WRONG * 2 // 3
 
+    order = np.argsort(-np.asarray(lengths))
+    is_wrong = np.isin(order, np.asarray(mistaken))
+    panel = picture.Panel("Norm of each flower's gradient", across="flower, by norm", up="norm", log=True)
+    for wrong, colour, label in ((False, picture.BLUE, "right label"), (True, picture.RED, "wrong label")):
+        chosen = np.flatnonzero(is_wrong == wrong)
+        panel.dots(chosen, np.asarray(lengths)[order[chosen]], colour, label=label)
+    return panel
+
 
 if __name__ == "__main__":
-    main(short="--short" in sys.argv)
+    picture.save("per_example_gradients", main(short="--short" in sys.argv))

@@ -1,73 +1,90 @@
-"""Plots of lines, dots and images in panels, written as one SVG file with NumPy only."""
+"""Plots of lines, dots and images in panels, drawn by matplotlib into one SVG file."""
 
 from __future__ import annotations
 
-import base64
 import pathlib
-import struct
-import zlib
-from html import escape
+import textwrap
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 OUT = pathlib.Path(__file__).parent / "out"
-SIZE = 300  # of a panel, in pixels
-MARGIN = 40
+WIDTH, HEIGHT = 4.2, 3.8  # of a panel, in inches
+TITLE = 42  # characters in a line of a title, which are as wide as a panel
 BLUE, RED, GREY, GREEN = "#2b6cb0", "#c53030", "#a0aec0", "#2f855a"
 
 
-def png(grey: np.ndarray) -> bytes:
-    """A matrix with values from 0 (black) to 1 (white) as a PNG file."""
-    pixels = np.round(255 * np.clip(grey, 0, 1)).astype(np.uint8)
-    # Every row begins with a byte for its filter type: 0, none.
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-
-
 class Panel:
-    """A plot over the ranges `x` and `y`; later items are drawn on top of earlier ones."""
+    """A plot; later items are drawn on top of earlier ones.
 
-    def __init__(self, title: str, x: tuple[float, float] = (0, 1), y: tuple[float, float] = (0, 1)):
-        self.title, self.x_range, self.y_range = title, x, y
-        self.items: list[str] = []
+    `across` and `up` say what the axes are, `x` and `y` are their ranges (found from the data if None), `log` makes
+    the second axis logarithmic. Items that have a `label` are named in a legend.
+    """
 
-    def _pixels(self, x, y) -> list[tuple[float, float]]:
-        """Pixel coordinates of points; the y axis of SVG points down."""
-        (left, right), (bottom, top) = self.x_range, self.y_range
-        across = (np.asarray(x, float) - left) / (right - left) * SIZE
-        down = (top - np.asarray(y, float)) / (top - bottom) * SIZE
-        return list(zip(across, down, strict=True))
+    def __init__(
+        self,
+        title: str,
+        x: tuple[float, float] | None = None,
+        y: tuple[float, float] | None = None,
+        *,
+        across: str = "",
+        up: str = "",
+        log: bool = False,
+    ):
+        self.title, self.x_range, self.y_range, self.across, self.up, self.log = title, x, y, across, up, log
+        self.items: list[Callable[[Any], object]] = []
+        self.has_legend = False
 
-    def line(self, x, y, colour: str = BLUE, width: float = 2, opacity: float = 1) -> Panel:
-        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in self._pixels(x, y))
-        style = f'fill="none" stroke="{colour}" stroke-width="{width}" opacity="{opacity}"'
-        self.items.append(f'<polyline points="{points}" {style}/>')
-        return self
+    def line(self, x, y, colour: str = BLUE, width: float = 2, opacity: float = 1, label: str = "") -> Panel:
+        x, y = np.asarray(x), np.asarray(y)
+        return self._add(lambda axes: axes.plot(x, y, color=colour, lw=width, alpha=opacity, label=label), label)
 
-    def band(self, x, low, high, colour: str = BLUE) -> Panel:
+    def level(self, y: float, colour: str = GREY, label: str = "") -> Panel:
+        """A horizontal line."""
+        return self._add(lambda axes: axes.axhline(y, color=colour, ls="--", lw=1.5, label=label), label)
+
+    def band(self, x, low, high, colour: str = BLUE, label: str = "") -> Panel:
         """The area between two curves."""
-        outline = self._pixels(x, low) + self._pixels(x, high)[::-1]
-        points = " ".join(f"{a:.1f},{b:.1f}" for a, b in outline)
-        self.items.append(f'<polygon points="{points}" fill="{colour}" opacity="0.2"/>')
-        return self
+        x, low, high = np.asarray(x), np.asarray(low), np.asarray(high)
+        fill = {"color": colour, "alpha": 0.2, "lw": 0, "label": label}
+        return self._add(lambda axes: axes.fill_between(x, low, high, **fill), label)
 
-    def dots(self, x, y, colour: str = BLUE, radius: float = 3) -> Panel:
-        for a, b in self._pixels(x, y):
-            self.items.append(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="{radius}" fill="{colour}"/>')
-        return self
+    def dots(self, x, y, colour: str = BLUE, radius: float = 3, label: str = "") -> Panel:
+        x, y = np.asarray(x), np.asarray(y)
+        return self._add(lambda axes: axes.scatter(x, y, s=radius**2, color=colour, label=label, zorder=3), label)
 
     def image(self, grey) -> Panel:
-        """Draw a matrix with values from 0 to 1 over the whole panel, its first row at the top."""
-        data = base64.b64encode(png(np.asarray(grey))).decode()
-        style = 'preserveAspectRatio="none" style="image-rendering:pixelated"'
-        link = f'href="data:image/png;base64,{data}"'
-        self.items.append(f'<image width="{SIZE}" height="{SIZE}" {style} {link}/>')
+        """Draw a matrix with values from 0 (black) to 1 (white) over the whole panel, its first row at the top."""
+        grey = np.asarray(grey)
+        extent = None if self.x_range is None or self.y_range is None else (*self.x_range, *self.y_range)
+        style = {"cmap": "gray", "vmin": 0, "vmax": 1, "aspect": "auto", "interpolation": "nearest"}
+        return self._add(lambda axes: axes.imshow(grey, extent=extent, **style), "")
+
+    def _add(self, item: Callable[[Any], object], label: str) -> Panel:
+        self.items.append(item)
+        self.has_legend |= bool(label)
         return self
+
+    def draw(self, axes: Any) -> None:
+        """Draw everything on axes of matplotlib."""
+        for item in self.items:
+            item(axes)
+        axes.set_title("\n".join(textwrap.wrap(self.title, TITLE)), fontsize=10)
+        axes.set_xlabel(self.across, fontsize=9)
+        axes.set_ylabel(self.up, fontsize=9)
+        axes.tick_params(labelsize=8)
+        if not self.across and not self.up:
+            axes.set_xticks([])
+            axes.set_yticks([])
+        if self.log:
+            axes.set_yscale("log")
+        if self.x_range is not None:
+            axes.set_xlim(*self.x_range)
+        if self.y_range is not None:
+            axes.set_ylim(*self.y_range)
+        if self.has_legend:
+            axes.legend(fontsize=8, framealpha=0.8)
 
 
 def grid(images, columns: int) -> np.ndarray:
@@ -78,21 +95,29 @@ def grid(images, columns: int) -> np.ndarray:
     return rows.reshape(count // columns * height, columns * width)
 
 
-def save(name: str, *panels: Panel, columns: int = 3) -> pathlib.Path:
-    """Write the panels to examples/out/NAME.svg and print the path."""
-    step = SIZE + 2 * MARGIN
-    width, height = step * min(columns, len(panels)), step * -(-len(panels) // columns)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">']
-    parts.append('<rect width="100%" height="100%" fill="white"/>')
-    for i, panel in enumerate(panels):
-        row, column = divmod(i, columns)
-        # An inner <svg> clips to the panel.
-        parts.append(f'<g transform="translate({column * step + MARGIN},{row * step + MARGIN})">')
-        parts.append(f'<text y="-10" font-size="14">{escape(panel.title)}</text>')
-        parts.append(f'<svg width="{SIZE}" height="{SIZE}">{"".join(panel.items)}</svg>')
-        parts.append(f'<rect width="{SIZE}" height="{SIZE}" fill="none" stroke="{GREY}"/></g>')
+def figure(*panels: Panel, columns: int = 3) -> Any:
+    """The panels in rows, as a figure of matplotlib."""
+    from matplotlib.figure import Figure  # a second of imports, which scripts without a picture do not need
+
+    across, down = min(columns, len(panels)), -(-len(panels) // columns)
+    whole = Figure(figsize=(WIDTH * across, HEIGHT * down), layout="constrained")
+    cells = whole.subplots(down, across, squeeze=False).ravel()
+    for panel, axes in zip(panels, cells, strict=False):
+        panel.draw(axes)
+    for axes in cells[len(panels) :]:
+        axes.set_axis_off()
+    return whole
+
+
+def save(name: str, *panels: Panel, columns: int = 3) -> pathlib.Path | None:
+    """Write the panels to examples/out/NAME.svg and print the path; without matplotlib, say what to install."""
+    try:
+        whole = figure(*panels, columns=columns)
+    except ImportError:
+        print("no picture: it needs matplotlib, pip install 'weft[examples]'")
+        return None
     OUT.mkdir(exist_ok=True)
     path = OUT / f"{name}.svg"
-    path.write_text("\n".join([*parts, "</svg>\n"]))
+    whole.savefig(path, metadata={"Date": None})
     print(f"picture: {path}")
     return path

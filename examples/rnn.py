@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 import time
 
+import picture
+
 import weft
 import weft.numpy as wnp
 from weft import lax, nn, optim, random
@@ -57,7 +59,7 @@ def accuracy(params: dict, bits: weft.Array) -> weft.Array:
     return wnp.mean((logits(params, bits) > 0) == (parity(bits) > 0.5))
 
 
-def main(short: bool = False) -> None:
+def main(short: bool = False) -> picture.Panel:
     optimizer = optim.chain(optim.clip_by_global_norm(1.0), optim.adam(1e-2))
 
     @weft.jit
@@ -73,10 +75,11 @@ def main(short: bool = False) -> None:
     key = random.key(0)
     params = init(key)
     state = optimizer.init(params)
-    start = time.perf_counter()
+    losses, start = [], time.perf_counter()
     steps = 500 if short else 1500
     for i in range(steps):
         value, params, state = step(params, state, random.fold_in(key, i))
+        losses.append(value)
         if i % (steps // 10) == 0:
             print(f"step {i:4d}  loss {float(value):.4f}")
     print(f"{steps} steps in {time.perf_counter() - start:.1f} s")
@@ -85,7 +88,9 @@ def main(short: bool = False) -> None:
     right = float(weft.jit(accuracy)(params, bits))
     print(f"final accuracy {right:.1%} on sequences 25 times longer than those of the training")
     assert right > (0.9 if short else 0.99)
+    panel = picture.Panel("Gated recurrent unit: loss", across="step", up="cross-entropy", log=True)
+    return panel.line(range(steps), wnp.stack(losses))
 
 
 if __name__ == "__main__":
-    main(short="--short" in sys.argv)
+    picture.save("rnn", main(short="--short" in sys.argv))

@@ -98,7 +98,7 @@ def flowers() -> picture.Panel:
     weights = wnp.abs(per_flower).mean(0)
     for name, share in zip(names, np.asarray(weights / weights.max()), strict=True):
         print(f"{name:13s} {'#' * round(40 * float(share))}")
-    return picture.Panel("Iris: loss by step", (0, 300), (0, 1)).line(range(301), losses)
+    return picture.Panel("Iris: loss", across="step", up="cross-entropy", log=True).line(range(301), losses)
 
 
 def main(short: bool = False) -> None:
@@ -116,7 +116,7 @@ def main(short: bool = False) -> None:
         heading("10. A variational autoencoder in linen")
         panels.append(vae.main(short=True))
         heading("11. A transformer in linen, trained on Weft's documentation")
-        transformer.main(steps=500)
+        panels.append(transformer.main(steps=500))
     heading("What was learnt")
     picture.save("tour", *panels)
 

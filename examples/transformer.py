@@ -11,6 +11,7 @@ import sys
 import time
 
 import numpy as np
+import picture
 
 import weft
 import weft.numpy as wnp
@@ -66,7 +67,7 @@ def counting(codes: np.ndarray, test: np.ndarray, letters: int) -> tuple[float, 
     return float(one), float(two)
 
 
-def main(short: bool = False, steps: int | None = None) -> None:
+def main(short: bool = False, steps: int | None = None) -> picture.Panel:
     codes, test, alphabet = read()
     model = Transformer(len(alphabet))
     params = model.init(random.key(0), wnp.zeros((1, LENGTH), wnp.int32))["params"]
@@ -98,10 +99,11 @@ def main(short: bool = False, steps: int | None = None) -> None:
 
     rng = np.random.default_rng(0)
     state = optimizer.init(params)
-    start = time.perf_counter()
+    losses, start = [], time.perf_counter()
     for i in range(steps):
         rows = codes[rng.integers(len(codes) - LENGTH, size=(BATCH, 1)) + np.arange(LENGTH + 1)]
         value, params, state = step(params, state, rows)
+        losses.append(value)
         if i % (steps // 10) == 0:
             print(f"step {i:4d}  loss {float(value):.3f}")
     print(f"{steps} steps in {time.perf_counter() - start:.1f} s; traced {step.cache_size()} time(s)")
@@ -112,8 +114,12 @@ def main(short: bool = False, steps: int | None = None) -> None:
     print(f"final loss {final:.3f} on unseen text; unigram model {one:.3f}, bigram model {two:.3f}")
     assert final < (two if steps >= 1000 else one)
     text = write(params, test[:LENGTH], random.split(random.key(1), 80 if short else 400))
+    panel = picture.Panel("Transformer: loss on batches", across="step", up="nats per character")
+    panel.line(range(steps), wnp.stack(losses), width=1).level(final, picture.RED, "on unseen text")
+    panel.level(one, picture.GREY, "unigram model").level(two, picture.GREEN, "bigram model")
     print("it writes:", "".join(alphabet[int(letter)] for letter in np.asarray(text)))
+    return panel
 
 
 if __name__ == "__main__":
-    main(short="--short" in sys.argv)
+    picture.save("transformer", main(short="--short" in sys.argv))

@@ -106,7 +106,7 @@ def test_explanations_are_frames() -> None:
 def test_text_is_escaped(text: str) -> None:
     from weft.api.notebook import details, table
 
-    for made_of in (table([[text]]), details(text, text)):
+    for found in (table([[text]]), details(text, text)):
         checker = Checker()
-        checker.feed(made_of)
+        checker.feed(found)
         assert text in checker.text and "script" not in [*checker.opened]

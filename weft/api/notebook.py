@@ -92,11 +92,11 @@ def _ends(values: Any) -> list[Any]:
 
 
 def _shown(row: Any) -> list[str]:
-    texts = [_number(value) for value in _ends(row)]
+    texts = [_element(value) for value in _ends(row)]
     return texts if len(row) <= 2 * ENDS else [*texts[:ENDS], GAP, *texts[ENDS:]]
 
 
-def _number(value: Any) -> str:
+def _element(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
 
 
@@ -182,7 +182,7 @@ def compiled_html(compiled: Compiled) -> str:
     ]
     sent = compiled.communication
     parts = [table(rows), sent._repr_html_() if sent else "", details("jaxpr", str(compiled.jaxpr))]
-    parts += [details("fusions", compiled.fusions), details("steps", compiled.program)]
+    parts += [details("fusions", compiled.fusions), details("steps", compiled.as_text())]
     return _heading(f"compiled {compiled._traced.fun_name}") + "".join(parts)
 
 
