@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.cuda.stand_ins.cublaslt import CublasLt
+from tests.cuda.stand_ins.cudnn import Cudnn
 from tests.cuda.stand_ins.objects import StandIn
 from weft.base.errors import OutOfMemoryError
 from weft.compiler.kernel import interpreter
@@ -26,7 +27,7 @@ from weft.runtime.cuda.libraries.routines import ROUTINES
 from weft.runtime.cuda.memory import ALIGNMENT
 from weft.sharding.device import Device
 
-STAND_INS: dict[str, Callable[[Any], StandIn]] = {"cublasLt": CublasLt}
+STAND_INS: dict[str, Callable[[Any], StandIn]] = {"cublasLt": CublasLt, "cudnn": Cudnn}
 
 
 class Recording:

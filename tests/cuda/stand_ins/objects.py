@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ class StandIn:
         self.driver = driver
         self.calls: list[Any] = []
         self._objects: dict[int, Any] = {}
+        self._handles = itertools.count(0x1000, 16)
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
@@ -42,7 +44,7 @@ class StandIn:
 
     def new(self, reference: Any, value: Any) -> None:
         """Write the handle of a new object to where a reference points."""
-        handle = 0x1000 + 16 * len(self._objects)
+        handle = next(self._handles)
         self._objects[handle] = value
         reference._obj.value = handle
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from weft.compiler.target.cuda.library import matmuls
+from weft.compiler.target.cuda.library import convolutions, matmuls
 from weft.runtime.cuda.libraries.calls import Preparation
+from weft.runtime.cuda.libraries.convolution import Convolution
 from weft.runtime.cuda.libraries.cublaslt import Matmul
 
-ROUTINES: dict[str, Preparation] = {matmuls.ROUTINE: Matmul}
+ROUTINES: dict[str, Preparation] = {matmuls.ROUTINE: Matmul, convolutions.ROUTINE: Convolution}

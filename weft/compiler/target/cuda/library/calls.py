@@ -72,3 +72,39 @@ class MatmulCall(Record):
     has_input: int
     # Size and steps in A, B and C of each loop around the batch.
     loops: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ConvolutionSizes:
+    """The forward convolution that one is, or is a gradient of: shapes of operand, kernel and result, features last."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ConvolutionCall(Record):
+    """A convolution of so many spatial dimensions, or one of its gradients. The operands and the result of the call are
+    operand, kernel and result of the forward convolution; result, kernel and operand (data); operand, result and kernel
+    (weights)."""
+
+    kind: int
+    dtype: int
+    result: int
+    tf32: int
+    rank: int
+    # Of the forward convolution: the shapes, then for each dimension the stride, the dilation, and the padding before
+    # and after.
+    sizes: tuple[int, ...]
+
+    @property
+    def parts(self) -> ConvolutionSizes:
+        """The sizes by name."""
+        whole, rank = self.rank + 2, self.rank
+        shapes = tuple(self.sizes[n * whole : (n + 1) * whole] for n in range(3))
+        rest = self.sizes[3 * whole :]
+        strides, dilations, low, high = (rest[n * rank : (n + 1) * rank] for n in range(4))
+        return ConvolutionSizes(shapes, strides, dilations, low, high)

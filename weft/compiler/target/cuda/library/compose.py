@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.compiler.target.cuda.library.composites import Reader, regrouped
+from weft.compiler.target.cuda.library.convolutions import with_library_convolutions
 from weft.compiler.target.cuda.library.epilogues import find_epilogues
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
@@ -10,4 +11,5 @@ from weft.ir.jaxpr import Jaxpr
 
 def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     """The jaxpr with a fusion of the kind "library" for each group of equations that one call computes."""
-    return regrouped(jaxpr, find_epilogues(Reader(jaxpr), target))
+    jaxpr, convolutions = with_library_convolutions(jaxpr, target)
+    return regrouped(jaxpr, [*convolutions, *find_epilogues(Reader(jaxpr), target)])

@@ -92,15 +92,14 @@ def is_literal(atom: Any, value: float) -> bool:
     return bool(array == array.dtype.type(value))
 
 
-def regrouped(jaxpr: Jaxpr, groups: Sequence[Group], added: Sequence[Equation] = ()) -> Jaxpr:
-    """The jaxpr with groups in place of their equations, and equations that were `added`. Groups that would have to
-    wait for themselves are left out, and so are all if effects would change their order."""
-    if not groups and not added:
+def regrouped(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
+    """The jaxpr with groups in place of their equations. Groups that would have to wait for themselves are left out,
+    and so are all if effects would change their order."""
+    if not groups:
         return jaxpr
     of_group = {id(e): g for g in groups for e in g.equations}
     fusions = {id(g): g.fusion() for g in groups}
     makers: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
-    makers |= {v: e for e in added for v in e.outvars}
     makers |= {v: fusions[id(g)] for g in groups for v in g.results}
     ordered: list[Equation] = []
     state: dict[int, bool] = {}  # whether an equation is in its place, or waits for its operands
@@ -128,7 +127,7 @@ def regrouped(jaxpr: Jaxpr, groups: Sequence[Group], added: Sequence[Equation] =
     for equation in jaxpr.eqns:
         group = of_group.get(id(equation))
         if group is not None and not put(fusions[id(group)]):
-            return regrouped(jaxpr, [g for g in groups if g is not group], added)
+            return regrouped(jaxpr, [g for g in groups if g is not group])
         # What others read of a group is a result of it, or computed again; what nobody reads is dropped below.
         if group is None or not any(v in group.results for v in equation.outvars):
             put(equation)

@@ -1,0 +1,88 @@
+"""Convolutions by cuDNN on a simulated GPU: forward, and the gradients, which are recognised in programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.cuda.simulated import simulated_gpu
+from tests.cuda.test_matmuls import Gpu, check, ramps
+from weft import lax
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    with simulated_gpu(monkeypatch) as (device, driver):
+        yield device, driver, driver.with_libraries("cudnn")["cudnn"]
+
+
+# Layouts, sizes of batch, operand, kernel and features, and what else a convolution has.
+CASES: dict[str, tuple[tuple[str, str, str], tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "same": (("NHWC", "HWIO", "NHWC"), (2, 6, 5, 3), (3, 3, 3, 4), {"padding": "SAME"}),
+    "valid, NCHW": (("NCHW", "OIHW", "NCHW"), (2, 3, 6, 7), (4, 3, 3, 2), {"padding": "VALID"}),
+    "strided": (("NHWC", "HWIO", "NHWC"), (2, 7, 8, 3), (3, 3, 3, 4), {"padding": "SAME", "window_strides": (2, 2)}),
+    "dilated": (("NHWC", "OHWI", "NHWC"), (2, 9, 9, 3), (4, 3, 2, 3), {"padding": "SAME", "rhs_dilation": (2, 1)}),
+    "cut": (("NHWC", "HWIO", "NHWC"), (2, 8, 9, 3), (2, 3, 3, 4), {"padding": "VALID", "window_strides": (3, 2)}),
+    "one dimension": (("NWC", "WIO", "NWC"), (2, 9, 3), (3, 3, 4), {"padding": [(1, 2)], "window_strides": (2,)}),
+    "three dimensions": (("NDHWC", "DHWIO", "NDHWC"), (1, 4, 5, 4, 2), (2, 3, 2, 2, 3), {"padding": "SAME"}),
+}  # fmt: skip
+
+
+def convolution(layout: Any, x: Any, w: Any, **params: Any) -> Any:
+    strides = params.pop("window_strides", (1,) * (x.ndim - 2))
+    return lax.conv_general_dilated(x, w, strides, dimension_numbers=layout, **params)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forward_and_gradients(gpu: Gpu, name: str) -> None:
+    layout, x_shape, w_shape, params = CASES[name]
+
+    def loss(x: Any, w: Any) -> Any:
+        y = convolution(layout, x, w, **params)
+        return wnp.sum(y * y * 0.5), y
+
+    x, w = ramps("float32", x_shape, w_shape)
+    calls = check(gpu, weft.value_and_grad(loss, (0, 1), has_aux=True), x, w, calls=3, tolerance=1e-5)
+    assert sorted(calls) == [["data"], ["forward"], ["weights"]]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_short_floats(gpu: Gpu, dtype: str) -> None:
+    layout, x_shape, w_shape, params = CASES["same"]
+    arrays = ramps(dtype, x_shape, w_shape)
+    check(gpu, lambda x, w: convolution(layout, x, w, **params), *arrays, calls=1)
+    wide = {**params, "preferred_element_type": "float32"}
+    check(gpu, lambda x, w: convolution(layout, x, w, **wide), *arrays, calls=1)
+
+
+def test_transposed_convolutions(gpu: Gpu) -> None:
+    x, w = ramps("float32", (2, 5, 5, 3), (3, 3, 3, 4))
+    (call,) = check(gpu, lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME"), x, w, calls=1)
+    assert call == ["data"]
+
+
+def test_what_cudnn_does_not_have_is_our_own(gpu: Gpu) -> None:
+    layout = ("NHWC", "HWIO", "NHWC")
+    x, w = ramps("float32", (2, 6, 5, 4), (3, 3, 2, 4))
+    check(gpu, lambda x, w: convolution(layout, x, w, padding="SAME", feature_group_count=2), x, w, calls=0)
+    x, w = ramps("float32", (2, 6, 5, 3), (3, 3, 3, 4))
+    check(gpu, lambda x, w: convolution(layout, x, w, padding=[(-1, 0), (0, 0)]), x, w, calls=0)
+
+
+def test_exact_products_use_no_tensor_cores(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, x_shape, w_shape, params = CASES["same"]
+    x, w = ramps("float32", x_shape, w_shape)
+    seen: list[int] = []
+    monkeypatch.setattr(
+        "weft.runtime.cuda.libraries.cudnn.Plan.start",
+        lambda plan, stream, tensors, addresses, workspace: seen.append(plan.engine),
+    )
+    for precision in (None, "highest"):
+        weft.jit(lambda x, w, p=precision: convolution(layout, x, w, precision=p, **params))(
+            *(weft.device_put(a, gpu[0]) for a in (x, w))
+        )
+    assert seen == [1, 2]  # the first is not deterministic

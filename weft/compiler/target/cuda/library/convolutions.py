@@ -1,0 +1,238 @@
+"""Convolutions by cuDNN: forward, and the two gradients, which are convolutions in a program.
+
+A convolution that cuDNN computes is written with its features last: operand [N, ..., C], kernel [K, ..., C], result
+[N, ..., K]. What is stored otherwise is transposed by equations of their own, which fuse with what is around them.
+
+    conv(x, w)                                     forward
+    conv(dy, rev(w)), dilated by the stride        the gradient of the operand
+    conv(x, dy), with windows larger than results  the gradient of the kernel
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.compiler.rewrite import new_equation
+from weft.compiler.target.cuda.library.calls import EXACT, TF32, ConvolutionCall, dtype_index
+from weft.compiler.target.cuda.library.composites import Composite, Group, Reader, is_operation
+from weft.compiler.target.cuda.library.matmuls import is_tf32
+from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.compiler.target.target import Target
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Var
+from weft.ir.primitive import lookup
+from weft.primitives.contraction.convolution import Convolution
+from weft.primitives.contraction.convolution_shapes import ConvDimensionNumbers, Window
+from weft.primitives.families import inverse_permutation
+
+ROUTINE = "cudnn_convolution"
+FORWARD, DATA, WEIGHTS = "forward", "data", "weights"
+KINDS = (FORWARD, DATA, WEIGHTS)
+# Spatial dimensions that cuDNN has kernels for.
+MOST_SPATIAL = 3
+
+
+@dataclass(frozen=True)
+class LibraryConvolution(Composite):
+    """A convolution with features last; the operands and the result of the call are those of the kind."""
+
+    kind: str
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+    def plan(self, equation: Equation) -> LibraryCall:
+        hero = equation.params["jaxpr"].eqns[equation.params["hero"]]
+        first, second = arrays_of(equation.invars)
+        (result,) = arrays_of(equation.outvars)
+        # Operand, kernel and result of the forward convolution.
+        shapes: Any = {
+            FORWARD: (first.shape, second.shape, result.shape),
+            DATA: (result.shape, second.shape, first.shape),
+            WEIGHTS: (first.shape, result.shape, second.shape),
+        }[self.kind]
+        windows = [self.strides, self.dilations, self.low, self.high]
+        if len(self.strides) == 1:  # there are none of one dimension, so there is one more of size 1
+            shapes = tuple((shape[0], 1, *shape[1:]) for shape in shapes)
+            windows = [(neutral, *values) for neutral, values in zip((1, 1, 0, 0), windows, strict=True)]
+        call = ConvolutionCall(
+            kind=KINDS.index(self.kind),
+            dtype=dtype_index(first.dtype),
+            result=dtype_index(result.dtype),
+            tf32=TF32 if is_tf32(first.dtype, hero.params.get("precision")) else EXACT,
+            rank=len(windows[0]),
+            sizes=tuple(size for part in (*shapes, *windows) for size in part),
+        )
+        return LibraryCall(routine=ROUTINE, parameters=call.integers)
+
+
+def with_library_convolutions(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list[Group]]:
+    """The jaxpr with the convolutions that cuDNN computes written with features last, and a group for each of them."""
+    if not target.libraries.convolution_dtypes:
+        return jaxpr, []
+    reader = Reader(jaxpr)
+    equations: list[Equation] = []
+    groups: list[Group] = []
+    layouts = Layouts(equations)
+    for equation in jaxpr.eqns:
+        found = _routine(reader, equation, target) if is_operation(equation, "conv_general_dilated") else None
+        if found is None:
+            equations.append(equation)
+        else:
+            groups.append(_written(reader, equation, found, layouts))
+    return (jaxpr.replace(eqns=equations), groups) if groups else (jaxpr, [])
+
+
+class Layouts:
+    """Writes operands in another order of their axes, each once."""
+
+    def __init__(self, equations: list[Equation]) -> None:
+        self.equations = equations
+        self._known: dict[tuple[Any, tuple[int, ...]], Atom] = {}
+
+    def apply(self, name: str, atom: Atom, params: dict[str, Any], like: Equation) -> Var:
+        """The result of a new equation."""
+        equation = new_equation(lookup(name), [atom], params, like)
+        self.equations.append(equation)
+        return equation.outvars[0]
+
+    def ordered(self, atom: Atom, axes: Sequence[int], like: Equation) -> Any:
+        """An operand with its axes in this order."""
+        order = tuple(axes)
+        if order == tuple(range(len(order))):
+            return atom
+        key = (atom, order)
+        if key not in self._known:
+            self._known[key] = self.apply("transpose", atom, {"permutation": order}, like)
+        return self._known[key]
+
+
+def _written(reader: Reader, equation: Equation, routine: LibraryConvolution, layouts: Layouts) -> Group:
+    """Write a convolution with features last; returns its group."""
+    lhs, rhs = equation.invars
+    dnums: ConvDimensionNumbers = equation.params["dimension_numbers"]
+    rank = len(routine.strides)
+    spatial = tuple(range(1, rank + 1))
+    features_last, features_first = (0, rank + 1, *spatial), (rank + 1, 0, *spatial)
+    lhs_spec, rhs_spec, out_spec = dnums
+    before: list[Equation] = []
+    if routine.kind == DATA:
+        window = rhs_spec[2:]
+        kernel: Any = _reversed_kernel(reader, equation)
+        if kernel is None:
+            kernel = layouts.apply("rev", rhs, {"dimensions": window}, equation)
+        kernel = layouts.ordered(kernel, (rhs_spec[1], *window, rhs_spec[0]), equation)
+        before = [new_equation(lookup("rev"), [kernel], {"dimensions": spatial}, equation)]
+        operands = [layouts.ordered(lhs, (lhs_spec[0], *lhs_spec[2:], lhs_spec[1]), equation), before[0].outvars[0]]
+        outside = [operands[0], kernel]
+        specs, axes = (features_last, features_first, features_last), (out_spec[0], *out_spec[2:], out_spec[1])
+    elif routine.kind == FORWARD:
+        operands = [
+            layouts.ordered(lhs, (lhs_spec[0], *lhs_spec[2:], lhs_spec[1]), equation),
+            layouts.ordered(rhs, (rhs_spec[0], *rhs_spec[2:], rhs_spec[1]), equation),
+        ]
+        outside = operands
+        specs, axes = (features_last,) * 3, (out_spec[0], *out_spec[2:], out_spec[1])
+    else:  # batch and features are exchanged: the batch is what is summed over
+        operands = [
+            layouts.ordered(lhs, (lhs_spec[1], *lhs_spec[2:], lhs_spec[0]), equation),
+            layouts.ordered(rhs, (rhs_spec[1], *rhs_spec[2:], rhs_spec[0]), equation),
+        ]
+        outside = operands
+        specs, axes = (features_first,) * 3, (out_spec[1], *out_spec[2:], out_spec[0])
+    params = {**equation.params, "dimension_numbers": ConvDimensionNumbers(*specs)}
+    in_order = axes == tuple(range(rank + 2))
+    convolved = new_equation(equation.primitive, operands, params, equation)
+    if in_order:
+        convolved = convolved.replace(outvars=equation.outvars)
+    layouts.equations += [*before, convolved]
+    if not in_order:
+        back = new_equation(
+            lookup("transpose"), convolved.outvars, {"permutation": inverse_permutation(axes)}, equation
+        )
+        layouts.equations.append(back.replace(outvars=equation.outvars))
+    return Group((*before, convolved), tuple(outside), convolved.outvars, convolved, routine)
+
+
+# ------------------------------------------------------------------------------------------------------------- choices
+
+
+def _reversed_kernel(reader: Reader, equation: Equation) -> Any:
+    """What the kernel of a convolution is the reverse of, if it is."""
+    found = reader.computed_by(equation.invars[1], "rev")
+    window = equation.params["dimension_numbers"].rhs_spec[2:]
+    whole = found is not None and sorted(found.params["dimensions"]) == sorted(window)
+    return found.invars[0] if found is not None and whole and type(found.invars[0]) is Var else None
+
+
+def _routine(reader: Reader, equation: Equation, target: Target) -> LibraryConvolution | None:
+    """How cuDNN computes a convolution, or None if it does not."""
+    lhs, rhs = (a.aval for a in equation.invars)
+    (out,) = (v.aval for v in equation.outvars)
+    known = target.libraries.convolution_dtypes
+    if lhs.dtype != rhs.dtype or (lhs.dtype, out.dtype) not in known or type(equation.invars[0]) is not Var:  # type: ignore[attr-defined]
+        return None
+    if type(equation.invars[1]) is not Var or equation.invars[0] is equation.invars[1]:
+        return None
+    plan: Convolution = equation.primitive.canonical(lhs, rhs, **equation.params)  # type: ignore[attr-defined]
+    windows = plan.windows
+    if plan.groups != 1 or not 1 <= len(windows) <= MOST_SPATIAL or not all(w.is_known for w in windows):
+        return None
+    if any(0 in a.shape for a in (lhs, rhs, out)):  # type: ignore[attr-defined]
+        return None
+    dilated = any(w.lhs_dilation != 1 for w in windows)
+    if dilated or _reversed_kernel(reader, equation) is not None:
+        found = _data_gradient(windows)
+        if found is not None or dilated:
+            return found
+    if math.prod(w.window for w in windows) > math.prod(w.count for w in windows):
+        found = _weight_gradient(windows)
+        if found is not None:
+            return found
+    if any(w.low < 0 or w.high < 0 for w in windows):
+        return None
+    return LibraryConvolution(
+        FORWARD,
+        tuple(w.stride for w in windows),
+        tuple(w.rhs_dilation for w in windows),
+        tuple(int(w.low) for w in windows),
+        tuple(int(w.high) for w in windows),
+    )
+
+
+def _data_gradient(windows: Sequence[Window]) -> LibraryConvolution | None:
+    """A convolution of a dilated operand is the gradient of one with that stride."""
+    low, high = [], []
+    for w in windows:
+        extent, size, count = (int(n) for n in (w.extent, w.count, w.size))
+        before = extent - 1 - int(w.low)
+        after = _padding_after(size, before, extent, w.lhs_dilation, count)
+        if w.stride != 1 or before < 0 or after is None:
+            return None
+        low.append(before)
+        high.append(after)
+    strides, dilations = tuple(w.lhs_dilation for w in windows), tuple(w.rhs_dilation for w in windows)
+    return LibraryConvolution(DATA, strides, dilations, tuple(low), tuple(high))
+
+
+def _weight_gradient(windows: Sequence[Window]) -> LibraryConvolution | None:
+    """A convolution whose windows are almost all of the operand is the gradient of the kernel of another one."""
+    low, high = [], []
+    for w in windows:
+        extent = (int(w.count) - 1) * w.stride + 1
+        after = _padding_after(int(w.size), int(w.low), extent, w.rhs_dilation, int(w.window))
+        if w.low < 0 or after is None:
+            return None
+        low.append(int(w.low))
+        high.append(after)
+    strides, dilations = tuple(w.rhs_dilation for w in windows), tuple(w.stride for w in windows)
+    return LibraryConvolution(WEIGHTS, strides, dilations, tuple(low), tuple(high))
+
+
+def _padding_after(size: int, low: int, extent: int, stride: int, count: int) -> int | None:
+    """The least padding with which there are `count` windows; None if there are more without any."""
+    high = max(0, stride * (count - 1) + extent - size - low)
+    return high if (size + low + high - extent) // stride + 1 == count else None

@@ -1,0 +1,233 @@
+"""cuDNN's graphs: operations over tensors that become one plan, which is made once and run with addresses.
+
+All objects of the library are descriptors with attributes, which are arrays of one type. A graph says what is computed;
+the library proposes engines for it, of which some are compiled when a plan is made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
+from typing import Any, NamedTuple
+
+from weft.base import dtypes
+from weft.base.errors import JaxRuntimeError
+from weft.base.forks import held
+
+# cudnnDataType_t
+DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 4, "bfloat16": 9, "int64": 10, "bool": 11}
+# cudnnBackendDescriptorType_t
+(
+    POINTWISE, CONVOLUTION, ENGINE, ENGINE_CONFIG, HEURISTIC, PLAN, OPERATION_FORWARD, OPERATION_WEIGHTS,
+    OPERATION_DATA, OPERATION_POINTWISE, GRAPH, VARIANT, TENSOR, MATMUL, OPERATION_MATMUL, REDUCTION,
+    OPERATION_REDUCTION, OPERATION_RESHAPE,
+) = (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 15, 16, 17, 18, 19, 21, 22, 31)  # fmt: skip
+# cudnnBackendAttributeType_t, and what an element is.
+(HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, DOUBLE, POINTER_TYPE, CONVOLUTION_MODE, HEURISTIC_MODE, NOTE,
+ POINTWISE_MODE, DESCRIPTOR, REDUCTION_MODE) = (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 14, 15, 18)  # fmt: skip
+_ELEMENTS = {
+    HANDLE: c_void_p, DATA_TYPE: c_int, BOOLEAN: c_bool, INT64: c_int64, FLOAT: c_float, DOUBLE: c_double,
+    POINTER_TYPE: c_void_p, CONVOLUTION_MODE: c_int, HEURISTIC_MODE: c_int, NOTE: c_int, POINTWISE_MODE: c_int,
+    DESCRIPTOR: c_void_p, REDUCTION_MODE: c_int,
+}  # fmt: skip
+CROSS_CORRELATION = 1
+# Heuristics: the best one, and one that always has an answer.
+BEST, FALLBACK = 3, 2
+# Notes about what an engine does to numbers.
+TENSOR_CORES, DOWN_CONVERTS, REDUCED_SUMS, BY_FFT, NOT_DETERMINISTIC, WINOGRAD = 0, 1, 2, 3, 4, 5
+# More is never asked of where tensors begin, in bytes.
+MOST_ALIGNMENT = 16
+
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cudnnCreate": (POINTER(c_void_p),),
+    "cudnnSetStream": (c_void_p, c_void_p),
+    "cudnnBackendCreateDescriptor": (c_int, POINTER(c_void_p)),
+    "cudnnBackendDestroyDescriptor": (c_void_p,),
+    "cudnnBackendSetAttribute": (c_void_p, c_int, c_int, c_int64, c_void_p),
+    "cudnnBackendGetAttribute": (c_void_p, c_int, c_int, c_int64, POINTER(c_int64), c_void_p),
+    "cudnnBackendFinalize": (c_void_p,),
+    "cudnnBackendExecute": (c_void_p, c_void_p, c_void_p),
+    "cudnnGetLastErrorString": (c_char_p, c_size_t),
+}
+
+
+class CudnnError(JaxRuntimeError):
+    """What the library reports; for proposals this is not the end."""
+
+
+class Cudnn:
+    """The library, opened for a GPU. What runs takes the lock, since the handle has the stream."""
+
+    def __init__(self, library: Any) -> None:
+        self._functions = {name: getattr(library, name) for name in _FUNCTIONS}
+        for name, arguments in _FUNCTIONS.items():
+            self._functions[name].argtypes, self._functions[name].restype = arguments, c_int
+        self._functions["cudnnGetLastErrorString"].restype = None
+        library.cudnnGetVersion.restype = c_size_t
+        self.version = int(library.cudnnGetVersion())
+        self.process = os.getpid()
+        self.lock = held(threading.RLock())
+        self.handle = c_void_p()
+        self("cudnnCreate", byref(self.handle))
+
+    def __call__(self, name: str, *arguments: Any) -> None:
+        """Call a function; raise what it reports."""
+        status = self._functions[name](*arguments)
+        if status:
+            text = ctypes.create_string_buffer(1024)
+            self._functions["cudnnGetLastErrorString"](text, len(text))
+            said = text.value.decode(errors="replace")
+            raise CudnnError(f"cuDNN reports an error in {name}: {said or 'no reason given'} ({status}).")
+
+    def descriptor(self, kind: int, attributes: Mapping[int, tuple[int, Any]]) -> Descriptor:
+        """A finished descriptor: its attributes are (type, value or values)."""
+        found = Descriptor(self, kind)
+        for name, (type_, values) in attributes.items():
+            found.set(name, type_, values if isinstance(values, (list, tuple)) else [values])
+        self("cudnnBackendFinalize", found.handle)
+        return found
+
+
+class Descriptor:
+    """A descriptor of the library, for as long as it is referenced; it keeps those that it refers to."""
+
+    def __init__(self, lib: Cudnn, kind: int) -> None:
+        self._lib = lib
+        self._retained: list[Any] = []
+        self.handle = c_void_p()
+        lib("cudnnBackendCreateDescriptor", kind, byref(self.handle))
+
+    def set(self, name: int, type_: int, values: Sequence[Any]) -> None:
+        """Set an attribute."""
+        self._retained += values
+        elements: list[Any] = [v.handle.value if isinstance(v, Descriptor) else v for v in values]
+        array = (_ELEMENTS[type_] * len(elements))(*elements)
+        self._lib("cudnnBackendSetAttribute", self.handle, name, type_, len(elements), array)
+
+    def get(self, name: int, type_: int, most: int) -> list[Any]:
+        """An attribute that is no descriptor."""
+        array, count = (_ELEMENTS[type_] * most)(), c_int64()
+        self._lib("cudnnBackendGetAttribute", self.handle, name, type_, most, byref(count), array)
+        return list(array[: min(count.value, most)])
+
+    def descriptors(self, name: int, kind: int, most: int) -> list[Descriptor]:
+        """An attribute that is descriptors."""
+        found = [Descriptor(self._lib, kind) for _ in range(most)]
+        array, count = (c_void_p * most)(*(d.handle.value for d in found)), c_int64()
+        self._lib("cudnnBackendGetAttribute", self.handle, name, DESCRIPTOR, most, byref(count), array)
+        return found[: min(count.value, most)]
+
+    def __del__(self) -> None:
+        if self.handle and self._lib.process == os.getpid() and not sys.is_finalizing():
+            self._lib._functions["cudnnBackendDestroyDescriptor"](self.handle)
+
+
+class Tensor(NamedTuple):
+    """A tensor of a graph, with the integer by which it gets its address; virtual ones have none."""
+
+    descriptor: Descriptor
+    identity: int
+    shape: tuple[int, ...]
+
+
+def dense(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a tensor whose last dimension is contiguous."""
+    return tuple(math.prod(shape[n + 1 :]) for n in range(len(shape)))
+
+
+class Graph:
+    """Operations, and the tensors between them, whose addresses have these alignments."""
+
+    def __init__(self, lib: Cudnn, alignments: Sequence[int]) -> None:
+        self.lib = lib
+        self.alignment = math.gcd(MOST_ALIGNMENT, *alignments)
+        self.operations: list[Descriptor] = []
+        self._tensors = 0
+
+    def tensor(
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        strides: Sequence[int] | None = None,
+        virtual: bool = False,
+        by_value: bool = False,
+    ) -> Tensor:
+        """A tensor. One that is `virtual` is never in memory, one `by_value` is a scalar of the host."""
+        self._tensors += 1
+        attributes: dict[int, tuple[int, Any]] = {
+            900: (INT64, self.alignment),
+            901: (DATA_TYPE, DATA_TYPES[dtypes.name(dtype)]),
+            902: (INT64, list(shape)),
+            903: (INT64, list(dense(shape) if strides is None else strides)),
+            906: (INT64, self._tensors),
+        }
+        if virtual:
+            attributes[907] = (BOOLEAN, True)
+        if by_value:
+            attributes[908] = (BOOLEAN, True)
+        return Tensor(self.lib.descriptor(TENSOR, attributes), self._tensors, tuple(shape))
+
+    def add(self, kind: int, attributes: Mapping[int, tuple[int, Any]]) -> None:
+        """Add an operation."""
+        self.operations.append(self.lib.descriptor(kind, attributes))
+
+    def proposals(self, most: int) -> list[Descriptor]:
+        """Engines with their settings, the one that is thought to be quickest first."""
+        graph = self.lib.descriptor(GRAPH, {801: (DESCRIPTOR, self.operations), 800: (HANDLE, self.lib.handle.value)})
+        found: list[Descriptor] = []
+        for mode in (BEST, FALLBACK):
+            try:
+                asked = self.lib.descriptor(HEURISTIC, {201: (DESCRIPTOR, graph), 200: (HEURISTIC_MODE, mode)})
+            except CudnnError:
+                continue
+            found += asked.descriptors(202, ENGINE_CONFIG, most)
+            for config in found:
+                config._retained.append(asked)
+            if len(found) >= most:
+                break
+        return found[:most]
+
+    def plans(self, most: int, refused: frozenset[int]) -> list[Plan]:
+        """Plans by engines of which none of these notes holds."""
+        found: list[Plan] = []
+        why = "no engine is proposed"
+        for config in self.proposals(most):
+            (engine,) = config.descriptors(300, ENGINE, 1)
+            notes = engine.get(1303, NOTE, 16)
+            if refused & set(notes):
+                why = f"engines have notes {notes}"
+                continue
+            try:
+                attributes = {401: (DESCRIPTOR, config), 400: (HANDLE, self.lib.handle.value)}
+                found.append(Plan(self.lib, self.lib.descriptor(PLAN, attributes), engine.get(1301, INT64, 1)[0]))
+            except CudnnError as error:
+                why = str(error)
+        if not found:
+            raise CudnnError(f"cuDNN has no plan: {why}")
+        return found
+
+
+class Plan:
+    """A plan of a graph, by an engine."""
+
+    def __init__(self, lib: Cudnn, descriptor: Descriptor, engine: int) -> None:
+        self._lib, self._descriptor = lib, descriptor
+        self.engine = engine
+        (self.workspace,) = (int(size) for size in descriptor.get(402, INT64, 1))
+
+    def start(self, stream: Any, tensors: Sequence[int], addresses: Sequence[int], workspace: int) -> None:
+        """Start it in a stream; `tensors` are the identities of tensors at these addresses."""
+        attributes: dict[int, tuple[int, Any]] = {
+            1000: (INT64, list(tensors)),
+            1001: (POINTER_TYPE, list(addresses)),
+            1003: (POINTER_TYPE, workspace),
+        }
+        with self._lib.lock:
+            pack = self._lib.descriptor(VARIANT, attributes)
+            self._lib("cudnnSetStream", self._lib.handle, stream)
+            self._lib("cudnnBackendExecute", self._lib.handle, self._descriptor.handle, pack.handle)
