@@ -1,4 +1,4 @@
-"""Programs on an NVIDIA GPU beside JAX and PyTorch: dispatch, memory-bound kernels, reductions.
+"""Programs on an NVIDIA GPU beside JAX and PyTorch: dispatch, memory-bound kernels, reductions, libraries.
 
     python benchmarks/gpu.py [--only NAME,...] [--libraries weft,jax,torch] [--json FILE]
 
@@ -22,17 +22,21 @@ import numpy as np
 
 ROUNDS, SECONDS = 5, 0.2
 SQUARE, LONG = 8192, 1 << 26
+# Queries, keys and values; of products that a causal mask leaves about half.
+HEADS = ((8, 1024, 12, 64), "bfloat16")
+ATTENTION_FLOPS = 2.0 * 8 * 12 * 1024 * 1024 * 64
 
 
 @dataclass(frozen=True)
 class Line:
     """A program by its name: its arguments (shape and dtype), and how many times its first argument is read or written
-    in all; 0 for lines that are about dispatch."""
+    in all; 0 for lines that are about dispatch or arithmetic. The latter have `flops`."""
 
     name: str
     program: str
     arguments: tuple[tuple[tuple[int, ...], str], ...]
     traffic: float = 2.0
+    flops: float = 0.0
 
 
 LINES = (
@@ -48,6 +52,29 @@ LINES = (
     Line("argmax, 64M", "argmax(x)", (((LONG,), "float32"),), 1.0),
     Line("cumulative sum, 64M", "cumsum(x)", (((LONG,), "float32"),)),
     Line("bias, 8192 x 8192", "x * 2 + b", (((SQUARE, SQUARE), "float32"), ((SQUARE,), "float32"))),
+    Line("matmul, 8192 cubed bf16", "x @ b", (((SQUARE, SQUARE), "bfloat16"),) * 2, 0.0, 2.0 * SQUARE**3),
+    Line("matmul, 8192 cubed, x @ b.T, bf16", "x @ b.T", (((SQUARE, SQUARE), "bfloat16"),) * 2, 0.0, 2.0 * SQUARE**3),
+    Line("matmul, 8192 cubed tf32", "x @ b", (((SQUARE, SQUARE), "float32"),) * 2, 0.0, 2.0 * SQUARE**3),
+    Line(
+        "matmul, gelu(x @ b + c), 4096 cubed bf16",
+        "gelu(x @ b + c)",
+        (((4096, 4096), "bfloat16"),) * 2 + (((4096,), "bfloat16"),),
+        0.0,
+        2.0 * 4096**3,
+    ),
+    Line("attention, 8 x 1024 x 12 x 64 bf16", "attention(x, b, c)", (HEADS,) * 3, 0.0, ATTENTION_FLOPS),
+    Line("attention with gradients", "attention_gradients(x, b, c)", (HEADS,) * 3, 0.0, 3.5 * ATTENTION_FLOPS),
+    *(
+        Line(
+            f"convolution{what}, 128 x 32 x 32 x 96 to 192 {dtype}",
+            f"convolution{'_gradients' if what else ''}(x, b)",
+            (((128, 32, 32, 96), dtype), ((3, 3, 96, 192), dtype)),
+            0.0,
+            (3.0 if what else 1.0) * 2.0 * 128 * 32 * 32 * 9 * 96 * 192,
+        )
+        for dtype in ("float32", "bfloat16")
+        for what in ("", " with gradients")
+    ),
     Line("dispatch of a tiny program", "x + 1", (((8,), "float32"),), 0.0),
 )
 LEAVES = 40
@@ -73,7 +100,24 @@ class Weft:
             centred = x - x.mean(-1, keepdims=True)
             return centred / n.sqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
 
+        def attention(q: Any, k: Any, v: Any) -> Any:
+            best = {"implementation": "cudnn"} if self.library.__name__ == "jax" else {}
+            return nn.dot_product_attention(q, k, v, is_causal=True, **best)
+
+        def convolution(x: Any, w: Any) -> Any:
+            layout = ("NHWC", "HWIO", "NHWC")
+            return self.library.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout)
+
+        def gradients(f: Callable[..., Any]) -> Callable[..., Any]:
+            def run(*operands: Any) -> Any:
+                result, pull = self.library.vjp(f, *operands)
+                return result, pull(result)
+
+            return run
+
         return {
+            "attention": attention, "attention_gradients": gradients(attention),
+            "convolution": convolution, "convolution_gradients": gradients(convolution),
             "tanh": n.tanh, "exp": n.exp, "sin": n.sin, "sum": n.sum, "argmax": n.argmax, "cumsum": n.cumsum,
             "gelu": nn.gelu, "softmax": lambda x: nn.softmax(x, -1), "norm": norm, "columns": lambda x: x.sum(0),
         }  # fmt: skip
@@ -96,10 +140,32 @@ class Torch:
         import torch
 
         self.torch = torch
+        # What JAX and Weft do by default.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        torch.backends.cudnn.benchmark = True
 
     def names(self) -> dict[str, Any]:
         t, f = self.torch, self.torch.nn.functional
+
+        def attention(q: Any, k: Any, v: Any) -> Any:
+            heads = [a.transpose(1, 2) for a in (q, k, v)]
+            return f.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2)
+
+        def convolution(x: Any, w: Any) -> Any:
+            kernel = w.permute(3, 2, 0, 1).contiguous(memory_format=t.channels_last)
+            return f.conv2d(x.permute(0, 3, 1, 2), kernel, padding="same").permute(0, 2, 3, 1)
+
+        def gradients(g: Callable[..., Any]) -> Callable[..., Any]:
+            def run(*operands: Any) -> Any:
+                held = [a.detach().requires_grad_() for a in operands]
+                result = g(*held)
+                return result.detach(), t.autograd.grad(result, held, result.detach())
+
+            return run
+
         return {
+            "attention": attention, "attention_gradients": gradients(attention),
+            "convolution": convolution, "convolution_gradients": gradients(convolution),
             "tanh": t.tanh, "exp": t.exp, "sin": t.sin, "sum": t.sum, "argmax": t.argmax,
             "cumsum": lambda x: t.cumsum(x, 0), "gelu": lambda x: f.gelu(x, approximate="tanh"),
             "softmax": lambda x: t.softmax(x, -1), "norm": lambda x: f.layer_norm(x, x.shape[-1:]),
@@ -141,7 +207,7 @@ def measure(library: str, only: list[str]) -> Iterator[tuple[str, float]]:
     names = lib.names()
     for line in LINES:
         if any(word in line.name for word in only) or not only:
-            function = eval(f"lambda x, b=None: {line.program}", dict(names))
+            function = eval(f"lambda x, b=None, c=None: {line.program}", dict(names))
             yield line.name, seconds_of(lib, lib.compiled(function), *(lib.array(*a) for a in line.arguments))
     if not only or "dispatch" in only:
         leaves = [lib.array((64, 64), "float32") for _ in range(LEAVES)]
@@ -181,6 +247,8 @@ def main() -> None:
             shape, dtype = line.arguments[0]
             size = int(np.prod(shape)) * (2 if dtype == "bfloat16" else 4)
             bandwidth = f"{size * line.traffic / own / 1e9:>8.0f}"
+        elif line is not None and line.flops and own:
+            bandwidth = f"{line.flops / own / 1e12:>8.0f} TFLOP/s"
         print(f"{name:<44}" + "".join(cells) + bandwidth)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:

@@ -137,9 +137,9 @@ class SimulatedDriver:
         prepared(None, addresses, workspace)
 
     @contextmanager
-    def scratch(self, size: int, filling: int) -> Iterator[int]:
+    def scratch(self, size: int) -> Iterator[int]:
         address = self.allocate(size)
-        self.view(address, size)[:] = filling
+        self.view(address, size)[:] = 0x3C
         yield address
         self.free(address)
 

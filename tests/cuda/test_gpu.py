@@ -9,6 +9,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.cuda.test_convolutions import CASES, convolution
 from tests.cuda.test_matmuls import LAYOUTS, ramps
 from tests.cuda.test_ptx import SAME
 from tests.laws.laws import assert_close
@@ -93,6 +94,27 @@ def test_matmuls(name: str, dtype: str) -> None:
         found = [np.asarray(f(*(weft.device_put(a, gpu) for a in arrays))) for _ in range(3)]
         np.testing.assert_array_equal(found[0], np.asarray(f(*arrays)))
         assert all(np.array_equal(found[0], other) for other in found)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_convolutions_and_their_gradients(name: str, dtype: str) -> None:
+    layout, x_shape, w_shape, params = CASES[name]
+
+    def loss(x: Any, w: Any) -> Any:
+        y = convolution(layout, x, w, **params)
+        return wnp.sum(y * y * 0.5, dtype=wnp.float32), y
+
+    arrays = ramps(dtype, x_shape, w_shape)
+    f = weft.jit(weft.value_and_grad(loss, (0, 1), has_aux=True))
+    gpu = weft.devices("gpu")[0]
+    for _ in range(2):
+        found, expected = f(*(weft.device_put(a, gpu) for a in arrays)), f(*arrays)
+        for one, other in zip(weft.tree.leaves(found), weft.tree.leaves(expected), strict=True):
+            limit = 2e-3 if dtype == "float32" else 2e-2
+            np.testing.assert_allclose(
+                np.asarray(one).astype(np.float32), np.asarray(other).astype(np.float32), rtol=limit, atol=1
+            )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

@@ -12,8 +12,6 @@ from weft.compiler.target.target import ANY
 
 # The first so many proposals are measured, each so many times in so many rounds.
 MOST_MEASURED, REPETITIONS, ROUNDS = 8, 3, 3
-# What memory for measurements is filled with: numbers that are no zeros, and not large, in all formats of floats.
-FILLING = 0x3C
 
 
 def chosen(calls: Any, what: str, candidates: Sequence[tuple[str, Callable[..., None]]], sizes: Sequence[int]) -> int:
@@ -25,7 +23,7 @@ def chosen(calls: Any, what: str, candidates: Sequence[tuple[str, Callable[..., 
     if before in names:
         return names.index(before)
     with ExitStack() as stack:
-        addresses = [stack.enter_context(calls.driver.scratch(size, FILLING)) for size in sizes]
+        addresses = [stack.enter_context(calls.driver.scratch(size)) for size in sizes]
         best, found = float("inf"), 0
         for i, (_, start) in enumerate(candidates[:MOST_MEASURED]):
             seconds = calls.driver.seconds_of(lambda stream, start=start: start(stream, addresses), REPETITIONS, ROUNDS)

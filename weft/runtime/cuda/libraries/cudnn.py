@@ -40,6 +40,8 @@ CROSS_CORRELATION = 1
 BEST, FALLBACK = 3, 2
 # Notes about what an engine does to numbers.
 TENSOR_CORES, DOWN_CONVERTS, REDUCED_SUMS, BY_FFT, NOT_DETERMINISTIC, WINOGRAD = 0, 1, 2, 3, 4, 5
+# Engines that are asked for; those whose notes are refused are many.
+MOST_PROPOSALS = 64
 # More is never asked of where tensors begin, in bytes.
 MOST_ALIGNMENT = 16
 
@@ -185,18 +187,20 @@ class Graph:
                 asked = self.lib.descriptor(HEURISTIC, {201: (DESCRIPTOR, graph), 200: (HEURISTIC_MODE, mode)})
             except CudnnError:
                 continue
-            found += asked.descriptors(202, ENGINE_CONFIG, most)
-            for config in found:
+            configs = asked.descriptors(202, ENGINE_CONFIG, most)
+            for config in configs:
                 config._retained.append(asked)
-            if len(found) >= most:
-                break
-        return found[:most]
+            found += configs
+        return found
 
-    def plans(self, most: int, refused: frozenset[int]) -> list[Plan]:
-        """Plans by engines of which none of these notes holds."""
+    def plans(self, most: int, refused: frozenset[int], first: bool = False) -> list[Plan]:
+        """At most so many plans by engines of which none of these notes holds; the first one only, if each is expensive
+        to make."""
         found: list[Plan] = []
         why = "no engine is proposed"
-        for config in self.proposals(most):
+        for config in self.proposals(MOST_PROPOSALS):
+            if len(found) == (1 if first else most):
+                break
             (engine,) = config.descriptors(300, ENGINE, 1)
             notes = engine.get(1303, NOTE, 16)
             if refused & set(notes):

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from typing import Any, Self
 
+import numpy as np
+
 from weft.base import dtypes
 
 DTYPES = tuple(
@@ -108,3 +110,36 @@ class ConvolutionCall(Record):
         rest = self.sizes[3 * whole :]
         strides, dilations, low, high = (rest[n * rank : (n + 1) * rank] for n in range(4))
         return ConvolutionSizes(shapes, strides, dilations, low, high)
+
+
+@dataclass(frozen=True)
+class AttentionCall(Record):
+    """softmax(q kᵀ scale, of keys that are not after the query if it is `causal`) v, for heads of a batch.
+
+    The operands are q, k and v, the results o and the logarithms of sums in float32, [batch, heads, queries]. Of the
+    `backward` one the operands are q, k, v, o, those logarithms and the cotangent of o, the results the cotangents of
+    q, k and v; after these there is memory for a float32 for each query and head.
+    """
+
+    backward: int
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    width: int
+    dtype: int
+    causal: int
+    # The bits of a float32.
+    scale_bits: int
+    # From one batch, head and position to the next, in elements, for q, k, v and o; then for their cotangents.
+    strides: tuple[int, ...]
+
+    @property
+    def scale(self) -> float:
+        """What products of queries and keys are multiplied by."""
+        return float(np.int32(self.scale_bits).view(np.float32))
+
+    @property
+    def layouts(self) -> list[tuple[int, int, int]]:
+        """The strides of each array."""
+        return [(a, b, c) for a, b, c in zip(*(self.strides[n::3] for n in range(3)), strict=True)]

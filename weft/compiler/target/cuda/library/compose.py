@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.compiler.target.cuda.library.attention import find_attention
 from weft.compiler.target.cuda.library.composites import Reader, regrouped
 from weft.compiler.target.cuda.library.convolutions import with_library_convolutions
 from weft.compiler.target.cuda.library.epilogues import find_epilogues
@@ -12,4 +13,8 @@ from weft.ir.jaxpr import Jaxpr
 def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     """The jaxpr with a fusion of the kind "library" for each group of equations that one call computes."""
     jaxpr, convolutions = with_library_convolutions(jaxpr, target)
-    return regrouped(jaxpr, [*convolutions, *find_epilogues(Reader(jaxpr), target)])
+    reader = Reader(jaxpr)
+    attention = find_attention(reader, target)
+    taken = {id(e) for group in attention for e in group.equations}
+    matmuls = [g for g in find_epilogues(reader, target) if not any(id(e) in taken for e in g.equations)]
+    return regrouped(jaxpr, [*attention, *convolutions, *matmuls])

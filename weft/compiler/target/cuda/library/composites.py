@@ -10,7 +10,7 @@ from typing import Any
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.target.library_call import LibraryCall
-from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var, drop_dead
+from weft.ir.jaxpr import Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import lookup
 
 _FUSION: Any = fusion
@@ -57,10 +57,15 @@ class Reader:
         self.uses: Counter[Any] = Counter(a for e in jaxpr.eqns for a in e.invars if type(a) is Var)
         self.results = {a for a in jaxpr.outvars if type(a) is Var}
         self.uses.update(self.results)
+        self._positions = {id(e): n for n, e in enumerate(jaxpr.eqns)}
         self.readers: dict[Any, list[Equation]] = {}
         for equation in jaxpr.eqns:
             for atom in dict.fromkeys(a for a in equation.invars if type(a) is Var):
                 self.readers.setdefault(atom, []).append(equation)
+
+    def position(self, equation: Equation) -> int:
+        """Where an equation is."""
+        return self._positions[id(equation)]
 
     def computed_by(self, atom: Any, name: str) -> Equation | None:
         """The equation that computes a value, if it is this operation and has no effects."""
@@ -93,14 +98,21 @@ def is_literal(atom: Any, value: float) -> bool:
 
 
 def regrouped(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
-    """The jaxpr with groups in place of their equations. Groups that would have to wait for themselves are left out,
-    and so are all if effects would change their order."""
+    """The jaxpr with groups in place of their equations. What others read of a group is a result of it, or computed
+    again. Groups that would have to wait for themselves are left out, and so are all if effects would change their
+    order."""
     if not groups:
         return jaxpr
-    of_group = {id(e): g for g in groups for e in g.equations}
-    fusions = {id(g): g.fusion() for g in groups}
+    fusions = [g.fusion() for g in groups]
     makers: dict[Any, Equation] = {v: e for e in jaxpr.eqns for v in e.outvars}
-    makers |= {v: fusions[id(g)] for g in groups for v in g.results}
+    makers |= {v: f for f in fusions for v in f.outvars}
+    # A group comes where the last of its equations was, or before those that read it.
+    positions = {id(e): n for n, e in enumerate(jaxpr.eqns)}
+    of_last: dict[int, list[Equation]] = {}
+    for group, fused in zip(groups, fusions, strict=True):
+        last = max((e for e in group.equations if id(e) in positions), key=lambda e: positions[id(e)])
+        of_last.setdefault(id(last), []).append(fused)
+    alive = _alive(jaxpr, makers)
     ordered: list[Equation] = []
     state: dict[int, bool] = {}  # whether an equation is in its place, or waits for its operands
 
@@ -125,12 +137,24 @@ def regrouped(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
         return True
 
     for equation in jaxpr.eqns:
-        group = of_group.get(id(equation))
-        if group is not None and not put(fusions[id(group)]):
-            return regrouped(jaxpr, [g for g in groups if g is not group])
-        # What others read of a group is a result of it, or computed again; what nobody reads is dropped below.
-        if group is None or not any(v in group.results for v in equation.outvars):
-            put(equation)
+        for fused in of_last.get(id(equation), ()):
+            if id(fused) in alive and not put(fused):
+                return regrouped(jaxpr, [g for g, f in zip(groups, fusions, strict=True) if f is not fused])
+        if id(equation) in alive and not put(equation):
+            return regrouped(jaxpr, groups[:-1])
     if [e for e in ordered if e.effects] != [e for e in jaxpr.eqns if e.effects]:
         return jaxpr
-    return drop_dead(jaxpr.replace(eqns=ordered), [True] * len(jaxpr.outvars))[0]
+    return jaxpr.replace(eqns=ordered)
+
+
+def _alive(jaxpr: Jaxpr, makers: dict[Any, Equation]) -> set[int]:
+    """The equations that results and effects need, by identity."""
+    found: set[int] = set()
+    todo = [makers[a] for a in jaxpr.outvars if type(a) is Var and a in makers]
+    todo += [e for e in jaxpr.eqns if e.effects]
+    while todo:
+        equation = todo.pop()
+        if id(equation) not in found:
+            found.add(id(equation))
+            todo += [makers[a] for a in equation.invars if type(a) is Var and a in makers]
+    return found
