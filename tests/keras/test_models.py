@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pathlib
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import weft
 from weft import keras
 from weft.errors import ArgumentError
 from weft.keras import layers
+from weft.keras.models.plot import plot_model
 
 X = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
 
@@ -231,3 +234,24 @@ def test_keras_tensors_have_no_values() -> None:
         bool(x)
     with pytest.raises(TypeError, match="has no value"):
         weft.numpy.sin(x)
+
+
+@pytest.mark.parametrize("rankdir", ["TB", "LR"])
+def test_drawings(rankdir: str, tmp_path: pathlib.Path) -> None:
+    model, file = branching(), tmp_path / "model.svg"
+    drawing = plot_model(model, file, show_shapes=True, show_layer_names=True, rankdir=rankdir, expand_nested=True)
+    assert file.read_text() == str(drawing) == drawing._repr_svg_()
+    root = ElementTree.fromstring(str(drawing))
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts.count("shared (Dense)") == 2 and "last (Dense)" in texts and "out (None, 2)" in texts
+    boxes = [element.attrib for element in root.iter("{http://www.w3.org/2000/svg}rect")]
+    corners = [[float(box[key]) for key in ("x", "y", "width", "height")] for box in boxes]
+    for i, (x, y, width, height) in enumerate(corners):
+        for other in corners[:i]:
+            apart = (
+                x >= other[0] + other[2] or other[0] >= x + width or y >= other[1] + other[3] or other[1] >= y + height
+            )
+            assert apart
+    with pytest.raises(ArgumentError, match="SVG"):
+        plot_model(model, "model.png")
+    assert "Dense" in str(plot_model(Subclassed(), None))

@@ -114,9 +114,10 @@ def set_random_seed(seed: int) -> None:
 
     Example:
         >>> from weft import keras
-        >>> keras.utils.set_random_seed(1)
+        >>> from weft.keras.core.seeds import set_random_seed
+        >>> set_random_seed(1)
         >>> first = keras.random.SeedGenerator().next()
-        >>> keras.utils.set_random_seed(1)
+        >>> set_random_seed(1)
         >>> bool((first == keras.random.SeedGenerator().next()).all())
         True
     """

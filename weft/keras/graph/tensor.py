@@ -229,7 +229,7 @@ def is_keras_tensor(x: Any) -> bool:
 
     Example:
         >>> from weft import keras
-        >>> keras.utils.is_keras_tensor(keras.Input((3,))), keras.utils.is_keras_tensor(1.0)
+        >>> keras.backend.is_keras_tensor(keras.Input((3,))), keras.backend.is_keras_tensor(1.0)
         (True, False)
     """
     return isinstance(x, KerasTensor)

@@ -56,13 +56,13 @@ class Layer(Stateful):
         >>> from weft import keras
         >>> class Scale(keras.layers.Layer):
         ...     def build(self, input_shape):
-        ...         self.scale = self.add_weight(shape=(input_shape[-1],), initializer="ones")
+        ...         self.scale = self.add_weight(shape=(input_shape[-1],), initializer="ones", name="w")
         ...
         ...     def call(self, inputs):
         ...         return inputs * self.scale
         >>> layer = Scale()
         >>> layer(keras.ops.ones((2, 3))).shape, [w.path for w in layer.weights]
-        ((2, 3), ['scale/scale'])
+        ((2, 3), ['scale/w'])
     """
 
     def __init__(

@@ -1,0 +1,225 @@
+"""Drawings of models, as SVG, without other programs."""
+
+from __future__ import annotations
+
+import pathlib
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from weft.errors import ArgumentError
+from weft.keras.layers.layer import Layer
+
+CHARACTER, LINE, PADDING = 7.2, 16, 8  # sizes of text, in units of the drawing
+GAP_ACROSS, GAP_ALONG = 24, 36
+
+
+@dataclass
+class Box:
+    """A layer in the drawing: lines of text, which boxes it takes results of, and where it is."""
+
+    lines: list[str]
+    sources: list[int]
+    level: int = 0
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def width(self) -> float:
+        return max(len(line) for line in self.lines) * CHARACTER + 2 * PADDING
+
+    @property
+    def height(self) -> float:
+        return len(self.lines) * LINE + 2 * PADDING
+
+
+class Drawing:
+    """A drawing; notebooks show it. `str` is the text of the SVG."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_svg_(self) -> str:
+        return self.text
+
+
+def plot_model(
+    model: Any,
+    to_file: str | pathlib.Path | None = "model.svg",
+    show_shapes: bool = False,
+    show_dtype: bool = False,
+    show_layer_names: bool = False,
+    rankdir: str = "TB",
+    expand_nested: bool = False,
+    dpi: int = 200,
+    show_layer_activations: bool = False,
+    show_trainable: bool = False,
+    splines: str = "ortho",
+    **kwargs: Any,
+) -> Drawing:
+    """Draw the layers of a model, as SVG.
+
+    Args:
+        model: the model; built, for its shapes.
+        to_file: a file to write, whose name ends in `.svg`; None writes none.
+        show_shapes: whether to show shapes of inputs and results.
+        show_dtype: whether to show the dtype of results.
+        show_layer_names: whether to show names of layers.
+        rankdir: "TB" from top to bottom, "LR" from left to right.
+        expand_nested: whether layers of models inside are drawn in place of the models.
+        dpi: accepted; a drawing has no resolution.
+        show_layer_activations: whether to show activations of layers.
+        show_trainable: whether to show if layers are trainable.
+        splines: "ortho" or "polyline" draws straight edges, anything else curves.
+        **kwargs: none.
+
+    Returns:
+        The drawing, which notebooks show.
+
+    Example:
+        >>> from weft import keras
+        >>> from weft.keras.models.plot import plot_model
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        >>> str(plot_model(model, to_file=None, show_shapes=True)).startswith("<svg")
+        True
+    """
+    if kwargs:
+        raise ArgumentError("plot_model does not take these arguments.", received=", ".join(kwargs))
+    if rankdir not in ("TB", "LR"):
+        raise ArgumentError("`rankdir` is 'TB' or 'LR'.", received=f"rankdir={rankdir!r}")
+    if to_file is not None and not str(to_file).endswith(".svg"):
+        raise ArgumentError("Drawings are SVG files.", received=f"to_file={str(to_file)!r}", fix="to_file='model.svg'")
+    describe = _describer(show_shapes, show_dtype, show_layer_names, show_layer_activations, show_trainable)
+    boxes = _boxes(model, describe, expand_nested)
+    _lay_out(boxes, rankdir == "LR")
+    drawing = Drawing(_svg(boxes, rankdir == "LR", straight=splines in ("ortho", "polyline")))
+    if to_file is not None:
+        pathlib.Path(to_file).write_text(drawing.text, encoding="utf-8")
+    return drawing
+
+
+def _describer(shapes: bool, dtype: bool, names: bool, activations: bool, trainable: bool) -> Any:
+    """A function of a layer and one of its calls: the lines of text of its box."""
+
+    def describe(layer: Any, node: Any) -> list[str]:
+        kind = type(layer).__name__ if isinstance(layer, Layer) else layer.name
+        lines = [f"{layer.name} ({kind})" if names and isinstance(layer, Layer) else kind]
+        activation = getattr(layer, "activation", None)
+        if activations and activation is not None:
+            lines.append(f"activation: {getattr(activation, '__name__', type(activation).__name__)}")
+        if shapes and node is not None:
+            inputs = ", ".join(str(tensor.shape) for tensor in node.input_tensors)
+            lines += [f"in {inputs}"] * bool(inputs)
+            lines.append("out " + ", ".join(str(tensor.shape) for tensor in node.output_tensors))
+        if dtype and node is not None:
+            lines.append(", ".join(sorted({tensor.dtype for tensor in node.output_tensors})))
+        if trainable and isinstance(layer, Layer) and layer.weights:
+            lines.append("trainable" if layer.trainable else "frozen")
+        return lines
+
+    return describe
+
+
+def _boxes(model: Any, describe: Any, expand: bool) -> list[Box]:
+    """A box for each call of a layer, in an order in which sources come first."""
+    try:
+        graph = model.graph
+    except AttributeError:
+        return [Box(describe(layer, None), []) for layer in model.layers]
+    boxes: list[Box] = []
+    sources: dict[int, int] = {}  # tensor -> the box that it is a result of
+    _add_graph(graph, boxes, sources, describe, expand)
+    return boxes
+
+
+def _add_graph(graph: Any, boxes: list[Box], sources: dict[int, int], describe: Any, expand: bool) -> None:
+    for node in graph.nodes:
+        if all(id(tensor) in sources for tensor in node.output_tensors):
+            continue  # an input of a model inside
+        try:
+            inner = node.operation.graph if expand else None
+        except AttributeError:
+            inner = None
+        if inner is None:
+            taken = [sources[id(tensor)] for tensor in node.input_tensors if id(tensor) in sources]
+            for tensor in node.output_tensors:
+                sources[id(tensor)] = len(boxes)
+            boxes.append(Box(describe(node.operation, node), sorted(set(taken))))
+            continue
+        inside = {id(own): sources[id(tensor)] for own, tensor in zip(inner.inputs, node.input_tensors, strict=True)}
+        _add_graph(inner, boxes, inside, describe, expand)
+        for own, tensor in zip(inner.outputs, node.output_tensors, strict=True):
+            sources[id(tensor)] = inside[id(own)]
+
+
+def _lay_out(boxes: list[Box], across: bool) -> None:
+    """Set positions: boxes in levels after their sources, within a level near to them."""
+    for box in boxes:
+        box.level = max((boxes[i].level + 1 for i in box.sources), default=0)
+    if boxes and not any(box.sources for box in boxes):
+        for i, box in enumerate(boxes):
+            box.level = i  # layers of which no calls are known, one below the other
+    levels: dict[int, list[Box]] = {}
+    for box in boxes:
+        levels.setdefault(box.level, []).append(box)
+    along = 0.0
+    for level in sorted(levels):
+        row = levels[level]
+        middle = lambda box: sum(_center(boxes[i], across) for i in box.sources) / max(len(box.sources), 1)
+        row.sort(key=middle)
+        extents = [box.height if across else box.width for box in row]
+        start = -(sum(extents) + GAP_ACROSS * (len(row) - 1)) / 2
+        for box, extent in zip(row, extents, strict=True):
+            box.x, box.y = (along, start) if across else (start, along)
+            start += extent + GAP_ACROSS
+        along += max(box.width if across else box.height for box in row) + GAP_ALONG
+    left, top = min((box.x for box in boxes), default=0), min((box.y for box in boxes), default=0)
+    for box in boxes:
+        box.x, box.y = box.x - left + PADDING, box.y - top + PADDING
+
+
+def _center(box: Box, across: bool) -> float:
+    return box.y + box.height / 2 if across else box.x + box.width / 2
+
+
+def _svg(boxes: list[Box], across: bool, straight: bool) -> str:
+    width = max((box.x + box.width for box in boxes), default=0) + PADDING
+    height = max((box.y + box.height for box in boxes), default=0) + PADDING
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="monospace" font-size="12">',
+        '<defs><marker id="arrow" markerWidth="8" markerHeight="8" refX="7" refY="3" orient="auto">'
+        '<path d="M0,0 L7,3 L0,6 Z"/></marker></defs>',
+    ]
+    for box in boxes:
+        for i in box.sources:
+            parts.append(_edge(boxes[i], box, across, straight))
+    for box in boxes:
+        parts.append(
+            f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="3" '
+            'fill="white" stroke="black"/>'
+        )
+        for i, line in enumerate(box.lines):
+            weight = ' font-weight="bold"' if i == 0 else ""
+            parts.append(
+                f'<text x="{box.x + PADDING:.1f}" y="{box.y + PADDING + (i + 0.75) * LINE:.1f}"{weight}>'
+                f"{escape(line)}</text>"
+            )
+    return "\n".join([*parts, "</svg>"])
+
+
+def _edge(source: Box, target: Box, across: bool, straight: bool) -> str:
+    if across:
+        x0, y0, x1, y1 = source.x + source.width, source.y + source.height / 2, target.x, target.y + target.height / 2
+        middle = (x0 + x1) / 2
+        bends = f"L{middle:.1f},{y0:.1f} L{middle:.1f},{y1:.1f} L" if straight else f"C{middle},{y0} {middle},{y1} "
+    else:
+        x0, y0, x1, y1 = source.x + source.width / 2, source.y + source.height, target.x + target.width / 2, target.y
+        middle = (y0 + y1) / 2
+        bends = f"L{x0:.1f},{middle:.1f} L{x1:.1f},{middle:.1f} L" if straight else f"C{x0},{middle} {x1},{middle} "
+    return (
+        f'<path d="M{x0:.1f},{y0:.1f} {bends}{x1:.1f},{y1:.1f}" fill="none" stroke="black" marker-end="url(#arrow)"/>'
+    )
