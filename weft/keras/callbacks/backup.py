@@ -61,6 +61,7 @@ class BackupAndRestore(Callback):
         self.seconds = seconds
         self._manager: checkpointing.CheckpointManager | None = None
         self._last = 0.0
+        self._next = 0
 
     @property
     def manager(self) -> checkpointing.CheckpointManager:
@@ -74,7 +75,9 @@ class BackupAndRestore(Callback):
     def resume(self, fit: Any) -> dict[str, Any] | None:
         """The position of the last backup, after callbacks have their states back; None if there is none."""
         self._last = time.monotonic()
-        if self.manager.latest_step() is None:
+        latest = self.manager.latest_step()
+        self._next = 0 if latest is None else latest + 1
+        if latest is None:
             return None
         stored = json.loads(self.manager.metadata().metadata["json"])
         self._compare(stored["origin"], self._origin(fit))
@@ -85,14 +88,17 @@ class BackupAndRestore(Callback):
 
     def restore(self, fit: Any) -> None:
         """Gives the variables of a training the values of the last backup."""
-        stored = self.manager.restore(like=None)["state"]
+        stored = json.loads(self.manager.metadata().metadata["json"])["variables"]
+        values = dict(zip(stored, self.manager.restore(like=None)["state"], strict=True))
         named = _named(fit.variables)
-        missing = sorted(named.keys() - stored.keys())
-        extra = sorted(stored.keys() - named.keys())
+        if len(named) == len(stored) and named.keys() != values.keys():
+            # Automatic names depend on what else the process created: variables are told apart by their order then.
+            values = dict(zip(named, values.values(), strict=True))
+        missing, extra = sorted(named.keys() - values.keys()), sorted(values.keys() - named.keys())
         shapes = [
-            f"{name} {np.shape(stored[name])} for {tuple(v.shape)}"
-            for name, v in named.items()
-            if name in stored and np.shape(stored[name]) != tuple(v.shape)
+            f"{name} {np.shape(values[name])}, in the backup, for {tuple(variable.shape)}"
+            for name, variable in named.items()
+            if name in values and np.shape(values[name]) != tuple(variable.shape)
         ]
         if missing or extra or shapes:
             raise ArgumentError(
@@ -105,7 +111,7 @@ class BackupAndRestore(Callback):
                 fix="another backup_dir, or delete this one",
             )
         for name, variable in named.items():
-            variable.assign(stored[name])
+            variable.assign(values[name])
 
     def after_chunk(self, fit: Any) -> None:
         """Writes a backup if it is time."""
@@ -120,30 +126,35 @@ class BackupAndRestore(Callback):
     def save(self, fit: Any) -> None:
         """Writes a backup of a training."""
         arrays: list[Any] = []
-        stored = {
+        stored: dict[str, Any] = {
             "position": fit.position_state(),
             "callbacks": _without_arrays(fit.callbacks.get_state(), arrays),
             "origin": self._origin(fit),
             "stop_training": bool(fit.model.stop_training),
         }
-        state = {name: variable._value for name, variable in _named(fit.variables).items()}
-        latest = self.manager.latest_step()
+        named = _named(fit.variables)
+        stored["variables"] = list(named)
         self.manager.save(
-            0 if latest is None else latest + 1,
-            {"state": state, "callbacks": arrays},
+            self._next,
+            {"state": [variable._value for variable in named.values()], "callbacks": arrays},
             metadata={"json": json.dumps(stored)},
             force=True,
         )
+        self._next += 1
         self._last = time.monotonic()
 
     def on_train_end(self, logs: Logs | None = None) -> None:
-        manager = self.manager
-        manager.wait_until_finished()
+        self.manager.wait_until_finished()
         if self.delete_checkpoint:
-            for step in manager.all_steps():
-                manager.delete(step)
-        manager.close()
-        self._manager = None
+            for step in self.manager.all_steps():
+                self.manager.delete(step)
+        self.close()
+
+    def close(self) -> None:
+        """Waits until what was saved is written. `fit` calls it when an exception ends it."""
+        if self._manager is not None:
+            self._manager.close()
+            self._manager = None
 
     def _origin(self, fit: Any) -> dict[str, Any]:
         """What the bits depend on beside the state."""

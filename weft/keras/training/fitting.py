@@ -130,6 +130,8 @@ class Fit:
                     self.open_feed()
         except BaseException:
             self.safe.restore()
+            for backup in self.backups:
+                backup.close()
             raise
         finally:
             model._training.fit = None

@@ -1,0 +1,71 @@
+"""A training with backups, for test_backup.py: prints a line after each chunk, and at the end its history and state.
+
+python resumed_training.py DIRECTORY [stream]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+
+import numpy as np
+
+from weft import data, keras
+from weft.keras.core.seeds import set_random_seed
+
+ROWS, BATCH, EPOCHS = 100, 8, 4
+
+
+class Announce(keras.callbacks.Callback):
+    """Says after each chunk that it is there."""
+
+    chunk_every = 2
+
+    def on_train_chunk_end(self, batch, logs=None):
+        print("chunk", batch, flush=True)
+
+
+def model():
+    """Statistics, randomness, slots of an optimizer."""
+    layers = [
+        keras.layers.Dense(8, use_bias=False),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.3),
+        keras.layers.Dense(1),
+    ]
+    found = keras.Sequential([keras.Input((5,)), *layers])
+    found.compile(keras.optimizers.Adam(0.05), loss="mse", metrics=["mae"])
+    return found
+
+
+def main(directory, kind):
+    set_random_seed(11)
+    trained = model()
+    generator = np.random.RandomState(0)
+    x = generator.randn(ROWS, 5).astype("float32")
+    y = (x.sum(1, keepdims=True) + 0.1 * generator.randn(ROWS, 1)).astype("float32")
+    # The seed of a process that continues is that of the backup, and not this one.
+    np.random.seed(None)
+    chosen = [
+        keras.callbacks.BackupAndRestore(f"{directory}/backup", save_freq=3, seconds=None),
+        keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=0.5),
+        keras.callbacks.EarlyStopping("val_loss", patience=9, restore_best_weights=True),
+        keras.callbacks.CSVLogger(f"{directory}/log.csv"),
+        Announce(),
+    ]
+    arguments = {"epochs": EPOCHS, "callbacks": chosen, "verbose": 0, "validation_data": (x[:20], y[:20])}
+    if kind == "stream":
+        loader = data.Loader((x, y), batch_size=BATCH, shuffle=True, seed=5)
+        history = trained.fit(loader, **arguments)
+    else:
+        np.random.seed(7)
+        history = trained.fit(x, y, batch_size=BATCH, **arguments)
+    digest = hashlib.sha256()
+    for variable in (*trained.variables, *trained.optimizer.variables):
+        digest.update(np.ascontiguousarray(np.asarray(variable.value)).tobytes())
+    print("done", json.dumps({"history": history.history, "epoch": history.epoch, "state": digest.hexdigest()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "arrays")

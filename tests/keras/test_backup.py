@@ -1,0 +1,106 @@
+"""Trainings that are killed and continue: the same losses and weights, to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from weft import keras
+from weft.keras.core.seeds import set_random_seed
+
+PROGRAM = pathlib.Path(__file__).parent / "resumed_training.py"
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def run(directory, kind, kill_after=None):
+    """Runs the training; kills it after so many lines. Returns what it printed at its end, or None."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(PROGRAM), str(directory), kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        for i, line in enumerate(process.stdout):
+            if line.startswith("done "):
+                return json.loads(line.removeprefix("done "))
+            if kill_after is not None and i + 1 >= kill_after:
+                process.send_signal(signal.SIGKILL)
+                break
+    assert kill_after is not None, process.returncode
+    return None
+
+
+def killed(directory, kind, chosen):
+    """The training with kills after so many lines each; returns its end and its log."""
+    for lines in chosen:
+        found = run(directory, kind, lines)
+        if found is not None:
+            break
+    else:
+        found = run(directory, kind)
+    return found, (directory / "log.csv").read_text()
+
+
+def whole(tmp_path_factory, kind):
+    directory = tmp_path_factory.mktemp(kind)
+    return run(directory, kind), (directory / "log.csv").read_text()
+
+
+@pytest.mark.parametrize("kind", ["arrays", pytest.param("stream", marks=pytest.mark.slow)])
+def test_a_kill_changes_nothing(tmp_path, tmp_path_factory, kind):
+    assert killed(tmp_path, kind, [5, 9]) == whole(tmp_path_factory, kind)
+    assert not any((tmp_path / "backup").iterdir())  # it has ended
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["arrays", "stream"])
+def test_many_kills(tmp_path_factory, kind):
+    expected = whole(tmp_path_factory, kind)
+    generator = random.Random(0)
+    for _ in range(6):
+        chosen = [generator.randrange(1, 12) for _ in range(5)]
+        assert killed(tmp_path_factory.mktemp("killed"), kind, chosen) == expected, chosen
+
+
+X = np.random.RandomState(0).randn(40, 3).astype("float32")
+
+
+def trained(directory, units=2, stop=None, **arguments):
+    set_random_seed(2)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(units, name="dense")])
+    model.compile("adam", loss="mse")
+    backup = keras.callbacks.BackupAndRestore(directory, save_freq=2)
+
+    class Stop(keras.callbacks.Callback):
+        chunk_every = 1
+
+        def on_train_chunk_end(self, batch, logs=None):
+            if stop == batch:
+                raise KeyboardInterrupt
+
+    arguments = {"batch_size": 8, "epochs": 2, "verbose": 0, **arguments}
+    history = model.fit(X, np.zeros((40, units), "float32"), callbacks=[backup, Stop()], **arguments)
+    return model, history
+
+
+def test_an_exception_is_continued_from(tmp_path):
+    expected, history = trained(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "part", stop=3)
+    model, again = trained(tmp_path / "part")
+    assert again.history == history.history
+    assert np.array_equal(model.get_weights()[0], expected.get_weights()[0])
+
+
+def test_a_backup_of_another_training(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path, stop=3)
+    with pytest.raises(ValueError, match=r"other shapes: .*dense/kernel \(3, 2\), in the backup, for \(3, 3\)"):
+        trained(tmp_path, units=3)
+    with pytest.warns(UserWarning, match="batch_size was 8, is 10"):
+        trained(tmp_path, batch_size=10)
