@@ -93,9 +93,8 @@ class LSTMCell(RNNCellBase):
         return Dense(**options, bias_init=self.bias_init, dtype=self.dtype, param_dtype=self.param_dtype)
 
     def _step(self, c: Any, gates: Mapping[str, Any]) -> tuple[Any, Any]:
-        retained = self.gate_fn(gates["f"]) * c
-        new_c = retained + self.gate_fn(gates["i"]) * self.activation_fn(gates["g"])
-        new_h = self.gate_fn(gates["o"]) * self.activation_fn(new_c)
+        i, f, g, o = (gates[gate] for gate in "ifgo")
+        new_h, new_c = nn.lstm_step(i, f, g, o, c, self.gate_fn, self.activation_fn)
         return (new_c, new_h), new_h
 
     @nowrap
@@ -224,7 +223,7 @@ class GRUCell(RNNCellBase):
         r = self.gate_fn(of_input(name="ir")(inputs) + of_state(name="hr", use_bias=False)(h))
         z = self.gate_fn(of_input(name="iz")(inputs) + of_state(name="hz", use_bias=False)(h))
         n = self.activation_fn(of_input(name="in")(inputs) + r * of_state(name="hn")(h))
-        new = (1.0 - z) * n + z * h
+        new = nn.gru_step(z, n, h)
         return new, new
 
     @nowrap
@@ -262,7 +261,7 @@ class MGUCell(RNNCellBase):
         state = of_state(name="hn", use_bias=self.reset_gate, bias_init=self.activation_bias_init)(h)
         n = of_input(name="in", bias_init=self.activation_bias_init)(inputs)
         n = self.activation_fn(n + f * state if self.reset_gate else n + state)
-        new = (1.0 - f) * n + f * h
+        new = nn.gru_step(f, n, h)
         return new, new
 
     @nowrap
@@ -300,9 +299,7 @@ class ConvLSTMCell(RNNCellBase):
         )
         gates = conv(name="ih", strides=self.strides)(inputs) + conv(name="hh", strides=self.strides)(h)
         i, g, f, o = wnp.split(gates, 4, axis=-1)
-        f = nn.sigmoid(f + 1)  # a cell that remembers at first learns faster
-        new_c = f * c + nn.sigmoid(i) * wnp.tanh(g)
-        new_h = nn.sigmoid(o) * wnp.tanh(new_c)
+        new_h, new_c = nn.lstm_step(i, f + 1, g, o, c)  # a cell that remembers at first learns faster
         return (new_c, new_h), new_h
 
     @nowrap

@@ -32,6 +32,7 @@ from weft.nn.attention import dot_product_attention
 from weft.nn.moments import dropout, moments, normalize_by
 from weft.nn.normalize import log_softmax, logmeanexp, logsumexp, one_hot, softmax, standardize
 from weft.nn.pooling import avg_pool, max_pool, min_pool, pool
+from weft.nn.recurrent import gru_step, lstm_step
 from weft.nn.scaled import get_scaled_dot_general_config, scaled_dot_general, scaled_matmul
 from weft.numpy import tanh
 
@@ -44,6 +45,7 @@ __all__ = [
     "gelu",
     "get_scaled_dot_general_config",
     "glu",
+    "gru_step",
     "hard_sigmoid",
     "hard_silu",
     "hard_swish",
@@ -56,6 +58,7 @@ __all__ = [
     "log_softmax",
     "logmeanexp",
     "logsumexp",
+    "lstm_step",
     "max_pool",
     "min_pool",
     "mish",

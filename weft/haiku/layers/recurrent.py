@@ -84,8 +84,7 @@ class LSTMState(NamedTuple):
 def _lstm_step(gates: Any, cell: Any) -> tuple[Any, LSTMState]:
     """i, g, f, o are the parts of `gates`: c = σ(f + 1) c + σ(i) tanh(g), h = σ(o) tanh(c)."""
     i, g, f, o = wnp.split(gates, 4, axis=-1)
-    cell = weft.nn.sigmoid(f + 1) * cell + weft.nn.sigmoid(i) * wnp.tanh(g)
-    hidden = weft.nn.sigmoid(o) * wnp.tanh(cell)
+    hidden, cell = weft.nn.lstm_step(i, f + 1, g, o, cell)
     return hidden, LSTMState(hidden, cell)
 
 

@@ -331,6 +331,7 @@ class Layer(Stateful):
         """For subclasses: run when the layer has been built."""
 
     def _lock_state(self) -> None:
+        self._own_members()  # of lists that were set before
         object.__setattr__(self, "_locked", type(self).build is not Layer.build)
 
     def _open_name_scope(self) -> name_scope:

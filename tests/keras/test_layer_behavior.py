@@ -1,0 +1,201 @@
+"""What a table cannot say about layers: masks that travel, states that stay, cells of users, precision, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.keras as keras
+import weft.numpy as wnp
+from tests.keras.layer_table import INPUTS
+from weft.errors import ArgumentError
+
+layers = keras.layers
+LINE = wnp.asarray(INPUTS["line"])
+STEPS = wnp.asarray(INPUTS["steps"])
+IDS = wnp.asarray(np.array([[1, 2, 3, 0, 0], [4, 0, 0, 0, 0], [1, 1, 1, 1, 1], [2, 3, 0, 0, 0]], np.int32))
+
+
+def mask_of(x: Any) -> Any:
+    return keras.core.context.get_keras_mask(x)
+
+
+def test_masks_travel_from_an_embedding_to_recurrent_layers() -> None:
+    embedded = layers.Embedding(5, 4, mask_zero=True)(IDS)
+    rnn = layers.LSTM(3, return_sequences=True)
+    out = rnn(embedded)
+    np.testing.assert_array_equal(mask_of(out), IDS != 0)
+    np.testing.assert_allclose(out, rnn(wnp.asarray(np.asarray(embedded)), mask=IDS != 0), rtol=1e-6)
+    for layer in (layers.Dropout(0.5), layers.LayerNormalization(), layers.TimeDistributed(layers.Dense(2))):
+        np.testing.assert_array_equal(mask_of(layer(out)), IDS != 0)
+    assert mask_of(layers.GRU(2)(out)) is None
+    assert mask_of(layers.GlobalAveragePooling1D()(out)) is None
+    attended = layers.MultiHeadAttention(2, 2)(out, out)
+    np.testing.assert_array_equal(mask_of(attended), IDS != 0)
+    with pytest.warns(UserWarning, match="mask"):
+        layers.Conv1D(2, 2)(out)
+
+
+def test_masks_of_merging_layers() -> None:
+    masked = layers.Masking(mask_value=0.0)
+    a = masked(wnp.asarray(np.array([[[1.0, 2.0], [0.0, 0.0]]], np.float32)))
+    b = masked(wnp.asarray(np.array([[[0.0, 0.0], [3.0, -4.0]]], np.float32)))
+    assert layers.Maximum()([a, b]).tolist() == [[[1.0, 2.0], [3.0, -4.0]]]
+    assert layers.Multiply()([a, b]).tolist() == [[[1.0, 2.0], [3.0, -4.0]]]
+    assert mask_of(layers.Add()([a, b])).tolist() == [[True, True]]
+    assert mask_of(layers.Concatenate(axis=1)([a, b])).tolist() == [[True, False, False, True]]
+
+
+@pytest.mark.parametrize("make", [layers.SimpleRNN, layers.LSTM, layers.GRU])
+def test_loops_and_masks(make: Any) -> None:
+    """An unrolled loop is the loop; a mask at the end is a shorter sequence; backwards is the flipped sequence."""
+    layer = make(3, return_sequences=True, return_state=True)
+    out, *states = layer(LINE)
+    unrolled = make(3, return_sequences=True, return_state=True, unroll=True)
+    unrolled(LINE)
+    unrolled.set_weights(layer.get_weights())
+    for a, b in zip(unrolled(LINE, mask=STEPS), layer(LINE, mask=STEPS), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+    _, *short = layer(LINE[:, :3])
+    _, *masked = layer(LINE, mask=wnp.broadcast_to(wnp.arange(5) < 3, (4, 5)))
+    for a, b in zip(short, masked, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+    back = make(3, return_sequences=True, go_backwards=True)
+    back(LINE)
+    back.set_weights(layer.get_weights())
+    np.testing.assert_allclose(back(LINE[:, ::-1]), out, rtol=1e-6, atol=1e-7)
+    del states
+
+
+def test_stateful_layers_go_on() -> None:
+    layer = layers.LSTM(3, stateful=True, return_sequences=True)
+    parts = [layer(LINE[:, :2]), layer(LINE[:, 2:])]
+    whole = layers.LSTM(3, return_sequences=True)
+    whole(LINE)
+    whole.set_weights(layer.get_weights())
+    np.testing.assert_allclose(wnp.concatenate(parts, axis=1), whole(LINE), rtol=1e-6, atol=1e-7)
+    assert len(layer.weights) == 3 and [v.name for v in layer.variables][-2:] == ["rnn_state", "rnn_state"]
+    layer.reset_state()
+    np.testing.assert_allclose(layer(LINE[:, :2]), parts[0], rtol=1e-6, atol=1e-7)
+    # In a program the states are values that come and go.
+    layer.reset_state()
+    run = weft.jit(lambda values, x: layer.stateless_call([v.value for v in layer.trainable_variables], values, x))
+    state = [v.value for v in layer.non_trainable_variables]
+    first, state = run(state, LINE[:, :2])
+    np.testing.assert_allclose(first, parts[0], rtol=1e-6, atol=1e-7)
+    with pytest.raises(ArgumentError, match="fixed batch size"):
+        layer(LINE[:2])
+
+
+class Counting(keras.layers.Layer):
+    """A cell of a user: adds, and counts its steps in a variable."""
+
+    state_size = 4
+
+    def build(self, input_shape: Any) -> None:
+        self.scale = self.add_weight(shape=(4,), initializer="ones")
+        self.count = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, inputs: Any, states: Any) -> Any:
+        self.count.assign_add(1.0)
+        total = states[0] + inputs * self.scale
+        return 2 * total, [total]
+
+
+def test_a_cell_of_a_user_may_write_variables() -> None:
+    layer = layers.RNN(Counting(), return_sequences=True)
+    out = layer(LINE)
+    np.testing.assert_allclose(out, 2 * np.cumsum(LINE, axis=1), rtol=1e-5, atol=1e-6)
+    assert float(layer.cell.count.value) == 5
+    masked = layer(LINE, mask=STEPS)
+    np.testing.assert_allclose(masked[0], out[0], rtol=1e-5)
+    np.testing.assert_allclose(masked[1, 3], masked[1, 2], rtol=1e-6)
+    stacked = layers.RNN([Counting(), layers.GRUCell(3)])
+    assert stacked(LINE).shape == (4, 3)
+    gradients = weft.grad(
+        lambda values: layer.stateless_call(values, [v.value for v in layer.non_trainable_variables], LINE)[0].sum()
+    )([v.value for v in layer.trainable_variables])
+    np.testing.assert_allclose(gradients[0], 2 * np.cumsum(LINE, axis=1).sum(axis=(0, 1)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda **k: layers.Conv2D(3, 2, **k), "image"),
+        (lambda **k: layers.BatchNormalization(**k), "image"),
+        (lambda **k: layers.LayerNormalization(**k), "line"),
+        (lambda **k: layers.MultiHeadAttention(2, 3, **k), "line"),
+        (lambda **k: layers.LSTM(3, **k), "line"),
+        (lambda **k: layers.Bidirectional(layers.GRU(3, **k), **k), "line"),
+    ],
+    ids=["Conv2D", "BatchNormalization", "LayerNormalization", "MultiHeadAttention", "LSTM", "Bidirectional"],
+)
+def test_policies(make: Any, name: str, policy: str) -> None:
+    """Results have the compute dtype and are near those in float32; variables have the variable dtype."""
+    layer, exact = make(dtype=policy), make()
+    x = wnp.asarray(INPUTS[name])
+    call = (lambda one: one(x, x)) if isinstance(layer, layers.MultiHeadAttention) else (lambda one: one(x))
+    out = call(layer)
+    call(exact)
+    exact.set_weights([np.asarray(w, np.float32) for w in layer.get_weights()])
+    assert str(out.dtype) == keras.DTypePolicy(policy).compute_dtype
+    assert {str(v.dtype) for v in layer.weights} == {keras.DTypePolicy(policy).variable_dtype}
+    np.testing.assert_allclose(np.asarray(out, np.float32), call(exact), atol=0.06, rtol=0.06)
+
+
+def test_layers_in_transformations() -> None:
+    """vmap over a leading axis is a loop, and a gradient is what differences say."""
+    x = wnp.stack([LINE, 2 * LINE])
+    for layer in (layers.LSTM(3), layers.MultiHeadAttention(2, 3), layers.Conv1D(3, 2), layers.BatchNormalization()):
+        args = (lambda x: (x, x)) if isinstance(layer, layers.MultiHeadAttention) else (lambda x: (x,))
+        layer(*args(LINE))
+        np.testing.assert_allclose(
+            weft.vmap(lambda x, layer=layer, args=args: layer(*args(x)))(x),
+            wnp.stack([layer(*args(one)) for one in x]),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: layers.Conv2D(0, 3), "filters"),
+        (lambda: layers.Conv2D(3, 3, strides=2, dilation_rate=2), "strides > 1"),
+        (lambda: layers.Conv2D(3, 3, padding="causal"), "padding"),
+        (lambda: layers.Conv2D(3, 9)(wnp.ones((1, 8, 8, 3))), "does not fit"),
+        (lambda: layers.Conv2D(4, 3, groups=2)(wnp.ones((1, 8, 8, 3))), "groups=2"),
+        (lambda: layers.MaxPooling2D((2, 2, 2)), "pool_size"),
+        (lambda: layers.Dropout(1.5), "rate"),
+        (lambda: layers.Add()([wnp.ones((1, 2)), wnp.ones((1, 3))]), "broadcast"),
+        (lambda: layers.Concatenate()([wnp.ones((1, 2)), wnp.ones((2, 2))]), "equal but for axis"),
+        (lambda: layers.Reshape((4,))(wnp.ones((2, 3))), "Reshape"),
+        (lambda: layers.Permute((0, 1)), "permutation"),
+        (lambda: layers.Cropping2D(4)(wnp.ones((1, 8, 8, 3))), "leave nothing"),
+        (lambda: layers.GroupNormalization(3)(wnp.ones((1, 4))), "3 groups"),
+        (lambda: layers.LayerNormalization(axis=3)(wnp.ones((1, 4))), "Axis 3"),
+        (lambda: layers.MultiHeadAttention(0, 3), "num_heads"),
+        (lambda: layers.LSTM(-1), "units"),
+        (lambda: layers.RNN(object()), "state_size"),
+        (lambda: layers.Bidirectional(layers.LSTM(3), merge_mode="max"), "merge_mode"),
+        (lambda: layers.LSTM(3)(wnp.ones((2, 5, 4)), initial_state=[wnp.ones((3, 3))] * 2), "batch of 2"),
+    ],
+)
+def test_errors(make: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        make()
+
+
+def test_low_rank_updates_of_convolutions() -> None:
+    layer = layers.Conv2D(3, 2, lora_rank=2)
+    x = wnp.asarray(INPUTS["image"])
+    layer(x)
+    assert [v.name for v in layer.trainable_variables] == ["bias", "lora_kernel_a", "lora_kernel_b"]
+    plain = layers.Conv2D(3, 2)
+    plain(x)
+    plain.set_weights([np.asarray(layer.kernel), layer.bias.numpy()])
+    np.testing.assert_allclose(layer(x), plain(x), rtol=1e-6)

@@ -1,0 +1,121 @@
+"""Layers against Keras: names and shapes of variables, results and gradients, on the same weights."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.keras.layer_table import INPUTS, Row, identity
+from tests.keras.layer_table import TABLE as ALL
+from tests.peer.compare import jax  # first of all: it says how JAX compiles
+
+import weft  # isort: skip
+import weft.keras.layers  # isort: skip
+from weft.keras.core.seeds import set_random_seed  # isort: skip
+
+keras = pytest.importorskip("keras")
+
+TABLE = [row for row in ALL if "ours" not in row.words]
+SEEDS = {weft.keras: set_random_seed, keras: keras.utils.set_random_seed}
+
+
+def leaves(tree: Any) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def close(found: Any, expected: Any, limit: float) -> None:
+    found, expected = leaves(found), leaves(expected)
+    assert [x.shape for x in found] == [x.shape for x in expected]
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype
+        if a.dtype.kind == "f":
+            scale = max(1.0, float(np.max(np.abs(b), initial=0)))
+            np.testing.assert_allclose(a, b, rtol=limit, atol=limit * scale)
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+def built(row: Row, training: bool) -> tuple[Any, Any]:
+    """Both layers with the same weights, which are not those of initializers that return constants."""
+    layers = []
+    for library, own in ((weft.keras, weft), (keras, jax)):
+        SEEDS[library](1)
+        layer = row.make(library.layers)
+        row.run(layer, {name: own.numpy.asarray(INPUTS[name]) for name in row.inputs})
+        layers.append(layer)
+    ours, theirs = layers
+    assert [(v.path, tuple(v.shape), v.dtype, v.trainable) for v in ours.weights] == [
+        (v.path, tuple(v.shape), v.dtype, v.trainable) for v in theirs.weights
+    ]
+    rng = np.random.default_rng(2)
+    values = [np.asarray(v.value) + 0.1 * rng.random(v.shape).astype(v.dtype) for v in theirs.weights]
+    for layer in layers:
+        layer.set_weights(values)
+        for variable in layer.non_trainable_variables:
+            if str(variable.dtype) == "uint32":
+                variable.assign(np.array([3, 0], np.uint32))
+    return ours, theirs
+
+
+def compare(row: Row, training: bool) -> None:
+    ours, theirs = built(row, training)
+    results = []
+    for layer, own in ((ours, weft), (theirs, jax)):
+        data = {name: own.numpy.asarray(INPUTS[name]) for name in row.inputs}
+        floats = {name: x for name, x in data.items() if INPUTS[name].dtype == np.float32}
+        others = [v.value for v in layer.non_trainable_variables]
+
+        def run(values: Any, floats: Any, layer: Any = layer, data: Any = data, others: Any = others) -> Any:
+            call = lambda *args, **kwargs: layer.stateless_call(values, others, *args, **kwargs)
+            return row.run(call, {**data, **floats}, **({"training": True} if training else {}))
+
+        def loss(values: Any, floats: Any, run: Any = run, own: Any = own) -> Any:
+            out, _ = run(values, floats)
+            parts = [leaf for leaf in own.tree_util.tree_leaves(out) if own.numpy.issubdtype(leaf.dtype, np.floating)]
+            return sum((part * own.numpy.cos(own.numpy.arange(part.size).reshape(part.shape))).sum() for part in parts)
+
+        values = [v.value for v in layer.trainable_variables]
+        out, state = own.jit(run)(values, floats)
+        results.append((out, state, own.jit(own.grad(loss, argnums=(0, 1)))(values, floats)))
+    (out, state, gradient), (expected, expected_state, expected_gradient) = results
+    close(out, expected, 1e-6 * row.slack)
+    if training:
+        close(state, expected_state, 1e-6 * row.slack)
+    close(gradient, expected_gradient, 1e-5)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=identity)
+def test_inference(row: Row) -> None:
+    compare(row, training=False)
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if {"random", "writes"} & set(row.words)], ids=identity)
+def test_training(row: Row) -> None:
+    compare(row, training=True)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=identity)
+def test_initial_weights(row: Row) -> None:
+    """The same seeds lead to the same weights, and configurations of one library are understood by the other."""
+    found = []
+    for library, own in ((weft.keras, weft), (keras, jax)):
+        SEEDS[library](7)
+        layer = row.make(library.layers)
+        row.run(layer, {name: own.numpy.asarray(INPUTS[name]) for name in row.inputs})
+        found.append(layer)
+    ours, theirs = found
+    for a, b in zip(ours.get_weights(), [np.asarray(v.value) for v in theirs.weights], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+    known = {name: value for name, value in ours.get_config().items() if name in theirs.get_config()}
+    assert set(known) >= set(theirs.get_config()) - OPTIONAL
+    type(theirs).from_config(ours.get_config())
+
+
+# What a configuration of Keras has that needs not be written.
+OPTIONAL = {"quantization_config", "synchronized", "rms_scaling", "bounding_box_format"}

@@ -1,0 +1,42 @@
+"""What normalization layers share: gamma and beta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.keras.layers.arguments import ConfiguredLayer, check_axes
+from weft.keras.numerics.shapes import Shape
+
+
+class NormalizationLayer(ConfiguredLayer):
+    """A layer whose result has the shape of its input, with a scale `gamma` and an offset `beta` along an axis."""
+
+    gamma: Any = None
+    beta: Any = None
+    axis: Any
+
+    def _add_scale_and_offset(self, shape: tuple[int, ...]) -> None:
+        """The variables that the arguments `scale` and `center` ask for; they stay in their dtype."""
+        for name, wanted in (("gamma", self.scale), ("beta", self.center)):
+            variable = None
+            if wanted:
+                variable = self.add_weight(
+                    name=name,
+                    shape=shape,
+                    initializer=getattr(self, f"{name}_initializer"),
+                    regularizer=getattr(self, f"{name}_regularizer"),
+                    constraint=getattr(self, f"{name}_constraint"),
+                    trainable=True,
+                    autocast=False,
+                )
+            setattr(self, name, variable)
+
+    def compute_output_shape(self, input_shape: Any) -> Shape:
+        """That of the input."""
+        check_axes(self.axis, input_shape, self)
+        return tuple(input_shape)
+
+
+def value_of(variable: Any) -> Any:
+    """The value of a variable that may be absent."""
+    return None if variable is None else variable.value

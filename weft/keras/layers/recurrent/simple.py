@@ -1,0 +1,139 @@
+"""SimpleRNNCell and SimpleRNN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft import Array
+from weft.keras.layers.recurrent.cell import Masks, RecurrentCell
+from weft.keras.layers.recurrent.rnn import CellLayer
+
+
+class SimpleRNNCell(RecurrentCell):
+    """One step of h = activation(inputs · kernel + h · recurrent_kernel + bias).
+
+    Args:
+      units: the size of the state and of the output.
+      activation: a name or a function.
+      use_bias: whether there is a bias.
+      kernel_initializer, recurrent_initializer, bias_initializer, and the regularizers and constraints of these: names,
+        configurations or objects.
+      dropout: the share of the inputs that is dropped in training.
+      recurrent_dropout: the share of the state that is dropped in training.
+      seed: of the dropout.
+    """
+
+    gates = 1
+
+    def __init__(
+        self,
+        units: int,
+        activation: Any = "tanh",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self._set_cell(
+            units,
+            dropout,
+            recurrent_dropout,
+            seed,
+            state_count=1,
+            separate=False,
+            activation=activation,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            recurrent_initializer=recurrent_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            recurrent_regularizer=recurrent_regularizer,
+            bias_regularizer=bias_regularizer,
+            kernel_constraint=kernel_constraint,
+            recurrent_constraint=recurrent_constraint,
+            bias_constraint=bias_constraint,
+        )
+
+    def step(self, projected: Array, states: Sequence[Array], masks: Masks) -> list[Array]:
+        """The state after a step."""
+        total = projected + self._contract(states[0], self.recurrent_kernel.value, masks.states)
+        return [total if self.activation is None else self.activation(total)]
+
+
+class SimpleRNN(CellLayer):
+    """A `SimpleRNNCell` over the steps of (batch, steps, features); arguments are those of `LSTM`.
+
+    Example:
+      >>> import weft
+      >>> from weft import keras
+      >>> keras.layers.SimpleRNN(4)(weft.numpy.ones((2, 5, 3))).shape
+      (2, 4)
+    """
+
+    def __init__(
+        self,
+        units: int,
+        activation: Any = "tanh",
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        recurrent_initializer: Any = "orthogonal",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        recurrent_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        cell = SimpleRNNCell(
+            units,
+            activation=activation,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            recurrent_initializer=recurrent_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            recurrent_regularizer=recurrent_regularizer,
+            bias_regularizer=bias_regularizer,
+            kernel_constraint=kernel_constraint,
+            recurrent_constraint=recurrent_constraint,
+            bias_constraint=bias_constraint,
+            dropout=dropout,
+            recurrent_dropout=recurrent_dropout,
+            seed=seed,
+            dtype=kwargs.get("dtype"),
+            trainable=kwargs.get("trainable", True),
+            name="simple_rnn_cell",
+        )
+        super().__init__(
+            cell,
+            return_sequences,
+            return_state,
+            go_backwards,
+            stateful,
+            unroll,
+            activity_regularizer=activity_regularizer,
+            **kwargs,
+        )

@@ -1,0 +1,29 @@
+"""One step of recurrent cells, after their contractions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.nn.activations import sigmoid
+from weft.numpy import tanh
+from weft.trace.array import Array
+
+
+def lstm_step(
+    i: Any,
+    f: Any,
+    g: Any,
+    o: Any,
+    c: Any,
+    gate: Callable[[Any], Any] = sigmoid,
+    activation: Callable[[Any], Any] = tanh,
+) -> tuple[Array, Array]:
+    """c' = gate(f) · c + gate(i) · activation(g), h' = gate(o) · activation(c'); returns (h', c')."""
+    cell = gate(f) * c + gate(i) * activation(g)
+    return gate(o) * activation(cell), cell
+
+
+def gru_step(z: Any, candidate: Any, h: Any) -> Array:
+    """h' = (1 - z) · candidate + z · h, where z is the value of the update gate."""
+    return (1.0 - z) * candidate + z * h
