@@ -113,3 +113,9 @@ def test_errors_say_what_was_received_and_what_to_do(case: Any) -> None:
         case[0]()
     for part in case[1:]:
         assert part in str(caught.value), str(caught.value)
+
+
+def test_functions_of_symbolic_tensors_record_themselves() -> None:
+    first, second = keras.Input((3,)), keras.Input((3,))
+    model = keras.Model([first, second], losses.mean_squared_error(first, second))
+    np.testing.assert_allclose(model(VALUES), losses.mean_squared_error(*VALUES), rtol=1e-6)

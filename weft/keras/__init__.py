@@ -15,6 +15,7 @@ _MODULES = (
     "callbacks",
     "config",
     "constraints",
+    "convert",
     "datasets",
     "distribution",
     "dtype_policies",

@@ -64,9 +64,3 @@ def errors(name: str, y_true: Any, y_pred: Any) -> tuple[Array, Array]:
     y_true, y_pred = same_rank(*pair(y_true, y_pred))
     broadcastable(name, y_true, y_pred)
     return y_true, y_pred
-
-
-def divide_no_nan(dividend: Array, divisor: Array) -> Array:
-    """dividend / divisor, and 0 where the divisor is 0; so are its derivatives."""
-    safe = wnp.where(divisor == 0, wnp.ones_like(divisor), divisor)
-    return wnp.where(divisor == 0, wnp.zeros_like(dividend / safe), dividend / safe)

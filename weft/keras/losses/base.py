@@ -9,7 +9,8 @@ import weft.numpy as wnp
 from weft import Array, tree
 from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import config, context, names, policy, registry
-from weft.keras.losses.arguments import divide_no_nan, same_rank
+from weft.keras.losses.arguments import same_rank
+from weft.keras.ops.numpy import divide_no_nan
 
 REDUCTIONS = ("sum_over_batch_size", "mean", "sum", "mean_with_sample_weight", "none", None)
 

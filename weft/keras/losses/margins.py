@@ -8,6 +8,7 @@ import weft.numpy as wnp
 from weft import Array
 from weft.keras.losses.arguments import broadcastable, pair
 from weft.keras.losses.base import LossFunctionWrapper
+from weft.keras.ops.dispatch import operation
 
 
 def signs(y_true: Array) -> Array:
@@ -22,16 +23,19 @@ def _margins(name: str, y_true: Any, y_pred: Any) -> Array:
     return wnp.maximum(1.0 - signs(y_true) * y_pred, 0.0)
 
 
+@operation
 def hinge(y_true: Any, y_pred: Any) -> Array:
     """The mean of max(1 - y_true * y_pred, 0) over the last axis; targets are -1 and 1, or 0 and 1."""
     return wnp.mean(_margins("hinge", y_true, y_pred), axis=-1)
 
 
+@operation
 def squared_hinge(y_true: Any, y_pred: Any) -> Array:
     """The mean of max(1 - y_true * y_pred, 0)^2 over the last axis; targets are -1 and 1, or 0 and 1."""
     return wnp.mean(wnp.square(_margins("squared_hinge", y_true, y_pred)), axis=-1)
 
 
+@operation
 def categorical_hinge(y_true: Any, y_pred: Any) -> Array:
     """max(1 + the largest prediction of a wrong class - that of the right class, 0); targets are one-hot."""
     y_true, y_pred = pair(y_true, y_pred)

@@ -10,6 +10,7 @@ from weft.errors import ArgumentError
 from weft.keras.core import config, context
 from weft.keras.losses.arguments import equal_shapes, pair
 from weft.keras.losses.base import LossFunctionWrapper
+from weft.keras.ops.dispatch import operation
 
 Axes = int | tuple[int, ...] | list[int] | None
 
@@ -18,6 +19,7 @@ def _axes(axis: Axes) -> int | tuple[int, ...] | None:
     return tuple(axis) if isinstance(axis, list) else axis
 
 
+@operation
 def dice(y_true: Any, y_pred: Any, axis: Axes = None) -> Array:
     """1 - 2 * sum(y_true * y_pred) / (sum(y_true) + sum(y_pred)), over the axes or over everything."""
     y_true, y_pred = pair(y_true, y_pred)
@@ -27,6 +29,7 @@ def dice(y_true: Any, y_pred: Any, axis: Axes = None) -> Array:
     return 1.0 - 2.0 * overlap / (both + config.epsilon())
 
 
+@operation
 def tversky(y_true: Any, y_pred: Any, alpha: float = 0.5, beta: float = 0.5, axis: Axes = None) -> Array:
     """1 - both / (both + alpha * only in targets + beta * only in predictions), over the axes or over everything."""
     y_true, y_pred = pair(y_true, y_pred)
@@ -37,6 +40,7 @@ def tversky(y_true: Any, y_pred: Any, alpha: float = 0.5, beta: float = 0.5, axi
     return 1.0 - overlap / (overlap + only_true * alpha + only_predicted * beta + config.epsilon())
 
 
+@operation
 def circle(
     y_true: Any,
     y_pred: Any,

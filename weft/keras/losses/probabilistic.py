@@ -6,16 +6,18 @@ import warnings
 from typing import Any
 
 import weft.numpy as wnp
-from weft import Array, nn, optim
+from weft import Array, nn
 from weft.errors import ArgumentError
 from weft.keras.core import config, context
-from weft.keras.losses import crossentropy
 from weft.keras.losses.arguments import broadcastable, equal_shapes, pair
 from weft.keras.losses.base import LossFunctionWrapper
+from weft.keras.ops import nn as operations
+from weft.keras.ops.dispatch import operation
 
 _ONE_HOT = "integer targets need sparse_categorical_crossentropy, or one-hot encoding with keras.utils.to_categorical"
 
 
+@operation
 def binary_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Array:
@@ -38,7 +40,7 @@ def binary_crossentropy(
     equal_shapes("binary_crossentropy", y_true, y_pred, "the last layer needs one unit for each binary target")
     if label_smoothing:
         y_true = y_true * (1.0 - label_smoothing) + 0.5 * label_smoothing
-    return wnp.mean(crossentropy.binary(y_true, y_pred, from_logits), axis=axis)
+    return wnp.mean(operations.binary_crossentropy(y_true, y_pred, from_logits), axis=axis)
 
 
 def _one_hot_pair(name: str, y_true: Any, y_pred: Any, axis: int, label_smoothing: float) -> tuple[Array, Array]:
@@ -61,6 +63,7 @@ def _one_hot_pair(name: str, y_true: Any, y_pred: Any, axis: int, label_smoothin
     return y_true, y_pred
 
 
+@operation
 def categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Array:
@@ -80,9 +83,10 @@ def categorical_crossentropy(
     [0.6931472]
     """
     y_true, y_pred = _one_hot_pair("categorical_crossentropy", y_true, y_pred, axis, label_smoothing)
-    return crossentropy.categorical(y_true, y_pred, from_logits, axis)
+    return operations.categorical_crossentropy(y_true, y_pred, from_logits, axis)
 
 
+@operation
 def sparse_categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, ignore_class: int | None = None, axis: int = -1
 ) -> Array:
@@ -119,16 +123,18 @@ def sparse_categorical_crossentropy(
             else "targets have the shape of the predictions without the axis of classes",
         )
     if ignore_class is None:
-        return crossentropy.sparse(y_true, y_pred, from_logits, axis)
+        return operations.sparse_categorical_crossentropy(y_true, y_pred, from_logits, axis)
     valid = y_true != ignore_class
     # Predictions that do not count become all alike: their losses and derivatives are finite before the `where`.
     y_pred = wnp.where(wnp.expand_dims(valid, classes), y_pred, wnp.ones_like(y_pred))
-    values = crossentropy.sparse(wnp.where(valid, y_true, wnp.zeros_like(y_true)), y_pred, from_logits, axis)
+    y_true = wnp.where(valid, y_true, wnp.zeros_like(y_true))
+    values = operations.sparse_categorical_crossentropy(y_true, y_pred, from_logits, axis)
     values = wnp.where(valid, values, wnp.zeros_like(values))
     context.set_keras_mask(values, valid)
     return values
 
 
+@operation
 def binary_focal_crossentropy(
     y_true: Any,
     y_pred: Any,
@@ -151,12 +157,13 @@ def binary_focal_crossentropy(
     if from_logits:
         y_pred = nn.sigmoid(y_pred)
     right = y_true * y_pred + (1.0 - y_true) * (1.0 - y_pred)
-    values = wnp.power(1.0 - right, gamma) * crossentropy.binary(y_true, y_pred)
+    values = wnp.power(1.0 - right, gamma) * operations.binary_crossentropy(y_true, y_pred)
     if apply_class_balancing:
         values = values * (y_true * alpha + (1.0 - y_true) * (1.0 - alpha))
     return wnp.mean(values, axis=axis)
 
 
+@operation
 def categorical_focal_crossentropy(
     y_true: Any,
     y_pred: Any,
@@ -173,11 +180,13 @@ def categorical_focal_crossentropy(
     y_true, y_pred = _one_hot_pair("categorical_focal_crossentropy", y_true, y_pred, axis, label_smoothing)
     if from_logits:
         y_pred = nn.softmax(y_pred, axis=axis)
-    output = crossentropy.normalized(y_pred, axis)
+    output = y_pred / wnp.sum(y_pred, axis=axis, keepdims=True)
+    output = wnp.clip(output, config.epsilon(), 1.0 - config.epsilon())
     weights = wnp.power(1.0 - output, gamma) * wnp.asarray(alpha, y_pred.dtype)
     return wnp.sum(weights * -y_true * wnp.log(output), axis=axis)
 
 
+@operation
 def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) -> Array:
     """(1 - p^q) / q, where p is the probability of the integer target.
 
@@ -193,6 +202,7 @@ def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) ->
     return (1.0 - wnp.power(wnp.sum(y_pred * chosen, axis=-1), q)) / q
 
 
+@operation
 def kl_divergence(y_true: Any, y_pred: Any) -> Array:
     """sum(y_true * log(y_true / y_pred)) over the last axis; both are clipped to [epsilon, 1]."""
     y_true, y_pred = pair(y_true, y_pred)
@@ -201,6 +211,7 @@ def kl_divergence(y_true: Any, y_pred: Any) -> Array:
     return wnp.sum(y_true * wnp.log(y_true / y_pred), axis=-1)
 
 
+@operation
 def poisson(y_true: Any, y_pred: Any) -> Array:
     """The mean of y_pred - y_true * log(y_pred + epsilon) over the last axis: predictions are rates."""
     y_true, y_pred = pair(y_true, y_pred)
@@ -208,6 +219,7 @@ def poisson(y_true: Any, y_pred: Any) -> Array:
     return wnp.mean(y_pred - y_true * wnp.log(y_pred + config.epsilon()), axis=-1)
 
 
+@operation
 def ctc(y_true: Any, y_pred: Any) -> Array:
     """-log of the likelihood of label sequences over all their alignments (Graves et al., 2006).
 
@@ -224,11 +236,10 @@ def ctc(y_true: Any, y_pred: Any) -> Array:
             "ctc: targets are integers [batch, length], and predictions logits [batch, time, classes].",
             received=f"y_true of shape {y_true.shape} and y_pred of shape {y_pred.shape}",
         )
-    labels = y_true.astype("int32")
+    lengths = wnp.sum((y_true != 0).astype("int32"), axis=-1)
+    times = wnp.full(y_pred.shape[:1], y_pred.shape[1], "int32")
     logits = y_pred.astype(wnp.promote_types(y_pred.dtype, "float32"))
-    lengths = wnp.sum((labels != 0).astype("int32"), axis=-1, keepdims=True)
-    label_paddings = (wnp.arange(labels.shape[1])[None, :] >= lengths).astype(logits.dtype)
-    return optim.losses.ctc_loss(logits, wnp.zeros(logits.shape[:2], logits.dtype), labels, label_paddings)
+    return operations.ctc_loss(y_true, logits, lengths, times)
 
 
 class BinaryCrossentropy(LossFunctionWrapper):

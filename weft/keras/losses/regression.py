@@ -10,8 +10,10 @@ from weft import Array, nn
 from weft.keras.core import config
 from weft.keras.losses.arguments import errors
 from weft.keras.losses.base import LossFunctionWrapper
+from weft.keras.ops.dispatch import operation
 
 
+@operation
 def mean_squared_error(y_true: Any, y_pred: Any) -> Array:
     """The mean of (y_true - y_pred)^2 over the last axis.
 
@@ -22,6 +24,7 @@ def mean_squared_error(y_true: Any, y_pred: Any) -> Array:
     return wnp.mean(wnp.square(y_true - y_pred), axis=-1)
 
 
+@operation
 def mean_absolute_error(y_true: Any, y_pred: Any) -> Array:
     """The mean of |y_true - y_pred| over the last axis.
 
@@ -32,6 +35,7 @@ def mean_absolute_error(y_true: Any, y_pred: Any) -> Array:
     return wnp.mean(wnp.abs(y_true - y_pred), axis=-1)
 
 
+@operation
 def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Array:
     """100 times the mean of |y_true - y_pred| / max(|y_true|, epsilon) over the last axis."""
     y_true, y_pred = errors("mean_absolute_percentage_error", y_true, y_pred)
@@ -39,6 +43,7 @@ def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Array:
     return 100.0 * wnp.mean(relative, axis=-1)
 
 
+@operation
 def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Array:
     """The mean of (log(1 + y_true) - log(1 + y_pred))^2 over the last axis; both are taken to be at least epsilon."""
     y_true, y_pred = errors("mean_squared_logarithmic_error", y_true, y_pred)
@@ -46,6 +51,7 @@ def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Array:
     return wnp.mean(wnp.square(logarithm(y_true) - logarithm(y_pred)), axis=-1)
 
 
+@operation
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Array:
     """The mean over the last axis of e^2 / 2 for |e| up to delta, and of delta * |e| - delta^2 / 2 beyond."""
     y_true, y_pred = errors("huber", y_true, y_pred)
@@ -54,6 +60,7 @@ def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Array:
     return wnp.mean(wnp.where(size <= delta, 0.5 * wnp.square(error), delta * size - 0.5 * delta**2), axis=-1)
 
 
+@operation
 def log_cosh(y_true: Any, y_pred: Any) -> Array:
     """The mean of log(cosh(y_pred - y_true)) over the last axis, without overflow."""
     y_true, y_pred = errors("log_cosh", y_true, y_pred)
@@ -69,6 +76,7 @@ def unit(values: Array, axis: int | tuple[int, ...] | None = -1) -> Array:
     return values / wnp.sqrt(wnp.maximum(squares, least))
 
 
+@operation
 def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
     """Minus the cosine of the angle between targets and predictions along an axis: -1 is best.
 

@@ -10,6 +10,7 @@ from weft.errors import ArgumentError
 from weft.keras.core import config
 from weft.keras.losses.arguments import broadcastable, errors, same_rank
 from weft.keras.metrics.reduction import MeanMetricWrapper
+from weft.keras.ops.math import in_top_k
 
 
 def accuracy(y_true: Any, y_pred: Any) -> Array:
@@ -82,22 +83,15 @@ def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
     return matches[..., 0] if matches.ndim > 1 and matches.shape[-1] == 1 else matches
 
 
-def in_top_k(labels: Array, predictions: Array, k: int) -> Array:
-    """Whether fewer than k predictions are larger than that of the label; false for a label that is no class, and where
-    that prediction is not finite."""
-    labels = labels.astype("int32")
-    classes = predictions.shape[-1]
-    inside = (labels >= 0) & (labels < classes)
-    chosen = wnp.take_along_axis(predictions, wnp.clip(labels, 0, classes - 1)[..., None], axis=-1)
-    larger = wnp.sum((predictions > chosen).astype("int32"), axis=-1)
-    return inside & (larger < k) & wnp.isfinite(chosen[..., 0])
+def _in_top_k(labels: Array, y_pred: Array, k: int) -> Array:
+    return in_top_k(labels.astype("int32"), y_pred, min(k, y_pred.shape[-1]))
 
 
 def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
     """1 where the prediction of the one-hot target is among the k largest, else 0."""
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
     labels = _one_hot_labels("top_k_categorical_accuracy", y_true, y_pred)
-    return in_top_k(labels, y_pred, k).astype(config.floatx())
+    return _in_top_k(labels, y_pred, k).astype(config.floatx())
 
 
 def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5, from_sorted_ids: bool = False) -> Array:
@@ -111,7 +105,7 @@ def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5, from
         first = lax.slice_in_dim(y_pred, 0, min(k, y_pred.shape[-1]), axis=-1)
         matches = wnp.any(first == labels[..., None].astype(y_pred.dtype), axis=-1)
     else:
-        matches = in_top_k(labels, y_pred, k)
+        matches = _in_top_k(labels, y_pred, k)
     return wnp.reshape(matches, y_true.shape).astype(config.floatx())
 
 

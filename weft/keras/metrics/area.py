@@ -10,9 +10,9 @@ import weft.numpy as wnp
 from weft import Array, nn
 from weft.errors import ArgumentError
 from weft.keras.core import config
-from weft.keras.losses.arguments import divide_no_nan
 from weft.keras.metrics.confusion import _AtThresholds
 from weft.keras.metrics.counts import are_even, even_thresholds
+from weft.keras.ops.numpy import divide_no_nan
 
 _CURVES = ("ROC", "PR", "PRGAIN")
 _SUMMATIONS = ("interpolation", "majoring", "minoring")

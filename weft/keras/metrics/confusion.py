@@ -8,9 +8,9 @@ import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
 from weft.keras.core.variable import Variable
-from weft.keras.losses.arguments import divide_no_nan
 from weft.keras.metrics.base import Metric
 from weft.keras.metrics.counts import LOWEST, Counts, are_even, count, even_thresholds, threshold_list
+from weft.keras.ops.numpy import divide_no_nan
 
 
 class _AtThresholds(Metric):

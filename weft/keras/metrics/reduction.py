@@ -8,9 +8,10 @@ from typing import Any, Self
 import weft.numpy as wnp
 from weft import Array
 from weft.keras.core import context, registry
-from weft.keras.losses.arguments import divide_no_nan, same_rank
+from weft.keras.losses.arguments import same_rank
 from weft.keras.losses.base import with_mask
 from weft.keras.metrics.base import Metric
+from weft.keras.ops.numpy import divide_no_nan
 
 
 def samplewise(values: Any, sample_weight: Any, reduce: Callable[..., Array], dtype: Any) -> tuple[Array, Array | None]:
