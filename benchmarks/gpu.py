@@ -75,6 +75,8 @@ LINES = (
         for dtype in ("float32", "bfloat16")
         for what in ("", " with gradients")
     ),
+    Line("while loop, 10,000 iterations of 1024", "iterated(x)", (((1024,), "float32"),), 0.0),
+    Line("scan, 1000 steps of an RNN of 64 x 256", "rnn(x, b)", (((64, 256), "float32"), ((256, 256), "float32")), 0.0),
     Line("dispatch of a tiny program", "x + 1", (((8,), "float32"),), 0.0),
 )
 LEAVES = 40
@@ -115,7 +117,22 @@ class Weft:
 
             return run
 
+        lax = self.library.lax
+
+        def iterated(x: Any) -> Any:
+            def body(carry: Any) -> Any:
+                return carry[0] + 1, carry[1] * 0.999 + 0.001
+
+            return lax.while_loop(lambda carry: carry[0] < 10_000, body, (0, x))[1]
+
+        def rnn(x: Any, w: Any) -> Any:
+            def step(h: Any, _: Any) -> Any:
+                return n.tanh(h @ (w * 0.05) + x), None
+
+            return lax.scan(step, n.zeros_like(x), None, length=1000)[0]
+
         return {
+            "iterated": iterated, "rnn": rnn,
             "attention": attention, "attention_gradients": gradients(attention),
             "convolution": convolution, "convolution_gradients": gradients(convolution),
             "tanh": n.tanh, "exp": n.exp, "sin": n.sin, "sum": n.sum, "argmax": n.argmax, "cumsum": n.cumsum,
@@ -206,7 +223,8 @@ def measure(library: str, only: list[str]) -> Iterator[tuple[str, float]]:
     lib: Any = Torch() if library == "torch" else Weft(library)
     names = lib.names()
     for line in LINES:
-        if any(word in line.name for word in only) or not only:
+        known = line.program.split("(")[0] not in ("iterated", "rnn") or line.program.split("(")[0] in names
+        if known and (any(word in line.name for word in only) or not only):
             function = eval(f"lambda x, b=None, c=None: {line.program}", dict(names))
             yield line.name, seconds_of(lib, lib.compiled(function), *(lib.array(*a) for a in line.arguments))
     if not only or "dispatch" in only:

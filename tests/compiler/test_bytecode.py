@@ -14,8 +14,9 @@ from tests.compiler.native_kernels import FLUSHING, address, chunk_sums, kernels
 from tests.compiler.test_pool import in_child, in_thread, until
 from weft.base.errors import InternalError
 from weft.base.settings import num_threads
+from weft.compiler.program.outline import Address
 from weft.compiler.target.cpu import bytecode
-from weft.compiler.target.cpu.bytecode import COPY_PIECE, SHARED_COPY, Address, Assembler, Label, Op
+from weft.compiler.target.cpu.bytecode import COPY_PIECE, SHARED_COPY, Assembler, Label, Op
 from weft.compiler.target.cpu.targets import aarch64
 
 ROUTINE = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.POINTER(ctypes.c_int64)] * 3)

@@ -18,6 +18,9 @@ from weft.base.errors import OutOfMemoryError
 from weft.compiler.kernel import interpreter
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.verifier import verify
+from weft.compiler.target.cuda.loops import LoopCode
+from weft.compiler.target.cuda.lower import module_text
+from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper
 from weft.compiler.target.target import Target
 from weft.runtime import backend, device
@@ -37,7 +40,7 @@ class Recording:
         self.steps: list[tuple[str, Any]] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        assert name in ("copy", "fill", "set_word", "launch", "call"), f"{name} cannot be recorded"
+        assert name in ("copy", "fill", "set_word", "launch", "launch_loop", "call"), f"{name} cannot be recorded"
         return lambda *arguments: self.steps.append((name, arguments))
 
 
@@ -45,6 +48,7 @@ class SimulatedDriver:
     """What `Driver` does, without a GPU. `capacity` is the memory that it has."""
 
     capability = (9, 0)
+    processors = 4
 
     def __init__(self, index: int = 0, capacity: int = 1 << 30) -> None:
         self.capacity = capacity
@@ -105,11 +109,20 @@ class SimulatedDriver:
         for name, arguments in graph:
             getattr(self, name)(*arguments)
 
-    def load(self, kernels: Mapping[str, Kernel], target: Target) -> Any:
+    def load(self, kernels: Mapping[str, Kernel], target: Target, loops: Sequence[LoopCode] = ()) -> Any:
         self.calls.append(f"load {len(kernels)}")
-        for kernel in kernels.values():
+        for kernel in (*kernels.values(), *(k for loop in loops for k in loop.outline.kernels.values())):
             verify(kernel)
-        return SimpleNamespace(entries={name: name for name in kernels})
+        if loops:
+            assert ".entry" in ptx(module_text((), target, loops), target)
+        return SimpleNamespace(entries={name: name for name in (*kernels, *(loop.symbol for loop in loops))})
+
+    def launch_loop(self, entry: Any, loop: LoopCode, words: Sequence[int]) -> None:
+        self.calls.append("loop")
+        *outside, arrived = words
+        assert loop.blocks == 1 or not self.view(arrived, 4).any()
+        count = len(loop.addresses)
+        SimulatedLoop(self, loop, outside[:count], outside[count:]).rows(loop.outline.rows)
 
     def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
         self.calls.append("launch")
@@ -154,6 +167,57 @@ class SimulatedDriver:
 
     def is_idle(self) -> bool:
         return True
+
+
+class SimulatedLoop:
+    """The kernel of a loop, row after row."""
+
+    def __init__(
+        self, driver: SimulatedDriver, loop: LoopCode, addresses: Sequence[int], counters: Sequence[int]
+    ) -> None:
+        self.driver, self.loop = driver, loop
+        self.outside = {"address": addresses, "counter": counters}
+        self.own: dict[Any, int] = {}
+
+    def value(self, operand: Any, kind: str = "address") -> int:
+        return self.outside[kind][operand[1]] if operand[0] == "outside" else self.own[operand]
+
+    def integer(self, operand: Any, dtype: str) -> int:
+        return int(self.driver.view(self.value(operand), np.dtype(dtype).itemsize).view(dtype)[0])
+
+    def rows(self, rows: Sequence[Any]) -> None:
+        for row in rows:
+            match row:
+                case "launch", symbol, _, operands:
+                    self.driver.launch(symbol, self.loop.outline.kernels[symbol], [self.value(o) for o in operands])
+                case "copy", target, source, size:
+                    self.driver.copy(self.value(target), self.value(source), size)
+                case "fill", target, size:
+                    self.driver.fill(self.value(target), size)
+                case "set_address", target, base, counter, stride:
+                    self.own[target] = self.value(base) + self.value(counter, "counter") * stride
+                case "count", target, counter:
+                    self.driver.set_word(self.value(target), self.value(counter, "counter"))
+                case "loop", counter, iterations, reverse, body:
+                    count = iterations if isinstance(iterations, int) else self.integer(iterations, "int32")
+                    for i in reversed(range(count)) if reverse else range(count):
+                        self.own[counter] = i
+                        self.rows(body)
+                case "while", counter, condition, predicate, body:
+                    iteration = 0
+                    while True:
+                        if counter is not None:
+                            self.own[counter] = iteration
+                        self.rows(condition)
+                        if not self.integer(predicate, "int8"):
+                            break
+                        self.rows(body)
+                        iteration += 1
+                case "branch", index, kind, branches:
+                    chosen = self.integer(index, f"{'i' if kind < 0 else 'u'}{abs(kind)}")
+                    self.rows(branches[min(max(chosen, 0), len(branches) - 1)])
+                case _:
+                    raise AssertionError(row)
 
 
 @contextmanager

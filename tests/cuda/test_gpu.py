@@ -12,6 +12,7 @@ import weft.numpy as wnp
 from tests.cuda.test_convolutions import CASES, convolution
 from tests.cuda.test_matmuls import LAYOUTS, ramps
 from tests.cuda.test_ptx import SAME
+from tests.cuda.test_runtime import nested
 from tests.laws.laws import assert_close
 from tests.laws.samples import Case
 from tests.laws.test_compiled import merged
@@ -68,6 +69,21 @@ def test_programs_equal_the_cpu_and_themselves() -> None:
         np.testing.assert_allclose(one, np.asarray(other), rtol=2e-5, atol=2e-5)
     for _ in range(10):
         for one, other in zip(weft.jit(program)(*there), first, strict=True):
+            assert np.asarray(one).tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("columns", [30, 1000, 40_000])
+def test_loops_are_kernels(columns: int) -> None:
+    """Of one block of threads, and of several that wait for each other; ten runs have one result."""
+    gpu = weft.devices("gpu")[0]
+    x = np.random.default_rng(0).normal(size=(7, columns)).astype(np.float32)
+    there = weft.device_put(x, gpu)
+    f = weft.jit(nested)
+    first = [np.asarray(r) for r in f(there, 5)]
+    for one, other in zip(first, weft.jit(nested)(x, 5), strict=True):
+        np.testing.assert_allclose(one, np.asarray(other), rtol=2e-4, atol=2e-4)
+    for _ in range(10):
+        for one, other in zip(f(there, 5), first, strict=True):
             assert np.asarray(one).tobytes() == other.tobytes()
 
 

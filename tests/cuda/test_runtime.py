@@ -18,6 +18,18 @@ from weft.runtime.cuda.executable import MOST_GRAPHS
 from weft.sharding.device import Device
 
 
+def nested(x: Any, count: Any) -> Any:
+    """A loop whose length is known only then, with a scan, a branch and counters in it."""
+
+    def body(i: Any, carry: Any) -> Any:
+        total, rows = carry
+        total, rows = lax.scan(lambda c, row: (c + wnp.sum(row), row * wnp.sin(c) + i), total, rows)
+        rows = lax.cond(total > 0, lambda r: r[::-1] + 1, lambda r: r * 0.5, rows)
+        return wnp.tanh(total), rows
+
+    return lax.fori_loop(0, count, body, (wnp.float32(0.5), x))
+
+
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Device, SimulatedDriver]]:
     with simulated_gpu(monkeypatch) as found:
@@ -132,13 +144,35 @@ def test_only_so_many_graphs_are_retained(gpu: tuple[Device, SimulatedDriver]) -
     assert all(np.asarray(r)[0] == 1 for r in results)
 
 
-def test_programs_with_decisions_are_not_recorded(gpu: tuple[Device, SimulatedDriver]) -> None:
+def test_loops_are_kernels(gpu: tuple[Device, SimulatedDriver]) -> None:
+    """Small ones of one block, larger ones of several; what calls Python is decided by the host."""
     device, driver = gpu
-    f = weft.jit(lambda x: lax.while_loop(lambda v: v.sum() < 100, lambda v: v * 2, x))
+
+    doubled = weft.jit(lambda x: lax.while_loop(lambda v: v[0] < 100, lambda v: v * 2, x))
+    for n in (3, 10_000):
+        ones = weft.device_put(np.ones(n, np.float32), device)
+        for _ in range(4):
+            np.testing.assert_array_equal(np.asarray(doubled(ones)), np.full(n, 128, np.float32))
+        assert "loop" in driver.calls and "start" in driver.calls
+        driver.calls.clear()
+
+    def called(v: Any) -> Any:
+        return weft.pure_callback(lambda a: np.asarray(a) * 2, weft.ShapeDtypeStruct((3,), np.float32), v)
+
+    f = weft.jit(lambda x: lax.while_loop(lambda v: v[0] < 100, called, x))
     x = weft.device_put(np.ones(3, np.float32), device)
     for _ in range(4):
-        np.testing.assert_array_equal(np.asarray(f(x)), 64)
-    assert "record" not in driver.calls
+        np.testing.assert_array_equal(np.asarray(f(x)), np.full(3, 128, np.float32))
+    assert "record" not in driver.calls and "loop" not in driver.calls
+
+
+def test_nested_loops_and_branches_are_one_kernel(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+    x = np.random.default_rng(0).normal(size=(7, 30)).astype(np.float32)
+    there, here = (weft.jit(nested)(a, 5) for a in (weft.device_put(x, device), x))
+    assert driver.calls.count("loop") == 1
+    for one, other in zip(there, here, strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-5)
 
 
 def test_donated_arguments_of_dispatchers(gpu: tuple[Device, SimulatedDriver]) -> None:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from weft.compiler import cache
+from weft.compiler.program.outline import Address
 from weft.compiler.target.cpu import bytecode, link, pool
-from weft.compiler.target.cpu.bytecode import Address, Assembler
+from weft.compiler.target.cpu.bytecode import Assembler
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Module, Parameter, constant, float_, i64, ptr, vector, void
 from weft.compiler.target.target import Target

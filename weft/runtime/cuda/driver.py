@@ -23,6 +23,7 @@ import numpy as np
 from weft.base.errors import JaxRuntimeError, OutOfMemoryError
 from weft.base.forks import held
 from weft.compiler.kernel.ir import Kernel
+from weft.compiler.target.cuda.loops import THREADS, LoopCode
 from weft.compiler.target.cuda.lower import launch_shape, module_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.target import Target
@@ -66,7 +67,7 @@ _OUT_OF_MEMORY, _NOT_READY = 2, 600
 _OTHER_CONTEXT = (201, 400)  # no context, or a handle of another one
 _NON_BLOCKING = 1
 _RELAXED = 2  # other threads may do what they like while this one records
-_MAJOR, _MINOR = 75, 76
+_MAJOR, _MINOR, _PROCESSORS = 75, 76, 16
 
 
 @functools.cache
@@ -138,6 +139,13 @@ class Stream:
 
     def launch(self, entry: Entry, kernel: Kernel, addresses: Sequence[int]) -> None:
         """Start a kernel on buffers at these addresses."""
+        self._launch(entry, addresses)
+
+    def launch_loop(self, entry: Entry, loop: LoopCode, words: Sequence[int]) -> None:
+        """Start a loop on addresses and counters."""
+        self._launch(entry, words)
+
+    def _launch(self, entry: Entry, addresses: Sequence[int]) -> None:
         values = (c_uint64 * len(addresses))(*addresses)
         base, size = ctypes.addressof(values), ctypes.sizeof(c_uint64)
         parameters = (c_void_p * len(addresses))(*(base + size * n for n in range(len(addresses))))
@@ -266,12 +274,25 @@ class Driver:
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
-    def load(self, kernels: Mapping[str, Kernel], target: Target) -> Module:
-        """Code for kernels, by their names."""
+    def load(self, kernels: Mapping[str, Kernel], target: Target, loops: Sequence[LoopCode] = ()) -> Module:
+        """Code for kernels and loops, by their names."""
         self._enter()
         handle = c_void_p()
-        call("cuModuleLoadData", byref(handle), ptx(module_text(kernels.items(), target), target).encode())
-        return Module(self, handle, {name: launch_shape(kernel, target) for name, kernel in kernels.items()})
+        call("cuModuleLoadData", byref(handle), ptx(module_text(kernels.items(), target, loops), target).encode())
+        shapes = {name: launch_shape(kernel, target) for name, kernel in kernels.items()}
+        return Module(self, handle, shapes | {loop.symbol: (loop.blocks, THREADS) for loop in loops})
+
+    @functools.cached_property
+    def processors(self) -> int:
+        """How many blocks of threads run at once at least."""
+        found = c_int()
+        call("cuDeviceGetAttribute", byref(found), _PROCESSORS, self._device)
+        return found.value
+
+    def launch_loop(self, entry: Any, loop: LoopCode, words: Sequence[int]) -> None:
+        """Start a loop on addresses and counters."""
+        self._enter()
+        self._stream.launch_loop(entry, loop, words)
 
     def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
         """Start a kernel on buffers at these addresses."""

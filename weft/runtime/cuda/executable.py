@@ -7,7 +7,7 @@ loops and branches are chosen by the host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, assert_never
 
 import numpy as np
@@ -36,6 +36,7 @@ from weft.compiler.program.ir import (
     While,
     bytes_of,
 )
+from weft.compiler.target.cuda.loops import LoopCode, loops_of
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
 from weft.runtime.array import ConcreteArray, array_at, copied, put
@@ -55,9 +56,15 @@ class LoadedProgram:
 
     def __init__(self, compilation: Compilation, memory: CudaMemory) -> None:
         self.program, self.driver = compilation.program, memory.driver
-        launches = [step.full for step in self.program.all_steps() if isinstance(step, Launch)]
+        steps = self.program.steps
+        self.loops = loops_of(self.program, compilation.target, self.driver.processors, _is_unrolled)
+        launches = [step.full for step in _steps_outside(steps, self.loops) if isinstance(step, Launch)]
         kernels = {symbol_of(kernel): kernel for kernel in launches}
-        self._module = self.driver.load(kernels, compilation.target) if kernels else None
+        codes = {code.symbol: code for code in self.loops.values()}
+        needed = kernels or codes
+        self._module = self.driver.load(kernels, compilation.target, list(codes.values())) if needed else None
+        # What the blocks of a loop count their arrivals with.
+        self.arrived = memory.take(4)
         self.calls = ProgramCalls(self.program, self.driver)
         self.temporary_bytes = self.calls.temporary_bytes
         constants = np.zeros(self.program.constant_bytes, np.uint8)
@@ -67,7 +74,7 @@ class LoadedProgram:
         self.frame = CallFrame(self.program, self._constants.address)
         self.graphs: dict[tuple[int, ...], Any] = {}
         self._seen: dict[tuple[int, ...], None] = {}
-        self._can_record = 0 < (recorded_steps(self.program.steps) or 0) <= MOST_STEPS
+        self._can_record = 0 < (recorded_steps(steps, self.loops) or 0) <= MOST_STEPS
 
     def start(self, addresses: tuple[int, ...]) -> None:
         """Start the program on these addresses."""
@@ -98,8 +105,12 @@ class LoadedProgram:
 
     def entry_of(self, kernel: Kernel) -> Any:
         """The code of a kernel."""
+        return self.entry(symbol_of(kernel))
+
+    def entry(self, symbol: str) -> Any:
+        """The code of a kernel or a loop, by its name."""
         assert self._module is not None
-        return self._module.entries[symbol_of(kernel)]
+        return self._module.entries[symbol]
 
 
 class CudaExecutable:
@@ -153,15 +164,31 @@ class CudaExecutable:
         return found or self._loaded.setdefault(memory, LoadedProgram(self.compilation, memory))
 
 
-def recorded_steps(steps: Sequence[Step]) -> int | None:
-    """How many steps a graph of these has; None if they are known only when they run."""
+def _is_unrolled(step: Step) -> bool:
+    """Whether a loop is unrolled in a graph."""
+    return (recorded_steps([step], ()) or MOST_STEPS + 1) <= MOST_STEPS
+
+
+def _steps_outside(steps: Sequence[Step], loops: Container[Step]) -> Iterator[Step]:
+    """All steps but those of loops that are one kernel."""
+    for step in steps:
+        if step not in loops:
+            yield step
+            for body in step.bodies:
+                yield from _steps_outside(body, loops)
+
+
+def recorded_steps(steps: Sequence[Step], loops: Container[Step]) -> int | None:
+    """How many steps a graph of these has, where some loops are one; None if they are known only when they run."""
     total = 0
     for step in steps:
         match step:
+            case _ if step in loops:
+                total += 1
             case While() | Branch() | Communicate() | Call(routine="host"):
                 return None
             case Loop():
-                inside = recorded_steps(step.body)
+                inside = recorded_steps(step.body, loops)
                 if inside is None or not isinstance(step.count, int):
                     return None
                 total += step.count * inside
@@ -204,6 +231,8 @@ class _Run:
 
     def step(self, step: Any) -> None:
         match step:
+            case _ if step in self.loaded.loops:
+                self.loop(self.loaded.loops[step])
             case Launch():
                 if step.full.count:
                     addresses = [self.address(slot) for slot in step.slots]
@@ -243,6 +272,15 @@ class _Run:
                 raise NotSupportedError(f"{step.label} needs several devices, which programs on GPUs do not have yet.")
             case _:
                 assert_never(step)
+
+    def loop(self, code: LoopCode) -> None:
+        """A loop that is one kernel."""
+        arrived = self.loaded.arrived.address
+        if code.blocks > 1:
+            self.work.fill(arrived, 4)
+        addresses = [int(self.registers[a.register]) + a.offset for a in code.addresses]
+        counters = [int(self.registers[index]) for index in code.counters]
+        self.work.launch_loop(self.loaded.entry(code.symbol), code, [*addresses, *counters, arrived])
 
     def while_loop(self, step: While) -> None:
         if step.counter is not None:

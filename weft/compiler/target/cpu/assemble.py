@@ -29,8 +29,9 @@ from weft.compiler.program.ir import (
     Wait,
     While,
 )
+from weft.compiler.program.outline import Address
 from weft.compiler.target.cpu import tape
-from weft.compiler.target.cpu.bytecode import Address, Assembler
+from weft.compiler.target.cpu.bytecode import Assembler
 from weft.compiler.target.cpu.loops import NativeLoop
 
 

@@ -15,11 +15,12 @@ import ctypes
 import functools
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from weft.base.errors import InternalError
+from weft.compiler.program.outline import Address
 from weft.compiler.target.cpu import float_mode, interrupt, link, objects, pool, spmd
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.cpu.targets import host
@@ -78,13 +79,6 @@ WRITE_SIZES = (1, 2, 4, 8)
 SHARED_COPY, COPY_PIECE = 1 << 20, 1 << 18
 # No control reaches what follows these.
 _LEAVING = (Op.END, Op.JUMP, Op.SWITCH, Op.REPEAT)
-
-
-class Address(NamedTuple):
-    """An address: what a register holds, and bytes after it."""
-
-    register: int
-    offset: int = 0
 
 
 class Label:

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from weft.base.errors import InternalError
 from weft.compiler.kernel.cost import work
 from weft.compiler.kernel.ir import Kernel
+from weft.compiler.program.outline import Operand, Row
 from weft.compiler.target.cpu import interrupt
-from weft.compiler.target.cpu.loops import Operand, Outline, Row, full, times
+from weft.compiler.target.cpu.loops import NativeOutline, full, times
 from weft.compiler.target.cpu.lower import lower_at
 from weft.compiler.target.llvm import Module, Parameter, Value, constant, i8, i32, i64, integer, ptr, vector
 from weft.compiler.target.target import Target
@@ -23,7 +24,7 @@ from weft.compiler.target.target import Target
 LONG = 100_000.0
 
 
-def loop_text(outline: Outline, target: Target) -> str:
+def loop_text(outline: NativeOutline, target: Target) -> str:
     """The module with the function of a loop whose kernels are known."""
     module = Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     _Writer(module, outline, target).run()
@@ -33,7 +34,7 @@ def loop_text(outline: Outline, target: Target) -> str:
 class _Writer:
     """Writes one function. `values` has the pointers and counters that the loop sets itself."""
 
-    def __init__(self, module: Module, outline: Outline, target: Target) -> None:
+    def __init__(self, module: Module, outline: NativeOutline, target: Target) -> None:
         parameters = [Parameter(name, ptr) for name in ("table", "parameters", "registers", "watch")]
         f = self.f = module.function(outline.symbol, i64, parameters)
         self.outline = outline

@@ -1,13 +1,10 @@
 """Small loops as one native function: the kernels of the body are in it one after the other, and nothing is interpreted
 between them.
 
-A loop is first put down apart from its program (`Outline`): rows of plain data, in which memory from outside and
-registers go by the order they are met. Rows are all that its code depends on, besides the texts of its kernels, so
-their digest is the code's name: equal loops share code, and a program from disk finds the code of its loops without
-knowing kernels. Bytecode calls the code as a routine, with the addresses of memory from outside in its table.
-
-Only what runs in one thread and cannot fail, but by being interrupted, is put down so: launches, copies, pointers,
-counters, loops and branches. What is started runs at once, so that waits leave no row.
+A loop is first put down apart from its program (`Outline`). Its rows are all that its code depends on, besides the
+texts of its kernels, so their digest is the code's name: equal loops share code, and a program from disk finds the code
+of its loops without knowing kernels. Bytecode calls the code as a routine, with the addresses of memory from outside in
+its table.
 """
 
 from __future__ import annotations
@@ -15,34 +12,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from weft.base.spans import measured
-from weft.compiler.kernel.ir import Kernel, NamedKernel
+from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.printer import symbol_of
-from weft.compiler.program.assign import address_of
 from weft.compiler.program.frame import CONSTANTS, FIRST_ARGUMENT, first_own
 from weft.compiler.program.ir import (
     ESTIMATED_ITERATIONS,
-    Branch,
     Copy,
-    Count,
-    Fill,
-    FrameRegister,
-    Kind,
     Launch,
     Loop,
     Program,
-    SetAddress,
-    Slot,
-    Start,
     Step,
-    Wait,
     While,
     nested_steps,
 )
+from weft.compiler.program.outline import Address, NoOutline, Outline, Row
 from weft.compiler.target.cpu import kernels, pool
-from weft.compiler.target.cpu.bytecode import SHARED_COPY, Address
+from weft.compiler.target.cpu.bytecode import SHARED_COPY
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.target import Target
 
@@ -55,32 +43,13 @@ LEAST_PART, LEAST_NANOSECONDS = 0.04, 300.0
 # Memory of at most so many bytes, and of so many in all, is in registers while the loop runs.
 MOST_LOCAL, MOST_LOCAL_TOGETHER = 128, 2048
 
-# Memory: ("outside", index in the table) or ("pointer", index of the register); counters alike, or ("iteration",
-# index).
-Operand: TypeAlias = tuple[str, int]
-Row: TypeAlias = tuple[Any, ...]
 
-
-class _NeedsInterpreter(Exception):
-    """A step that only the bytecode interpreter can do."""
-
-
-class Outline:
-    """A loop apart from its program. `addresses` and `counters` are what it takes from outside: memory, and registers
-    of the program that count iterations of loops around it."""
+class NativeOutline(Outline):
+    """A loop that one thread can run and that cannot fail, but by being interrupted: no launch is shared by threads,
+    and no copy is long."""
 
     def __init__(self, step: Step, program: Program) -> None:
-        self.program = program
-        self.addresses: list[Address] = []
-        self.counters: list[int] = []
-        self.kernels: dict[str, Kernel | NamedKernel] = {}
-        self._known: dict[Any, Operand] = {}
-        self._sizes: dict[Address, int] = {}
-        self._fixed: set[Address] = set()
-        self._registers = 0
-        # Registers that the loop itself sets: where they can be read, their operands, else None.
-        self._own: dict[FrameRegister, Operand | None] = {}
-        self.rows = self._steps([step])
+        super().__init__(step, program, _is_small)
         self.locals = self._locals()
 
     def _locals(self) -> tuple[int, ...]:
@@ -90,15 +59,15 @@ class Outline:
         first_pointer = first_own(self.program)
         unknown = any(address.register >= first_pointer for address in self.addresses)
         for address in self.addresses:
-            size = self._sizes[address]
+            size = self.sizes[address]
             apart = not any(
                 other is not address
                 and other.register == address.register
                 and other.offset < address.offset + size
-                and address.offset < other.offset + self._sizes[other]
+                and address.offset < other.offset + self.sizes[other]
                 for other in self.addresses
             )
-            alone = not unknown and apart and address not in self._fixed and size <= min(left, MOST_LOCAL)
+            alone = not unknown and apart and address not in self.fixed and size <= min(left, MOST_LOCAL)
             left -= size if alone else 0
             found.append((-size if self._constant(address) else size) if alone else 0)
         return tuple(found)
@@ -113,76 +82,10 @@ class Outline:
         """The name of the code."""
         return f"loop_{hashlib.blake2b(repr((self.locals, self.rows)).encode(), digest_size=10).hexdigest()}"
 
-    def _steps(self, steps: Sequence[Step]) -> tuple[Row, ...]:
-        """Rows of a block; what it sets can be read until its end."""
-        before = dict(self._own)
-        rows = tuple(self._step(step) for step in steps if not isinstance(step, Wait))
-        self._own = {register: before.get(register) for register in self._own}
-        return rows
 
-    def _step(self, step: Any) -> Row:
-        match step:
-            case Launch(kernel, slots, 0):
-                symbol = symbol_of(kernel)
-                self.kernels.setdefault(symbol, kernel)
-                return "launch", symbol, step.iterations, tuple(self._slot(s) for s in slots)
-            case Copy(target, source, size) if size < SHARED_COPY:
-                return "copy", self._slot(target), self._slot(source), size
-            case Fill(target):
-                return "fill", self._slot(target), target.size
-            case SetAddress(target, base, counter, stride):
-                assert target.register is not None
-                row = self._slot(base), self._counter(counter), stride
-                self._fixed.add(self._address(base))
-                return "set_address", self._set(target.register, "pointer"), *row
-            case Count(target, counter):
-                return "count", self._slot(target), self._counter(counter)
-            case Loop():
-                count = self._slot(step.count) if isinstance(step.count, Slot) else step.count
-                return "loop", self._set(step.counter, "iteration"), count, step.reverse, self._steps(step.body)
-            case While():
-                counted = None if step.counter is None else self._set(step.counter, "iteration")
-                condition = self._steps(step.condition)
-                return "while", counted, condition, self._slot(step.predicate), self._steps(step.body)
-            case Branch(index, dtype, _, branches):
-                kind = -dtype.itemsize if dtype.kind == "i" else dtype.itemsize
-                return "branch", self._slot(index), kind, tuple(self._steps(branch) for branch in branches)
-            case Start(started):  # it is over at once
-                return self._step(started)
-            case _:
-                raise _NeedsInterpreter
-
-    def _set(self, register: FrameRegister, kind: str) -> Operand:
-        operand = self._own[register] = kind, self._registers
-        self._registers += 1
-        return operand
-
-    def _slot(self, slot: Slot) -> Operand:
-        if slot.kind is Kind.POINTED and slot.register in self._own:
-            return self._read(slot.register)
-        address = self._address(slot)
-        self._sizes[address] = max(self._sizes.get(address, 0), slot.size)
-        return self._outside(address, self.addresses, address)
-
-    def _address(self, slot: Slot) -> Address:
-        return Address(*address_of(slot, self.program))
-
-    def _counter(self, register: FrameRegister) -> Operand:
-        if register in self._own:
-            return self._read(register)
-        return self._outside(register, self.counters, register.index)
-
-    def _read(self, register: FrameRegister) -> Operand:
-        operand = self._own[register]
-        if operand is None:  # set by a block that is over
-            raise _NeedsInterpreter
-        return operand
-
-    def _outside(self, thing: Any, listed: list[Any], entry: Any) -> Operand:
-        if thing not in self._known:
-            self._known[thing] = "outside", len(listed)
-            listed.append(entry)
-        return self._known[thing]
+def _is_small(step: Step) -> bool:
+    """Whether a step is for one thread."""
+    return not (isinstance(step, Launch) and step.grain) and not (isinstance(step, Copy) and step.size >= SHARED_COPY)
 
 
 @dataclass(frozen=True)
@@ -222,17 +125,17 @@ def native_loops(
     return found, wanted
 
 
-def _outline(step: Step, program: Program) -> Outline | None:
+def _outline(step: Step, program: Program) -> NativeOutline | None:
     try:
-        return Outline(step, program)
-    except _NeedsInterpreter:
+        return NativeOutline(step, program)
+    except NoOutline:
         return None
 
 
 class _Text:
     """The text of a loop's code, written when it is asked for: what lowers kernels is not loaded before."""
 
-    def __init__(self, outline: Outline, target: Target) -> None:
+    def __init__(self, outline: NativeOutline, target: Target) -> None:
         self.outline, self.target = outline, target
 
     def __call__(self) -> str:
@@ -244,7 +147,7 @@ class _Text:
 # -------------------------------------------------------------------------------------------------------- what it pays
 
 
-def worth(step: Step, outline: Outline, target: Target) -> bool:
+def worth(step: Step, outline: NativeOutline, target: Target) -> bool:
     """Whether a loop gains enough. Of kernels known by name only nobody can say, and they cannot be lowered either."""
     if not all(isinstance(kernel, Kernel) for kernel in outline.kernels.values()):
         return False

@@ -15,9 +15,9 @@ import numpy as np
 
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.program.ir import Call, Copy, Fill, Launch, Program, Step
+from weft.compiler.program.outline import Address
 from weft.compiler.target.cpu import interrupt, link, objects
 from weft.compiler.target.cpu.assemble import Assembly
-from weft.compiler.target.cpu.bytecode import Address
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Function, Module, Parameter, Value, constant, i64, ptr

@@ -34,7 +34,7 @@ from weft.compiler.kernel.ir import (
 )
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda.registers import Registers, forwarded, rounds_of
-from weft.compiler.target.cuda.thread import ThreadLowering
+from weft.compiler.target.cuda.thread import ThreadLowering, thread_of_block
 from weft.compiler.target.lanes import Lane
 from weft.compiler.target.llvm import constant, i1, i32, i64
 from weft.compiler.target.lower import flat, unflat
@@ -71,6 +71,14 @@ class Group:
         return self.block // self.members
 
 
+@dataclass(frozen=True)
+class Barrier:
+    """A barrier of a block, for some of its threads."""
+
+    index: llvm.Value
+    count: int
+
+
 def group_of(kernel: Kernel, target: Target) -> Group | None:
     """The group of threads that has the lanes of a kernel, if lanes are to be threads."""
     widths = {s.width for s in _statements(kernel.body) if isinstance(s, ReduceLanes) or _is_over_lanes(s)}
@@ -85,13 +93,6 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
 def _room(buffer: Buffer) -> int:
     """The bytes of a local buffer, so that the next one is aligned."""
     return -(-int(buffer.size) * buffer.dtype.itemsize // 16) * 16
-
-
-def _register_of_thread(function: llvm.Function) -> llvm.Value:
-    """The index of the thread in its block."""
-    value = function.call("llvm.nvvm.read.ptx.sreg.tid.x", i32)
-    assert value is not None
-    return value
 
 
 def _exchanges(body: Iterable[Statement]) -> bool:
@@ -111,20 +112,28 @@ def _statements(body: Iterable[Statement]) -> Iterator[Any]:
 
 
 class GroupLowering(ThreadLowering):
-    """Writes one thread of a group, which is its `member`, an i32."""
+    """Writes one thread of a group, which is its `member`, an i32. Groups of several warps are blocks, or have a
+    barrier of their own. Names of memory that threads share begin with a prefix."""
 
     def __init__(
-        self, function: llvm.Function, kernel: Kernel, target: Target, group: Group, member: llvm.Value
+        self,
+        function: llvm.Function,
+        kernel: Kernel,
+        target: Target,
+        group: Group,
+        member: llvm.Value,
+        barrier: Barrier | None = None,
+        prefix: str = "",
     ) -> None:
         super().__init__(function, kernel, target)
-        self.group, self.member = group, member
+        self.group, self.member, self.barrier, self.prefix = group, member, barrier, prefix
         self.local: dict[Buffer, llvm.Value] = {}
         # Since threads waited for each other last.
         self.read: set[Buffer] = set()
         self.written: set[Buffer] = set()
         self.registers, self.forwarded = Registers(), forwarded(kernel)
         if kernel.local:
-            first = function.udiv(_register_of_thread(function), constant(group.members, i32))
+            first = function.udiv(thread_of_block(function), constant(group.members, i32))
             for n, buffer in enumerate(kernel.local):
                 room = self.shared(f"local{n}", _room(buffer) * group.count)
                 offset = function.mul(first, constant(_room(buffer), i32))
@@ -165,7 +174,10 @@ class GroupLowering(ThreadLowering):
 
     def wait(self) -> None:
         """All threads of the group come here before one goes on, and see what the others have written."""
-        if self.group.members > WARP:
+        if self.barrier is not None:
+            index, count = self.barrier.index, constant(self.barrier.count, i32)
+            self.f.call("llvm.nvvm.barrier.cta.sync.aligned.count", llvm.void, index, count)
+        elif self.group.members > WARP:
             self.f.call("llvm.nvvm.barrier.cta.sync.aligned.all", llvm.void, constant(0, i32))
         else:
             self.f.call("llvm.nvvm.bar.warp.sync", llvm.void, self.mask_of_group())
@@ -322,7 +334,7 @@ class GroupLowering(ThreadLowering):
 
     def shared(self, name: str, size: int) -> llvm.Value:
         """Memory that the threads of a block share."""
-        return self.f.module.shared(f"{self.f.name}.{name}", size, SHARED)
+        return self.f.module.shared(f"{self.f.name}.{self.prefix}{name}", size, SHARED)
 
     def shift(self, lane: Lane, by: int, fill: Lane) -> Lane:
         """Lanes of the group shifted up; the first ones are those of `fill`."""

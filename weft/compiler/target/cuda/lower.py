@@ -12,7 +12,8 @@ from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Buffer, Kernel
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, group_of
-from weft.compiler.target.cuda.thread import ThreadLowering
+from weft.compiler.target.cuda.loops import LoopCode, lower_loop
+from weft.compiler.target.cuda.thread import ThreadLowering, block_of_grid, thread_of_block
 from weft.compiler.target.llvm import constant, i32, i64
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
@@ -26,12 +27,14 @@ def launch_shape(kernel: Kernel, target: Target) -> tuple[int, int]:
     return -(-int(kernel.count) * each // threads), threads
 
 
-def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target) -> str:
-    """One module with an entry for each kernel."""
+def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target, loops: Iterable[LoopCode] = ()) -> str:
+    """One module with an entry for each kernel and each loop."""
     # LLVM ends the process on masked vectors for GPUs.
     module = llvm.Module(triple=target.triple, vector_bits=128, masks=False)
     for name, kernel in kernels:
         lower_into(module, kernel, target, name)
+    for loop in loops:
+        lower_loop(module, loop, target)
     return module.text()
 
 
@@ -40,7 +43,6 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
     parameters = [llvm.Parameter(f"buffer{n}", llvm.ptr) for n in range(len(kernel.buffers))]
     function = module.function(name, llvm.void, parameters, linkage="ptx_kernel")
     group = group_of(kernel, target)
-    thread = _register(function, "tid")
     lowering: VectorLowering
     local: dict[Buffer, llvm.Value] = {}
     if group is None:
@@ -49,7 +51,7 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
         lowering, index = ThreadLowering(function, kernel, target), _thread(function, BLOCK)
     else:
         # A group of several warps is a block.
-        member = function.urem(thread, constant(group.members, i32))
+        member = function.urem(thread_of_block(function), constant(group.members, i32))
         lowering = GroupLowering(function, kernel, target, group, member)
         local = lowering.local
         index = function.udiv(_thread(function, group.block), constant(group.members, i64))
@@ -63,12 +65,5 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
 
 def _thread(function: llvm.Function, block: int) -> llvm.Value:
     """The index of the thread in the grid, of which there may be more than an i32 counts."""
-    first = function.mul(function.zext(_register(function, "ctaid"), i64), constant(block, i64))
-    return function.add(first, function.zext(_register(function, "tid"), i64))
-
-
-def _register(function: llvm.Function, name: str) -> llvm.Value:
-    """A special register of the thread, along the first dimension of the grid."""
-    value = function.call(f"llvm.nvvm.read.ptx.sreg.{name}.x", i32)
-    assert value is not None
-    return value
+    first = function.mul(function.zext(block_of_grid(function), i64), constant(block, i64))
+    return function.add(first, function.zext(thread_of_block(function), i64))

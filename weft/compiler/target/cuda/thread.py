@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.compiler.target.cuda.lanes import SHORT, CudaLanes
 from weft.compiler.target.lanes import Lane
-from weft.compiler.target.llvm import vector
+from weft.compiler.target.llvm import Function, Value, i32, vector
 from weft.compiler.target.vectors import VectorLowering
 
 
@@ -21,3 +21,20 @@ class ThreadLowering(VectorLowering):
         (part,) = lane.parts
         short = self.f.splat(self.f.fptrunc(part, native), width)
         return lane.with_parts([self.f.fpext(short, vector(part.type, width))])
+
+
+def thread_of_block(function: Function) -> Value:
+    """The index of the thread in its block."""
+    return _register(function, "tid")
+
+
+def block_of_grid(function: Function) -> Value:
+    """The index of the block in the grid."""
+    return _register(function, "ctaid")
+
+
+def _register(function: Function, name: str) -> Value:
+    """A special register of the thread, along the first dimension of the grid."""
+    value = function.call(f"llvm.nvvm.read.ptx.sreg.{name}.x", i32)
+    assert value is not None
+    return value

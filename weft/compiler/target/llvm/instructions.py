@@ -258,6 +258,16 @@ class Instructions:
         taken = ", ".join(str(a) for a in arguments)
         return self._emit(f'call {returns.text} asm "{text}", "{constraints}"({taken}) nounwind memory(none)', returns)
 
+    def effect(self, text: str, constraints: str, *arguments: Value, returns: Type | None = None) -> Value | None:
+        """An instruction of the machine that is executed exactly here, after all that comes before it."""
+        taken = ", ".join(str(a) for a in arguments)
+        kind = "void" if returns is None else returns.text
+        written = f'call {kind} asm sideeffect "{text}", "{constraints},~{{memory}}"({taken}) nounwind'
+        if returns is not None:
+            return self._emit(written, returns)
+        self.lines.append(f"  {written}")
+        return None
+
     def call_pointer(self, function: Value, returns: Type, *arguments: Value) -> Value | None:
         """Call a function by its address."""
         if function.type.kind != "ptr" or function.type.is_vector:
