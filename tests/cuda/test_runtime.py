@@ -23,7 +23,7 @@ def nested(x: Any, count: Any) -> Any:
 
     def body(i: Any, carry: Any) -> Any:
         total, rows = carry
-        total, rows = lax.scan(lambda c, row: (c + wnp.sum(row), row * wnp.sin(c) + i), total, rows)
+        total, rows = lax.scan(lambda c, row: (c + wnp.mean(row), row * wnp.tanh(c) + i), total, rows)
         rows = lax.cond(total > 0, lambda r: r[::-1] + 1, lambda r: r * 0.5, rows)
         return wnp.tanh(total), rows
 
