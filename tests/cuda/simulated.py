@@ -117,9 +117,9 @@ class SimulatedDriver:
             assert ".entry" in ptx(module_text((), target, loops), target)
         return SimpleNamespace(entries={name: name for name in (*kernels, *(loop.symbol for loop in loops))})
 
-    def launch_loop(self, entry: Any, loop: LoopCode, words: Sequence[int]) -> None:
+    def launch_loop(self, entry: Any, loop: LoopCode, parameters: Sequence[int]) -> None:
         self.calls.append("loop")
-        *outside, arrived = words
+        *outside, arrived = parameters
         assert loop.blocks == 1 or not self.view(arrived, 4).any()
         count = len(loop.addresses)
         SimulatedLoop(self, loop, outside[:count], outside[count:]).rows(loop.outline.rows)

@@ -141,9 +141,9 @@ class Stream:
         """Start a kernel on buffers at these addresses."""
         self._launch(entry, addresses)
 
-    def launch_loop(self, entry: Entry, loop: LoopCode, words: Sequence[int]) -> None:
+    def launch_loop(self, entry: Entry, loop: LoopCode, parameters: Sequence[int]) -> None:
         """Start a loop on addresses and counters."""
-        self._launch(entry, words)
+        self._launch(entry, parameters)
 
     def _launch(self, entry: Entry, addresses: Sequence[int]) -> None:
         values = (c_uint64 * len(addresses))(*addresses)
@@ -289,10 +289,10 @@ class Driver:
         call("cuDeviceGetAttribute", byref(found), _PROCESSORS, self._device)
         return found.value
 
-    def launch_loop(self, entry: Any, loop: LoopCode, words: Sequence[int]) -> None:
+    def launch_loop(self, entry: Any, loop: LoopCode, parameters: Sequence[int]) -> None:
         """Start a loop on addresses and counters."""
         self._enter()
-        self._stream.launch_loop(entry, loop, words)
+        self._stream.launch_loop(entry, loop, parameters)
 
     def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
         """Start a kernel on buffers at these addresses."""

@@ -170,10 +170,10 @@ class _Writer:
                 self.launch(kernel, [self.address(operand) for operand in operands])
                 self.wait()
             case "copy", target, source, size:
-                self.words(size, self.address(target), self.address(source))
+                self.copy(size, self.address(target), self.address(source))
                 self.wait()
             case "fill", target, size:
-                self.words(size, self.address(target), None)
+                self.copy(size, self.address(target), None)
                 self.wait()
             case "set_address", target, base, counter, stride:
                 offset = f.mul(self.counter(counter), constant(stride, i64))
@@ -221,7 +221,7 @@ class _Writer:
             self.f.add(self.f.udiv(self.thread, constant(group.members, i32)), constant(1, i32)), group.members
         )
 
-    def words(self, size: int, target: llvm.Value, source: llvm.Value | None) -> None:
+    def copy(self, size: int, target: llvm.Value, source: llvm.Value | None) -> None:
         """Copy bytes, or fill with zeros: by words as long as the size is a multiple of, at most four bytes."""
         f = self.f
         width = next(w for w in (4, 2, 1) if size % w == 0)
