@@ -18,14 +18,8 @@ from weft.ir.types import type_of
 from weft.primitives.control.check import check_divisor
 from weft.primitives.elementwise import (
     arithmetic,
-    bitwise,
-    compare,
     convert,
-    exponential,
     rounding,
-    special,
-    special_gamma,
-    trigonometric,
 )
 from weft.primitives.elementwise import complex as complex_ops
 from weft.primitives.elementwise import select as selection
@@ -35,10 +29,12 @@ from weft.primitives.movement.shape import broadcast_in_dim
 from weft.runtime.array import from_numpy
 
 _PYTHON_SCALARS = (int, float, complex)
+
+
 _KINDS_TAKEN = {int: "iu", float: "f", complex: "c"}
 
 
-def _pair(x: Any, y: Any) -> tuple[Any, Any]:
+def pair(x: Any, y: Any) -> tuple[Any, Any]:
     """Two operands as one operation takes them; quick in the common cases."""
     first, second = getattr(x, "aval", None), getattr(y, "aval", None)
     if first is not None and second is not None:
@@ -48,7 +44,7 @@ def _pair(x: Any, y: Any) -> tuple[Any, Any]:
         return x, _as_scalar(y, first.dtype)
     elif second is not None and type(x) in _PYTHON_SCALARS:
         return _as_scalar(x, second.dtype), y
-    return _adapted(x, y)
+    return adapted(x, y)
 
 
 def _as_scalar(value: Any, dtype: Any) -> Any:
@@ -70,7 +66,7 @@ def _dtype(x: Any) -> Any:
     return type_of(x).dtype  # type: ignore[attr-defined]
 
 
-def _adapted(*operands: Any) -> Any:
+def adapted(*operands: Any) -> Any:
     """Python numbers in the dtype of the arrays of their kind, and dimensions of size 1 repeated."""
     adapted = list(_scalars_adapted(operands))
     shapes = [np.shape(a) for a in adapted]
@@ -103,12 +99,25 @@ def add(x: Any, y: Any) -> Any:
     >>> lax.add(wnp.arange(3), 1)
     Array([1, 2, 3], dtype=int32)
     """
-    return arithmetic.add(*_pair(x, y))
+    return arithmetic.add(*pair(x, y))
 
 
 def sub(x: Any, y: Any) -> Any:
-    """x - y."""
-    return arithmetic.sub(*_pair(x, y))
+    """x - y, element by element.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.sub(wnp.arange(3), 1)
+    Array([-1,  0,  1], dtype=int32)
+    """
+    return arithmetic.sub(*pair(x, y))
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
@@ -129,7 +138,7 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
     """
     if out_dtype is not None:
         x, y = (_as_factor(factor, out_dtype) for factor in (x, y))
-    return arithmetic.mul(*_pair(x, y))
+    return arithmetic.mul(*pair(x, y))
 
 
 def _as_factor(x: Any, dtype: Any) -> Any:
@@ -154,7 +163,7 @@ def div(x: Any, y: Any) -> Any:
     >>> lax.div(wnp.array([7, -7]), 2)
     Array([ 3, -3], dtype=int32)
     """
-    x, y = _pair(x, y)
+    x, y = pair(x, y)
     check_divisor(y)
     return arithmetic.div(x, y)
 
@@ -174,7 +183,7 @@ def rem(x: Any, y: Any) -> Any:
     >>> lax.rem(wnp.array([7, -7]), 4)
     Array([ 3, -3], dtype=int32)
     """
-    x, y = _pair(x, y)
+    x, y = pair(x, y)
     check_divisor(y)
     return arithmetic.rem(x, y)
 
@@ -194,7 +203,7 @@ def max(x: Any, y: Any) -> Any:
     >>> lax.max(wnp.array([1, 5]), 3)
     Array([3, 5], dtype=int32)
     """
-    return arithmetic.max(*_pair(x, y))
+    return arithmetic.max(*pair(x, y))
 
 
 def min(x: Any, y: Any) -> Any:
@@ -212,21 +221,57 @@ def min(x: Any, y: Any) -> Any:
     >>> lax.min(wnp.array([1, 5]), 3)
     Array([1, 3], dtype=int32)
     """
-    return arithmetic.min(*_pair(x, y))
+    return arithmetic.min(*pair(x, y))
 
 
 def neg(x: Any) -> Any:
-    """-x."""
+    """Minus each element; unsigned integers wrap around.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.neg(wnp.array([1, -2]))
+    Array([-1,  2], dtype=int32)
+    """
     return arithmetic.neg(x)
 
 
 def abs(x: Any) -> Any:
-    """Magnitude; real for complex x."""
+    """Magnitude; real for complex x.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same dtype, of its real dtype for complex numbers. The derivative at 0 is 1 for real numbers.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.abs(wnp.array([-2.5, 1.0]))
+    Array([2.5, 1. ], dtype=float32)
+    """
     return arithmetic.abs(x)
 
 
 def sign(x: Any) -> Any:
-    """-1, 0 or 1; of a complex number x / |x|."""
+    """-1, 0 or 1; of a complex number x / |x|.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same dtype; NaN stays NaN.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.sign(wnp.array([-2.5, 0.0, 7.0]))
+    Array([-1.,  0.,  1.], dtype=float32)
+    """
     return arithmetic.sign(x)
 
 
@@ -248,354 +293,91 @@ def square(x: Any) -> Any:
 
 
 def integer_pow(x: Any, y: int) -> Any:
-    """x to a static integer power."""
+    """x to a static integer power.
+
+    Args:
+        x: an array or a number.
+        y: the power, a Python integer.
+
+    Returns:
+        An array of the same dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.integer_pow(wnp.array([2, 3]), 3)
+    Array([ 8, 27], dtype=int32)
+    """
     return arithmetic.integer_pow(x, y=index(y))
 
 
 def reciprocal(x: Any) -> Any:
-    """1 / x."""
+    """1 / x of each element; inf or -inf at 0.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.reciprocal(wnp.array([2.0, 4.0]))
+    Array([0.5 , 0.25], dtype=float32)
+    """
     return arithmetic.integer_pow(x, y=-1)
-
-
-# ------------------------------------------------------------------------------------------- exponentials and roots
-
-
-def pow(x: Any, y: Any) -> Any:
-    """x to the power y, which has the dtype of x or is an integer."""
-    return exponential.pow(*_pair(x, y))
-
-
-def exp(x: Any, *, accuracy: Any = None) -> Any:
-    """e to the power x."""
-    return exponential.exp(x)
-
-
-def exp2(x: Any, *, accuracy: Any = None) -> Any:
-    """2 to the power x."""
-    return exponential.exp2(x)
-
-
-def expm1(x: Any, *, accuracy: Any = None) -> Any:
-    """exp(x) - 1, accurate near 0."""
-    return exponential.expm1(x)
-
-
-def log(x: Any, *, accuracy: Any = None) -> Any:
-    """Natural logarithm."""
-    return exponential.log(x)
-
-
-def log1p(x: Any, *, accuracy: Any = None) -> Any:
-    """log(1 + x), accurate near 0."""
-    return exponential.log1p(x)
-
-
-def logistic(x: Any, *, accuracy: Any = None) -> Any:
-    """1 / (1 + exp(-x))."""
-    return exponential.logistic(x)
-
-
-def sqrt(x: Any, *, accuracy: Any = None) -> Any:
-    """Square root."""
-    return exponential.sqrt(x)
-
-
-def rsqrt(x: Any, *, accuracy: Any = None) -> Any:
-    """1 / sqrt(x).
-
-    Args:
-        x: an array or a number.
-        accuracy: accepted for compatibility.
-
-    Returns:
-        An array of the same floating dtype; inf at 0.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.rsqrt(wnp.array([4.0, 0.25]))
-    Array([0.5, 2. ], dtype=float32)
-    """
-    return exponential.rsqrt(x)
-
-
-def cbrt(x: Any, *, accuracy: Any = None) -> Any:
-    """Cube root."""
-    return exponential.cbrt(x)
-
-
-# -------------------------------------------------------------------------------- circular and hyperbolic functions
-
-
-def sin(x: Any, *, accuracy: Any = None) -> Any:
-    """Sine."""
-    return trigonometric.sin(x)
-
-
-def cos(x: Any, *, accuracy: Any = None) -> Any:
-    """Cosine."""
-    return trigonometric.cos(x)
-
-
-def tan(x: Any, *, accuracy: Any = None) -> Any:
-    """Tangent."""
-    return trigonometric.tan(x)
-
-
-def asin(x: Any) -> Any:
-    """Inverse sine."""
-    return trigonometric.asin(x)
-
-
-def acos(x: Any) -> Any:
-    """Inverse cosine."""
-    return trigonometric.acos(x)
-
-
-def atan(x: Any) -> Any:
-    """Inverse tangent."""
-    return trigonometric.atan(x)
-
-
-def sinh(x: Any) -> Any:
-    """Hyperbolic sine."""
-    return trigonometric.sinh(x)
-
-
-def cosh(x: Any) -> Any:
-    """Hyperbolic cosine."""
-    return trigonometric.cosh(x)
-
-
-def tanh(x: Any, *, accuracy: Any = None) -> Any:
-    """Hyperbolic tangent."""
-    return trigonometric.tanh(x)
-
-
-def asinh(x: Any) -> Any:
-    """Inverse hyperbolic sine."""
-    return trigonometric.asinh(x)
-
-
-def acosh(x: Any) -> Any:
-    """Inverse hyperbolic cosine."""
-    return trigonometric.acosh(x)
-
-
-def atanh(x: Any) -> Any:
-    """Inverse hyperbolic tangent."""
-    return trigonometric.atanh(x)
-
-
-def atan2(x: Any, y: Any) -> Any:
-    """The angle of the point that lies `y` to the right and `x` up."""
-    return trigonometric.atan2(*_pair(x, y))
-
-
-# ------------------------------------------------------------------------------------------------ special functions
-
-
-def erf(x: Any) -> Any:
-    """Error function."""
-    return special.erf(x)
-
-
-def erfc(x: Any) -> Any:
-    """1 - erf(x), accurate where that is small."""
-    return special.erfc(x)
-
-
-def erf_inv(x: Any) -> Any:
-    """Inverse of the error function."""
-    return special.erf_inv(x)
-
-
-def bessel_i0e(x: Any) -> Any:
-    """Modified Bessel function of order 0, times exp(-|x|)."""
-    return special.bessel_i0e(x)
-
-
-def bessel_i1e(x: Any) -> Any:
-    """Modified Bessel function of order 1, times exp(-|x|)."""
-    return special.bessel_i1e(x)
-
-
-def lgamma(x: Any) -> Any:
-    """Logarithm of the magnitude of the gamma function."""
-    return special_gamma.lgamma(x)
-
-
-def digamma(x: Any) -> Any:
-    """Derivative of lgamma."""
-    return special_gamma.digamma(x)
-
-
-def polygamma(m: Any, x: Any) -> Any:
-    """The m-th derivative of digamma."""
-    return special_gamma.polygamma(*_pair(m, x))
-
-
-def zeta(x: Any, q: Any) -> Any:
-    """Hurwitz zeta function."""
-    return special_gamma.zeta(*_pair(x, q))
-
-
-def igamma(a: Any, x: Any) -> Any:
-    """Regularized lower incomplete gamma function."""
-    return special_gamma.igamma(*_pair(a, x))
-
-
-def igammac(a: Any, x: Any) -> Any:
-    """Regularized upper incomplete gamma function."""
-    return special_gamma.igammac(*_pair(a, x))
-
-
-def igamma_grad_a(a: Any, x: Any) -> Any:
-    """Derivative of igamma in its first argument."""
-    return special_gamma.igamma_grad_a(*_pair(a, x))
-
-
-def random_gamma_grad(a: Any, x: Any) -> Any:
-    """Derivative in `a` of a gamma variable of shape `a` whose value is `x`."""
-    return special_gamma.random_gamma_grad(*_pair(a, x))
-
-
-def betainc(a: Any, b: Any, x: Any) -> Any:
-    """Regularized incomplete beta function."""
-    return special_gamma.regularized_incomplete_beta(*_adapted(a, b, x))
-
-
-# ------------------------------------------------------------------------------------------------------- comparison
-
-
-def eq(x: Any, y: Any) -> Any:
-    """x == y.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number of the same dtype and shape (a scalar broadcasts).
-
-    Returns:
-        An array of booleans.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.eq(wnp.array([1, 2]), 2)
-    Array([False,  True], dtype=bool)
-    """
-    return compare.eq(*_pair(x, y))
-
-
-def ne(x: Any, y: Any) -> Any:
-    """x != y."""
-    return compare.ne(*_pair(x, y))
-
-
-def lt(x: Any, y: Any) -> Any:
-    """x < y.
-
-    Args:
-        x: an array or a number.
-        y: an array or a number of the same dtype and shape (a scalar broadcasts).
-
-    Returns:
-        An array of booleans.
-
-    >>> import weft.numpy as wnp
-    >>> from weft import lax
-    >>> lax.lt(wnp.array([1, 2]), 2)
-    Array([ True, False], dtype=bool)
-    """
-    return compare.lt(*_pair(x, y))
-
-
-def le(x: Any, y: Any) -> Any:
-    """x <= y."""
-    return compare.le(*_pair(x, y))
-
-
-def gt(x: Any, y: Any) -> Any:
-    """x > y."""
-    return compare.gt(*_pair(x, y))
-
-
-def ge(x: Any, y: Any) -> Any:
-    """x >= y."""
-    return compare.ge(*_pair(x, y))
-
-
-def is_finite(x: Any) -> Any:
-    """Whether an element is neither infinite nor nan."""
-    return compare.is_finite(x)
-
-
-# ------------------------------------------------------------------------------------------------------------- bits
-
-
-def bitwise_and(x: Any, y: Any) -> Any:
-    """Bits set in both."""
-    return bitwise.and_(*_pair(x, y))
-
-
-def bitwise_or(x: Any, y: Any) -> Any:
-    """Bits set in either."""
-    return bitwise.or_(*_pair(x, y))
-
-
-def bitwise_xor(x: Any, y: Any) -> Any:
-    """Bits set in exactly one."""
-    return bitwise.xor(*_pair(x, y))
-
-
-def shift_left(x: Any, y: Any) -> Any:
-    """Bits shifted left by y."""
-    return bitwise.shift_left(*_pair(x, y))
-
-
-def shift_right_logical(x: Any, y: Any) -> Any:
-    """Bits shifted right by y, zeros shifted in."""
-    return bitwise.shift_right_logical(*_pair(x, y))
-
-
-def shift_right_arithmetic(x: Any, y: Any) -> Any:
-    """Bits shifted right by y, copies of the sign shifted in."""
-    return bitwise.shift_right_arithmetic(*_pair(x, y))
-
-
-def bitwise_not(x: Any) -> Any:
-    """Bits inverted."""
-    return bitwise.not_(x)
-
-
-def population_count(x: Any) -> Any:
-    """How many bits are set."""
-    return bitwise.population_count(x)
-
-
-def clz(x: Any) -> Any:
-    """The number of leading zeros."""
-    return bitwise.clz(x)
-
-
-def mulhi(x: Any, y: Any, /) -> Any:
-    """The upper half of the product of two integers."""
-    return bitwise.mulhi(*_pair(x, y))
 
 
 # -------------------------------------------------------------------------------------------------- complex numbers
 
 
 def real(x: Any) -> Any:
-    """Real part of complex x."""
+    """Real part of complex x.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the real dtype of a complex `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.real(wnp.array([1 + 2j]))
+    Array([1.], dtype=float32)
+    """
     return complex_ops.real(x)
 
 
 def imag(x: Any) -> Any:
-    """Imaginary part of complex x."""
+    """Imaginary part of complex x.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the real dtype of a complex `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.imag(wnp.array([1 + 2j]))
+    Array([2.], dtype=float32)
+    """
     return complex_ops.imag(x)
 
 
 def conj(x: Any) -> Any:
-    """Complex conjugate; a real x becomes complex."""
+    """Complex conjugate; a real x becomes complex.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of complex numbers.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.conj(wnp.array([1 + 2j]))
+    Array([1.-2.j], dtype=complex64)
+    """
     return complex_ops.conj(x, input_dtype=_dtype(x))
 
 
@@ -614,30 +396,80 @@ def complex(x: Any, y: Any) -> Any:
     >>> lax.complex(wnp.array([1.0]), wnp.array([2.0]))
     Array([1.+2.j], dtype=complex64)
     """
-    return complex_ops.complex(*_pair(x, y))
+    return complex_ops.complex(*pair(x, y))
 
 
 # --------------------------------------------------------------------------------------------------------- rounding
 
 
 def floor(x: Any) -> Any:
-    """Greatest integer not above x."""
+    """The greatest integer that is not above x, as a float.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.floor(wnp.array([1.7, -1.2]))
+    Array([ 1., -2.], dtype=float32)
+    """
     return rounding.floor(x)
 
 
 def ceil(x: Any) -> Any:
-    """Least integer not below x."""
+    """The least integer that is not below x, as a float.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.ceil(wnp.array([1.2, -1.7]))
+    Array([ 2., -1.], dtype=float32)
+    """
     return rounding.ceil(x)
 
 
 def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:
-    """Nearest integer; `rounding_method` decides for numbers halfway between two."""
+    """Nearest integer; `rounding_method` decides for numbers halfway between two.
+
+    Args:
+        x: an array or a number.
+        rounding_method: `RoundingMethod.AWAY_FROM_ZERO` or `RoundingMethod.TO_NEAREST_EVEN`.
+
+    Returns:
+        An array of the same floating dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.round(wnp.array([0.5, 1.5, -0.5]))
+    Array([ 1.,  2., -1.], dtype=float32)
+    """
     return rounding.round(x, rounding_method=RoundingMethod(rounding_method))
 
 
 def nextafter(x1: Any, x2: Any) -> Any:
-    """The float next to x1 in the direction of x2."""
-    return rounding.nextafter(*_pair(x1, x2))
+    """The float next to x1 in the direction of x2.
+
+    Args:
+        x1: an array or a number, floating-point.
+        x2: an array or a number of the same dtype and shape.
+
+    Returns:
+        An array of the same floating dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.nextafter(wnp.float32(1.0), wnp.float32(2.0)) - 1.0
+    Array(1.1920929e-07, dtype=float32)
+    """
+    return rounding.nextafter(*pair(x1, x2))
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:

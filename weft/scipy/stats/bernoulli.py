@@ -9,6 +9,8 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.stats.families import exponential_of, of_count, plain
 
+__all__ = ["cdf", "logpmf", "pmf", "ppf"]
+
 
 @of_count
 def logpmf(k: Any, p: Any) -> Any:

@@ -11,6 +11,8 @@ from weft.scipy.special.primitives.gamma import log_beta_density
 from weft.scipy.special.primitives.parameters import incomplete_beta
 from weft.scipy.stats.families import exponential_of, log_density, log_probability, probability, within
 
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
+
 
 @log_density
 def logpdf(x: Any, a: Any, b: Any) -> Any:

@@ -11,6 +11,8 @@ from weft import numpy as wnp
 from weft.scipy.stats.families import exponential_of, log_density, log_probability, probability, quantile
 from weft.trace.array import Array
 
+__all__ = ["cdf", "isf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
+
 
 @log_density
 def logpdf(x: Any) -> Any:

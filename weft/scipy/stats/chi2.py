@@ -13,6 +13,8 @@ from weft.scipy.special.primitives.gamma import log_gamma_density
 from weft.scipy.stats.families import exponential_of, log_density, probability, within
 from weft.scipy.stats.gamma import log_above, log_below
 
+__all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
+
 
 @log_density
 def logpdf(x: Any, df: Any) -> Any:

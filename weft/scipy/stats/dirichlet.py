@@ -15,6 +15,8 @@ from weft.scipy.special.primitives.information import xlogy
 from weft.scipy.stats.families import exponential_of
 from weft.trace.array import Array
 
+__all__ = ["logpdf", "pdf"]
+
 
 def logpdf(x: Any, alpha: Any) -> Array:
     """The logarithm of the density at x.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,29 @@ Function = Callable[..., Any]
 Finish = Callable[[Any, Any, Any], Any]
 
 
+_MEANING = {
+    "x": "values of the random variable.",
+    "k": "values of the random variable, integers.",
+    "q": "probabilities, from 0 to 1; NaN for others.",
+    "loc": "what is subtracted from a value first.",
+    "scale": "what a value is divided by then; NaN unless it is positive.",
+}
+
+
+def _with_sections(text: str | None, names: Iterable[str]) -> str:
+    """A docstring with what goes in and what comes out, unless it has that already."""
+    text = inspect.cleandoc(text or "")
+    if "Args:" in text:
+        return text
+    first, _, example = text.partition("\n\n>>> ")
+    lines = [
+        f"    {name}: {_MEANING.get(name, 'a parameter of the distribution, an array or a number.')}" for name in names
+    ]
+    returns = "Returns:\n    Floats of the shape that all arguments broadcast to."
+    sections = "\n".join([first, "", "Args:", *lines, "", returns])
+    return sections + (f"\n\n>>> {example}" if example else "")
+
+
 def _public(function: Function, extra: tuple[str, ...], call: Function) -> Any:
     """`call`, a function of the parameters of `function` and `extra` ones, as a public function."""
     own = list(inspect.signature(function).parameters.values())
@@ -34,6 +57,7 @@ def _public(function: Function, extra: tuple[str, ...], call: Function) -> Any:
         return call(*args)
 
     parameters = [p.replace(annotation=Any) for p in (*own, *more)]
+    body.__doc__ = _with_sections(function.__doc__, [p.name for p in parameters])
     body.__signature__ = inspect.Signature(parameters, return_annotation=Array)  # type: ignore[attr-defined]
     return of_floats(body)
 
@@ -95,7 +119,7 @@ def exponential_of(logarithm: Function, name: str, text: str) -> Any:
         return wnp.exp(logarithm(*args, **kwargs))
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = text
+    function.__doc__ = _with_sections(text, inspect.signature(logarithm).parameters)
     return function
 
 

@@ -9,6 +9,8 @@ from weft import lax
 from weft import numpy as wnp
 from weft.scipy.stats.families import exponential_of, plain
 
+__all__ = ["cdf", "logpdf", "pdf"]
+
 
 def _power(x: Any, beta: Any) -> Any:
     """|x|**beta, whose derivatives at 0 are finite where that of the power is."""

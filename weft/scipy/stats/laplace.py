@@ -9,6 +9,8 @@ from weft import numpy as wnp
 from weft.scipy.stats.families import exponential_of, log_density, probability, quantile
 from weft.trace.array import Array
 
+__all__ = ["cdf", "logpdf", "pdf", "ppf", "sf"]
+
 
 @log_density
 def logpdf(x: Any) -> Any:

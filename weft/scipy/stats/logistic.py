@@ -9,6 +9,8 @@ from weft import numpy as wnp
 from weft.scipy.special.primitives.information import logit
 from weft.scipy.stats.families import exponential_of, log_density, probability, quantile
 
+__all__ = ["cdf", "isf", "logpdf", "pdf", "ppf", "sf"]
+
 
 @log_density
 def logpdf(x: Any) -> Any:

@@ -14,6 +14,8 @@ from weft.scipy.special.primitives.information import xlogy
 from weft.scipy.stats.families import exponential_of
 from weft.trace.array import Array
 
+__all__ = ["logpmf", "pmf"]
+
 
 def logpmf(x: Any, n: Any, p: Any) -> Array:
     """The logarithm of the probability of counts.

@@ -12,6 +12,8 @@ from weft.scipy import linalg
 from weft.scipy.special.arguments import promoted_dtypes
 from weft.trace.array import Array
 
+__all__ = ["logpdf", "pdf"]
+
 
 def logpdf(x: Any, mean: Any, cov: Any, allow_singular: None = None) -> Array:
     """The logarithm of the density at x.

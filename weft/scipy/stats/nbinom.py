@@ -10,6 +10,8 @@ from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta_density
 from weft.scipy.stats.families import exponential_of, of_count
 
+__all__ = ["logpmf", "pmf"]
+
 
 @of_count
 def logpmf(k: Any, n: Any, p: Any) -> Any:

@@ -15,6 +15,8 @@ from weft.scipy.special.primitives.information import entr
 from weft.scipy.stats.families import exponential_of, of_count
 from weft.trace.array import Array
 
+__all__ = ["cdf", "entropy", "logpmf", "pmf"]
+
 
 @of_count
 def logpmf(k: Any, mu: Any) -> Any:

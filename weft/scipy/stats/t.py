@@ -11,6 +11,8 @@ from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import gamma_difference
 from weft.scipy.stats.families import exponential_of, log_density
 
+__all__ = ["logpdf", "pdf"]
+
 
 @log_density
 def logpdf(x: Any, df: Any) -> Any:

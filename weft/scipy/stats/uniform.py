@@ -9,6 +9,8 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.stats.families import exponential_of, log_density, probability, quantile, within
 
+__all__ = ["cdf", "logpdf", "pdf", "ppf"]
+
 
 @log_density
 def logpdf(x: Any) -> Any:

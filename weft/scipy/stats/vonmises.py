@@ -9,6 +9,8 @@ from weft import lax
 from weft import numpy as wnp
 from weft.scipy.stats.families import exponential_of, plain
 
+__all__ = ["logpdf", "pdf"]
+
 
 @plain
 def logpdf(x: Any, kappa: Any) -> Any:

@@ -10,6 +10,8 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.stats.families import exponential_of, plain, within
 
+__all__ = ["logpdf", "pdf"]
+
 
 @plain
 def logpdf(x: Any, c: Any) -> Any:

@@ -1,0 +1,305 @@
+"""Comparisons and bits of each element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.lax.elementwise import pair
+from weft.primitives.elementwise import (
+    bitwise,
+    compare,
+)
+
+# ------------------------------------------------------------------------------------------------------- comparison
+
+
+def eq(x: Any, y: Any) -> Any:
+    """x == y.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.eq(wnp.array([1, 2]), 2)
+    Array([False,  True], dtype=bool)
+    """
+    return compare.eq(*pair(x, y))
+
+
+def ne(x: Any, y: Any) -> Any:
+    """Whether x and y differ, element by element; NaN differs from itself.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.ne(wnp.array([1, 2]), 2)
+    Array([ True, False], dtype=bool)
+    """
+    return compare.ne(*pair(x, y))
+
+
+def lt(x: Any, y: Any) -> Any:
+    """x < y.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.lt(wnp.array([1, 2]), 2)
+    Array([ True, False], dtype=bool)
+    """
+    return compare.lt(*pair(x, y))
+
+
+def le(x: Any, y: Any) -> Any:
+    """Whether x is at most y, element by element; false for NaN.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.le(wnp.array([1, 2]), 1)
+    Array([ True, False], dtype=bool)
+    """
+    return compare.le(*pair(x, y))
+
+
+def gt(x: Any, y: Any) -> Any:
+    """Whether x is greater than y, element by element; false for NaN.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.gt(wnp.array([1, 2]), 1)
+    Array([False,  True], dtype=bool)
+    """
+    return compare.gt(*pair(x, y))
+
+
+def ge(x: Any, y: Any) -> Any:
+    """Whether x is at least y, element by element; false for NaN.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.ge(wnp.array([1, 2]), 2)
+    Array([False,  True], dtype=bool)
+    """
+    return compare.ge(*pair(x, y))
+
+
+def is_finite(x: Any) -> Any:
+    """Whether an element is neither infinite nor nan.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.is_finite(wnp.array([1.0, wnp.inf]))
+    Array([ True, False], dtype=bool)
+    """
+    return compare.is_finite(x)
+
+
+# ------------------------------------------------------------------------------------------------------------- bits
+
+
+def bitwise_and(x: Any, y: Any) -> Any:
+    """The bits that are set in both.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same dtype, of integers or booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.bitwise_and(wnp.array([6, 5]), 3)
+    Array([2, 1], dtype=int32)
+    """
+    return bitwise.and_(*pair(x, y))
+
+
+def bitwise_or(x: Any, y: Any) -> Any:
+    """The bits that are set in one of the two, or in both.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same dtype, of integers or booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.bitwise_or(wnp.array([6, 5]), 3)
+    Array([7, 7], dtype=int32)
+    """
+    return bitwise.or_(*pair(x, y))
+
+
+def bitwise_xor(x: Any, y: Any) -> Any:
+    """The bits that are set in exactly one of the two.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same dtype, of integers or booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.bitwise_xor(wnp.array([6, 5]), 3)
+    Array([5, 6], dtype=int32)
+    """
+    return bitwise.xor(*pair(x, y))
+
+
+def shift_left(x: Any, y: Any) -> Any:
+    """The bits shifted left by y; 0 where y is the width or more.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same integer dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.shift_left(wnp.array([1, 3]), 2)
+    Array([ 4, 12], dtype=int32)
+    """
+    return bitwise.shift_left(*pair(x, y))
+
+
+def shift_right_logical(x: Any, y: Any) -> Any:
+    """Bits shifted right by y, zeros shifted in.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same integer dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.shift_right_logical(wnp.array([8, 9]), 2)
+    Array([2, 2], dtype=int32)
+    """
+    return bitwise.shift_right_logical(*pair(x, y))
+
+
+def shift_right_arithmetic(x: Any, y: Any) -> Any:
+    """Bits shifted right by y, copies of the sign shifted in.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same integer dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.shift_right_arithmetic(wnp.array([8, -8]), 2)
+    Array([ 2, -2], dtype=int32)
+    """
+    return bitwise.shift_right_arithmetic(*pair(x, y))
+
+
+def bitwise_not(x: Any) -> Any:
+    """Each bit inverted; of a boolean, its negation.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same dtype, of integers or booleans.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.bitwise_not(wnp.array([0, 5]))
+    Array([-1, -6], dtype=int32)
+    """
+    return bitwise.not_(x)
+
+
+def population_count(x: Any) -> Any:
+    """How many bits of each integer are set.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same integer dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.population_count(wnp.array([7, 8]))
+    Array([3, 1], dtype=int32)
+    """
+    return bitwise.population_count(x)
+
+
+def clz(x: Any) -> Any:
+    """The number of zeros before the first bit of each integer that is set.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same integer dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.clz(wnp.array([1, 8]))
+    Array([31, 28], dtype=int32)
+    """
+    return bitwise.clz(x)
+
+
+def mulhi(x: Any, y: Any, /) -> Any:
+    """The upper half of the product of two integers."""
+    return bitwise.mulhi(*pair(x, y))

@@ -1,0 +1,557 @@
+"""Exponentials, roots, circular and hyperbolic functions, and special functions of each element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.lax.elementwise import adapted, pair
+from weft.primitives.elementwise import (
+    exponential,
+    special,
+    special_gamma,
+    trigonometric,
+)
+
+# ------------------------------------------------------------------------------------------- exponentials and roots
+
+
+def pow(x: Any, y: Any) -> Any:
+    """x to the power y, which has the dtype of x or is an integer.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the dtype of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.pow(wnp.array([2.0, 3.0]), 2.0)
+    Array([4., 9.], dtype=float32)
+    """
+    return exponential.pow(*pair(x, y))
+
+
+def exp(x: Any, *, accuracy: Any = None) -> Any:
+    """e to the power of each element.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.exp(wnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 2.718], dtype=float32)
+    """
+    return exponential.exp(x)
+
+
+def exp2(x: Any, *, accuracy: Any = None) -> Any:
+    """2 to the power of each element.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.exp2(wnp.array([0.0, 3.0])).round(3)
+    Array([1., 8.], dtype=float32)
+    """
+    return exponential.exp2(x)
+
+
+def expm1(x: Any, *, accuracy: Any = None) -> Any:
+    """exp(x) - 1, accurate near 0.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.expm1(wnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 1.718], dtype=float32)
+    """
+    return exponential.expm1(x)
+
+
+def log(x: Any, *, accuracy: Any = None) -> Any:
+    """The natural logarithm of each element; -inf at 0, NaN below.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.log(wnp.array([1.0, 10.0])).round(3)
+    Array([0.   , 2.303], dtype=float32)
+    """
+    return exponential.log(x)
+
+
+def log1p(x: Any, *, accuracy: Any = None) -> Any:
+    """log(1 + x), accurate near 0.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.log1p(wnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.693], dtype=float32)
+    """
+    return exponential.log1p(x)
+
+
+def logistic(x: Any, *, accuracy: Any = None) -> Any:
+    """The logistic function 1 / (1 + exp(-x)) of each element.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.logistic(wnp.array([0.0, 2.0])).round(3)
+    Array([0.5  , 0.881], dtype=float32)
+    """
+    return exponential.logistic(x)
+
+
+def sqrt(x: Any, *, accuracy: Any = None) -> Any:
+    """The square root of each element; NaN below 0. The derivative at 0 is inf.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.sqrt(wnp.array([4.0, 9.0]))
+    Array([2., 3.], dtype=float32)
+    """
+    return exponential.sqrt(x)
+
+
+def rsqrt(x: Any, *, accuracy: Any = None) -> Any:
+    """1 / sqrt(x).
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating dtype; inf at 0.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.rsqrt(wnp.array([4.0, 0.25]))
+    Array([0.5, 2. ], dtype=float32)
+    """
+    return exponential.rsqrt(x)
+
+
+def cbrt(x: Any, *, accuracy: Any = None) -> Any:
+    """The cube root of each element; that of a negative number is negative.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.cbrt(wnp.array([8.0, -27.0])).round(3)
+    Array([ 2., -3.], dtype=float32)
+    """
+    return exponential.cbrt(x)
+
+
+# -------------------------------------------------------------------------------- circular and hyperbolic functions
+
+
+def sin(x: Any, *, accuracy: Any = None) -> Any:
+    """The sine of each element, in radians.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.sin(wnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.841], dtype=float32)
+    """
+    return trigonometric.sin(x)
+
+
+def cos(x: Any, *, accuracy: Any = None) -> Any:
+    """The cosine of each element, in radians.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.cos(wnp.array([0.0, 1.0])).round(3)
+    Array([1.  , 0.54], dtype=float32)
+    """
+    return trigonometric.cos(x)
+
+
+def tan(x: Any, *, accuracy: Any = None) -> Any:
+    """The tangent of each element, in radians.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.tan(wnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 1.557], dtype=float32)
+    """
+    return trigonometric.tan(x)
+
+
+def asin(x: Any) -> Any:
+    """The inverse sine of each element, in radians; NaN outside of [-1, 1].
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.asin(wnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 1.571], dtype=float32)
+    """
+    return trigonometric.asin(x)
+
+
+def acos(x: Any) -> Any:
+    """The inverse cosine of each element, in radians; NaN outside of [-1, 1].
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.acos(wnp.array([0.0, 1.0])).round(3)
+    Array([1.571, 0.   ], dtype=float32)
+    """
+    return trigonometric.acos(x)
+
+
+def atan(x: Any) -> Any:
+    """The inverse tangent of each element, in radians.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.atan(wnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.785], dtype=float32)
+    """
+    return trigonometric.atan(x)
+
+
+def sinh(x: Any) -> Any:
+    """The hyperbolic sine of each element.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.sinh(wnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 1.175], dtype=float32)
+    """
+    return trigonometric.sinh(x)
+
+
+def cosh(x: Any) -> Any:
+    """The hyperbolic cosine of each element.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.cosh(wnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 1.543], dtype=float32)
+    """
+    return trigonometric.cosh(x)
+
+
+def tanh(x: Any, *, accuracy: Any = None) -> Any:
+    """The hyperbolic tangent of each element.
+
+    Args:
+        x: an array or a number.
+        accuracy: accepted for compatibility.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.tanh(wnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.762], dtype=float32)
+    """
+    return trigonometric.tanh(x)
+
+
+def asinh(x: Any) -> Any:
+    """The inverse hyperbolic sine of each element.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.asinh(wnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.881], dtype=float32)
+    """
+    return trigonometric.asinh(x)
+
+
+def acosh(x: Any) -> Any:
+    """The inverse hyperbolic cosine of each element; NaN below 1.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.acosh(wnp.array([1.0, 2.0])).round(3)
+    Array([0.   , 1.317], dtype=float32)
+    """
+    return trigonometric.acosh(x)
+
+
+def atanh(x: Any) -> Any:
+    """The inverse hyperbolic tangent of each element; infinite at 1 and -1, NaN beyond.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating or complex dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.atanh(wnp.array([0.0, 0.5])).round(3)
+    Array([0.   , 0.549], dtype=float32)
+    """
+    return trigonometric.atanh(x)
+
+
+def atan2(x: Any, y: Any) -> Any:
+    """The angle of the point that lies `y` to the right and `x` up.
+
+    Args:
+        x: an array or a number.
+        y: an array or a number of the same dtype and shape (a scalar broadcasts).
+
+    Returns:
+        An array of the same floating dtype: angles from -pi to pi.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.atan2(wnp.array([1.0]), wnp.array([-1.0])).round(3)
+    Array([2.356], dtype=float32)
+    """
+    return trigonometric.atan2(*pair(x, y))
+
+
+# ------------------------------------------------------------------------------------------------ special functions
+
+
+def erf(x: Any) -> Any:
+    """The error function of each element: 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.erf(wnp.array([0.0, 1.0])).round(3)
+    Array([0.   , 0.843], dtype=float32)
+    """
+    return special.erf(x)
+
+
+def erfc(x: Any) -> Any:
+    """1 - erf(x), accurate where that is small.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.erfc(wnp.array([0.0, 1.0])).round(3)
+    Array([1.   , 0.157], dtype=float32)
+    """
+    return special.erfc(x)
+
+
+def erf_inv(x: Any) -> Any:
+    """Inverse of the error function.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.erf_inv(wnp.array([0.0, 0.5])).round(3)
+    Array([0.   , 0.477], dtype=float32)
+    """
+    return special.erf_inv(x)
+
+
+def bessel_i0e(x: Any) -> Any:
+    """Modified Bessel function of order 0, times exp(-|x|)."""
+    return special.bessel_i0e(x)
+
+
+def bessel_i1e(x: Any) -> Any:
+    """Modified Bessel function of order 1, times exp(-|x|)."""
+    return special.bessel_i1e(x)
+
+
+def lgamma(x: Any) -> Any:
+    """Logarithm of the magnitude of the gamma function.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.lgamma(wnp.array([1.0, 5.0])).round(3)
+    Array([0.   , 3.178], dtype=float32)
+    """
+    return special_gamma.lgamma(x)
+
+
+def digamma(x: Any) -> Any:
+    """The derivative of `lgamma`, of each element.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the same floating dtype.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import lax
+    >>> lax.digamma(wnp.array([1.0, 5.0])).round(3)
+    Array([-0.577,  1.506], dtype=float32)
+    """
+    return special_gamma.digamma(x)
+
+
+def polygamma(m: Any, x: Any) -> Any:
+    """The m-th derivative of digamma."""
+    return special_gamma.polygamma(*pair(m, x))
+
+
+def zeta(x: Any, q: Any) -> Any:
+    """Hurwitz zeta function."""
+    return special_gamma.zeta(*pair(x, q))
+
+
+def igamma(a: Any, x: Any) -> Any:
+    """Regularized lower incomplete gamma function."""
+    return special_gamma.igamma(*pair(a, x))
+
+
+def igammac(a: Any, x: Any) -> Any:
+    """Regularized upper incomplete gamma function."""
+    return special_gamma.igammac(*pair(a, x))
+
+
+def igamma_grad_a(a: Any, x: Any) -> Any:
+    """Derivative of igamma in its first argument."""
+    return special_gamma.igamma_grad_a(*pair(a, x))
+
+
+def random_gamma_grad(a: Any, x: Any) -> Any:
+    """Derivative in `a` of a gamma variable of shape `a` whose value is `x`."""
+    return special_gamma.random_gamma_grad(*pair(a, x))
+
+
+def betainc(a: Any, b: Any, x: Any) -> Any:
+    """Regularized incomplete beta function."""
+    return special_gamma.regularized_incomplete_beta(*adapted(a, b, x))
