@@ -28,6 +28,9 @@ class Compiled:
     eager: bool = False
     steps_per_execution: int = 1
     programs: dict[Any, Any] = field(default_factory=dict)
+    # What the programs were made of: see `programs_of`.
+    graph: Any = None
+    parts: tuple[list[Any], list[Any]] | None = None
     # The call of `fit` that runs now: backups read it at the ends of chunks.
     fit: Any = None
 
@@ -38,26 +41,42 @@ def batch_key(batch: Any) -> Any:
     return structure, tuple((tuple(leaf.shape), str(leaf.dtype)) for leaf in leaves)
 
 
+def programs_of(model: Any) -> dict[Any, Any]:
+    """The programs of a model; none if layers were added since they were made (a Sequential has another graph then)."""
+    compiled: Compiled = model._training
+    graph = model.__dict__.get("_functional")
+    if compiled.graph is not graph:
+        compiled.graph, compiled.parts = graph, None
+        compiled.programs.clear()
+    return compiled.programs
+
+
 def flags_of(model: Any) -> tuple[Any, ...]:
     """Which variables train now, and which layers: what a program depends on beside its batch."""
-    layers = model._flatten_layers()
-    return (
-        tuple(layer.trainable for layer in layers),
-        tuple(variable.trainable for variable in model.variables),
-    )
+    compiled: Compiled = model._training
+    programs_of(model)
+    parts = compiled.parts
+    if parts is None:
+        parts = model._flatten_layers(), model.variables
+        if model.built:
+            # It gets no further layers now.
+            compiled.parts = parts
+    return tuple([layer.trainable for layer in parts[0]]), tuple([variable.trainable for variable in parts[1]])
 
 
 def program_for(model: Any, mode: str, table: bool = False) -> Callable[[Any], Any]:
     """A function that finds or makes the program of a mode for a type of batch, with the flags of now."""
-    compiled: Compiled = model._training
     # Without training nothing depends on what trains.
     flags = flags_of(model) if mode == "train" else ()
+    programs = programs_of(model)
 
     def find(batch: Any) -> Any:
         key = (mode, table, flags, batch_key(batch))
-        found = compiled.programs.get(key)
+        found = programs.get(key)
         if found is None:
-            found = compiled.programs[key] = make_program(model, mode, batch, table)
+            found = make_program(model, mode, batch, table)
+            # Building may have made the graph.
+            programs_of(model)[key] = found
         return found
 
     return find

@@ -12,7 +12,7 @@ from weft.errors import ArgumentError
 from weft.keras.callbacks import CallbackList
 from weft.keras.core.config import settings
 from weft.keras.training.arguments import adapted
-from weft.keras.training.compiled import program_for
+from weft.keras.training.compiled import program_for, programs_of
 from weft.keras.training.feed import Feed, ResidentFeed, StreamFeed, spec_of_batch
 from weft.keras.training.loop import EpochLoop, wants_table
 from weft.keras.training.predicting import as_numpy, predict_arrays, predict_batches
@@ -45,7 +45,7 @@ def returned(model: Any, logs: dict[str, Any], return_dict: bool) -> Any:
     """Results as users want them: a dict, or a list in the order of metrics; one value alone."""
     if return_dict:
         return logs
-    names = [name for name in model.get_metrics_result() if name in logs]
+    names = [name for name in model.metrics_names if name in logs]
     values = [logs[name] for name in names] + [value for name, value in logs.items() if name not in names]
     return values[0] if len(values) == 1 else values
 
@@ -95,11 +95,12 @@ def predict(model: Any, x: Any, batch_size: int | None, verbose: int | str, step
     if not shown and callbacks is None and steps is None and type(x) is np.ndarray and x.dtype == np.float32:
         # A few rows and nobody who looks: the program, and nothing else.
         if 0 < x.shape[0] <= (batch_size or DEFAULT_BATCH_SIZE) and settings.floatx == "float32":
-            programs = model._training.programs
+            programs = programs_of(model)
             key = ("few rows", x.shape)
             program = programs.get(key)
             if program is None:
-                program = programs[key] = program_for(model, "predict")(spec_of_batch(x))
+                program = program_for(model, "predict")(spec_of_batch(x))
+                programs_of(model)[key] = program
             return as_numpy(program.run_batch(x))
     steps = limited(steps)
     adapter = adapted(x, batch_size=batch_size)

@@ -14,7 +14,7 @@ from weft import data, lax
 from weft.keras.training.arguments import on_device, packed
 from weft.keras.training.feed import spec_of_batch, spec_of_rows
 from weft.keras.training.loop import CHUNK_SECONDS, FIRST_CHUNK, GROWTH
-from weft.keras.training.program import Pace, current_values, rows, write_values
+from weft.keras.training.program import Pace, State, rows
 from weft.keras.training.step import Step
 
 
@@ -30,6 +30,7 @@ class PredictProgram:
         self.step = step
         self.batch_size = batch_size
         self.pace = Pace()
+        self.state = State(step)
         self._one = weft.jit(self._one_batch)
         # The outputs are of nobody else, so that each chunk writes into the same memory.
         self._many = weft.jit(self._chunk, donate_argnums=2)
@@ -57,21 +58,14 @@ class PredictProgram:
 
     def run_batch(self, batch: Any) -> Any:
         """The outputs of one batch."""
-        step = self.step
-        moving, outputs = self._one(
-            current_values(step.variables, step.written), current_values(step.variables, step.fixed), batch
-        )
-        if moving:
-            write_values(step.variables, step.written, moving)
+        moving, outputs = self._one(*self.state.read(), batch)
+        self.state.write(moving)
         return outputs
 
     def run_chunk(self, outputs: Any, arrays: Any, start: int, stop: int) -> Any:
         """Batches `start` to `stop`, into `outputs`."""
-        step = self.step
-        moving, fixed = current_values(step.variables, step.written), current_values(step.variables, step.fixed)
-        moving, outputs = self._many(moving, fixed, outputs, arrays, np.int32(start), np.int32(stop))
-        if moving:
-            write_values(step.variables, step.written, moving)
+        moving, outputs = self._many(*self.state.read(), outputs, arrays, np.int32(start), np.int32(stop))
+        self.state.write(moving)
         return outputs
 
 

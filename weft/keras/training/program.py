@@ -23,17 +23,28 @@ from weft.keras.training.step import Step
 STATE = threading.Lock()
 
 
-def current_values(variables: Sequence[Any], indices: Sequence[int]) -> list[Any]:
-    """The present arrays of some of the variables."""
-    with STATE:
-        return [variables[i]._value for i in indices]
+class State:
+    """The variables of a step: those that it writes, and those that it only reads.
 
+    Args:
+        step: the step.
+    """
 
-def write_values(variables: Sequence[Any], indices: Sequence[int], values: Sequence[Any]) -> None:
-    """Replaces the arrays of some of the variables."""
-    with STATE:
-        for i, value in zip(indices, values, strict=True):
-            variables[i]._value = value
+    def __init__(self, step: Step) -> None:
+        self.moving = [step.variables[i] for i in step.written]
+        self.fixed = [step.variables[i] for i in step.fixed]
+
+    def read(self) -> tuple[list[Any], list[Any]]:
+        """The present arrays."""
+        with STATE:
+            return [variable._value for variable in self.moving], [variable._value for variable in self.fixed]
+
+    def write(self, values: Sequence[Any]) -> None:
+        """Replaces the arrays of those that are written."""
+        if values:
+            with STATE:
+                for variable, value in zip(self.moving, values, strict=True):
+                    variable._value = value
 
 
 def rows(array: Any, order: Any, start: Any, count: int) -> Any:
@@ -110,6 +121,7 @@ class StepProgram:
         self.table = table
         self.packing = logs.packing
         self.variables = step.variables
+        self.state = State(step)
         self.pace = Pace()
         self._one = weft.jit(self._one_batch)
         self._many = weft.jit(self._chunk)
@@ -141,24 +153,18 @@ class StepProgram:
 
     def run_batch(self, batch: Any) -> Any:
         """One batch; variables have their new values afterwards. Returns packed logs."""
-        step = self.step
-        moving, fixed = current_values(step.variables, step.written), current_values(step.variables, step.fixed)
-        moving, logs = self._one(moving, fixed, batch)
-        write_values(step.variables, step.written, moving)
+        moving, logs = self._one(*self.state.read(), batch)
+        self.state.write(moving)
         return logs
 
     def run_chunk(self, data: Any, order: Any, start: int, stop: int) -> tuple[Any, Any]:
         """Batches `start` to `stop` of data in memory. Returns packed logs of the last one, and the table of all."""
-        step = self.step
-        moving, fixed = current_values(step.variables, step.written), current_values(step.variables, step.fixed)
-        moving, logs, table = self._many(moving, fixed, data, order, np.int32(start), np.int32(stop))
-        write_values(step.variables, step.written, moving)
+        moving, logs, table = self._many(*self.state.read(), data, order, np.int32(start), np.int32(stop))
+        self.state.write(moving)
         return logs, table
 
     def run_last_rows(self, data: Any, order: Any, start: int) -> Any:
         """The batch of `batch_size` rows from row `start` on. Returns packed logs."""
-        step = self.step
-        moving, fixed = current_values(step.variables, step.written), current_values(step.variables, step.fixed)
-        moving, logs = self._rest(moving, fixed, data, order, np.int32(start))
-        write_values(step.variables, step.written, moving)
+        moving, logs = self._rest(*self.state.read(), data, order, np.int32(start))
+        self.state.write(moving)
         return logs

@@ -172,7 +172,14 @@ class Trainer:
     @property
     def metrics_names(self) -> list[str]:
         """Names in the order in which `evaluate` returns values."""
-        return list(self.get_metrics_result())
+        names = self._names_of_metrics()
+        return [names.get(id(metric), metric.name) for metric in self.metrics]
+
+    def _names_of_metrics(self) -> dict[int, str]:
+        """What metrics of `compile` are called, which may be more than their own names."""
+        compiled = self._training
+        entries = [] if compiled.metrics is None else compiled.metrics.entries or []
+        return {id(entry.metric): entry.name for entry in entries}
 
     @property
     def metrics_variables(self) -> list[Any]:
@@ -186,9 +193,7 @@ class Trainer:
 
     def get_metrics_result(self) -> dict[str, Any]:
         """The present values of all metrics by name."""
-        compiled = self._training
-        entries = [] if compiled.metrics is None else compiled.metrics.entries or []
-        names = {id(entry.metric): entry.name for entry in entries}
+        names = self._names_of_metrics()
         found: dict[str, Any] = {}
         for metric in self.metrics:
             result = metric.result()
