@@ -27,6 +27,7 @@ from weft.data.workers import Pool, WorkerFailureError
 from weft.errors import ArgumentError, ArgumentTypeError
 
 WorkerType = Literal["thread", "process", "spawn", "fork"]
+LARGE_BYTES = 1 << 20  # a batch of arrays that is worth a thread
 Element = tuple[Position, Any]  # a batch, and the position behind it
 
 
@@ -166,6 +167,11 @@ class Loader:
         return None if self.plan is None or self._regroups else self.plan.size
 
     @property
+    def delivers_rows(self) -> bool:
+        """Whether batches are rows of arrays in memory, as they are."""
+        return self._preparation.only_takes
+
+    @property
     def samples(self) -> int | None:
         """How many samples the source has; None if it does not say."""
         return len(self.source) if self.is_map_style else None
@@ -282,12 +288,21 @@ class Loader:
 
     @property
     def _reads_ahead(self) -> bool:
-        """Whether a thread runs the pipeline. Workers are enough where they do all the work."""
-        workers_do_it_all = self.workers and self.is_map_style and self._put is None and not self._regroups
-        return bool(self.prefetch) and not workers_do_it_all
+        """Whether a thread runs the pipeline. Workers are enough where they do all the work, and rows of arrays are
+        copied more quickly than they are handed from a thread to another, unless they are large."""
+        if not self.prefetch:
+            return False
+        if not self.is_map_style or self._put is not None or self._regroups:
+            return True
+        if self.workers:
+            return False
+        return not self.delivers_rows or self.source.row_bytes * (self.batch_size or 1) >= LARGE_BYTES
 
     def elements(self, position: Position, epochs: int | None = 1) -> Iterator[Element]:
         """The batches of some epochs from a position on, each with the position behind it."""
+
+        if self.workers:
+            self._workers()  # processes are started by the thread that asks for batches, and errors of it are its own
 
         def read() -> Iterator[Element]:
             for epoch in itertools.islice(itertools.count(position.epoch), epochs):

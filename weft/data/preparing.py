@@ -47,8 +47,13 @@ class Preparation:
     batched: bool = True  # else each element of the source is a batch
     buckets: Buckets | None = None
 
+    @property
+    def only_takes(self) -> bool:
+        """Whether a batch is rows of arrays as they are."""
+        return isinstance(self.source, ArraySource) and not self.transforms and self.collation == Collation()
+
     def __call__(self, task: Task) -> Any:
-        if isinstance(self.source, ArraySource) and not self.transforms and self.collation == Collation():
+        if self.only_takes:
             return self.source.take(task.indices)
         if not len(task.indices) and task.example is not None:
             whole = self._batch(Task(task.epoch, task.batch, [task.example], length=task.length))

@@ -30,6 +30,11 @@ class ArraySource:
     def __getitem__(self, index: int) -> Any:
         return weft.tree.map(lambda array: array[index], self.arrays)
 
+    @property
+    def row_bytes(self) -> int:
+        """The size of a sample."""
+        return sum(array.nbytes for array in weft.tree.leaves(self.arrays)) // max(1, self._count)
+
     def take(self, indices: Sequence[int] | np.ndarray | range) -> Any:
         """Several rows at once, as a batch."""
         return arrays.rows_of(self.arrays, indices)

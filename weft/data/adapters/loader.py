@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.data.adapter import Adapter, Batch, converted, unpacked
-from weft.data.batching import Collation
 from weft.data.loader import Loader, LoaderIterator
-from weft.data.source import ArraySource
 from weft.data.spec import spec_of
 from weft.errors import ArgumentError
 
@@ -33,8 +31,7 @@ class LoaderAdapter(Adapter):
         self._opened: _Unpacked | None = None
         if loader.batch_size is not None:
             self.samples = loader.samples
-        is_resident = loader.device is None and loader.buckets is None and not loader.transforms
-        if is_resident and isinstance(loader.source, ArraySource) and loader.collation == Collation():
+        if loader.device is None and loader.buckets is None and loader.delivers_rows:
             self.resident = converted(unpacked(loader.source.arrays), float_dtype)
             self.spec = spec_of(self.resident)
 
