@@ -23,7 +23,6 @@ _LATER = {
     "ReduceLROnPlateau": "rates",
     "RemoteMonitor": "remote",
     "SwapEMAWeights": "swap_ema",
-    "TensorBoard": "tensorboard",
     "TerminateOnNaN": "stopping",
     "UnfreezeOnPlateau": "unfreeze",
 }

@@ -163,3 +163,21 @@ def _sorted_operations(inputs: list[KerasTensor], nodes: list[Node], seen: dict[
             operations[id(operation)] = operation
             of_operation[id(operation)], seen[id(operation)] = 0, -1
     return sorted(operations.values(), key=lambda operation: (-of_operation[id(operation)], seen[id(operation)]))
+
+
+def source_inputs(tensor: KerasTensor) -> list[KerasTensor]:
+    """The inputs that a tensor depends on, each once."""
+    found: dict[int, KerasTensor] = {}
+    seen: set[int] = set()
+    waiting = [tensor]
+    while waiting:
+        item = waiting.pop()
+        node = node_of(item)
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if node is None or node.is_input:
+            found.setdefault(id(item), item)
+        else:
+            waiting.extend(reversed(node.input_tensors))
+    return list(found.values())

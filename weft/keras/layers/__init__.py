@@ -1,7 +1,6 @@
 """Layers: what models are made of. Each folder lists its own in `__all__`, and they are all here."""
 
 import importlib as _importlib
-import importlib.util as _util
 import inspect as _inspect
 from typing import Any as _Any
 
@@ -27,10 +26,8 @@ _FOLDERS = (
 def _gather() -> None:
     """Enter the names of the folders here, and their classes in the table of layers."""
     for folder in _FOLDERS:
-        if _util.find_spec(f"weft.keras.layers.{folder}") is None:
-            continue
         module = _importlib.import_module(f"weft.keras.layers.{folder}")
-        for name in getattr(module, "__all__", ()):
+        for name in module.__all__:
             found = getattr(module, name)
             globals()[name] = found
             if _inspect.isclass(found):

@@ -1,0 +1,38 @@
+"""Architectures: one that is small enough to run, and what is wrong with arguments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weft import keras
+from weft.errors import ArgumentError, NotSupportedError
+
+
+@pytest.mark.slow
+def test_a_model_for_small_images() -> None:
+    x = keras.Input((32, 32, 1), name="gray")
+    image = keras.layers.Concatenate(name="color")([x, x, x])
+    model = keras.applications.MobileNetV2(alpha=0.35, weights=None, classes=3, input_tensor=image)
+    assert model.input_names == ["gray"]
+    assert model.predict(np.zeros((1, 32, 32, 1), "float32"), verbose=0).shape == (1, 3)
+
+
+def test_arguments() -> None:
+    with pytest.raises(NotSupportedError, match="trained weights"):
+        keras.applications.ResNet50()
+    with pytest.raises(ArgumentError, match="path of a file"):
+        keras.applications.ResNet50(weights="nowhere.h5")
+    with pytest.raises(ArgumentError, match="at least 32 x 32"):
+        keras.applications.VGG16(weights=None, input_shape=(16, 16, 3))
+    with pytest.raises(ArgumentError, match="pooling"):
+        keras.applications.MobileNet(weights=None, pooling="sum")
+
+
+def test_predictions_are_sorted() -> None:
+    utils = keras.applications.imagenet_utils
+    utils._classes.update({str(i): [f"n{i}", f"name {i}"] for i in range(1000)})
+    scores = np.zeros((1, 1000))
+    scores[0, [7, 3]] = 0.75, 0.5
+    assert utils.decode_predictions(scores, top=2) == [[("n7", "name 7", 0.75), ("n3", "name 3", 0.5)]]
+    utils._classes.clear()

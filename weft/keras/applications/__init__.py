@@ -1,0 +1,36 @@
+"""Architectures for images: the layers and their names are those of Keras, so that files of weights fit."""
+
+from weft.errors import publish as _publish
+from weft.keras.applications import (
+    efficientnet,
+    imagenet_utils,
+    mobilenet,
+    mobilenet_v2,
+    mobilenet_v3,
+    resnet,
+    resnet50,
+    resnet_v2,
+    vgg16,
+    vgg19,
+    xception,
+)
+from weft.keras.applications.efficientnet import (
+    EfficientNetB0,
+    EfficientNetB1,
+    EfficientNetB2,
+    EfficientNetB3,
+    EfficientNetB4,
+    EfficientNetB5,
+    EfficientNetB6,
+    EfficientNetB7,
+)
+from weft.keras.applications.mobilenet import MobileNet
+from weft.keras.applications.mobilenet_v2 import MobileNetV2
+from weft.keras.applications.mobilenet_v3 import MobileNetV3Large, MobileNetV3Small
+from weft.keras.applications.resnet import ResNet50, ResNet101, ResNet152
+from weft.keras.applications.resnet_v2 import ResNet50V2, ResNet101V2, ResNet152V2
+from weft.keras.applications.vgg16 import VGG16
+from weft.keras.applications.vgg19 import VGG19
+from weft.keras.applications.xception import Xception
+
+_publish(__name__)

@@ -1,5 +1,0 @@
-"""Logs for TensorBoard, written without TensorFlow."""
-
-from weft.keras.callbacks.tensorboard.board import TensorBoard
-
-__all__ = ["TensorBoard"]
