@@ -234,12 +234,19 @@ def measure(library: str, only: list[str]) -> Iterator[tuple[str, float]]:
 
 
 def in_process(library: str, only: str) -> dict[str, float]:
-    """The lines of a library, measured in a process of its own; none if it has no GPU there."""
+    """The lines of a library, measured in a process of its own, each of which is printed when it is there."""
     command = [sys.executable, __file__, "--library", library, "--only", only]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"{library} failed:\n{done.stderr[-1500:]}", file=sys.stderr)
-    return dict(json.loads(row) for row in done.stdout.splitlines() if row.startswith("["))
+    found: dict[str, float] = {}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for row in process.stdout:
+            if row.startswith("["):
+                name, seconds = json.loads(row)
+                found[name] = seconds
+                print(f"{library:8}{name:60}{seconds * 1e6:12.1f}us", file=sys.stderr, flush=True)
+    if process.returncode:
+        print(f"{library} ended with {process.returncode}", file=sys.stderr)
+    return found
 
 
 def main() -> None:
