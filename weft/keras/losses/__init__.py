@@ -107,7 +107,8 @@ def get(identifier: Any) -> Any:
     Returns:
         a function or an object; None for None.
 
-    >>> get("mse").__name__
+    >>> from weft import keras
+    >>> keras.losses.get("mse").__name__
     'mean_squared_error'
     """
     return _registry.get("losses", identifier)
@@ -122,7 +123,8 @@ def serialize(loss: Any) -> Any:
     Returns:
         a dict that `deserialize` reads.
 
-    >>> serialize(Huber(delta=2.0))["config"]["delta"]
+    >>> from weft import keras
+    >>> keras.losses.serialize(keras.losses.Huber(delta=2.0))["config"]["delta"]
     2.0
     """
     return _registry.serialize_keras_object(loss)
@@ -138,7 +140,8 @@ def deserialize(name: Any, custom_objects: Mapping[str, Any] | None = None) -> A
     Returns:
         a function or an object.
 
-    >>> deserialize(serialize(Huber(delta=2.0))).get_config()["delta"]
+    >>> from weft import keras
+    >>> keras.losses.deserialize(keras.losses.serialize(keras.losses.Huber(delta=2.0))).get_config()["delta"]
     2.0
     """
     return _registry.deserialize_keras_object(name, custom_objects, kind="losses")

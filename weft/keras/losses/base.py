@@ -90,6 +90,7 @@ def reduce_weighted_values(
     Returns:
         a scalar, or the weighted values where there is no reduction.
 
+    >>> from weft.keras.losses.base import reduce_weighted_values
     >>> print(reduce_weighted_values([1.0, 4.0, 9.0, 16.0], sample_weight=[1.0, 1.0, 0.0, 0.0]))
     1.25
     """
@@ -127,7 +128,9 @@ class Loss:
         reduction: "sum_over_batch_size" (or "mean": the same), "sum", "mean_with_sample_weight", or "none".
         dtype: what targets and predictions are cast to; the global float type if None. A policy or its name also does.
 
-    >>> class Quartic(Loss):
+    >>> import weft.numpy as wnp
+    >>> from weft import keras
+    >>> class Quartic(keras.losses.Loss):
     ...     def call(self, y_true, y_pred):
     ...         return wnp.mean((y_true - y_pred) ** 4, axis=-1)
     >>> print(Quartic()([[0.0, 1.0]], [[2.0, 1.0]]))
@@ -186,8 +189,9 @@ class LossFunctionWrapper(Loss):
         reduction, name, dtype: as of `Loss`.
         **kwargs: handed on to `fn`.
 
-    >>> from weft.keras.losses import mean_squared_error
-    >>> print(LossFunctionWrapper(mean_squared_error, reduction="sum")([[0.0], [0.0]], [[1.0], [2.0]]))
+    >>> from weft import keras
+    >>> loss = keras.losses.LossFunctionWrapper(keras.losses.mean_squared_error, reduction="sum")
+    >>> print(loss([[0.0], [0.0]], [[1.0], [2.0]]))
     5.0
     """
 

@@ -25,19 +25,55 @@ def _margins(name: str, y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def hinge(y_true: Any, y_pred: Any) -> Array:
-    """The mean of max(1 - y_true * y_pred, 0) over the last axis; targets are -1 and 1, or 0 and 1."""
+    """The mean of max(1 - y_true * y_pred, 0) over the last axis; targets are -1 and 1, or 0 and 1.
+
+    Args:
+        y_true: targets: -1 and 1, or 0 and 1.
+        y_pred: predictions of any size; the shapes broadcast.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.hinge([[1, 0]], [[0.5, 0.5]]))
+    [1.]
+    """
     return wnp.mean(_margins("hinge", y_true, y_pred), axis=-1)
 
 
 @operation
 def squared_hinge(y_true: Any, y_pred: Any) -> Array:
-    """The mean of max(1 - y_true * y_pred, 0)^2 over the last axis; targets are -1 and 1, or 0 and 1."""
+    """The mean of max(1 - y_true * y_pred, 0)^2 over the last axis; targets are -1 and 1, or 0 and 1.
+
+    Args:
+        y_true: targets: -1 and 1, or 0 and 1.
+        y_pred: predictions of any size; the shapes broadcast.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.squared_hinge([[1, 0]], [[0.5, 0.5]]))
+    [1.25]
+    """
     return wnp.mean(wnp.square(_margins("squared_hinge", y_true, y_pred)), axis=-1)
 
 
 @operation
 def categorical_hinge(y_true: Any, y_pred: Any) -> Array:
-    """max(1 + the largest prediction of a wrong class - that of the right class, 0); targets are one-hot."""
+    """max(1 + the largest prediction of a wrong class - that of the right class, 0); targets are one-hot.
+
+    Args:
+        y_true: one-hot targets.
+        y_pred: predictions of any size; the shapes broadcast.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.categorical_hinge([[0, 1]], [[0.6, 0.4]]))
+    [1.2]
+    """
     y_true, y_pred = pair(y_true, y_pred)
     broadcastable("categorical_hinge", y_true, y_pred)
     right = wnp.sum(y_true * y_pred, axis=-1)
@@ -46,7 +82,12 @@ def categorical_hinge(y_true: Any, y_pred: Any) -> Array:
 
 
 class Hinge(LossFunctionWrapper):
-    """The mean of max(1 - y_true * y_pred, 0); the arguments are those of `Loss`."""
+    """The mean of max(1 - y_true * y_pred, 0); the arguments are those of `Loss`.
+
+    >>> from weft import keras
+    >>> print(keras.losses.Hinge()([[1.0], [0.0]], [[0.5], [0.5]]))
+    1.0
+    """
 
     def __init__(
         self, reduction: str | None = "sum_over_batch_size", name: str | None = "hinge", dtype: Any = None

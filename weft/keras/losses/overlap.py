@@ -21,7 +21,20 @@ def _axes(axis: Axes) -> int | tuple[int, ...] | None:
 
 @operation
 def dice(y_true: Any, y_pred: Any, axis: Axes = None) -> Array:
-    """1 - 2 * sum(y_true * y_pred) / (sum(y_true) + sum(y_pred)), over the axes or over everything."""
+    """1 - 2 * sum(y_true * y_pred) / (sum(y_true) + sum(y_pred)), over the axes or over everything.
+
+    Args:
+        y_true: targets.
+        y_pred: predictions of the same shape.
+        axis: the axes that are summed; None is all.
+
+    Returns:
+        losses without these axes.
+
+    >>> from weft import keras
+    >>> print(keras.losses.dice([[1.0, 0.0]], [[1.0, 1.0]]))
+    0.3333333
+    """
     y_true, y_pred = pair(y_true, y_pred)
     equal_shapes("dice", y_true, y_pred)
     overlap = wnp.sum(y_true * y_pred, axis=_axes(axis))
@@ -31,7 +44,22 @@ def dice(y_true: Any, y_pred: Any, axis: Axes = None) -> Array:
 
 @operation
 def tversky(y_true: Any, y_pred: Any, alpha: float = 0.5, beta: float = 0.5, axis: Axes = None) -> Array:
-    """1 - both / (both + alpha * only in targets + beta * only in predictions), over the axes or over everything."""
+    """1 - both / (both + alpha * only in targets + beta * only in predictions), over the axes or over everything.
+
+    Args:
+        y_true: targets.
+        y_pred: predictions of the same shape.
+        alpha: the weight of what only targets have.
+        beta: the weight of what only predictions have.
+        axis: the axes that are summed; None is all.
+
+    Returns:
+        losses without these axes.
+
+    >>> from weft import keras
+    >>> print(keras.losses.tversky([[1.0, 0.0]], [[1.0, 1.0]]))
+    0.33333337
+    """
     y_true, y_pred = pair(y_true, y_pred)
     equal_shapes("tversky", y_true, y_pred)
     overlap = wnp.sum(y_true * y_pred, axis=_axes(axis))

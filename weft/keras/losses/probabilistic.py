@@ -33,7 +33,8 @@ def binary_crossentropy(
     Returns:
         losses, without that axis.
 
-    >>> print(binary_crossentropy([[1.0, 0.0]], [[0.5, 0.5]]))
+    >>> from weft import keras
+    >>> print(keras.losses.binary_crossentropy([[1.0, 0.0]], [[0.5, 0.5]]))
     [0.6931472]
     """
     y_true, y_pred = pair(y_true, y_pred)
@@ -79,7 +80,8 @@ def categorical_crossentropy(
     Returns:
         losses, without that axis.
 
-    >>> print(categorical_crossentropy([[1.0, 0.0]], [[2.0, 2.0]]))
+    >>> from weft import keras
+    >>> print(keras.losses.categorical_crossentropy([[1.0, 0.0]], [[2.0, 2.0]]))
     [0.6931472]
     """
     y_true, y_pred = _one_hot_pair("categorical_crossentropy", y_true, y_pred, axis, label_smoothing)
@@ -102,7 +104,8 @@ def sparse_categorical_crossentropy(
     Returns:
         losses, without that axis.
 
-    >>> print(sparse_categorical_crossentropy([1, 0], [[0.5, 0.5], [0.25, 0.75]]))
+    >>> from weft import keras
+    >>> print(keras.losses.sparse_categorical_crossentropy([1, 0], [[0.5, 0.5], [0.25, 0.75]]))
     [0.6931472 1.3862944]
     """
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
@@ -149,6 +152,23 @@ def binary_focal_crossentropy(
 
     With `apply_class_balancing`, targets of 1 are weighted by alpha and those of 0 by 1 - alpha. The others are as in
     `binary_crossentropy`.
+
+    Args:
+        y_true: targets.
+        y_pred: probabilities or logits, of the same shape.
+        apply_class_balancing: whether targets are weighted.
+        alpha: the weight of targets of 1; those of 0 have 1 - alpha.
+        gamma: how much less easy samples count.
+        from_logits: whether the predictions are logits.
+        label_smoothing: how far targets are pulled to 1/2.
+        axis: what the mean is over.
+
+    Returns:
+        losses, without that axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.binary_focal_crossentropy([[1.0, 0.0]], [[0.5, 0.5]]))
+    [0.1732868]
     """
     y_true, y_pred = pair(y_true, y_pred)
     equal_shapes("binary_focal_crossentropy", y_true, y_pred, "the last layer needs one unit for each binary target")
@@ -176,6 +196,22 @@ def categorical_focal_crossentropy(
     """Categorical cross-entropy whose terms are times alpha * (1 - y_pred)^gamma: easy samples count less.
 
     `alpha` is one weight, or one for each class. The others are as in `categorical_crossentropy`.
+
+    Args:
+        y_true: targets.
+        y_pred: probabilities or logits, of the same shape.
+        alpha: a weight, or one for each class.
+        gamma: how much less easy samples count.
+        from_logits: whether the predictions are logits.
+        label_smoothing: the part of a target that is given to all classes alike.
+        axis: the axis of classes.
+
+    Returns:
+        losses, without that axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.categorical_focal_crossentropy([[1.0, 0.0]], [[0.5, 0.5]]))
+    [0.0433217]
     """
     y_true, y_pred = _one_hot_pair("categorical_focal_crossentropy", y_true, y_pred, axis, label_smoothing)
     if from_logits:
@@ -192,6 +228,18 @@ def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) ->
 
     It is between cross-entropy (q near 0) and 1 - p (q = 1), in which labels that are wrong pull less (Zhang and
     Sabuncu, 2018).
+
+    Args:
+        y_true: integer targets.
+        y_pred: probabilities along the last axis.
+        q: from 0 to 1.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.categorical_generalized_cross_entropy([1], [[0.75, 0.25]], q=0.5))
+    [1.]
     """
     y_pred = wnp.asarray(y_pred)
     y_true = wnp.asarray(y_true)
@@ -204,7 +252,19 @@ def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) ->
 
 @operation
 def kl_divergence(y_true: Any, y_pred: Any) -> Array:
-    """sum(y_true * log(y_true / y_pred)) over the last axis; both are clipped to [epsilon, 1]."""
+    """sum(y_true * log(y_true / y_pred)) over the last axis; both are clipped to [epsilon, 1].
+
+    Args:
+        y_true: distributions along the last axis.
+        y_pred: distributions; the shapes broadcast.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.kl_divergence([[0.5, 0.5]], [[0.5, 0.5]]))
+    [0.]
+    """
     y_true, y_pred = pair(y_true, y_pred)
     broadcastable("kl_divergence", y_true, y_pred)
     y_true, y_pred = (wnp.clip(values, config.epsilon(), 1.0) for values in (y_true, y_pred))
@@ -213,7 +273,19 @@ def kl_divergence(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def poisson(y_true: Any, y_pred: Any) -> Array:
-    """The mean of y_pred - y_true * log(y_pred + epsilon) over the last axis: predictions are rates."""
+    """The mean of y_pred - y_true * log(y_pred + epsilon) over the last axis: predictions are rates.
+
+    Args:
+        y_true: counts.
+        y_pred: rates; the shapes broadcast.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.poisson([[1.0, 0.0]], [[1.0, 1.0]]))
+    [0.99999994]
+    """
     y_true, y_pred = pair(y_true, y_pred)
     broadcastable("poisson", y_true, y_pred)
     return wnp.mean(y_pred - y_true * wnp.log(y_pred + config.epsilon()), axis=-1)
@@ -229,6 +301,10 @@ def ctc(y_true: Any, y_pred: Any) -> Array:
 
     Returns:
         losses [batch].
+
+    >>> from weft import keras
+    >>> print(keras.losses.ctc([[1]], [[[0.0, 0.0]]]))
+    [0.6931472]
     """
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
     if y_true.ndim != 2 or y_pred.ndim != 3 or y_true.shape[0] != y_pred.shape[0]:
@@ -251,7 +327,8 @@ class BinaryCrossentropy(LossFunctionWrapper):
         axis: what the mean of each sample is over.
         reduction, name, dtype: as of `Loss`.
 
-    >>> print(BinaryCrossentropy(from_logits=True)([[1.0], [0.0]], [[0.0], [0.0]]))
+    >>> from weft import keras
+    >>> print(keras.losses.BinaryCrossentropy(from_logits=True)([[1.0], [0.0]], [[0.0], [0.0]]))
     0.6931472
     """
 
@@ -276,7 +353,21 @@ class BinaryCrossentropy(LossFunctionWrapper):
 
 
 class BinaryFocalCrossentropy(LossFunctionWrapper):
-    """Cross-entropy of binary targets in which easy samples count less; see `binary_focal_crossentropy`."""
+    """Cross-entropy of binary targets in which easy samples count less; see `binary_focal_crossentropy`.
+
+    Args:
+        apply_class_balancing: whether targets are weighted.
+        alpha: the weight of targets of 1.
+        gamma: how much less easy samples count.
+        from_logits: whether predictions are logits rather than probabilities.
+        label_smoothing: how far targets are pulled to 1/2.
+        axis: what the mean of each sample is over.
+        reduction, name, dtype: as of `Loss`.
+
+    >>> from weft import keras
+    >>> print(keras.losses.BinaryFocalCrossentropy()([[1.0], [0.0]], [[0.5], [0.5]]))
+    0.1732868
+    """
 
     def __init__(
         self,
@@ -313,7 +404,8 @@ class CategoricalCrossentropy(LossFunctionWrapper):
         axis: the axis of classes.
         reduction, name, dtype: as of `Loss`.
 
-    >>> print(CategoricalCrossentropy()([[0.0, 1.0]], [[0.5, 0.5]]))
+    >>> from weft import keras
+    >>> print(keras.losses.CategoricalCrossentropy()([[0.0, 1.0]], [[0.5, 0.5]]))
     0.6931472
     """
 
@@ -374,7 +466,8 @@ class SparseCategoricalCrossentropy(LossFunctionWrapper):
         axis: the axis of classes.
         name, dtype: as of `Loss`.
 
-    >>> print(SparseCategoricalCrossentropy(ignore_class=-1)([1, -1], [[0.5, 0.5], [0.1, 0.9]]))
+    >>> from weft import keras
+    >>> print(keras.losses.SparseCategoricalCrossentropy(ignore_class=-1)([1, -1], [[0.5, 0.5], [0.1, 0.9]]))
     0.6931472
     """
 
@@ -414,7 +507,12 @@ class CategoricalGeneralizedCrossEntropy(LossFunctionWrapper):
 
 
 class KLDivergence(LossFunctionWrapper):
-    """The Kullback-Leibler divergence of predictions from targets; the arguments are those of `Loss`."""
+    """The Kullback-Leibler divergence of predictions from targets; the arguments are those of `Loss`.
+
+    >>> from weft import keras
+    >>> print(keras.losses.KLDivergence()([[0.5, 0.5]], [[0.5, 0.5]]))
+    0.0
+    """
 
     def __init__(
         self, reduction: str | None = "sum_over_batch_size", name: str | None = "kl_divergence", dtype: Any = None

@@ -17,7 +17,15 @@ from weft.keras.ops.dispatch import operation
 def mean_squared_error(y_true: Any, y_pred: Any) -> Array:
     """The mean of (y_true - y_pred)^2 over the last axis.
 
-    >>> print(mean_squared_error([[0.0, 1.0]], [[1.0, 3.0]]))
+    Args:
+        y_true: targets.
+        y_pred: predictions; the shapes broadcast.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.mean_squared_error([[0.0, 1.0]], [[1.0, 3.0]]))
     [2.5]
     """
     y_true, y_pred = errors("mean_squared_error", y_true, y_pred)
@@ -28,7 +36,15 @@ def mean_squared_error(y_true: Any, y_pred: Any) -> Array:
 def mean_absolute_error(y_true: Any, y_pred: Any) -> Array:
     """The mean of |y_true - y_pred| over the last axis.
 
-    >>> print(mean_absolute_error([[0.0, 1.0]], [[1.0, 3.0]]))
+    Args:
+        y_true: targets.
+        y_pred: predictions; the shapes broadcast.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.mean_absolute_error([[0.0, 1.0]], [[1.0, 3.0]]))
     [1.5]
     """
     y_true, y_pred = errors("mean_absolute_error", y_true, y_pred)
@@ -37,7 +53,19 @@ def mean_absolute_error(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Array:
-    """100 times the mean of |y_true - y_pred| / max(|y_true|, epsilon) over the last axis."""
+    """100 times the mean of |y_true - y_pred| / max(|y_true|, epsilon) over the last axis.
+
+    Args:
+        y_true: targets.
+        y_pred: predictions; the shapes broadcast.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.mean_absolute_percentage_error([[1.0, 2.0]], [[2.0, 2.0]]))
+    [50.]
+    """
     y_true, y_pred = errors("mean_absolute_percentage_error", y_true, y_pred)
     relative = wnp.abs((y_true - y_pred) / wnp.maximum(wnp.abs(y_true), config.epsilon()))
     return 100.0 * wnp.mean(relative, axis=-1)
@@ -45,7 +73,19 @@ def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Array:
-    """The mean of (log(1 + y_true) - log(1 + y_pred))^2 over the last axis; both are taken to be at least epsilon."""
+    """The mean of (log(1 + y_true) - log(1 + y_pred))^2 over the last axis; both are taken to be at least epsilon.
+
+    Args:
+        y_true: targets.
+        y_pred: predictions; the shapes broadcast.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.mean_squared_logarithmic_error([[1.0, 2.0]], [[1.0, 2.0]]))
+    [0.]
+    """
     y_true, y_pred = errors("mean_squared_logarithmic_error", y_true, y_pred)
     logarithm = lambda values: wnp.log(wnp.maximum(values, config.epsilon()) + 1.0)
     return wnp.mean(wnp.square(logarithm(y_true) - logarithm(y_pred)), axis=-1)
@@ -53,7 +93,20 @@ def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Array:
 
 @operation
 def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Array:
-    """The mean over the last axis of e^2 / 2 for |e| up to delta, and of delta * |e| - delta^2 / 2 beyond."""
+    """The mean over the last axis of e^2 / 2 for |e| up to delta, and of delta * |e| - delta^2 / 2 beyond.
+
+    Args:
+        y_true: targets.
+        y_pred: predictions; the shapes broadcast.
+        delta: where the square ends.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.huber([[0.0, 0.0]], [[0.5, 3.0]], delta=1.0))
+    [1.3125]
+    """
     y_true, y_pred = errors("huber", y_true, y_pred)
     error = y_pred - y_true
     size = wnp.abs(error)
@@ -62,7 +115,19 @@ def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Array:
 
 @operation
 def log_cosh(y_true: Any, y_pred: Any) -> Array:
-    """The mean of log(cosh(y_pred - y_true)) over the last axis, without overflow."""
+    """The mean of log(cosh(y_pred - y_true)) over the last axis, without overflow.
+
+    Args:
+        y_true: targets.
+        y_pred: predictions; the shapes broadcast.
+
+    Returns:
+        values without the last axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.log_cosh([[1.0, 2.0]], [[1.0, 2.0]]))
+    [0.]
+    """
     y_true, y_pred = errors("log_cosh", y_true, y_pred)
     error = y_pred - y_true
     return wnp.mean(error + nn.softplus(error * -2.0) - math.log(2.0), axis=-1)
@@ -80,7 +145,16 @@ def unit(values: Array, axis: int | tuple[int, ...] | None = -1) -> Array:
 def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
     """Minus the cosine of the angle between targets and predictions along an axis: -1 is best.
 
-    >>> print(cosine_similarity([[1.0, 0.0]], [[2.0, 0.0]]))
+    Args:
+        y_true: targets.
+        y_pred: predictions; the shapes broadcast.
+        axis: what the vectors are along.
+
+    Returns:
+        values without that axis.
+
+    >>> from weft import keras
+    >>> print(keras.losses.cosine_similarity([[1.0, 0.0]], [[2.0, 0.0]]))
     [-1.]
     """
     y_true, y_pred = errors("cosine_similarity", y_true, y_pred)
@@ -93,7 +167,8 @@ class MeanSquaredError(LossFunctionWrapper):
     Args:
         reduction, name, dtype: as of `Loss`.
 
-    >>> print(MeanSquaredError()([[0.0, 1.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 0.0]]))
+    >>> from weft import keras
+    >>> print(keras.losses.MeanSquaredError()([[0.0, 1.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 0.0]]))
     0.5
     """
 
@@ -104,7 +179,12 @@ class MeanSquaredError(LossFunctionWrapper):
 
 
 class MeanAbsoluteError(LossFunctionWrapper):
-    """The mean of absolute errors; the arguments are those of `Loss`."""
+    """The mean of absolute errors; the arguments are those of `Loss`.
+
+    >>> from weft import keras
+    >>> print(keras.losses.MeanAbsoluteError()([[0.0], [0.0]], [[1.0], [2.0]]))
+    1.5
+    """
 
     def __init__(
         self, reduction: str | None = "sum_over_batch_size", name: str | None = "mean_absolute_error", dtype: Any = None
@@ -143,7 +223,8 @@ class Huber(LossFunctionWrapper):
         delta: where one becomes the other.
         reduction, name, dtype: as of `Loss`.
 
-    >>> print(Huber(delta=1.0)([[0.0, 0.0]], [[0.5, 3.0]]))
+    >>> from weft import keras
+    >>> print(keras.losses.Huber(delta=1.0)([[0.0, 0.0]], [[0.5, 3.0]]))
     1.3125
     """
 

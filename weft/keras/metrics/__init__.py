@@ -163,7 +163,8 @@ def get(identifier: Any) -> Any:
     Returns:
         a metric, or the function that was passed; None for None.
 
-    >>> get("mse")
+    >>> from weft import keras
+    >>> keras.metrics.get("mse")
     <MeanSquaredError name=mean_squared_error>
     """
     return _registry.get("metrics", identifier)
@@ -178,7 +179,8 @@ def serialize(metric: Any) -> Any:
     Returns:
         a dict that `deserialize` reads.
 
-    >>> serialize(Mean())["class_name"]
+    >>> from weft import keras
+    >>> keras.metrics.serialize(keras.metrics.Mean())["class_name"]
     'Mean'
     """
     return _registry.serialize_keras_object(metric)
@@ -194,7 +196,8 @@ def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) ->
     Returns:
         a metric.
 
-    >>> deserialize(serialize(Mean(name="average")))
+    >>> from weft import keras
+    >>> keras.metrics.deserialize(keras.metrics.serialize(keras.metrics.Mean(name="average")))
     <Mean name=average>
     """
     return _registry.deserialize_keras_object(config, custom_objects, kind="metrics")

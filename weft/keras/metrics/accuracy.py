@@ -26,7 +26,16 @@ def accuracy(y_true: Any, y_pred: Any) -> Array:
 def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
     """1 where (y_pred > threshold) equals the target of 0 or 1, else 0.
 
-    >>> print(binary_accuracy([[1.0], [0.0]], [[0.6], [0.7]]))
+    Args:
+        y_true: targets of 0 and 1.
+        y_pred: predictions; the shapes broadcast.
+        threshold: predictions above count as 1.
+
+    Returns:
+        1 or 0 for each prediction.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.binary_accuracy([[1.0], [0.0]], [[0.6], [0.7]]))
     [[1.]
      [0.]]
     """
@@ -63,7 +72,15 @@ def _one_hot_labels(name: str, y_true: Array, y_pred: Array) -> Array:
 def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
     """1 where the largest prediction is that of the one-hot target, else 0.
 
-    >>> print(categorical_accuracy([[0, 1], [1, 0]], [[0.1, 0.9], [0.2, 0.8]]))
+    Args:
+        y_true: one-hot targets.
+        y_pred: predictions of the same shape.
+
+    Returns:
+        1 or 0 for each row.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.categorical_accuracy([[0, 1], [1, 0]], [[0.1, 0.9], [0.2, 0.8]]))
     [1. 0.]
     """
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
@@ -74,7 +91,15 @@ def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
 def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
     """1 where the largest prediction is that of the integer target, else 0.
 
-    >>> print(sparse_categorical_accuracy([1, 0], [[0.1, 0.9], [0.2, 0.8]]))
+    Args:
+        y_true: integer targets.
+        y_pred: predictions, with an axis of classes more.
+
+    Returns:
+        1 or 0 for each row.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.sparse_categorical_accuracy([1, 0], [[0.1, 0.9], [0.2, 0.8]]))
     [1. 0.]
     """
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
@@ -88,7 +113,20 @@ def _in_top_k(labels: Array, y_pred: Array, k: int) -> Array:
 
 
 def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
-    """1 where the prediction of the one-hot target is among the k largest, else 0."""
+    """1 where the prediction of the one-hot target is among the k largest, else 0.
+
+    Args:
+        y_true: one-hot targets.
+        y_pred: predictions of the same shape.
+        k: how many predictions count.
+
+    Returns:
+        1 or 0 for each row.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.top_k_categorical_accuracy([[0, 0, 1]], [[0.1, 0.5, 0.4]], k=2))
+    [1.]
+    """
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
     labels = _one_hot_labels("top_k_categorical_accuracy", y_true, y_pred)
     return _in_top_k(labels, y_pred, k).astype(config.floatx())
@@ -98,6 +136,19 @@ def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5, from
     """1 where the prediction of the integer target is among the k largest, else 0.
 
     With `from_sorted_ids`, predictions are classes instead, the likeliest first.
+
+    Args:
+        y_true: integer targets.
+        y_pred: predictions, with an axis of classes more.
+        k: how many predictions count.
+        from_sorted_ids: whether predictions are classes, the likeliest first.
+
+    Returns:
+        1 or 0 for each row.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.sparse_top_k_categorical_accuracy([2], [[0.1, 0.5, 0.4]], k=2))
+    [1.]
     """
     y_true, y_pred = wnp.asarray(y_true), wnp.asarray(y_pred)
     labels = _labels("sparse_top_k_categorical_accuracy", y_true, y_pred)
@@ -116,7 +167,8 @@ class Accuracy(MeanMetricWrapper):
         name: what histories call it.
         dtype: as of `Metric`.
 
-    >>> metric = Accuracy()
+    >>> from weft import keras
+    >>> metric = keras.metrics.Accuracy()
     >>> metric.update_state([[1], [2], [3], [4]], [[0], [2], [3], [4]])
     >>> print(metric.result())
     0.75
@@ -136,7 +188,8 @@ class BinaryAccuracy(MeanMetricWrapper):
         dtype: as of `Metric`.
         threshold: from where on a prediction counts as 1.
 
-    >>> metric = BinaryAccuracy()
+    >>> from weft import keras
+    >>> metric = keras.metrics.BinaryAccuracy()
     >>> metric.update_state([[1], [1], [0], [0]], [[0.98], [1.0], [0.0], [0.6]])
     >>> print(metric.result())
     0.75
@@ -156,7 +209,8 @@ class CategoricalAccuracy(MeanMetricWrapper):
         name: what histories call it.
         dtype: as of `Metric`.
 
-    >>> metric = CategoricalAccuracy()
+    >>> from weft import keras
+    >>> metric = keras.metrics.CategoricalAccuracy()
     >>> metric.update_state([[0, 0, 1], [0, 1, 0]], [[0.1, 0.9, 0.8], [0.05, 0.95, 0]])
     >>> print(metric.result())
     0.5
@@ -175,7 +229,8 @@ class SparseCategoricalAccuracy(MeanMetricWrapper):
         name: what histories call it.
         dtype: as of `Metric`.
 
-    >>> metric = SparseCategoricalAccuracy()
+    >>> from weft import keras
+    >>> metric = keras.metrics.SparseCategoricalAccuracy()
     >>> metric.update_state([[2], [1]], [[0.1, 0.6, 0.3], [0.05, 0.95, 0]])
     >>> print(metric.result())
     0.5
@@ -188,7 +243,16 @@ class SparseCategoricalAccuracy(MeanMetricWrapper):
 
 
 class TopKCategoricalAccuracy(MeanMetricWrapper):
-    """How often the prediction of the one-hot target is among the `k` largest."""
+    """How often the prediction of the one-hot target is among the `k` largest.
+
+    Args:
+        k: how many predictions count.
+        name, dtype: as of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.TopKCategoricalAccuracy(k=2)([[0, 0, 1]], [[0.1, 0.5, 0.4]]))
+    1.0
+    """
 
     _direction = "up"
 
@@ -201,6 +265,15 @@ class SparseTopKCategoricalAccuracy(MeanMetricWrapper):
     """How often the prediction of the integer target is among the `k` largest.
 
     With `from_sorted_ids`, predictions are classes instead of scores, the likeliest first.
+
+    Args:
+        k: how many predictions count.
+        name, dtype: as of `Metric`.
+        from_sorted_ids: whether predictions are classes, the likeliest first.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.SparseTopKCategoricalAccuracy(k=2)([2], [[0.1, 0.5, 0.4]]))
+    1.0
     """
 
     _direction = "up"

@@ -33,7 +33,8 @@ class AUC(_AtThresholds):
         label_weights: a weight for each entry: of its area with `multi_label`, else of its predictions.
         from_logits: whether predictions are logits.
 
-    >>> metric = AUC(num_thresholds=3)
+    >>> from weft import keras
+    >>> metric = keras.metrics.AUC(num_thresholds=3)
     >>> metric.update_state([0, 0, 1, 1], [0.0, 0.5, 0.3, 0.9])
     >>> print(metric.result())
     0.75

@@ -23,7 +23,9 @@ class Metric:
         dtype: of variables and results; the global float type if None. A policy or its name also does.
         name: what histories call it; else the class' name in snake case.
 
-    >>> class Largest(Metric):
+    >>> import weft.numpy as wnp
+    >>> from weft import keras
+    >>> class Largest(keras.metrics.Metric):
     ...     def __init__(self, name="largest", dtype=None):
     ...         super().__init__(dtype=dtype, name=name)
     ...         self.value = self.add_variable(shape=(), initializer="zeros", name="value")
@@ -147,8 +149,10 @@ class Metric:
         Returns:
             the new values.
 
+        >>> import weft.numpy as wnp
+        >>> from weft import keras
         >>> import weft
-        >>> metric = weft.keras.metrics.Mean()
+        >>> metric = keras.metrics.Mean()
         >>> print(*weft.jit(metric.stateless_update_state)([0.0, 0.0], wnp.array([1.0, 3.0])))
         4.0 2.0
         """

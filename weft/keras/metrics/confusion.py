@@ -91,28 +91,64 @@ class _Count(_AtThresholds):
 
 
 class TruePositives(_Count):
-    """How many predictions above `thresholds` (one or a list; 0.5 if None) have true targets, by weight."""
+    """How many predictions above `thresholds` (one or a list; 0.5 if None) have true targets, by weight.
+
+    Args:
+        thresholds: predictions above are positive; one value, or a list for as many results. 0.5 if None.
+        name, dtype: as of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.TruePositives()([0, 1, 1], [0.2, 0.3, 0.8]))
+    1.0
+    """
 
     _direction = "up"
     _field = "true_positives"
 
 
 class FalsePositives(_Count):
-    """How many predictions above `thresholds` (one or a list; 0.5 if None) have false targets, by weight."""
+    """How many predictions above `thresholds` (one or a list; 0.5 if None) have false targets, by weight.
+
+    Args:
+        thresholds: predictions above are positive; one value, or a list for as many results. 0.5 if None.
+        name, dtype: as of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.FalsePositives()([0, 1, 1], [0.2, 0.3, 0.8]))
+    0.0
+    """
 
     _direction = "down"
     _field = "false_positives"
 
 
 class TrueNegatives(_Count):
-    """How many predictions not above `thresholds` (one or a list; 0.5 if None) have false targets, by weight."""
+    """How many predictions not above `thresholds` (one or a list; 0.5 if None) have false targets, by weight.
+
+    Args:
+        thresholds: predictions above are positive; one value, or a list for as many results. 0.5 if None.
+        name, dtype: as of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.TrueNegatives()([0, 1, 1], [0.2, 0.3, 0.8]))
+    1.0
+    """
 
     _direction = "up"
     _field = "true_negatives"
 
 
 class FalseNegatives(_Count):
-    """How many predictions not above `thresholds` (one or a list; 0.5 if None) have true targets, by weight."""
+    """How many predictions not above `thresholds` (one or a list; 0.5 if None) have true targets, by weight.
+
+    Args:
+        thresholds: predictions above are positive; one value, or a list for as many results. 0.5 if None.
+        name, dtype: as of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.FalseNegatives()([0, 1, 1], [0.2, 0.3, 0.8]))
+    1.0
+    """
 
     _direction = "down"
     _field = "false_negatives"
@@ -164,7 +200,8 @@ class Precision(_RatioOfTrue):
         name: what histories call it.
         dtype: as of `Metric`.
 
-    >>> metric = Precision()
+    >>> from weft import keras
+    >>> metric = keras.metrics.Precision()
     >>> metric.update_state([0, 1, 1, 1], [1.0, 0.0, 1.0, 1.0])
     >>> print(metric.result())
     0.6666667
@@ -183,7 +220,8 @@ class Recall(_RatioOfTrue):
         name: what histories call it.
         dtype: as of `Metric`.
 
-    >>> metric = Recall()
+    >>> from weft import keras
+    >>> metric = keras.metrics.Recall()
     >>> metric.update_state([0, 1, 1, 1], [1.0, 0.0, 1.0, 1.0])
     >>> print(metric.result())
     0.6666667
@@ -241,6 +279,16 @@ class SensitivityAtSpecificity(_BestAt):
     """The best sensitivity TP / (TP + FN) where the specificity TN / (TN + FP) is at least `specificity`.
 
     `num_thresholds` are tried, in equal steps; with `class_id` one class counts.
+
+    Args:
+        specificity: the least specificity.
+        num_thresholds: how many thresholds are tried, in equal steps from 0 to 1.
+        class_id: the one class that counts.
+        name, dtype: as of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.SensitivityAtSpecificity(0.5)([0, 0, 1, 1], [0.0, 0.4, 0.3, 0.9]))
+    1.0
     """
 
     _required = "specificity"
@@ -261,6 +309,16 @@ class SpecificityAtSensitivity(_BestAt):
     """The best specificity TN / (TN + FP) where the sensitivity TP / (TP + FN) is at least `sensitivity`.
 
     `num_thresholds` are tried, in equal steps; with `class_id` one class counts.
+
+    Args:
+        sensitivity: the least sensitivity.
+        num_thresholds: how many thresholds are tried, in equal steps from 0 to 1.
+        class_id: the one class that counts.
+        name, dtype: as of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.SpecificityAtSensitivity(0.5)([0, 0, 1, 1], [0.0, 0.4, 0.3, 0.9]))
+    1.0
     """
 
     _required = "sensitivity"
@@ -281,6 +339,16 @@ class PrecisionAtRecall(_BestAt):
     """The best precision TP / (TP + FP) where the recall TP / (TP + FN) is at least `recall`.
 
     `num_thresholds` are tried, in equal steps; with `class_id` one class counts.
+
+    Args:
+        recall: the least recall.
+        num_thresholds: how many thresholds are tried, in equal steps from 0 to 1.
+        class_id: the one class that counts.
+        name, dtype: as of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.PrecisionAtRecall(0.5)([0, 0, 1, 1], [0.0, 0.4, 0.3, 0.9]))
+    1.0
     """
 
     _required = "recall"
@@ -301,6 +369,16 @@ class RecallAtPrecision(_BestAt):
     """The best recall TP / (TP + FN) where the precision TP / (TP + FP) is at least `precision`.
 
     `num_thresholds` are tried, in equal steps; with `class_id` one class counts.
+
+    Args:
+        precision: the least precision.
+        num_thresholds: how many thresholds are tried, in equal steps from 0 to 1.
+        class_id: the one class that counts.
+        name, dtype: as of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.RecallAtPrecision(0.5)([0, 0, 1, 1], [0.0, 0.4, 0.3, 0.9]))
+    1.0
     """
 
     _required = "precision"

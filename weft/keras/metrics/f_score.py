@@ -26,6 +26,11 @@ class FBetaScore(Metric):
         dtype: as of `Metric`.
 
     Targets and predictions have the shape [batch, classes].
+
+    >>> from weft import keras
+    >>> metric = keras.metrics.FBetaScore(average="macro", beta=2.0, threshold=0.5)
+    >>> print(metric([[1, 0], [0, 1]], [[0.9, 0.2], [0.3, 0.8]]).round(3))
+    1.0
     """
 
     _direction = "up"

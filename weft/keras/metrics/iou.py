@@ -26,6 +26,11 @@ class IoU(Metric):
         sparse_y_true: whether targets are integers, else one-hot along `axis`.
         sparse_y_pred: whether predictions are integers, else scores along `axis`.
         axis: the axis of classes.
+
+    >>> from weft import keras
+    >>> metric = keras.metrics.IoU(num_classes=2, target_class_ids=[0])
+    >>> print(metric([0, 0, 1, 1], [0, 1, 0, 1]))
+    0.3333333
     """
 
     _direction = "up"
@@ -135,7 +140,8 @@ class BinaryIoU(IoU):
 class MeanIoU(IoU):
     """The mean of TP / (TP + FP + FN) of all classes; the arguments are those of `IoU`.
 
-    >>> metric = MeanIoU(num_classes=2)
+    >>> from weft import keras
+    >>> metric = keras.metrics.MeanIoU(num_classes=2)
     >>> metric.update_state([0, 0, 1, 1], [0, 1, 0, 1])
     >>> print(metric.result())
     0.33333334

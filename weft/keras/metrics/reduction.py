@@ -45,7 +45,8 @@ class Sum(Metric):
         name: what histories call it.
         dtype: as of `Metric`.
 
-    >>> metric = Sum()
+    >>> from weft import keras
+    >>> metric = keras.metrics.Sum()
     >>> metric.update_state([1.0, 3.0, 5.0])
     >>> print(metric.result())
     9.0
@@ -71,7 +72,8 @@ class Mean(Metric):
         name: what histories call it.
         dtype: as of `Metric`.
 
-    >>> metric = Mean()
+    >>> from weft import keras
+    >>> metric = keras.metrics.Mean()
     >>> metric.update_state([1.0, 3.0])
     >>> metric.update_state([5.0], sample_weight=[2.0])
     >>> print(metric.result())
@@ -105,8 +107,8 @@ class MeanMetricWrapper(Mean):
         dtype: as of `Metric`.
         **kwargs: handed on to `fn`.
 
-    >>> from weft.keras.losses import mean_squared_error
-    >>> metric = MeanMetricWrapper(mean_squared_error, name="mse")
+    >>> from weft import keras
+    >>> metric = keras.metrics.MeanMetricWrapper(keras.metrics.mean_squared_error, name="mse")
     >>> metric.update_state([[0.0], [0.0]], [[1.0], [2.0]])
     >>> print(metric.result())
     2.5

@@ -24,7 +24,20 @@ def _centered(values: Array, axis: int) -> Array:
 
 
 def pearson_correlation(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
-    """The correlation of targets and predictions along an axis."""
+    """The correlation of targets and predictions along an axis.
+
+    Args:
+        y_true: targets.
+        y_pred: predictions; the shapes broadcast.
+        axis: what the correlation is along.
+
+    Returns:
+        values without that axis.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.pearson_correlation([[0.0, 1.0]], [[0.0, 1.0]]).round(3))
+    [1.]
+    """
     y_true, y_pred = errors("pearson_correlation", y_true, y_pred)
     y_true, y_pred = (_centered(values, axis) for values in (y_true, y_pred))
     y_true, y_pred = (values / wnp.std(values, axis=axis, keepdims=True) for values in (y_true, y_pred))
@@ -32,7 +45,20 @@ def pearson_correlation(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
 
 
 def concordance_correlation(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
-    """Concordance along an axis: 2 * covariance / (both variances + the squared distance of the means)."""
+    """Concordance along an axis: 2 * covariance / (both variances + the squared distance of the means).
+
+    Args:
+        y_true: targets.
+        y_pred: predictions; the shapes broadcast.
+        axis: what the correlation is along.
+
+    Returns:
+        values without that axis.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.concordance_correlation([[0.0, 1.0]], [[0.0, 1.0]]).round(3))
+    [1.]
+    """
     y_true, y_pred = errors("concordance_correlation", y_true, y_pred)
     true_mean, mean = (wnp.mean(values, axis=axis, keepdims=True) for values in (y_true, y_pred))
     variances = wnp.var(y_true, axis=axis, keepdims=True) + wnp.var(y_pred, axis=axis, keepdims=True)
@@ -41,7 +67,12 @@ def concordance_correlation(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
 
 
 class MeanSquaredError(MeanMetricWrapper):
-    """The mean of squared errors; `name` and `dtype` are those of `Metric`."""
+    """The mean of squared errors; `name` and `dtype` are those of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.MeanSquaredError()([[1.0], [1.0]], [[1.0], [1.0]]))
+    0.0
+    """
 
     _direction = "down"
 
@@ -56,7 +87,8 @@ class MeanAbsoluteError(MeanMetricWrapper):
         name: what histories call it.
         dtype: as of `Metric`.
 
-    >>> metric = MeanAbsoluteError()
+    >>> from weft import keras
+    >>> metric = keras.metrics.MeanAbsoluteError()
     >>> metric.update_state([[0.0, 1.0], [0.0, 0.0]], [[1.0, 1.0], [0.0, 0.0]])
     >>> print(metric.result())
     0.25
@@ -69,7 +101,12 @@ class MeanAbsoluteError(MeanMetricWrapper):
 
 
 class MeanAbsolutePercentageError(MeanMetricWrapper):
-    """The mean of absolute errors in percent of the targets; `name` and `dtype` are those of `Metric`."""
+    """The mean of absolute errors in percent of the targets; `name` and `dtype` are those of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.MeanAbsolutePercentageError()([[1.0], [1.0]], [[1.0], [1.0]]))
+    0.0
+    """
 
     _direction = "down"
 
@@ -78,7 +115,12 @@ class MeanAbsolutePercentageError(MeanMetricWrapper):
 
 
 class MeanSquaredLogarithmicError(MeanMetricWrapper):
-    """The mean of squared differences of logarithms; `name` and `dtype` are those of `Metric`."""
+    """The mean of squared differences of logarithms; `name` and `dtype` are those of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.MeanSquaredLogarithmicError()([[1.0], [1.0]], [[1.0], [1.0]]))
+    0.0
+    """
 
     _direction = "down"
 
@@ -87,7 +129,12 @@ class MeanSquaredLogarithmicError(MeanMetricWrapper):
 
 
 class LogCoshError(MeanMetricWrapper):
-    """The mean of log(cosh(error)); `name` and `dtype` are those of `Metric`."""
+    """The mean of log(cosh(error)); `name` and `dtype` are those of `Metric`.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.LogCoshError()([[1.0], [1.0]], [[1.0], [1.0]]))
+    0.0
+    """
 
     _direction = "down"
 
@@ -96,7 +143,16 @@ class LogCoshError(MeanMetricWrapper):
 
 
 class CosineSimilarity(MeanMetricWrapper):
-    """The cosine of the angle between targets and predictions along `axis`; the others are those of `Metric`."""
+    """The cosine of the angle between targets and predictions along `axis`; the others are those of `Metric`.
+
+    Args:
+        name, dtype: as of `Metric`.
+        axis: what the vectors are along.
+
+    >>> from weft import keras
+    >>> print(keras.metrics.CosineSimilarity()([[1.0, 0.0]], [[2.0, 0.0]]))
+    1.0
+    """
 
     _direction = "up"
 
@@ -131,7 +187,8 @@ class RootMeanSquaredError(Mean):
         name: what histories call it.
         dtype: as of `Metric`.
 
-    >>> metric = RootMeanSquaredError()
+    >>> from weft import keras
+    >>> metric = keras.metrics.RootMeanSquaredError()
     >>> metric.update_state([[0.0, 1.0], [0.0, 0.0]], [[1.0, 1.0], [0.0, 0.0]])
     >>> print(metric.result())
     0.5
@@ -166,6 +223,10 @@ class R2Score(Metric):
         dtype: as of `Metric`.
 
     Targets and predictions have the shape [batch, outputs].
+
+    >>> from weft import keras
+    >>> print(keras.metrics.R2Score()([[0.0], [1.0]], [[0.0], [1.0]]))
+    1.0
     """
 
     _direction = "up"

@@ -54,7 +54,8 @@ def get(identifier: Any) -> Optimizer | None:
     Returns:
         an optimizer; None for None.
 
-    >>> type(get("adamw")).__name__
+    >>> from weft import keras
+    >>> type(keras.optimizers.get("adamw")).__name__
     'AdamW'
     """
     if _is_transformation(identifier):
@@ -76,6 +77,10 @@ def serialize(optimizer: Optimizer) -> Any:
 
     Returns:
         a dict that `deserialize` reads.
+
+    >>> from weft import keras
+    >>> keras.optimizers.serialize(keras.optimizers.SGD(momentum=0.5))["config"]["momentum"]
+    0.5
     """
     return _registry.serialize_keras_object(optimizer)
 
@@ -90,7 +95,8 @@ def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) ->
     Returns:
         an optimizer.
 
-    >>> deserialize(serialize(SGD(momentum=0.5))).momentum
+    >>> from weft import keras
+    >>> keras.optimizers.deserialize(keras.optimizers.serialize(keras.optimizers.SGD(momentum=0.5))).momentum
     0.5
     """
     return _registry.deserialize_keras_object(config, custom_objects, kind="optimizers")

@@ -136,7 +136,16 @@ class AdamW(Adam):
 class Nadam(_Moments):
     """Adam with Nesterov's momentum, and beta_1 that grows with t: beta_1 * (1 - 0.96^t / 2) (Dozat, 2015).
 
-    `beta_1`, `beta_2` and `epsilon` are those of `Adam`, the others the arguments of `Optimizer`.
+    Args:
+        learning_rate: a number, a schedule, or a function.
+        beta_1, beta_2, epsilon: as of `Adam`.
+        **base: the arguments of `Optimizer`.
+
+    >>> from weft import keras
+    >>> weight = keras.Variable([1.0])
+    >>> keras.optimizers.Nadam(learning_rate=0.1).apply([[2.0]], [weight])
+    >>> print(weight.value.round(3))
+    [0.894]
     """
 
     def __init__(
@@ -184,7 +193,16 @@ class Adamax(_Moments):
     """Adam with the largest gradient instead of the average of squares: u = max(beta_2 * u, |g|),
     w -= learning_rate * m / ((1 - beta_1^t) * (u + epsilon)) (Kingma and Ba, 2014).
 
-    `beta_1`, `beta_2` and `epsilon` are those of `Adam`, the others the arguments of `Optimizer`.
+    Args:
+        learning_rate: a number, a schedule, or a function.
+        beta_1, beta_2, epsilon: as of `Adam`.
+        **base: the arguments of `Optimizer`.
+
+    >>> from weft import keras
+    >>> weight = keras.Variable([1.0])
+    >>> keras.optimizers.Adamax(learning_rate=0.1).apply([[2.0]], [weight])
+    >>> print(weight.value.round(3))
+    [0.9]
     """
 
     def __init__(
@@ -214,7 +232,16 @@ class Adamax(_Moments):
 class Lamb(_Moments):
     """Adam whose step for each weight is as long as the weight, times the learning rate (You et al., 2019).
 
-    `beta_1`, `beta_2` and `epsilon` are those of `Adam`, the others the arguments of `Optimizer`.
+    Args:
+        learning_rate: a number, a schedule, or a function.
+        beta_1, beta_2, epsilon: as of `Adam`.
+        **base: the arguments of `Optimizer`.
+
+    >>> from weft import keras
+    >>> weight = keras.Variable([1.0])
+    >>> keras.optimizers.Lamb(learning_rate=0.1).apply([[2.0]], [weight])
+    >>> print(weight.value.round(3))
+    [0.9]
     """
 
     def __init__(
@@ -244,8 +271,18 @@ class ScheduleFreeAdamW(_Moments):
     """Adam without a schedule: the weights are between a fast sequence (the slot `momentum`) and its average (Defazio
     et al., 2024).
 
-    `warmup_steps` is over how many steps the learning rate grows; `beta_1` is how far the weights are at the average,
-    `beta_2` and `epsilon` are those of `Adam`, the others the arguments of `Optimizer`.
+    Args:
+        learning_rate: a number, a schedule, or a function.
+        beta_1: how far the weights are at the average.
+        beta_2, epsilon: as of `Adam`.
+        warmup_steps: over how many steps the learning rate grows.
+        **base: the arguments of `Optimizer`.
+
+    >>> from weft import keras
+    >>> weight = keras.Variable([1.0])
+    >>> keras.optimizers.ScheduleFreeAdamW(learning_rate=0.1).apply([[2.0]], [weight])
+    >>> print(weight.value.round(3))
+    [0.9]
     """
 
     def __init__(

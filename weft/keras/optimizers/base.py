@@ -61,12 +61,16 @@ class Optimizer:
         loss_scale_factor: what the loss is multiplied with (`scale_loss`) and gradients are divided by.
         gradient_accumulation_steps: in how many steps each there is one update, by the mean of their gradients.
         name: the first part of the paths of its variables.
+        **kwargs: nothing; `decay` is ignored with a warning.
 
-    A class of one's own::
-
-        class Descent(keras.optimizers.Optimizer):
-            def update_step(self, gradient, variable, learning_rate):
-                variable.assign_sub(learning_rate * gradient)
+    >>> from weft import keras
+    >>> class Descent(keras.optimizers.Optimizer):
+    ...     def update_step(self, gradient, variable, learning_rate):
+    ...         variable.assign_sub(learning_rate * gradient)
+    >>> weight = keras.Variable([1.0])
+    >>> Descent(learning_rate=0.25).apply([[2.0]], [weight])
+    >>> print(weight.value)
+    [0.5]
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -31,8 +31,14 @@ class Adafactor(Optimizer):
         epsilon_1: what is added to squares.
         epsilon_2: the least size of a weight that its step is in proportion to.
         clip_threshold: the largest root mean square of a step, before the learning rate.
-        relative_step: whether the learning rate is at most 1 / sqrt(t).
+        relative_step: accepted; the learning rate is at most 1 / sqrt(t) either way, as in Keras.
         **base: the arguments of `Optimizer`.
+
+    >>> from weft import keras
+    >>> weight = keras.Variable([1.0])
+    >>> keras.optimizers.Adafactor(learning_rate=0.1).apply([[2.0]], [weight])
+    >>> print(weight.value.round(3))
+    [0.9]
     """
 
     def __init__(
@@ -108,6 +114,12 @@ class Muon(_Moments):
         nesterov: whether the gradient is added to the momentum once more.
         rms_rate: steps are times this and the root of the longer side; None is neither.
         **base: the arguments of `Optimizer`.
+
+    >>> from weft import keras
+    >>> weight = keras.Variable([[1.0]])
+    >>> keras.optimizers.Muon(learning_rate=0.1).apply([[[2.0]]], [weight])
+    >>> print(weight.value.round(3))
+    [[0.986]]
     """
 
     def __init__(

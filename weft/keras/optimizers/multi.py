@@ -19,6 +19,12 @@ class OptimizerMap(MutableMapping[str, Optimizer]):
     Args:
         default_optimizer: for weights without an entry.
         optimizer_map: optimizers by paths or regular expressions.
+
+    >>> from weft import keras
+    >>> optimizers = keras.optimizers
+    >>> table = optimizers.OptimizerMap(optimizers.Adam(), {".*bias": optimizers.SGD()})
+    >>> type(table["dense/bias"]).__name__, type(table["dense/kernel"]).__name__
+    ('SGD', 'Adam')
     """
 
     def __init__(self, default_optimizer: Optimizer, optimizer_map: Mapping[str, Optimizer] | None = None) -> None:
@@ -84,6 +90,14 @@ class MultiOptimizer(Optimizer):
         optimizer_map: an `OptimizerMap`, or a function from weights to optimizers.
         loss_scale_factor: that of all of them.
         name: the first part of the paths of its variables.
+
+    >>> from weft import keras
+    >>> optimizers = keras.optimizers
+    >>> table = optimizers.OptimizerMap(optimizers.SGD(0.5), {"slow": optimizers.SGD(0.1)})
+    >>> weights = [keras.Variable(1.0, name=name) for name in ("fast", "slow")]
+    >>> optimizers.MultiOptimizer(table).apply([1.0, 1.0], weights)
+    >>> print(*(weight.value for weight in weights))
+    0.5 0.9
     """
 
     def __init__(

@@ -118,7 +118,17 @@ class Adadelta(Optimizer):
     """w -= learning_rate * g * sqrt(d + epsilon) / sqrt(a + epsilon), with averages a of squared gradients and d of
     squared steps (Zeiler, 2012).
 
-    `rho` is the part of the averages that stays in a step; the others are the arguments of `Optimizer`.
+    Args:
+        learning_rate: a number, a schedule, or a function.
+        rho: the part of the averages that stays in a step.
+        epsilon: what is added under the roots.
+        **base: the arguments of `Optimizer`.
+
+    >>> from weft import keras
+    >>> weight = keras.Variable([1.0])
+    >>> keras.optimizers.Adadelta(learning_rate=1.0).apply([[2.0]], [weight])
+    >>> print(weight.value.round(3))
+    [0.999]
     """
 
     def __init__(
@@ -155,6 +165,12 @@ class Ftrl(Optimizer):
         l2_shrinkage_regularization_strength: as l2, but by gradients: old weights shrink.
         beta: what is added to l2, over twice the learning rate.
         **base: the arguments of `Optimizer`.
+
+    >>> from weft import keras
+    >>> weight = keras.Variable([1.0])
+    >>> keras.optimizers.Ftrl(learning_rate=0.1).apply([[2.0]], [weight])
+    >>> print(weight.value.round(3))
+    [0.745]
     """
 
     def __init__(

@@ -65,7 +65,19 @@ class Lion(Optimizer):
     """w -= learning_rate * sign(beta_1 * m + (1 - beta_1) * g), then m = beta_2 * m + (1 - beta_2) * g.
 
     All weights change by the same size, so that learning rates are 3 to 10 times smaller than for Adam (Chen et al.,
-    2023). `beta_1` and `beta_2` are in (0, 1]; the others are the arguments of `Optimizer`.
+    2023).
+
+    Args:
+        learning_rate: a number, a schedule, or a function.
+        beta_1: the part of the momentum in the direction of a step, in (0, 1].
+        beta_2: the part of the momentum that stays in a step.
+        **base: the arguments of `Optimizer`.
+
+    >>> from weft import keras
+    >>> weight = keras.Variable([1.0])
+    >>> keras.optimizers.Lion(learning_rate=0.1).apply([[2.0]], [weight])
+    >>> print(weight.value.round(3))
+    [0.9]
     """
 
     def __init__(

@@ -50,7 +50,9 @@ def deserialize(config: Any, custom_objects: Mapping[str, Any] | None = None) ->
     Returns:
         a schedule.
 
-    >>> deserialize(serialize(ExponentialDecay(0.5, 10, 0.5))).decay_steps
+    >>> from weft import keras
+    >>> schedules = keras.optimizers.schedules
+    >>> schedules.deserialize(schedules.serialize(schedules.ExponentialDecay(0.5, 10, 0.5))).decay_steps
     10
     """
     return _registry.deserialize_keras_object(config, custom_objects, kind="optimizers.schedules")

@@ -11,10 +11,10 @@ from weft.errors import NotSupportedError
 class LearningRateSchedule:
     """A learning rate that depends on the iteration: subclasses define `__call__(step)`, and `get_config` for files.
 
-    >>> class Halving(LearningRateSchedule):
+    >>> from weft import keras
+    >>> class Halving(keras.optimizers.schedules.LearningRateSchedule):
     ...     def __call__(self, step):
     ...         return 0.5**step
-    >>> from weft import keras
     >>> print(keras.optimizers.SGD(Halving()).learning_rate)
     1.0
     """

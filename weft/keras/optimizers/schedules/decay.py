@@ -34,7 +34,8 @@ class ExponentialDecay(LearningRateSchedule):
         staircase: whether step / decay_steps is rounded down, so that the value falls in jumps.
         name: a name for the schedule.
 
-    >>> print(ExponentialDecay(0.5, decay_steps=10, decay_rate=0.5)(20))
+    >>> from weft import keras
+    >>> print(keras.optimizers.schedules.ExponentialDecay(0.5, decay_steps=10, decay_rate=0.5)(20))
     0.125
     """
 
@@ -114,7 +115,8 @@ class PiecewiseConstantDecay(LearningRateSchedule):
         values: learning rates, one more than boundaries.
         name: a name for the schedule.
 
-    >>> schedule = PiecewiseConstantDecay([10, 20], [0.5, 0.25, 0.125])
+    >>> from weft import keras
+    >>> schedule = keras.optimizers.schedules.PiecewiseConstantDecay([10, 20], [0.5, 0.25, 0.125])
     >>> print(schedule(10), schedule(11), schedule(21))
     0.5 0.25 0.125
     """
@@ -152,7 +154,8 @@ class PolynomialDecay(LearningRateSchedule):
         cycle: whether the value then jumps up and falls again, over 2, 3, ... times as many steps.
         name: a name for the schedule.
 
-    >>> print(PolynomialDecay(1.0, decay_steps=10, end_learning_rate=0.5)(5))
+    >>> from weft import keras
+    >>> print(keras.optimizers.schedules.PolynomialDecay(1.0, decay_steps=10, end_learning_rate=0.5)(5))
     0.75
     """
 
@@ -203,7 +206,8 @@ class CosineDecay(LearningRateSchedule):
         warmup_target: where the warmup ends and the fall begins; None is no warmup.
         warmup_steps: over how many steps the value grows, before `decay_steps`.
 
-    >>> schedule = CosineDecay(0.0, decay_steps=10, warmup_target=1.0, warmup_steps=4)
+    >>> from weft import keras
+    >>> schedule = keras.optimizers.schedules.CosineDecay(0.0, decay_steps=10, warmup_target=1.0, warmup_steps=4)
     >>> print(schedule(2), schedule(4), schedule(14))
     0.5 1.0 0.0
     """
