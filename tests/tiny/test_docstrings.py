@@ -1,6 +1,6 @@
 """Docstrings: what they say of arguments, results and examples; annotations of public functions.
 
-`python tests/tiny/test_docstrings.py` prints what is missing, by namespace.
+`python -m tests.tiny.test_docstrings` prints what is missing, by namespace.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import enum
 import importlib
 import inspect
 import pathlib
-import pkgutil
 import re
 import types
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Any
 import weft
 import weft.errors
 import weft.numpy as wnp
+from tests.tiny.test_documentation import reference
 
 ROOT = pathlib.Path(__file__).parents[2]
 USED = ROOT / "tests" / "data" / "used_names.txt"
@@ -134,24 +134,13 @@ def unannotated(value: Any) -> list[str]:
     return found if has_result else [*found, "return"]
 
 
-def public_modules() -> Iterator[types.ModuleType]:
-    """The modules with `__all__` that are not parts of the compiler and the layers below the API."""
-    hidden = ("api", "base", "compat", "compiler", "data", "indexing", "ir", "keras", "modules", "primitives")
-    hidden += ("runtime", "trace", "transforms")
-    for found in pkgutil.walk_packages(weft.__path__, "weft."):
-        if found.name.split(".")[1] in hidden or found.name in ("weft.as_jax", "weft.launch"):
-            continue
-        module = importlib.import_module(found.name)
-        if hasattr(module, "__all__"):
-            yield module
-
-
 def undocumented() -> Iterator[str]:
     """Public functions and classes without any docstring."""
-    for module in public_modules():
-        for name in module.__all__:
+    found = reference()
+    for module in found.public_modules():
+        for name in found.public_names(module):
             value = getattr(module, name)
-            if is_ours(value) and not isinstance(value, property) and not inspect.getdoc(value):
+            if found.is_ours(value) and not inspect.getdoc(value):
                 yield f"{module.__name__}.{name}"
 
 

@@ -24,7 +24,19 @@ def inexact(name: str, x: Any) -> Array:
 
 
 def identity(x: Any) -> Array:
-    """x itself, as an array."""
+    """x itself, as an array.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.identity(wnp.array([1.0]))
+    Array([1.], dtype=float32)
+    """
     check_arraylike("identity", x)
     return ensure_array(x)
 
@@ -194,7 +206,19 @@ def squareplus(x: Any, b: Any = 4) -> Array:
 
 @jit
 def mish(x: Any) -> Array:
-    """x tanh(softplus(x))."""
+    """x tanh(softplus(x)).
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of the shape of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import nn
+    >>> nn.mish(wnp.array([-1.0, 2.0])).round(3)
+    Array([-0.303,  1.944], dtype=float32)
+    """
     check_arraylike("mish", x)
     x = ensure_array(x)
     return x * wnp.tanh(softplus(x))

@@ -109,6 +109,7 @@ from weft.numpy.extremes import clip, fmax, fmin
 from weft.numpy.files import array_repr, array_str, load, save, savez
 from weft.numpy.float_parts import frexp, ldexp, nextafter, spacing
 from weft.numpy.grids import c_, index_exp, mgrid, ogrid, r_, s_
+from weft.numpy.insertion import delete, insert
 from weft.numpy.joining import (
     append,
     array_split,
@@ -170,12 +171,10 @@ from weft.numpy.manipulation import (
     broadcast_arrays,
     broadcast_shapes,
     broadcast_to,
-    delete,
     expand_dims,
     flip,
     fliplr,
     flipud,
-    insert,
     matrix_transpose,
     moveaxis,
     ndim,

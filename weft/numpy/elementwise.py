@@ -109,7 +109,18 @@ def negative(x: Any, /) -> Array:
 
 
 def positive(x: Any, /) -> Array:
-    """Each element as it is."""
+    """Each element as it is.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array with the values of `x`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.positive(wnp.array([1, -2]))
+    Array([ 1, -2], dtype=int32)
+    """
     check_arraylike("positive", x)
     return ensure_array(x)
 
@@ -232,7 +243,19 @@ mod = remainder
 
 
 def fmod(x1: Any, x2: Any, /) -> Array:
-    """What is left by the quotient rounded towards zero; it has the sign of the dividend."""
+    """What is left by the quotient rounded towards zero; it has the sign of the dividend.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        The broadcast remainder, in the promoted dtype.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.fmod(wnp.array([7, -7]), 3)
+    Array([ 1, -1], dtype=int32)
+    """
     x1, x2 = promote_args_numeric("fmod", x1, x2)
     return arithmetic.rem(x1, _divisor(x2))
 
@@ -324,7 +347,18 @@ def absolute(x: Any, /) -> Array:
 
 
 def fabs(x: Any, /) -> Array:
-    """The absolute value, in floating point."""
+    """The absolute value, in floating point.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of floats; complex numbers raise.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.fabs(wnp.array([-1, 2]))
+    Array([1., 2.], dtype=float32)
+    """
     (x,) = promote_args_inexact("fabs", x)
     return lax.abs(x)
 
@@ -346,7 +380,19 @@ def sign(x: Any, /) -> Array:
 
 
 def copysign(x1: Any, x2: Any, /) -> Array:
-    """The magnitude of `x1` with the sign of `x2`."""
+    """The magnitude of `x1` with the sign of `x2`.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        An array of floats.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.copysign(wnp.array([1.0, 2.0]), -0.0)
+    Array([-1., -2.], dtype=float32)
+    """
     x1, x2 = broadcast_full("copysign", x1, x2)
     if kind_of(x1) == "c":
         raise ArgumentTypeError("copysign does not support complex-valued inputs.")
@@ -588,7 +634,19 @@ for _function, _power in ((_log_add_exp, lax.exp), (_log_add_exp2, lax.exp2)):
 
 
 def gcd(x1: Any, x2: Any) -> Array:
-    """The greatest common divisor."""
+    """The greatest common divisor.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        An array of the promoted integer dtype, without sign.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.gcd(wnp.array([12, 18]), 8)
+    Array([4, 2], dtype=int32)
+    """
     x1, x2 = _integers("gcd", x1, x2)
 
     def step(pair: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -606,7 +664,19 @@ def gcd(x1: Any, x2: Any) -> Array:
 
 
 def lcm(x1: Any, x2: Any) -> Array:
-    """The least common multiple."""
+    """The least common multiple.
+
+    Args:
+        x1: an array or a number.
+        x2: an array or a number that broadcasts with `x1`.
+
+    Returns:
+        An array of the promoted integer dtype, without sign.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.lcm(wnp.array([4, 6]), 10)
+    Array([20, 30], dtype=int32)
+    """
     x1, x2 = _integers("lcm", x1, x2)
     x1, x2 = absolute(x1), absolute(x2)
     divisor = gcd(x1, x2)

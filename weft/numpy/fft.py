@@ -282,22 +282,84 @@ def _plane(name: str, kind: FftType, a: Any, s: Any, axes: Any, norm: str | None
 
 
 def fft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The transform over two axes."""
+    """The transform over two axes.
+
+    Args:
+        a: an array of real or complex numbers.
+        s: the sizes along the axes before the transform.
+        axes: the two axes.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Complex numbers.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.fft2(wnp.ones((2, 2))).real
+    Array([[4., 0.],
+           [0., 0.]], dtype=float32)
+    """
     return _plane("fft2", FftType.FFT, a, s, axes, norm)
 
 
 def ifft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The inverse transform over two axes."""
+    """The inverse transform over two axes.
+
+    Args:
+        a: an array of real or complex numbers.
+        s: the sizes along the axes before the transform.
+        axes: the two axes.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Complex numbers.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.ifft2(fft.fft2(wnp.ones((2, 2)))).real
+    Array([[1., 1.],
+           [1., 1.]], dtype=float32)
+    """
     return _plane("ifft2", FftType.IFFT, a, s, axes, norm)
 
 
 def rfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The transform of real numbers over two axes."""
+    """The transform of real numbers over two axes.
+
+    Args:
+        a: an array of real or complex numbers.
+        s: the sizes along the axes before the transform.
+        axes: the two axes.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Complex numbers; the last axis has half of its spectrum.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.rfft2(wnp.ones((2, 4))).shape
+    (2, 3)
+    """
     return _plane("rfft2", FftType.RFFT, a, s, axes, norm)
 
 
 def irfft2(a: Any, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str | None = None) -> Array:
-    """The inverse of `rfft2`."""
+    """The inverse of `rfft2`.
+
+    Args:
+        a: an array of real or complex numbers.
+        s: the sizes along the axes before the transform.
+        axes: the two axes.
+        norm: "backward" (the default) scales the inverse by 1/n, "forward" the transform, "ortho" both by 1/sqrt(n).
+
+    Returns:
+        Real numbers.
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.fft as fft
+    >>> fft.irfft2(fft.rfft2(wnp.ones((2, 4)))).shape
+    (2, 4)
+    """
     return _plane("irfft2", FftType.IRFFT, a, s, axes, norm)
 
 

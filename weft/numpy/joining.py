@@ -138,7 +138,19 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Arr
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The slices of an array along an axis."""
+    """The slices of an array along an axis.
+
+    Args:
+        x: an array with at least one axis.
+        axis: the axis that goes.
+
+    Returns:
+        A tuple of arrays.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.unstack(wnp.array([[1, 2], [3, 4]]))
+    (Array([1, 2], dtype=int32), Array([3, 4], dtype=int32))
+    """
     check_arraylike("unstack", x)
     x = ensure_array(x)
     if x.ndim == 0:
@@ -321,17 +333,53 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along the first axis."""
+    """Parts along the first axis.
+
+    Args:
+        ary: an array.
+        indices_or_sections: how many equal parts, or the positions where parts begin.
+
+    Returns:
+        A list of arrays.
+
+    >>> import weft.numpy as wnp
+    >>> [x.shape for x in wnp.vsplit(wnp.ones((4, 2)), 2)]
+    [(2, 2), (2, 2)]
+    """
     return _split("vsplit", ary, indices_or_sections, 0)
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along the second axis; of a vector, along the first."""
+    """Parts along the second axis; of a vector, along the first.
+
+    Args:
+        ary: an array.
+        indices_or_sections: how many equal parts, or the positions where parts begin.
+
+    Returns:
+        A list of arrays.
+
+    >>> import weft.numpy as wnp
+    >>> [x.shape for x in wnp.hsplit(wnp.ones((4, 2)), 2)]
+    [(4, 1), (4, 1)]
+    """
     return _split("hsplit", ary, indices_or_sections, 0 if ndim(ary) == 1 else 1)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Parts along the third axis."""
+    """Parts along the third axis.
+
+    Args:
+        ary: an array.
+        indices_or_sections: how many equal parts, or the positions where parts begin.
+
+    Returns:
+        A list of arrays.
+
+    >>> import weft.numpy as wnp
+    >>> [x.shape for x in wnp.dsplit(wnp.ones((1, 1, 4)), 2)]
+    [(1, 1, 2), (1, 1, 2)]
+    """
     return _split("dsplit", ary, indices_or_sections, 2)
 
 

@@ -434,7 +434,19 @@ def isnan(x: Any, /) -> Array:
 
 
 def isposinf(x: Any, /, out: Any = None) -> Array:
-    """Whether an element is plus infinity."""
+    """Whether an element is plus infinity.
+
+    Args:
+        x: an array or a number; complex numbers raise.
+        out: must be None: arrays do not change, so nothing can be written into one.
+
+    Returns:
+        An array of booleans.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.isposinf(wnp.array([wnp.inf, -wnp.inf]))
+    Array([ True, False], dtype=bool)
+    """
     return _is_infinity("isposinf", x, math.inf, out)
 
 
@@ -514,7 +526,18 @@ def iscomplexobj(x: Any) -> bool:
 
 
 def isrealobj(x: Any) -> bool:
-    """Whether the dtype is not complex."""
+    """Whether the dtype is not complex.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        A Python bool, known when tracing.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.isrealobj(wnp.ones(2))
+    True
+    """
     return not iscomplexobj(x)
 
 

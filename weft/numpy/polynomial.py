@@ -59,13 +59,37 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
 
 
 def polyadd(a1: Any, a2: Any) -> Array:
-    """The sum of two polynomials."""
+    """The sum of two polynomials.
+
+    Args:
+        a1: coefficients, the highest power first.
+        a2: coefficients, the highest power first.
+
+    Returns:
+        Coefficients.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.polyadd(wnp.array([1, 0]), wnp.array([3]))
+    Array([1, 3], dtype=int32)
+    """
     first, second = _aligned("polyadd", a1, a2)
     return first + second
 
 
 def polysub(a1: Any, a2: Any) -> Array:
-    """The difference of two polynomials."""
+    """The difference of two polynomials.
+
+    Args:
+        a1: coefficients, the highest power first.
+        a2: coefficients, the highest power first.
+
+    Returns:
+        Coefficients.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.polysub(wnp.array([1, 0]), wnp.array([3]))
+    Array([ 1, -3], dtype=int32)
+    """
     first, second = _aligned("polysub", a1, a2)
     return first - second
 
@@ -78,7 +102,20 @@ def _aligned(name: str, *args: Any) -> list[Array]:
 
 
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
-    """The product of two polynomials."""
+    """The product of two polynomials.
+
+    Args:
+        a1: coefficients, the highest power first.
+        a2: coefficients, the highest power first.
+        trim_leading_zeros: whether zeros before the highest power are removed first.
+
+    Returns:
+        Coefficients.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.polymul(wnp.array([1, 1]), wnp.array([1, -1]))
+    Array([ 1.,  0., -1.], dtype=float32)
+    """
     check_arraylike("polymul", a1, a2)
     first, second = (atleast_1d(x) for x in promote_dtypes_inexact(a1, a2))
     if trim_leading_zeros:
@@ -111,7 +148,19 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
 
 
 def polyder(p: Any, m: int = 1) -> Array:
-    """The derivative of a polynomial, `m` times."""
+    """The derivative of a polynomial, `m` times.
+
+    Args:
+        p: coefficients, the highest power first.
+        m: how often.
+
+    Returns:
+        Coefficients.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.polyder(wnp.array([1, 0, 2]))
+    Array([2., 0.], dtype=float32)
+    """
     check_arraylike("polyder", p)
     times = index(m)
     if times < 0:

@@ -87,12 +87,40 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None)
 
 
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """The cumulative sum, with 0 instead of NaN."""
+    """The cumulative sum, with 0 instead of NaN.
+
+    Args:
+        a: an array.
+        axis: an axis; None for the flattened array.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+
+    Returns:
+        An array of the shape of `a`, flattened if `axis` is None.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.nancumsum(wnp.array([1.0, wnp.nan, 3.0]))
+    Array([1., 1., 4.], dtype=float32)
+    """
     return _running("nancumsum", lax.cumsum, a, axis, dtype, out, 0)
 
 
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
-    """The cumulative product, with 1 instead of NaN."""
+    """The cumulative product, with 1 instead of NaN.
+
+    Args:
+        a: an array.
+        axis: an axis; None for the flattened array.
+        dtype: the dtype to compute in and of the result.
+        out: must be None: arrays do not change, so nothing can be written into one.
+
+    Returns:
+        An array of the shape of `a`, flattened if `axis` is None.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.nancumprod(wnp.array([2.0, wnp.nan, 3.0]))
+    Array([2., 2., 6.], dtype=float32)
+    """
     return _running("nancumprod", lax.cumprod, a, axis, dtype, out, 1)
 
 

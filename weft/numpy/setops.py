@@ -181,7 +181,20 @@ def unique_all(x: Any, /, *, size: int | None = None, fill_value: Any = None) ->
 
 
 def unique_counts(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> UniqueCounts:
-    """Distinct elements and how often they occur."""
+    """Distinct elements and how often they occur.
+
+    Args:
+        x: an array; it is flattened.
+        size: how many to return; needed under `jit`.
+        fill_value: what elements beyond the last distinct one hold.
+
+    Returns:
+        A named tuple of `values` and `counts`.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.unique_counts(wnp.array([3, 1, 3])).counts
+    Array([1, 2], dtype=int32)
+    """
     return UniqueCounts(*unique(x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value))
 
 
@@ -191,7 +204,20 @@ def unique_inverse(x: Any, /, *, size: int | None = None, fill_value: Any = None
 
 
 def unique_values(x: Any, /, *, size: int | None = None, fill_value: Any = None) -> Array:
-    """Distinct elements."""
+    """Distinct elements.
+
+    Args:
+        x: an array; it is flattened.
+        size: how many to return; needed under `jit`.
+        fill_value: what elements beyond the last distinct one hold.
+
+    Returns:
+        A vector in ascending order.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.unique_values(wnp.array([3, 1, 3]))
+    Array([1, 3], dtype=int32)
+    """
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 

@@ -84,7 +84,25 @@ def nanquantile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Quantiles, ignoring NaN."""
+    """Quantiles, ignoring NaN.
+
+    Args:
+        a: an array.
+        q: fractions from 0 to 1.
+        axis: an axis or several; None for all.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        overwrite_input: must be False: arrays do not change.
+        method: how values between two elements are found.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        weights: a weight for each element, with method "inverted_cdf".
+
+    Returns:
+        An array of floats; NaN where all are NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.nanquantile(wnp.array([1.0, wnp.nan, 3.0]), 0.5)
+    Array(2., dtype=float32)
+    """
     return _quantile("nanquantile", a, q, 1.0, axis, out, overwrite_input, method, keepdims, weights, True)
 
 
@@ -138,7 +156,25 @@ def nanpercentile(
     *,
     weights: Any = None,
 ) -> Array:
-    """Percentiles, ignoring NaN."""
+    """Percentiles, ignoring NaN.
+
+    Args:
+        a: an array.
+        q: percentages from 0 to 100.
+        axis: an axis or several; None for all.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        overwrite_input: must be False: arrays do not change.
+        method: how values between two elements are found.
+        keepdims: whether the axes that were reduced stay, with size 1.
+        weights: a weight for each element, with method "inverted_cdf".
+
+    Returns:
+        An array of floats; NaN where all are NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.nanpercentile(wnp.array([1.0, wnp.nan, 3.0]), 50)
+    Array(2., dtype=float32)
+    """
     return _quantile("nanpercentile", a, q, 100.0, axis, out, overwrite_input, method, keepdims, weights, True)
 
 
@@ -165,7 +201,22 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
 def nanmedian(
     a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:
-    """The median, ignoring NaN."""
+    """The median, ignoring NaN.
+
+    Args:
+        a: an array.
+        axis: an axis or several; None for all.
+        out: must be None: arrays do not change, so nothing can be written into one.
+        overwrite_input: must be False: arrays do not change.
+        keepdims: whether the axes that were reduced stay, with size 1.
+
+    Returns:
+        An array of floats; NaN where all are NaN.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.nanmedian(wnp.array([1.0, wnp.nan, 3.0]))
+    Array(2., dtype=float32)
+    """
     return _quantile("nanmedian", a, 0.5, 1.0, axis, out, overwrite_input, "linear", keepdims, None, True)
 
 

@@ -290,7 +290,18 @@ def deg2rad(x: Any, /) -> Array:
 
 
 def rad2deg(x: Any, /) -> Array:
-    """Radians as degrees."""
+    """Radians as degrees.
+
+    Args:
+        x: an array or a number.
+
+    Returns:
+        An array of floats.
+
+    >>> import weft.numpy as wnp
+    >>> wnp.rad2deg(wnp.pi)
+    Array(180., dtype=float32, weak_type=True)
+    """
     (x,) = promote_args_inexact("rad2deg", x)
     return lax.mul(x, scalar_like(x, 180 / math.pi))
 

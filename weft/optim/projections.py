@@ -14,7 +14,19 @@ from weft.typing import ArrayLike
 
 
 def projection_non_negative(tree: Any) -> Any:
-    """max(x, 0)."""
+    """The nearest tree with x >= 0: max(x, 0).
+
+    Args:
+        tree: a tree of arrays.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.projections.projection_non_negative(wnp.array([-1.0, 2.0]))
+    Array([0., 2.], dtype=float32)
+    """
     return weft.tree.map(lambda x: wnp.maximum(x, 0), tree)
 
 
@@ -28,17 +40,56 @@ def projection_box(tree: Any, lower: Any, upper: Any) -> Any:
 
 
 def projection_hypercube(tree: Any, scale: Any = 1) -> Any:
-    """0 <= x <= scale."""
+    """The nearest tree with 0 <= x <= scale.
+
+    Args:
+        tree: a tree of arrays.
+        scale: the size of the set.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.projections.projection_hypercube(wnp.array([-1.0, 2.0]))
+    Array([0., 1.], dtype=float32)
+    """
     return projection_box(tree, 0, scale)
 
 
 def projection_linf_ball(tree: Any, scale: Any = 1) -> Any:
-    """-scale <= x <= scale."""
+    """The nearest tree with -scale <= x <= scale.
+
+    Args:
+        tree: a tree of arrays.
+        scale: the size of the set.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.projections.projection_linf_ball(wnp.array([-3.0, 0.5]))
+    Array([-1. ,  0.5], dtype=float32)
+    """
     return projection_box(tree, -scale, scale)
 
 
 def projection_simplex(tree: Any, scale: ArrayLike = 1) -> Any:
-    """x >= 0 with sum(x) = scale."""
+    """The nearest tree with x >= 0 and sum(x) = scale.
+
+    Args:
+        tree: a tree of arrays.
+        scale: the size of the set.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.projections.projection_simplex(wnp.array([1.0, 1.0])).round(3)
+    Array([0.5, 0.5], dtype=float32)
+    """
     vector, restore = ravel_pytree(tree)
     return restore(_simplex(vector, scale))
 
@@ -56,24 +107,76 @@ def _simplex(vector: Array, scale: Any) -> Array:
 
 
 def projection_l1_sphere(tree: Any, scale: ArrayLike = 1) -> Any:
-    """sum(|x|) = scale."""
+    """The nearest tree with sum(|x|) = scale.
+
+    Args:
+        tree: a tree of arrays.
+        scale: the size of the set.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.projections.projection_l1_sphere(wnp.array([1.0, 1.0])).round(3)
+    Array([0.5, 0.5], dtype=float32)
+    """
     sizes = projection_simplex(weft.tree.map(wnp.abs, tree), scale)
     return weft.tree.map(lambda x, size: wnp.sign(x) * size, tree, sizes)
 
 
 def projection_l1_ball(tree: Any, scale: ArrayLike = 1) -> Any:
-    """sum(|x|) <= scale."""
+    """The nearest tree with sum(|x|) <= scale.
+
+    Args:
+        tree: a tree of arrays.
+        scale: the size of the set.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.projections.projection_l1_ball(wnp.array([0.25, -0.25])).round(3)
+    Array([ 0.25, -0.25], dtype=float32)
+    """
     inside = tree_norm(tree, ord=1) <= scale
     return weft.tree.map(lambda x, projected: wnp.where(inside, x, projected), tree, projection_l1_sphere(tree, scale))
 
 
 def projection_l2_sphere(tree: Any, scale: ArrayLike = 1) -> Any:
-    """sqrt(sum(x^2)) = scale."""
+    """The nearest tree with sqrt(sum(x^2)) = scale.
+
+    Args:
+        tree: a tree of arrays.
+        scale: the size of the set.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.projections.projection_l2_sphere(wnp.array([3.0, 4.0])).round(3)
+    Array([0.6, 0.8], dtype=float32)
+    """
     return tree_scale(scale / tree_norm(tree), tree)
 
 
 def projection_l2_ball(tree: Any, scale: ArrayLike = 1) -> Any:
-    """sqrt(sum(x^2)) <= scale."""
+    """The nearest tree with sqrt(sum(x^2)) <= scale.
+
+    Args:
+        tree: a tree of arrays.
+        scale: the size of the set.
+
+    Returns:
+        A tree like `tree`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.projections.projection_l2_ball(wnp.array([3.0, 4.0])).round(3)
+    Array([0.6, 0.8], dtype=float32)
+    """
     square = tree_norm(tree, squared=True)
     inside = square <= wnp.asarray(scale) ** 2
     factor = scale / wnp.sqrt(wnp.where(inside, 1.0, square))
@@ -86,12 +189,40 @@ def projection_vector(x: Any, a: Any) -> Any:
 
 
 def projection_hyperplane(x: Any, a: Any, b: ArrayLike) -> Any:
-    """a . x = b."""
+    """The nearest tree with a . x = b.
+
+    Args:
+        x: a tree of arrays.
+        a: a tree of arrays, the normal.
+        b: a number.
+
+    Returns:
+        A tree like `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.projections.projection_hyperplane(wnp.array([1.0, 1.0]), wnp.array([1.0, 0.0]), 0.0)
+    Array([0., 1.], dtype=float32)
+    """
     return tree_add_scale(x, -(tree_vdot(a, x) - b) / tree_norm(a, squared=True), a)
 
 
 def projection_halfspace(x: Any, a: Any, b: ArrayLike) -> Any:
-    """a . x <= b."""
+    """The nearest tree with a . x <= b.
+
+    Args:
+        x: a tree of arrays.
+        a: a tree of arrays, the normal.
+        b: a number.
+
+    Returns:
+        A tree like `x`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.projections.projection_halfspace(wnp.array([1.0, 1.0]), wnp.array([1.0, 0.0]), 0.0)
+    Array([0., 1.], dtype=float32)
+    """
     return tree_add_scale(x, -wnp.maximum(tree_vdot(a, x) - b, 0) / tree_norm(a, squared=True), a)
 
 

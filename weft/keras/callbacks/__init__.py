@@ -23,6 +23,7 @@ _LATER = {
     "ReduceLROnPlateau": "rates",
     "RemoteMonitor": "remote",
     "SwapEMAWeights": "swap_ema",
+    "TensorBoard": "tensorboard",
     "TerminateOnNaN": "stopping",
     "UnfreezeOnPlateau": "unfreeze",
 }

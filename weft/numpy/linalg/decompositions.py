@@ -199,5 +199,17 @@ def svd(
 
 
 def svdvals(x: Any, /) -> Array:
-    """Singular values, from large to small."""
+    """Singular values, from large to small.
+
+    Args:
+        x: matrices of shape (..., m, n).
+
+    Returns:
+        Real numbers of shape (..., min(m, n)).
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.svdvals(wnp.array([[3.0, 0.0], [0.0, 4.0]])).round(3)
+    Array([4., 3.], dtype=float32)
+    """
     return svd(x, compute_uv=False)

@@ -126,7 +126,21 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """A norm of the matrices in the last two axes."""
+    """A norm of the matrices in the last two axes.
+
+    Args:
+        x: matrices of shape (..., m, n).
+        keepdims: whether the axes that were reduced stay, with size 1.
+        ord: which norm, see `norm`.
+
+    Returns:
+        Real numbers of shape (...).
+
+    >>> import weft.numpy as wnp
+    >>> import weft.numpy.linalg as linalg
+    >>> linalg.matrix_norm(wnp.array([[3.0, 0.0], [0.0, 4.0]]))
+    Array(5., dtype=float32)
+    """
     x = matrix("matrix_norm", x)
     return _matrix(x, ord, (x.ndim - 2, x.ndim - 1), keepdims)
 

@@ -50,12 +50,38 @@ def sigmoid_focal_loss(logits: ArrayLike, labels: Any, *, alpha: float | None = 
 
 
 def hinge_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
-    """max(0, 1 - y * f), for targets of -1 and 1."""
+    """max(0, 1 - y * f), for targets of -1 and 1.
+
+    Args:
+        predictor_outputs: real numbers.
+        targets: -1 or 1.
+
+    Returns:
+        An array of the broadcast shape.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.hinge_loss(wnp.array([0.5, 2.0]), wnp.array([1.0, 1.0]))
+    Array([0.5, 0. ], dtype=float32)
+    """
     return wnp.maximum(0, 1 - wnp.asarray(predictor_outputs) * targets)
 
 
 def perceptron_loss(predictor_outputs: ArrayLike, targets: ArrayLike) -> Array:
-    """max(0, -y * f), for targets of -1 and 1."""
+    """max(0, -y * f), for targets of -1 and 1.
+
+    Args:
+        predictor_outputs: real numbers.
+        targets: -1 or 1.
+
+    Returns:
+        An array of the broadcast shape.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.perceptron_loss(wnp.array([0.5, -2.0]), wnp.array([1.0, 1.0]))
+    Array([0., 2.], dtype=float32)
+    """
     same_shape("perceptron_loss", predictor_outputs=predictor_outputs, targets=targets)
     return wnp.maximum(0, -wnp.asarray(predictor_outputs) * targets)
 
@@ -72,13 +98,39 @@ def _one_hot(where: str, scores: ArrayLike, labels: ArrayLike) -> tuple[Array, A
 
 
 def multiclass_hinge_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
-    """max_j (s_j + [j != y]) - s_y."""
+    """max_j (s_j + [j != y]) - s_y.
+
+    Args:
+        scores: a score for each class along the last axis.
+        labels: integers.
+
+    Returns:
+        An array without the last axis.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.losses.multiclass_hinge_loss(wnp.array([1.0, 3.0]), wnp.array(0))
+    Array(3., dtype=float32)
+    """
     scores, chosen = _one_hot("multiclass_hinge_loss", scores, labels)
     return wnp.max(scores + 1.0 - chosen, axis=-1) - wnp.sum(scores * chosen, axis=-1)
 
 
 def multiclass_perceptron_loss(scores: ArrayLike, labels: ArrayLike) -> Array:
-    """max_j s_j - s_y."""
+    """max_j s_j - s_y.
+
+    Args:
+        scores: a score for each class along the last axis.
+        labels: integers.
+
+    Returns:
+        An array without the last axis.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.losses.multiclass_perceptron_loss(wnp.array([1.0, 3.0]), wnp.array(0))
+    Array(2., dtype=float32)
+    """
     scores, chosen = _one_hot("multiclass_perceptron_loss", scores, labels)
     return wnp.max(scores, axis=-1) - wnp.sum(scores * chosen, axis=-1)
 

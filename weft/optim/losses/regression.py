@@ -21,12 +21,38 @@ def _errors(where: str, predictions: ArrayLike, targets: ArrayLike | None) -> Ar
 
 
 def squared_error(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
-    """(predictions - targets)^2."""
+    """(predictions - targets)^2.
+
+    Args:
+        predictions: an array.
+        targets: an array of the same shape; 0 by default.
+
+    Returns:
+        An array of the same shape.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.squared_error(wnp.array([1.0, 3.0]))
+    Array([1., 9.], dtype=float32)
+    """
     return _errors("squared_error", predictions, targets) ** 2
 
 
 def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
-    """(predictions - targets)^2 / 2."""
+    """(predictions - targets)^2 / 2.
+
+    Args:
+        predictions: an array.
+        targets: an array of the same shape; 0 by default.
+
+    Returns:
+        An array of the same shape.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.l2_loss(wnp.array([1.0, 3.0]))
+    Array([0.5, 4.5], dtype=float32)
+    """
     return 0.5 * _errors("l2_loss", predictions, targets) ** 2
 
 

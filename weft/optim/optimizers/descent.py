@@ -67,7 +67,22 @@ def sgd(
 
 
 def sign_sgd(learning_rate: ScalarOrSchedule) -> GradientTransformationExtraArgs:
-    """-lr * sign(g) (Bernstein et al. 2018)."""
+    """-lr * sign(g) (Bernstein et al. 2018).
+
+    Args:
+        learning_rate: a number or a schedule.
+
+    Returns:
+        A `GradientTransformationExtraArgs`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.sign_sgd(0.1)
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([-0.1,  0.1], dtype=float32)
+    """
     return chain(scale_by_sign(), scale_by_learning_rate(learning_rate))
 
 

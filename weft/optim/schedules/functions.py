@@ -277,7 +277,20 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
 
 
 def warmup_constant_schedule(init_value: float, peak_value: float, warmup_steps: int) -> Schedule:
-    """Along a line to the peak, then constant."""
+    """Along a line to the peak, then constant.
+
+    Args:
+        init_value: the first value.
+        peak_value: the value after the warmup.
+        warmup_steps: the number of steps to the peak.
+
+    Returns:
+        A function from the step count to a value.
+
+    >>> from weft import optim
+    >>> float(optim.warmup_constant_schedule(0.0, 1.0, 10)(5))
+    0.5
+    """
     return linear_schedule(init_value, peak_value, warmup_steps)
 
 

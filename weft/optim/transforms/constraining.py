@@ -40,7 +40,17 @@ def keep_params_nonnegative() -> GradientTransformation:
 
 
 def zero_nans() -> GradientTransformation:
-    """Zero in place of NaN."""
+    """Zero in place of NaN.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.zero_nans()
+    >>> transform.update(wnp.array([1.0, wnp.nan]), transform.init(wnp.ones(2)))[0]
+    Array([1., 0.], dtype=float32)
+    """
 
     def init(params: Params) -> ZeroNansState:
         return ZeroNansState(weft.tree.map(lambda p: wnp.array(False), params))

@@ -129,7 +129,19 @@ def scale_by_learning_rate(
 
 
 def scale_by_sign() -> GradientTransformation:
-    """sign(g)."""
+    """sign(g), element by element.
+
+    Returns:
+        A `GradientTransformation`.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.scale_by_sign()
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 1., -1.], dtype=float32)
+    """
     return stateless(lambda updates, params: weft.tree.map(wnp.sign, updates))
 
 
@@ -163,12 +175,42 @@ def _by_params(where: str, factor: Any) -> GradientTransformation:
 
 
 def scale_by_param_block_norm(min_scale: float = 1e-3) -> GradientTransformation:
-    """g * max(||p||, min_scale), leaf by leaf."""
+    """g * max(||p||, min_scale), leaf by leaf.
+
+    Args:
+        min_scale: the least factor.
+
+    Returns:
+        A `GradientTransformation`, whose `update` needs the parameters.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.scale_by_param_block_norm()
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 1.118, -2.236], dtype=float32)
+    """
     return _by_params("scale_by_param_block_norm", lambda p: safe_norm(p, min_scale))
 
 
 def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
-    """g * max(rms(p), min_scale), leaf by leaf."""
+    """g * max(rms(p), min_scale), leaf by leaf.
+
+    Args:
+        min_scale: the least factor.
+
+    Returns:
+        A `GradientTransformation`, whose `update` needs the parameters.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> transform = optim.scale_by_param_block_rms()
+    >>> params = wnp.array([1.0, 2.0])
+    >>> updates, state = transform.update(wnp.array([0.5, -1.0]), transform.init(params), params)
+    >>> updates.round(3)
+    Array([ 0.791, -1.581], dtype=float32)
+    """
     return _by_params("scale_by_param_block_rms", lambda p: safe_root_mean_squares(p, min_scale))
 
 

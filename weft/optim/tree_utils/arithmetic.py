@@ -17,7 +17,20 @@ from weft.typing import ArrayLike
 
 
 def tree_add(tree_x: Any, tree_y: Any, *other_trees: Any) -> Any:
-    """The sum of two or more trees."""
+    """The sum of two or more trees.
+
+    Args:
+        tree_x: a tree of arrays.
+        tree_y: a tree of the same structure.
+        *other_trees: more trees.
+
+    Returns:
+        A tree.
+
+    >>> from weft import optim
+    >>> optim.tree.add({"a": 1}, {"a": 2})
+    {'a': 3}
+    """
     trees = {"tree_x": tree_x, "tree_y": tree_y}
     trees |= {f"other_trees[{i}]": tree for i, tree in enumerate(other_trees)}
     add = lambda *leaves: (functools.reduce(operator.add, leaves),)
@@ -25,22 +38,70 @@ def tree_add(tree_x: Any, tree_y: Any, *other_trees: Any) -> Any:
 
 
 def tree_sub(tree_x: Any, tree_y: Any) -> Any:
-    """tree_x - tree_y."""
+    """tree_x - tree_y, leaf by leaf.
+
+    Args:
+        tree_x: a tree of arrays.
+        tree_y: a tree of the same structure.
+
+    Returns:
+        A tree.
+
+    >>> from weft import optim
+    >>> optim.tree.sub({"a": 1}, {"a": 2})
+    {'a': -1}
+    """
     return map_trees("tree_sub", lambda x, y: (x - y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
 
 
 def tree_mul(tree_x: Any, tree_y: Any) -> Any:
-    """tree_x * tree_y, element by element."""
+    """tree_x * tree_y, element by element.
+
+    Args:
+        tree_x: a tree of arrays.
+        tree_y: a tree of the same structure.
+
+    Returns:
+        A tree.
+
+    >>> from weft import optim
+    >>> optim.tree.mul({"a": 3}, {"a": 2})
+    {'a': 6}
+    """
     return map_trees("tree_mul", lambda x, y: (x * y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
 
 
 def tree_div(tree_x: Any, tree_y: Any) -> Any:
-    """tree_x / tree_y, element by element."""
+    """tree_x / tree_y, element by element.
+
+    Args:
+        tree_x: a tree of arrays.
+        tree_y: a tree of the same structure.
+
+    Returns:
+        A tree.
+
+    >>> from weft import optim
+    >>> optim.tree.div({"a": 3}, {"a": 2})
+    {'a': 1.5}
+    """
     return map_trees("tree_div", lambda x, y: (x / y,), same_shapes=False, tree_x=tree_x, tree_y=tree_y)[0]
 
 
 def tree_scale(scalar: ArrayLike, tree: Any) -> Any:
-    """scalar * tree."""
+    """scalar * tree, leaf by leaf.
+
+    Args:
+        scalar: the factor.
+        tree: a tree of arrays.
+
+    Returns:
+        A tree.
+
+    >>> from weft import optim
+    >>> optim.tree.scale(2, {"a": 3})
+    {'a': 6}
+    """
     return weft.tree.map(lambda leaf: scalar * leaf, tree)
 
 
@@ -69,12 +130,36 @@ def tree_sum(tree: Any, associative_reduction: bool = False) -> Array:
 
 
 def tree_max(tree: Any) -> Array:
-    """The largest element of all leaves."""
+    """The largest element of all leaves.
+
+    Args:
+        tree: a tree of arrays.
+
+    Returns:
+        A scalar.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.tree.max({"a": wnp.array([1, 5]), "b": wnp.array([3])})
+    Array(5., dtype=float32, weak_type=True)
+    """
     return weft.tree.reduce(wnp.maximum, weft.tree.map(_largest, tree), -wnp.inf)
 
 
 def tree_min(tree: Any) -> Array:
-    """The smallest element of all leaves."""
+    """The smallest element of all leaves.
+
+    Args:
+        tree: a tree of arrays.
+
+    Returns:
+        A scalar.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.tree.min({"a": wnp.array([1, 5]), "b": wnp.array([3])})
+    Array(1., dtype=float32, weak_type=True)
+    """
     return weft.tree.reduce(wnp.minimum, weft.tree.map(_smallest, tree), wnp.inf)
 
 
@@ -87,7 +172,19 @@ def _smallest(leaf: Any) -> Any:
 
 
 def tree_size(tree: Any) -> int:
-    """The number of elements of all leaves."""
+    """The number of elements of all leaves.
+
+    Args:
+        tree: a tree of arrays.
+
+    Returns:
+        A Python integer.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.tree.size({"a": wnp.ones((2, 3)), "b": wnp.ones(1)})
+    7
+    """
     return sum(wnp.size(leaf) for leaf in weft.tree.leaves(tree))
 
 
@@ -144,17 +241,56 @@ def tree_full_like(tree: Any, fill_value: ArrayLike, dtype: Any = None) -> Any:
 
 
 def tree_ones_like(tree: Any, dtype: Any = None) -> Any:
-    """A tree of ones of the same shapes."""
+    """A tree of ones of the same shapes.
+
+    Args:
+        tree: a tree of arrays.
+        dtype: another dtype than that of the leaves.
+
+    Returns:
+        A tree.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.tree.ones_like({"a": wnp.zeros(2)})
+    {'a': Array([1., 1.], dtype=float32)}
+    """
     return weft.tree.map(lambda leaf: wnp.ones_like(leaf, dtype=dtype), tree)
 
 
 def tree_zeros_like(tree: Any, dtype: Any = None) -> Any:
-    """A tree of zeros of the same shapes."""
+    """A tree of zeros of the same shapes.
+
+    Args:
+        tree: a tree of arrays.
+        dtype: another dtype than that of the leaves.
+
+    Returns:
+        A tree.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.tree.zeros_like({"a": wnp.ones(2)})
+    {'a': Array([0., 0.], dtype=float32)}
+    """
     return weft.tree.map(lambda leaf: wnp.zeros_like(leaf, dtype=dtype), tree)
 
 
 def tree_clip(tree: Any, min_value: ArrayLike | None = None, max_value: ArrayLike | None = None) -> Any:
-    """Every element within [min_value, max_value]."""
+    """Every element within [min_value, max_value].
+
+    Args:
+        tree: a tree of arrays.
+        min_value, max_value: the limits; None for none.
+
+    Returns:
+        A tree.
+
+    >>> import weft.numpy as wnp
+    >>> from weft import optim
+    >>> optim.tree.clip({"a": wnp.array([-2.0, 2.0])}, -1.0, 1.0)
+    {'a': Array([-1.,  1.], dtype=float32)}
+    """
     return weft.tree.map(lambda leaf: wnp.clip(leaf, min_value, max_value), tree)
 
 

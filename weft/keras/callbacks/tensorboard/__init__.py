@@ -1,0 +1,5 @@
+"""Logs for TensorBoard, written without TensorFlow."""
+
+from weft.keras.callbacks.tensorboard.board import TensorBoard
+
+__all__ = ["TensorBoard"]
