@@ -12,6 +12,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def find(name: str, path: str | None = None, folder: str = "", origin: str = KER
             check(candidate, name)
             return candidate
     target.parent.mkdir(parents=True, exist_ok=True)
-    _download(origin + name, target, name)
+    download(origin + name, target, name, lambda file: check(file, name), CHECKSUMS.get(name))
     return target
 
 
@@ -84,23 +85,36 @@ def check(file: pathlib.Path, name: str) -> None:
         )
 
 
-def _download(address: str, target: pathlib.Path, name: str) -> None:
-    """Download a file beside its path, check it, and put it there: nobody sees half of it."""
+def download(
+    address: str,
+    target: pathlib.Path,
+    name: str,
+    check: Callable[[pathlib.Path], None],
+    checksum: str | None = None,
+) -> None:
+    """Download a file beside its path, check it, and put it there: nobody sees half of it.
+
+    Args:
+        address: Where it comes from.
+        target: Where it goes.
+        name: What errors call it.
+        check: Raises if it is not the right file.
+        checksum: Its checksum, for the message where there is no network.
+    """
     handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f"{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file, urllib.request.urlopen(address, timeout=TIMEOUT) as response:
             while part := response.read(1 << 20):
                 file.write(part)
-        check(pathlib.Path(beside), name)
+        check(pathlib.Path(beside))
         os.replace(beside, target)
     except (urllib.error.URLError, OSError) as error:
         if isinstance(error, WeftError):
             raise
-        expected = CHECKSUMS.get(name)
         raise DatasetNotFoundError(
             f"{name} is not on this machine, and it could not be downloaded.",
             received=f"{address}: {error}",
-            fix=f"put that file at {target}" + (f" (checksum {expected})" if expected else ""),
+            fix=f"put that file at {target}" + (f" (checksum {checksum})" if checksum else ""),
         ) from error
     finally:
         with contextlib.suppress(FileNotFoundError):

@@ -31,6 +31,17 @@ def spatial_axes(images: Any, data_format: str | None) -> tuple[int, int]:
     return (-3, -2) if standardize_data_format(data_format) == "channels_last" else (-2, -1)
 
 
+def cropped_sizes(own: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
+    """The rows and columns of the largest part of an image that has the proportions of a target."""
+    rows, columns = int(own[1] * target[0] / target[1]), int(own[0] * target[1] / target[0])
+    return max(min(own[0], rows), 1), max(min(own[1], columns), 1)
+
+
+def padded_sizes(own: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
+    """The rows and columns of the smallest image around an image that has the proportions of a target."""
+    return max(own[0], int(own[1] * target[0] / target[1])), max(own[1], int(own[0] * target[1] / target[0]))
+
+
 @operation
 def resize(
     images: Any,
@@ -76,17 +87,13 @@ def resize(
     dtype = images.dtype
     own = images.shape[rows], images.shape[columns]
     if crop_to_aspect_ratio:
-        cut = min(own[0], int(own[1] * height / width)), min(own[1], int(own[0] * width / height))
-        cut = max(cut[0], 1), max(cut[1], 1)
-        for axis, whole, part in zip((rows, columns), own, cut, strict=True):
+        for axis, whole, part in zip((rows, columns), own, cropped_sizes(own, (height, width)), strict=True):
             start = (whole - part) // 2
             images = lax.slice_in_dim(images, start, start + part, axis=axis % images.ndim)
     elif pad_to_aspect_ratio:
-        whole = max(own[0], int(own[1] * height / width)), max(own[1], int(own[0] * width / height))
         pads = [(0, 0)] * images.ndim
-        for axis, size_, part in zip((rows, columns), whole, own, strict=True):
-            before = (size_ - part) // 2
-            pads[axis] = (before, before)
+        for axis, whole, part in zip((rows, columns), padded_sizes(own, (height, width)), own, strict=True):
+            pads[axis] = ((whole - part) // 2,) * 2
         images = wnp.pad(images, pads, constant_values=fill_value)
     shape = list(images.shape)
     shape[rows], shape[columns] = height, width
