@@ -128,8 +128,8 @@ class VarianceScaling(RandomInitializer):
         mode: what `n` is: "fan_in" (inputs of a unit), "fan_out" (units that an input goes to) or "fan_avg" (the mean).
         distribution: "truncated_normal", "untruncated_normal" or "uniform".
         seed: an integer, a `SeedGenerator`, or None for one of its own.
-        input_axes: the axes of inputs, where they are not the last but one.
-        output_axes: the axes of units, where they are not the last.
+        input_axes: the axes of inputs, if `output_axes` is given too; all but the last by default.
+        output_axes: the axes of units, if `input_axes` is given too; all but the last but one by default.
 
     Example:
         >>> from weft import keras
@@ -191,11 +191,8 @@ def fans(
 ) -> tuple[float, float]:
     """How many inputs a unit has, and to how many units an input goes, for a kernel of this shape."""
     shape = tuple(shape)
-    if input_axes is not None or output_axes is not None:
-        inputs = {axis % len(shape) for axis in ([-2] if input_axes is None else input_axes)}
-        outputs = {axis % len(shape) for axis in ([-1] if output_axes is None else output_axes)}
-        rest = math.prod(size for i, size in enumerate(shape) if i not in inputs | outputs)
-        return math.prod(shape[i] for i in inputs) * rest, math.prod(shape[i] for i in outputs) * rest
+    if input_axes is not None and output_axes is not None:
+        return math.prod(shape[i] for i in input_axes), math.prod(shape[i] for i in output_axes)
     if len(shape) < 1:
         return 1, 1
     if len(shape) == 1:
@@ -222,8 +219,8 @@ def _scaled(name: str, scale: float, mode: str, distribution: str, summary: str)
 
     Args:
         seed: an integer, a `SeedGenerator`, or None for one of its own.
-        input_axes: the axes of inputs, where they are not the last but one.
-        output_axes: the axes of units, where they are not the last.
+        input_axes: the axes of inputs, if `output_axes` is given too; all but the last by default.
+        output_axes: the axes of units, if `input_axes` is given too; all but the last but one by default.
 
     Example:
         >>> from weft import keras

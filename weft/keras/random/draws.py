@@ -183,8 +183,8 @@ def categorical(logits: Any, num_samples: int, dtype: Any = "int32", seed: Seed 
     logits = tensor(logits)
     if logits.ndim != 2:
         raise ArgumentError("`logits` is a matrix, one row a distribution.", received=f"shape {logits.shape}")
-    draws = random.categorical(_key(seed), logits, axis=-1, shape=(num_samples, logits.shape[0]))
-    return wnp.transpose(draws).astype(standardize_dtype(dtype))
+    draws = random.categorical(_key(seed), logits[:, :, None], axis=1, shape=(logits.shape[0], num_samples))
+    return draws.astype(standardize_dtype(dtype))
 
 
 @operation
