@@ -229,6 +229,19 @@ def test_streams_and_steps_without_programs(plain, name):
     assert int(np.asarray(model.optimizer.iterations)) == 2 * (6 if name != "odd" else 3)
 
 
+def test_classes_have_weights_in_streams_too():
+    classes = (Y > 0).astype("int32")[:, 0]
+    models = [network(), network()]
+    a = models[0].fit(X, classes, batch_size=8, shuffle=False, verbose=0, class_weight={0: 3.0}).history
+
+    def batches():
+        for i in range(0, ROWS, 8):
+            yield X[i : i + 8], classes[i : i + 8]
+
+    b = models[1].fit(batches, verbose=0, class_weight={0: 3.0}).history
+    np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-6)
+
+
 def test_a_generator_that_ends():
     model = network()
     batches = ((X[:8], Y[:8]) for _ in range(3))
@@ -390,6 +403,17 @@ def test_average_and_mixed_precision():
     assert type(half.optimizer).__name__ == "LossScaleOptimizer"
     losses = fitted(half, epochs=3).history["loss"]
     assert losses[-1] < losses[0]
+
+
+def test_checkpoints_of_variables(tmp_path):
+    model = network("adam")
+    callback = keras.callbacks.OrbaxCheckpoint(tmp_path, max_to_keep=2)
+    fitted(model, epochs=3, callbacks=[callback])
+    assert callback.manager.all_steps() == [1, 2]
+    expected = state(model)
+    fitted(model)
+    callback.restore()
+    assert same(state(model), expected)
 
 
 def test_logs_of_training_by_batches():

@@ -20,6 +20,7 @@ _LATER = {
     "MailOnThreshold": "mail",
     "ModelCheckpoint": "checkpoint",
     "MonitorCallback": "monitor",
+    "OrbaxCheckpoint": "checkpoint",
     "ReduceLROnPlateau": "rates",
     "RemoteMonitor": "remote",
     "SwapEMAWeights": "swap_ema",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from weft import checkpointing
 from weft.keras.callbacks.base import Logs
 from weft.keras.callbacks.monitor import MonitorCallback
 
@@ -115,3 +116,110 @@ class ModelCheckpoint(MonitorCallback):
             raise KeyError(
                 f"ModelCheckpoint: {self.filepath!r} has the field {error}; there are: {', '.join(fields)}"
             ) from None
+
+
+class OrbaxCheckpoint(MonitorCallback):
+    """Saves variables to a directory of checkpoints (`weft.checkpointing`), one for each save; sharded ones by shards.
+
+    Args:
+        directory: where to.
+        monitor: name of the value that `save_best_only` looks at.
+        verbose: 1 prints what happens.
+        save_best_only: whether a model that is no better than the best one yet is not saved.
+        mode: `min`, `max`, or `auto`: found from the metric.
+        save_freq: `"epoch"`, or after how many batches. (Training does not go batch by batch for that.)
+        initial_value_threshold: the value that the first model must be better than.
+        max_to_keep: how many checkpoints there are at most.
+        save_on_background: whether a thread writes.
+        save_weights_only: whether only weights are saved, without the optimizer and seeds.
+
+    >>> from weft.keras.callbacks import OrbaxCheckpoint
+    >>> OrbaxCheckpoint("checkpoints", max_to_keep=3).max_to_keep
+    3
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        monitor: str = "val_loss",
+        verbose: int = 0,
+        save_best_only: bool = False,
+        mode: str = "auto",
+        save_freq: str | int = "epoch",
+        initial_value_threshold: float | None = None,
+        max_to_keep: int | None = 1,
+        save_on_background: bool = True,
+        save_weights_only: bool = False,
+    ) -> None:
+        super().__init__(monitor, mode, initial_value_threshold)
+        self.directory = os.fspath(directory)
+        self.verbose = verbose
+        self.save_best_only = save_best_only
+        self.save_freq = save_freq
+        self.max_to_keep = max_to_keep
+        self.save_on_background = save_on_background
+        self.save_weights_only = save_weights_only
+        self._batches = 0
+        self._last_batch = -1
+        self._manager: checkpointing.CheckpointManager | None = None
+        if isinstance(save_freq, int):
+            self.chunk_every = save_freq
+            self.on_train_chunk_end = self._after_chunk  # type: ignore[method-assign]
+
+    @property
+    def manager(self) -> checkpointing.CheckpointManager:
+        """What writes and reads the directory: `manager.latest_step()`, `manager.restore()`."""
+        if self._manager is None:
+            self._manager = checkpointing.CheckpointManager(
+                self.directory, max_to_keep=self.max_to_keep, enable_async_checkpointing=self.save_on_background
+            )
+        return self._manager
+
+    def get_state(self) -> Logs:
+        return {"best": self.best, "batches": self._batches}
+
+    def set_state(self, state: Logs) -> None:
+        self.best, self._batches = state["best"], state["batches"]
+
+    def tree(self) -> dict[str, dict[str, Any]]:
+        """What is saved: values by path, of weights, of other variables and of the optimizer."""
+        weights = {id(variable) for variable in self.model.weights}
+        found = {"weights": {v.path: v._value for v in self.model.weights}}
+        if not self.save_weights_only:
+            found["others"] = {v.path: v._value for v in self.model.variables if id(v) not in weights}
+            found["optimizer"] = {v.path: v._value for v in getattr(self.model.optimizer, "variables", ())}
+        return found
+
+    def restore(self, step: int | None = None) -> None:
+        """Gives the model the values of a checkpoint, the last one if `step` is None."""
+        found = self.manager.restore(step, like=self.tree())
+        variables = {v.path: v for v in (*self.model.variables, *getattr(self.model.optimizer, "variables", ()))}
+        for group in found.values():
+            for path, value in group.items():
+                variables[path].assign(value)
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self._last_batch = -1
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if self.save_freq == "epoch":
+            self._save(epoch, logs or {})
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        self.manager.wait_until_finished()
+
+    def _after_chunk(self, batch: int, logs: Logs | None = None) -> None:
+        self._batches += batch - self._last_batch
+        self._last_batch = batch
+        if self._batches % int(self.save_freq) == 0:
+            self._save(self._batches, logs or {})
+
+    def _save(self, step: int, logs: Logs) -> None:
+        if self.save_best_only:
+            current = self.monitored(logs)
+            if current is None or not self.is_improvement(current, self.best):
+                return
+            self.best = current
+        if self.verbose > 0:
+            print(f"\nSaving checkpoint {step} to {self.directory}")
+        self.manager.save(step, self.tree(), force=True)

@@ -11,11 +11,11 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import data
-from weft.data.adapter import unpacked
+from weft.data.adapter import converted, unpacked
 from weft.errors import ArgumentError
 from weft.keras.core import config
 
-__all__ = ["adapted", "on_device", "packed", "split", "unpacked", "with_class_weight"]
+__all__ = ["adapted", "batch_of", "on_device", "packed", "split", "unpacked", "with_class_weight"]
 
 
 def packed(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -43,18 +43,36 @@ def adapted(
         batch_size=batch_size,
         shuffle=shuffle,
         seed=seed,
-        float_dtype=np.dtype(wnp.dtype(config.floatx())),
+        float_dtype=float_dtype(),
     )
+
+
+def float_dtype() -> np.dtype:
+    """The default float dtype."""
+    return np.dtype(getattr(weft.numpy, config.floatx()))
+
+
+def batch_of(batch: Any) -> Any:
+    """A batch of any arrays as NumPy's, floats in the default float dtype."""
+    return converted(batch, float_dtype())
 
 
 def on_device(tree: Any) -> Any:
     """Arrays as Weft's, without a copy where the memory of NumPy's can be read as it is."""
+    in_place = weft.default_backend() == "cpu"
 
     def of_leaf(leaf: Any) -> Any:
         if not isinstance(leaf, np.ndarray):
             return leaf
         canonical = weft.dtypes.canonicalize_dtype(leaf.dtype) == leaf.dtype
-        if canonical and leaf.flags.c_contiguous and leaf.flags.aligned and leaf.size and leaf.dtype.kind in "fiu":
+        if (
+            in_place
+            and canonical
+            and leaf.flags.c_contiguous
+            and leaf.flags.aligned
+            and leaf.size
+            and leaf.dtype.kind in "fiu"
+        ):
             return weft.dlpack.from_dlpack(leaf)
         return wnp.asarray(leaf)
 

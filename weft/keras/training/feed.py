@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 import weft
 from weft import data
-from weft.keras.training.arguments import on_device, packed
+from weft.keras.training.arguments import on_device, packed, with_class_weight
 from weft.keras.training.logs import Packing
 
 
@@ -125,11 +125,18 @@ class StreamFeed:
         self.program_for = program_for
         self.size = adapter.size
         self.batches: Iterator[Any] | None = None
-        self.first: Any = None
+        self.class_weight: Mapping[int, float] | None = None
 
     def prepare(self) -> Any:
         """The program of the first batch."""
-        return self.program_for(spec_of_batch(packed(*self.adapter.first())))
+        return self.program_for(spec_of_batch(self.packed(self.adapter.first())))
+
+    def packed(self, batch: tuple[Any, Any, Any]) -> Any:
+        """What a step receives of a batch."""
+        x, y, sample_weight = batch
+        if self.class_weight is not None:
+            sample_weight = with_class_weight(y, self.class_weight)
+        return packed(x, y, sample_weight)
 
     def begin(self, epoch: int, start: int = 0) -> None:
         """The next batch is batch `start` of an epoch."""
@@ -152,7 +159,7 @@ class StreamFeed:
             found = next(self.batches, None)
             if found is None:
                 break
-            batch = packed(*found)
+            batch = self.packed(found)
             program = self.program_for(spec_of_batch(batch))
             logs = program.run_batch(batch)
             done += 1

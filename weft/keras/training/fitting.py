@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 
 from weft import data
-from weft.data.adapter import converted
 from weft.data.adapters import arrays
 from weft.errors import ArgumentError
 from weft.keras.callbacks import CallbackList, History
-from weft.keras.core import config
 from weft.keras.core.config import settings
 from weft.keras.training.arguments import adapted, split, unpacked, with_class_weight
 from weft.keras.training.compiled import flags_of
 from weft.keras.training.evaluating import evaluate_feed, feed_of, limited, verbosity
-from weft.keras.training.feed import Feed
+from weft.keras.training.feed import Feed, StreamFeed
 from weft.keras.training.loop import EpochLoop, Safe, wants_table
 
 
@@ -61,11 +59,6 @@ class Position:
     seed: int
     done: int = 0
     stream: Any = None
-
-
-def batch_of(batch: Any) -> Any:
-    """A batch of any arrays as NumPy's, floats in the default float dtype."""
-    return converted(batch, np.dtype(config.floatx()) if config.floatx() != "bfloat16" else None)
 
 
 def validates_after(freq: int | Sequence[int], epoch: int) -> bool:
@@ -149,6 +142,8 @@ class Fit:
         """The training data on its way into programs, with what trains now."""
         self.flags = flags_of(self.model)
         self.feed = feed_of(self.model, self.adapter, "train", wants_table(self.callbacks, "train"))
+        if self.arguments.class_weight is not None and isinstance(self.feed, StreamFeed):
+            self.feed.class_weight = self.arguments.class_weight if self._source[1] is None else None
         program = self.feed.prepare()
         self.variables = program.variables
         self.safe = Safe(self.variables)
@@ -244,7 +239,8 @@ def training_and_validation(arguments: FitArguments) -> tuple[Any, Any, Any, Any
         # After the split: classes have weights in training only.
         if sample_weight is not None:
             raise ArgumentError("There is either class_weight or sample_weight.", fix="multiply the weights yourself")
-        sample_weight = with_class_weight(y, arguments.class_weight)
+        if y is not None or arrays.recognises(x):
+            sample_weight = with_class_weight(y, arguments.class_weight)
     if validation is not None:
         is_tuple = isinstance(validation, tuple | list)
         validation = unpacked(validation) if is_tuple else (validation, None, None)

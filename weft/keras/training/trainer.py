@@ -16,7 +16,7 @@ from weft.keras.graph.shapes import compute_output_spec
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.metrics import Mean
 from weft.keras.training import evaluating, fitting
-from weft.keras.training.arguments import on_device, packed, unpacked, with_class_weight
+from weft.keras.training.arguments import batch_of, on_device, packed, unpacked, with_class_weight
 from weft.keras.training.compiled import Compiled, program_for
 from weft.keras.training.compiled_losses import CompileLoss
 from weft.keras.training.compiled_metrics import CompileMetrics
@@ -469,8 +469,7 @@ class Trainer:
         return as_numpy(program_for(self, "predict")(spec_of_batch(batch)).run_batch(batch))
 
     def _standardized(self, batch: Any) -> Any:
-        adapter_free = fitting.batch_of(batch)
-        return on_device(adapter_free)
+        return on_device(batch_of(batch))
 
     def _on_batch(self, mode: str, batch: Any, return_dict: bool) -> Any:
         batch = self._standardized(batch)
