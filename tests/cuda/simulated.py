@@ -13,6 +13,7 @@ import pytest
 
 from tests.cuda.stand_ins.cublaslt import CublasLt
 from tests.cuda.stand_ins.cudnn import Cudnn
+from tests.cuda.stand_ins.linear_algebra import Cublas, Cufft, Cusolver
 from tests.cuda.stand_ins.objects import StandIn
 from weft.base.errors import OutOfMemoryError
 from weft.compiler.kernel import interpreter
@@ -30,7 +31,13 @@ from weft.runtime.cuda.libraries.routines import ROUTINES
 from weft.runtime.cuda.memory import ALIGNMENT
 from weft.sharding.device import Device
 
-STAND_INS: dict[str, Callable[[Any], StandIn]] = {"cublasLt": CublasLt, "cudnn": Cudnn}
+STAND_INS: dict[str, Callable[[Any], StandIn]] = {
+    "cublasLt": CublasLt,
+    "cudnn": Cudnn,
+    "cublas": Cublas,
+    "cufft": Cufft,
+    "cusolver": Cusolver,
+}
 
 
 class Recording:
@@ -148,6 +155,9 @@ class SimulatedDriver:
     def call(self, prepared: PreparedCall, addresses: Sequence[int], workspace: int) -> None:
         self.calls.append("call")
         prepared(None, addresses, workspace)
+
+    def copy_in_stream(self, stream: Any, target: int, source: int, size: int) -> None:
+        self.view(target, size)[:] = self.view(source, size).copy()
 
     @contextmanager
     def scratch(self, size: int) -> Iterator[int]:

@@ -16,14 +16,14 @@ import weft
 from tests.laws.samples import Case
 from tests.laws.test_compiled import GROUPS, merged
 from weft import lax
-from weft.base.errors import ArgumentError, NotSupportedError
+from weft.base.errors import ArgumentError
 from weft.compiler.compile import compile_program
 from weft.compiler.program.ir import Launch
 from weft.compiler.target.cuda.lower import BLOCK, launch_shape, module_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper, of_capability
 
-# Operations that only libraries compute, and none is called for GPUs yet.
+# Operations that only libraries compute, or the host.
 OF_LIBRARIES = {
     "cholesky", "eig", "eigh", "fft", "geqrf", "hessenberg", "householder_product", "linear_solve",
     "lu", "lu_pivots_to_permutation", "qr",
@@ -67,12 +67,6 @@ def test_vectors_are_at_addresses_that_allow_them() -> None:
         return ptx(module_text(kernels[-1:], hopper()), hopper())
 
     assert "ld.global.v4" in codes(32) and "v4" not in codes(30)
-
-
-def test_operations_of_libraries_are_named() -> None:
-    cases = next(cases for _, cases in GROUPS if cases[0].primitive.name == "svd")
-    with pytest.raises(NotSupportedError, match="svd has no code for GPUs yet"):
-        kernels_of(cases)
 
 
 def test_capabilities() -> None:

@@ -12,7 +12,7 @@ import weft
 import weft.numpy as wnp
 from tests.cuda.simulated import SimulatedDriver, simulated_gpu, simulated_gpus
 from weft import lax
-from weft.base.errors import DonatedArrayError, NotSupportedError, OutOfMemoryError
+from weft.base.errors import DonatedArrayError, OutOfMemoryError
 from weft.runtime.cuda import driver
 from weft.runtime.cuda.executable import MOST_GRAPHS
 from weft.sharding.device import Device
@@ -216,11 +216,12 @@ def test_a_program_is_loaded_to_each_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
             assert driver.calls.count("load 1") == 1
 
 
-def test_what_is_missing_is_named(gpu: tuple[Device, SimulatedDriver]) -> None:
-    device, _ = gpu
-    x = weft.device_put(np.eye(3, dtype=np.float32), device)
-    with pytest.raises(NotSupportedError, match="svd has no code for GPUs yet"):
-        weft.jit(wnp.linalg.svd)(x)
+def test_what_no_library_computes_is_evaluated_on_the_host(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+    x = weft.device_put(np.diag(np.arange(3, dtype=np.float32)), device)
+    found = weft.jit(lambda x: wnp.linalg.svd(x)[1] * 2)(x)
+    np.testing.assert_allclose(np.asarray(found), [4, 2, 0], atol=1e-6)
+    assert found.device is device and "record" not in driver.calls
 
 
 def test_without_a_gpu() -> None:

@@ -26,7 +26,7 @@ from weft.compiler.passes.accumulate import accumulate
 from weft.compiler.passes.canonicalize import canonicalize
 from weft.compiler.passes.checks import insert_checks
 from weft.compiler.passes.choose_platform import choose_platform
-from weft.compiler.passes.compose import compose
+from weft.compiler.passes.compose import compose, define
 from weft.compiler.passes.decompose import decompose
 from weft.compiler.passes.defer import defer
 from weft.compiler.passes.drop_dead import drop_dead
@@ -147,6 +147,7 @@ ALL_STEPS = (
     Step(insert_checks, needs=OPEN, makes=OPEN),  # traps, while operations are those that the user knows
     Step(split_transforms, needs=OPEN, makes=OPEN),  # long Fourier transforms by short ones; they round otherwise
     Step(decompose, needs=OPEN, makes=PRIMITIVE),  # composites and random bits by other operations
+    Step(define, needs=PRIMITIVE, makes=PRIMITIVE, for_target=True),  # by what the target's libraries have
     Step(canonicalize, needs=PRIMITIVE, makes=CANONICAL),  # broadcasts explicit, literals right
     Step(fold_constants, needs=CANONICAL, makes=CANONICAL),
     Step(simplify, needs=CANONICAL, makes=CANONICAL),
@@ -160,7 +161,9 @@ ALL_STEPS = (
     Step(fuse, needs=CANONICAL, makes=FUSED, for_target=True),
 )
 # Those of them that change no bit, up to fusion.
-STEPS = tuple(step for step in ALL_STEPS if step.function not in (split_transforms, defer, orient, compose, fuse))
+STEPS = tuple(
+    step for step in ALL_STEPS if step.function not in (split_transforms, define, defer, orient, compose, fuse)
+)
 # All of them with one flag for all checks.
 FLAGGED_STEPS = tuple(replace(s, function=insert_flags) if s.function is insert_checks else s for s in ALL_STEPS)
 

@@ -1,11 +1,20 @@
-"""Equations that one call of a library computes together, as the target's folder knows."""
+"""What a target's folder knows of its libraries: equations that are defined by what a library has, and equations that
+one call computes together."""
 
 from __future__ import annotations
 
+from weft.compiler.passes.decompose import with_definitions
 from weft.compiler.rewrite import everywhere
 from weft.compiler.target.tables import tables_of
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
+
+
+@everywhere
+def define(jaxpr: Jaxpr, target: Target) -> Jaxpr:
+    """Replace operations by those that the target defines them by. Needs: primitives. Keeps: its form."""
+    definition = tables_of(target).definition if target.libraries.present else None
+    return jaxpr if definition is None else with_definitions(jaxpr, lambda equation: definition(equation, target))
 
 
 @everywhere

@@ -369,7 +369,7 @@ class Builder:
 
     def call(self, block: Block, position: int, equation: Equation) -> None:
         """A call of a library."""
-        call = tables_of(self.target).plan(equation)
+        call = tables_of(self.target).plan(equation, self.target)
         operands = [self.atom(block, a) for a in equation.invars]
         for i, permutation in enumerate(call.permutations):
             if permutation is not None:

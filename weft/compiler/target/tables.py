@@ -20,11 +20,12 @@ from weft.ir.jaxpr import Equation, Jaxpr
 class Tables:
     """`emitters` has a function from a `Fusion` to its `Emission` for each kind of fusion; `plan` returns the call of a
     library for an unfused equation, or for a fusion of the kind "library". Those `compose` makes, where one call
-    computes several equations of a jaxpr."""
+    computes several equations of a jaxpr. `definition` returns how an equation is defined by others on the target."""
 
     emitters: Mapping[str, Callable[[Any], Any]]
-    plan: Callable[[Equation], LibraryCall]
+    plan: Callable[[Equation, Target], LibraryCall]
     compose: Callable[[Jaxpr, Target], Jaxpr] | None = None
+    definition: Callable[[Equation, Target], Callable[..., Any] | None] | None = None
 
 
 _loaders: dict[str, Callable[[], Tables]] = {}

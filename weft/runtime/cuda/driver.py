@@ -317,6 +317,10 @@ class Driver:
         self._enter()
         self._stream.call(prepared, addresses, workspace)
 
+    def copy_in_stream(self, stream: Any, target: int, source: int, size: int) -> None:
+        """Start copying bytes on the GPU, in a stream."""
+        call("cuMemcpyDtoDAsync_v2", target, source, size, stream)
+
     @contextmanager
     def scratch(self, size: int) -> Iterator[int]:
         """The address of memory for a while, filled with numbers that are not large in any format of floats. They are

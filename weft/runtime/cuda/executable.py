@@ -36,6 +36,7 @@ from weft.compiler.program.ir import (
     While,
     bytes_of,
 )
+from weft.compiler.target.cuda.library.calls import NOT_RECORDED
 from weft.compiler.target.cuda.loops import LoopCode, loops_of
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
@@ -186,6 +187,8 @@ def recorded_steps(steps: Sequence[Step], loops: Container[Step]) -> int | None:
             case _ if step in loops:
                 total += 1
             case While() | Branch() | Communicate() | Call(routine="host"):
+                return None
+            case Call() if step.routine in NOT_RECORDED:
                 return None
             case Loop():
                 inside = recorded_steps(step.body, loops)

@@ -6,4 +6,4 @@ from weft.compiler.emit.emitters import EMITTERS
 from weft.compiler.target.cpu.library.planning import plan
 from weft.compiler.target.tables import Tables
 
-TABLES = Tables(EMITTERS, plan)
+TABLES = Tables(EMITTERS, lambda equation, target: plan(equation))

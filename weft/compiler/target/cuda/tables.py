@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.compiler.emit.emitters import EMITTERS
 from weft.compiler.target.cuda.library.compose import compose
 from weft.compiler.target.cuda.library.planning import plan
+from weft.compiler.target.cuda.library.solvers import definition_for
 from weft.compiler.target.tables import Tables
 
-TABLES = Tables(EMITTERS, plan, compose)
+TABLES = Tables(EMITTERS, plan, compose, definition_for)

@@ -143,3 +143,50 @@ class AttentionCall(Record):
     def layouts(self) -> list[tuple[int, int, int]]:
         """The strides of each array."""
         return [(a, b, c) for a, b, c in zip(*(self.strides[n::3] for n in range(3)), strict=True)]
+
+
+@dataclass(frozen=True)
+class TransformCall(Record):
+    """A Fourier transform of the last dimensions of an array, from `kind` of `FftType`; inverse ones are divided by the
+    number of elements. Operand, result, and memory for a copy of the operand, which some transforms overwrite."""
+
+    kind: int
+    double: int
+    batch: int
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TriangularCall(Record):
+    """The x with op(a) x = b, or x op(a) = b if `right`, for a batch of matrices of `size` rows, stored by rows;
+    `others` is how many right hand sides there are. `operation` is 0, or 1 for the transposed a, 2 for its
+    conjugate."""
+
+    dtype: int
+    batch: int
+    size: int
+    others: int
+    right: int
+    lower: int
+    operation: int
+    unit: int
+
+
+@dataclass(frozen=True)
+class SolverCall(Record):
+    """A factorization of a batch of matrices of rows and columns, stored by columns; `routine` is an index into
+    `SOLVERS`, `option` what it means for it."""
+
+    routine: int
+    dtype: int
+    batch: int
+    rows: int
+    columns: int
+    option: int
+
+
+# Routines of cuSOLVER: Cholesky factors, LU, QR and its Q, eigenvalues and singular values.
+SOLVERS = ("potrf", "getrf", "geqrf", "orgqr", "syevd", "gesvd")
+SOLVER_ROUTINE, TRIANGULAR_ROUTINE, TRANSFORM_ROUTINE = "cusolver", "cublas_triangular", "cufft_transform"
+# Routines that wait for the GPU on their way, so that they cannot be recorded.
+NOT_RECORDED = frozenset({SOLVER_ROUTINE})

@@ -5,18 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.base.errors import InternalError, NotSupportedError
+from weft.base.errors import InternalError
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.target.cuda.library.composites import Composite
 from weft.compiler.target.cuda.library.matmuls import plan_matmul
+from weft.compiler.target.cuda.library.solvers import plan_solver, solver
+from weft.compiler.target.cuda.library.transforms import plan_fft, plan_triangular
+from weft.compiler.target.evaluation import plan_evaluation
 from weft.compiler.target.library_call import LibraryCall
+from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation
 from weft.primitives.contraction.contract import dot_general
+from weft.primitives.linalg.fft import fft
+from weft.primitives.linalg.triangular import triangular_solve
 
-PLANS: dict[Any, Callable[[Equation], LibraryCall]] = {dot_general: plan_matmul}
+# Each plan with the library that it is for. What has none of these is evaluated on the host.
+PLANS: dict[Any, tuple[str, Callable[[Equation], LibraryCall]]] = {
+    dot_general: ("cublasLt", plan_matmul),
+    fft: ("cufft", plan_fft),
+    solver: ("cusolver", plan_solver),
+    triangular_solve: ("cublas", plan_triangular),
+}
 
 
-def plan(equation: Equation) -> LibraryCall:
+def plan(equation: Equation, target: Target) -> LibraryCall:
     """The call that computes an equation. Operands and results are dense arrays, stored by rows."""
     card = equation.primitive
     if card is fusion:
@@ -24,7 +36,5 @@ def plan(equation: Equation) -> LibraryCall:
         return routine.plan(equation)
     if card.higher_order:
         raise InternalError(f"{card.name} carries programs: no library can call them.", stage="library")
-    found = PLANS.get(card)
-    if found is None:
-        raise NotSupportedError(f"{card.name} has no code for GPUs yet.", fix="compute it on a CPU device")
-    return found(equation)
+    library, found = PLANS.get(card, ("", plan_evaluation))
+    return found(equation) if not library or library in target.libraries.present else plan_evaluation(equation)

@@ -1,0 +1,59 @@
+"""Fourier transforms by cuFFT, and triangular systems by cuBLAS."""
+
+from __future__ import annotations
+
+import math
+
+from weft.base import dtypes
+from weft.compiler.target.cuda.library.calls import (
+    TRANSFORM_ROUTINE,
+    TRIANGULAR_ROUTINE,
+    TransformCall,
+    TriangularCall,
+    dtype_index,
+)
+from weft.compiler.target.evaluation import plan_evaluation
+from weft.compiler.target.library_call import LibraryCall, arrays_of
+from weft.ir.jaxpr import Equation
+from weft.primitives.linalg.fft import FftType
+
+# Dimensions that cuFFT transforms at once.
+MOST_TRANSFORMED = 3
+
+
+def plan_fft(equation: Equation) -> LibraryCall:
+    """A transform; of more dimensions than the library has, on the host."""
+    (x,), (out,) = arrays_of(equation.invars), arrays_of(equation.outvars)
+    kind, lengths = FftType(equation.params["fft_type"]), tuple(equation.params["fft_lengths"])
+    if len(lengths) > MOST_TRANSFORMED or not x.size or 0 in lengths:
+        return plan_evaluation(equation)
+    signal = out if kind is FftType.IRFFT else x
+    batch = signal.size // math.prod(lengths)
+    double = x.dtype in (dtypes.float64, dtypes.complex128)
+    call = TransformCall(kind=int(kind), double=double, batch=batch, lengths=lengths)
+    copied = (x.bytes,) if kind is FftType.IRFFT else ()
+    same = ((0, 0),) if kind in (FftType.FFT, FftType.IFFT) else ()
+    return LibraryCall(routine=TRANSFORM_ROUTINE, parameters=call.integers, scratch=copied, in_place=same)
+
+
+def plan_triangular(equation: Equation) -> LibraryCall:
+    """A triangular system. A matrix stored by rows is, for BLAS, the transposed one stored by columns; so op(a) x = b
+    is solved as xᵀ op(a)ᵀ = bᵀ, in the memory of b."""
+    a, b = arrays_of(equation.invars)
+    left, lower, transposed, conjugated, unit = (
+        equation.params[name] for name in ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
+    )
+    conjugated = conjugated and a.dtype.kind == "c"
+    if not a.size or not b.size or (conjugated and not transposed):
+        return plan_evaluation(equation)
+    call = TriangularCall(
+        dtype=dtype_index(a.dtype),
+        batch=math.prod(a.shape[:-2]),
+        size=a.shape[-1],
+        others=b.shape[-1 if left else -2],
+        right=not left,
+        lower=lower,
+        operation=0 if not transposed else 2 if conjugated else 1,
+        unit=unit,
+    )
+    return LibraryCall(routine=TRIANGULAR_ROUTINE, parameters=call.integers, in_place=((1, 0),))
