@@ -108,15 +108,30 @@ def _entry(section: str, line: str) -> str:
     return f"  {text.strip()}" if section in ("Args", "Attributes") else text.strip()
 
 
-def signature(name: str, value: Any) -> str:
-    """How a name is called, without types: those are in help and in editors."""
+def signature(name: str, value: Any, is_method: bool = False) -> str:
+    """How a name is called, without types: those are in help and in editors; of a method, without its object."""
     try:
         found = inspect.signature(value)
     except (TypeError, ValueError):
         return name
-    bare = [p.replace(annotation=p.empty) for p in found.parameters.values() if p.name not in ("self", "cls")]
+    parameters = list(found.parameters.values())[1 if is_method else 0 :]
+    bare = [p.replace(annotation=p.empty) for p in parameters if p.name not in ("self", "cls")]
     text = str(found.replace(parameters=bare, return_annotation=found.empty))
     return f"{name}{ADDRESS.sub('', text)}"
+
+
+def members(cls: type) -> list[str]:
+    """The public methods and properties of a class, a line each: how it is called and the first sentence about it."""
+    lines = []
+    for name, value in sorted(vars(cls).items()):
+        text = inspect.getdoc(value)
+        if name.startswith("_") or not text or not isinstance(value, (types.FunctionType, property, classmethod)):
+            continue
+        function = value.__func__ if isinstance(value, classmethod) else value
+        call = name if isinstance(value, property) else signature(name, function, is_method=True)
+        first = " ".join(text.split("\n\n")[0].split())
+        lines.append(f"- `{call}`: {first}")
+    return ["**Methods and properties**", "", *lines, ""] if lines else []
 
 
 def page(module: types.ModuleType) -> str:
@@ -137,6 +152,8 @@ def page(module: types.ModuleType) -> str:
         if isinstance(value, types.FunctionType) or (isinstance(value, type) and not issubclass(value, BaseException)):
             lines += ["```python", signature(f"{module.__name__}.{name}", value), "```", ""]
         lines += [markdown(inspect.getdoc(value) or ""), ""]
+        if isinstance(value, type):
+            lines += members(value)
     return "\n".join(lines)
 
 
