@@ -97,14 +97,14 @@ def test_metrics_inside_of_a_metric() -> None:
     class Two(metrics.Metric):
         def __init__(self) -> None:
             super().__init__()
-            self.first, self.second = metrics.Mean(), metrics.Sum()
+            self.first, self.others = metrics.Mean(), [metrics.Sum()]
 
         def update_state(self, values: Any) -> None:
             self.first.update_state(values)
-            self.second.update_state(values)
+            self.others[0].update_state(values)
 
         def result(self) -> Any:
-            return {"mean": self.first.result(), "sum": self.second.result()}
+            return {"mean": self.first.result(), "sum": self.others[0].result()}
 
     metric = Two()
     values = weft.jit(metric.stateless_update_state)([v.value for v in metric.variables], np.array([1.0, 3.0]))

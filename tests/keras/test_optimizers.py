@@ -199,6 +199,53 @@ def test_loss_scale() -> None:
     assert scales == [4.0, 8.0, 4.0, 4.0] and float(values[0][0]) == -0.5
 
 
+def test_averages_of_weights_that_are_frozen_and_set_free() -> None:
+    kernel, bias = weights()
+    optimizer = optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=1)
+    optimizer.apply(gradients(0)[1:], [bias])
+    optimizer.build([kernel, bias])
+    (_, of_kernel), _ = optimizer.averages()
+    np.testing.assert_array_equal(of_kernel.value, START[0])
+    optimizer.apply(gradients(1), [kernel, bias])
+    np.testing.assert_allclose(kernel.value, START[0] - 0.05 * gradients(1)[0], rtol=1e-5)
+    frozen = kernel.numpy()
+    of_kernel.assign(np.zeros_like(frozen))
+    optimizer.apply(gradients(2)[1:], [bias])
+    np.testing.assert_array_equal(kernel.value, frozen)
+
+
+def test_many_models_at_once() -> None:
+    """A step under vmap: accumulation is a branch, which becomes a selection."""
+    optimizer = optimizers.Adam(0.1, gradient_accumulation_steps=2, global_clipnorm=0.5)
+    optimizer.build(weights())
+    state = [variable.value for variable in optimizer.variables]
+    values = list(START)
+    alone = []
+    for step in range(2):
+        values, state = optimizer.stateless_apply(state, gradients(step), values)
+        alone.append(values)
+    twice = lambda arrays: [wnp.stack([array, array]) for array in arrays]
+    run = weft.jit(weft.vmap(optimizer.stateless_apply))
+    states, many = twice(variable.value for variable in optimizer.variables), twice(START)
+    for step in range(2):
+        many, states = run(states, twice(gradients(step)), many)
+        for value, want in zip(many, alone[step], strict=True):
+            np.testing.assert_allclose(value[1], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Nadam", "RMSprop", "Lamb", "Adafactor", "Ftrl"])
+def test_weights_of_half_precision_keep_their_dtype(name: str, dtype: str) -> None:
+    weight = keras.Variable(wnp.asarray(START[0], dtype), name="half")
+    optimizer = getattr(optimizers, name)(0.01, weight_decay=0.1)
+    optimizer.build([weight])
+    new, state = weft.jit(optimizer.stateless_apply)(
+        [variable.value for variable in optimizer.variables], gradients(0)[:1], [weight.value]
+    )
+    assert str(new[0].dtype) == dtype and new[0].shape == (3, 2)
+    assert [str(value.dtype) for value in state] == [variable.dtype for variable in optimizer.variables]
+
+
 def test_an_overwritten_variable() -> None:
     weight, scale = keras.Variable([1.0]), keras.Variable([1.0])
     scale.overwrite_with_gradient = True

@@ -72,6 +72,11 @@ class Metric:
     @property
     def variables(self) -> list[Variable]:
         """Own variables as they were created, then those of the metrics inside."""
+        for name, value in list(vars(self).items()):
+            if isinstance(value, (list, tuple, dict)) and name not in ("_variables", "_metrics"):
+                for member in value.values() if isinstance(value, dict) else value:
+                    if isinstance(member, (Variable, Metric)):
+                        self._track(member)
         return self._variables + [variable for metric in self._metrics for variable in metric.variables]
 
     def add_variable(

@@ -205,12 +205,15 @@ class Optimizer:
         return group
 
     def _new_slot(self, slot: Slot, weight: Variable) -> Variable | None:
-        if slot.of is None:
-            if weight.overwrite_with_gradient:
-                return None
-            return self._variable(slot.initial, weight.shape, weight.dtype, _slot_name(weight, slot.name))
-        value = slot.of(weight)
-        return None if value is None else self._variable(value, None, None, _slot_name(weight, slot.name))
+        name = _slot_name(weight, slot.name)
+        if slot.of is not None:
+            value = slot.of(weight)
+            return None if value is None else self._variable(value, None, None, name)
+        if weight.overwrite_with_gradient:
+            return None
+        # The average of a weight that is new begins with the weight; those of the first step do so by themselves.
+        initial = weight.value if slot.name == "average" and self.built else slot.initial
+        return self._variable(initial, weight.shape, weight.dtype, name, layout=getattr(weight, "_layout", None))
 
     def _variable(self, initial: Any, shape: Any, dtype: Any, name: str | None, **options: Any) -> Variable:
         if isinstance(initial, str) and initial == "zeros":
@@ -437,8 +440,8 @@ class Optimizer:
         """
         if len(grads) == 0:
             return
-        weights = self._weights(grads, trainable_variables)
-        gradients, weights = self._without_empty(grads, weights)
+        listed = self._weights(grads, trainable_variables)
+        gradients, weights = self._without_empty(grads, listed)
         gradients, weights = self._overwritten(gradients, weights)
         if gradients:
             if self.loss_scale_factor is not None:
@@ -448,7 +451,7 @@ class Optimizer:
             else:
                 self._update(gradients, weights)
             if self.use_ema:
-                self._update_averages()
+                self._update_averages(listed)
             for weight in weights:
                 if weight.constraint is not None:
                     weight.assign(weight.constraint(weight.value))
@@ -523,9 +526,21 @@ class Optimizer:
 
         run_one(self._is_update(), update, add, [*weights, *self.variables])
 
-    def _update_averages(self) -> None:
+    def averages(self, variables: Iterable[Variable] | None = None) -> list[tuple[Variable, Variable]]:
+        """Pairs of a weight and the variable with its moving average; none without `use_ema`.
+
+        Args:
+            variables: the weights; all that the optimizer was built with if None.
+        """
+        if "average" not in self._groups:
+            return []
         group, j = self._groups["average"]
-        pairs = [(w, a) for w, a in zip(self._trainable_variables, group.lists[j], strict=True) if a is not None]
+        weights = self._trainable_variables if variables is None else variables
+        pairs = ((weight, group.lists[j][self._get_variable_index(weight)]) for weight in weights)
+        return [(weight, average) for weight, average in pairs if average is not None]
+
+    def _update_averages(self, weights: Sequence[Variable]) -> None:
+        pairs = self.averages(weights)
         iterations = wnp.asarray(self.iterations)
         for weight, average in pairs:
             # The first average is the weight itself.
@@ -566,12 +581,8 @@ class Optimizer:
 
     def finalize_variable_values(self, var_list: Iterable[Variable]) -> None:
         """With `use_ema`, make weights their averages; `fit` does this at its end."""
-        if self.use_ema:
-            group, j = self._groups["average"]
-            for weight in var_list:
-                average = group.lists[j][self._get_variable_index(weight)]
-                if average is not None:
-                    weight.assign(average.value)
+        for weight, average in self.averages(var_list):
+            weight.assign(average.value)
 
     def stateless_apply(
         self, optimizer_variables: Sequence[Any], grads: Sequence[Any], trainable_variables: Sequence[Any]
