@@ -322,3 +322,46 @@ def test_copies_of_layers_are_independent() -> None:
     other.kernel.assign(np.zeros((2, 3)))
     assert layer.kernel.numpy().any()
     assert [id(v) for v in other.weights] != [id(v) for v in layer.weights]
+
+
+def test_remat_is_the_same_function() -> None:
+    class Counted(layers.Layer):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = self.add_weight(shape=(), initializer="zeros", trainable=False, name="count")
+            self.dense = layers.Dense(3, activation="tanh")
+
+        def call(self, x: Any, training: bool = False) -> Any:
+            if training:
+                self.count.assign_add(1.0)
+            self.add_loss(wnp.sum(x))
+            return self.dense(x)
+
+    class Outer(layers.Layer):
+        def __init__(self, again: bool) -> None:
+            super().__init__()
+            self.inner, self.again = Counted(), again
+
+        def call(self, x: Any) -> Any:
+            return (keras.remat(self.inner) if self.again else self.inner)(x)
+
+    plain, again = Outer(False), Outer(True)
+    x = np.random.default_rng(0).normal(size=(2, 3)).astype("float32")
+    for layer in (plain, again):
+        layer.build((None, 3))
+    again.set_weights(plain.get_weights())
+    results = []
+    for layer in (plain, again):
+        values = [v.value for v in layer.trainable_variables]
+        others = [v.value for v in layer.non_trainable_variables]
+
+        def loss(values: Any, layer: Any = layer, others: Any = others) -> Any:
+            y, new, losses = layer.stateless_call(values, others, x, training=True, return_losses=True)
+            return (y**2).sum() + sum(losses), new
+
+        results.append(weft.jit(weft.grad(loss, has_aux=True))(values))
+    weft.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), *results)
+    assert float(results[0][1][0]) == 1.0
+    assert "remat" in str(
+        weft.make_jaxpr(lambda v: again.stateless_call(v, others, x)[0])(values)
+    ) or "checkpoint" in str(weft.make_jaxpr(lambda v: again.stateless_call(v, others, x)[0])(values))

@@ -172,7 +172,7 @@ def test_freezing_a_model_freezes_its_layers() -> None:
 
 
 def test_gradients_through_a_functional_model() -> None:
-    model = sequential()
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3, activation="tanh"), layers.Dense(2)])
     values = [v.value for v in model.trainable_variables]
     loss = lambda values: (model.stateless_call(values, [], X)[0] ** 2).sum()
     found = weft.jit(weft.grad(loss))(values)

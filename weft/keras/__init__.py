@@ -54,6 +54,7 @@ _NAMES = {
     "StatelessScope": "core.scope",
     "Variable": "core.variable",
     "name_scope": "core.names",
+    "remat": "core.remat",
     "version": "core.config",
 }
 

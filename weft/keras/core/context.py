@@ -164,6 +164,10 @@ class Losses:
             if entry == id(frame.layer):
                 losses[:] = [_TRACED if is_tracer(loss) else loss for loss in losses]
 
+    def items(self) -> list[tuple[Any, Any]]:
+        """Pairs of a layer and a loss that it added."""
+        return [(layer, loss) for layer in self._by_layer for loss in self.of(layer)]
+
     def forget(self, layer: Any) -> None:
         """Forget the losses of one layer."""
         self._by_layer.pop(layer, None)
@@ -202,6 +206,11 @@ def get_keras_mask(value: Any) -> Any:
     """
     found = _masks.get(id(value))
     return found[1] if found is not None and found[0]() is value else None
+
+
+def any_masks() -> bool:
+    """Whether any value has a mask now."""
+    return bool(_masks)
 
 
 def set_keras_mask(value: Any, mask: Any) -> None:

@@ -80,6 +80,10 @@ class StatelessScope:
             return found[1]
         return None if self._outer is None else self._outer.get_current_value(variable)
 
+    def updates(self) -> list[tuple[Variable, Any]]:
+        """What was set or written in this scope: pairs of a variable and its value."""
+        return list(self._values.values())
+
     def __enter__(self) -> StatelessScope:
         self._outer = _scope.get()
         self._tokens.append((_scope.set(self), scope_losses.set(self.losses)))

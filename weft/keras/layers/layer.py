@@ -370,12 +370,8 @@ class Layer(Stateful):
         signature = signature_of(type(self).call)
         kwargs = dict(kwargs)
         explicit = kwargs.pop("training", None) if "training" not in signature else kwargs.get("training")
-        policy, input_dtype = self._policy(), self.input_dtype
-        convert = functools.partial(policy.convert_input, autocast=self.autocast, dtype=input_dtype)
         if self._converts_arguments:
-            masks = [(leaf, get_keras_mask(leaf)) for leaf in weft.tree.leaves((args, kwargs))]
-            args, kwargs = map_tensors(convert, args), map_tensors(convert, kwargs)
-            _carry_masks(masks, weft.tree.leaves((args, kwargs)))
+            args, kwargs = self._converted(args, kwargs)
         arguments = signature.bind(self.name, args, kwargs)
         if explicit is None and "training" in arguments:
             explicit = arguments["training"]
@@ -417,6 +413,18 @@ class Layer(Stateful):
     # Whether arrays of other libraries and other dtypes are converted before a call.
     _converts_arguments = True
 
+    def _converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments as arrays of Weft, floats in the compute dtype, with the masks that they had."""
+        convert = functools.partial(self._policy().convert_input, autocast=self.autocast, dtype=self.input_dtype)
+
+        def with_mask(leaf: Any) -> Any:
+            found = convert(leaf)
+            if found is not leaf and (mask := get_keras_mask(leaf)) is not None:
+                set_keras_mask(found, mask)
+            return found
+
+        return map_tensors(with_mask, args), map_tensors(with_mask, kwargs) if kwargs else kwargs
+
     def _symbolic_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], extra: dict[str, Any]) -> Any:
         names = signature_of(type(self).call).names
         specs = map_tensors(self._cast_spec, (args, _completed(args, kwargs, extra, names)))
@@ -436,6 +444,8 @@ class Layer(Stateful):
         """The masks that `call` takes and was not called with: `mask` of its only tensor argument, else
         `<argument>_mask`."""
         signature = signature_of(type(self).call)
+        if not signature.takes_masks:
+            return {}
         tensors = {name: value for name, value in arguments.items() if has_tensors(value)}
         if len(tensors) == 1:
             (value,) = tensors.values()
@@ -448,6 +458,8 @@ class Layer(Stateful):
 
     def _set_masks(self, inputs: Any, outputs: Any) -> None:
         """Set the masks of the results, or warn that they end here."""
+        if type(self).compute_mask is Layer.compute_mask and not context.any_masks():
+            return
         previous = map_tensors(get_keras_mask, inputs)
         masked = any(mask is not None for mask in weft.tree.leaves(previous))
         if self.supports_masking:
@@ -631,13 +643,6 @@ def _completed(
 def _is_input(result: Any, inputs: Any) -> bool:
     """Whether a result is one of the inputs itself, whose mask is not to be replaced."""
     return any(result is leaf for leaf in weft.tree.leaves(inputs))
-
-
-def _carry_masks(masks: list[tuple[Any, Any]], converted: list[Any]) -> None:
-    """An argument that was converted has the mask of the original."""
-    for (old, mask), new in zip(masks, converted, strict=False):
-        if mask is not None and new is not old:
-            set_keras_mask(new, mask)
 
 
 def _building_method(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -25,6 +25,7 @@ class Signature:
         self.names = [parameter.name for parameter in parameters if parameter.kind in positional]
         self.all_names = {parameter.name for parameter in parameters}
         self.takes_any_keyword = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+        self.takes_masks = any(name == "mask" or name.endswith("_mask") for name in self.all_names)
         training = self.signature.parameters.get("training")
         default = None if training is None else training.default
         self.training_default = None if default is inspect.Parameter.empty else default

@@ -11,7 +11,7 @@ from weft.errors import ArgumentError
 from weft.keras import activations, constraints, initializers, regularizers
 from weft.keras.core.spec import InputSpec
 from weft.keras.core.variable import Variable
-from weft.keras.layers.core.lora import LowRankLayer
+from weft.keras.layers.core.lora import LINEAR, LowRankLayer
 
 
 class EinsumDense(LowRankLayer):
@@ -116,7 +116,7 @@ class EinsumDense(LowRankLayer):
         outputs = wnp.einsum(self.equation, inputs, self._full_kernel())
         if self.bias is not None:
             outputs = outputs + self.bias.value
-        return self.activation(outputs)
+        return outputs if self.activation is LINEAR else self.activation(outputs)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[int | None, ...]:
         """The shape of the result."""

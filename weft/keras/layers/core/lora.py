@@ -6,8 +6,11 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft.errors import ArgumentError, NotSupportedError
+from weft.keras import activations
 from weft.keras.core.variable import Variable
 from weft.keras.layers.layer import Layer
+
+LINEAR = activations.get(None)  # the activation that does nothing, which need not be called
 
 
 class LowRankLayer(Layer):
