@@ -152,6 +152,7 @@ bench: setup-peer
 	$(PEER_BIN)/python benchmarks/run.py --json build/benchmarks.json
 	$(PEER_BIN)/python benchmarks/many_devices.py --json build/many_devices.json
 	$(PEER_BIN)/python benchmarks/many_processes.py --json build/many_processes.json
+	$(PEER_BIN)/python benchmarks/data_loader.py --json build/data_loader.json
 
 clean:
 	rm -rf build dist .coverage .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info

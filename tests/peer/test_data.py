@@ -18,6 +18,8 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import keras
 
+import weft
+from weft import keras as ours
 from weft.data import ArraySpec, Loader, adapt
 from weft.errors import ArgumentError
 from weft.keras import datasets
@@ -155,3 +157,50 @@ def test_datasets_as_in_keras(tmp_path: pathlib.Path, monkeypatch: pytest.Monkey
             assert [list(row) for row in x] == [list(row) for row in own_x], (name, options)
             assert np.asarray(y).tolist() == np.asarray(own_y).tolist(), (name, options)
     assert importlib.import_module("keras.src.datasets.reuters").get_label_names() == datasets.reuters.get_label_names()
+
+
+# ----------------------------------------------------------------------------------------------------------------- fit
+
+
+def sources() -> dict[str, Any]:
+    """The same batches of 8 rows from many kinds of data."""
+    x = np.random.default_rng(0).normal(size=(30, 3)).astype(np.float32)
+    y = x.sum(1, keepdims=True)
+    batches = [(x[i : i + 8], y[i : i + 8]) for i in range(0, 30, 8)]
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> Any:
+            return batches[index]
+
+    tensors = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    table = pandas.DataFrame(x)
+    return {
+        "NumPy": (x, y),
+        "Weft": (weft.numpy.asarray(x), weft.numpy.asarray(y)),
+        "pandas": (table, pandas.Series(y[:, 0])),
+        "DataLoader": (torch.utils.data.DataLoader(tensors, 8), None),
+        "torch Dataset": (tensors, None),
+        "PyDataset": (Batches(workers=2), None),
+        "generator": ((batch for _ in range(3) for batch in batches), None),
+        "function": (lambda: iter(batches), None),
+        "Loader": (Loader((x, y), 8), None),
+        "Loader with workers": (Loader(list(zip(x, y, strict=True)), 8, workers=2), None),
+        "tensors": (torch.from_numpy(x), torch.from_numpy(y)),
+    }
+
+
+def test_fit_takes_them_all() -> None:
+    losses = {}
+    for name, (x, y) in sources().items():
+        model = ours.Sequential([ours.layers.Input((3,)), ours.layers.Dense(1, kernel_initializer="zeros")])
+        model.compile("sgd", "mse")
+        steps = 4 if name == "generator" else None
+        rows = 8 if y is not None or name == "torch Dataset" else None
+        history = model.fit(x, y, batch_size=rows, epochs=3, shuffle=False, steps_per_epoch=steps, verbose=0)
+        losses[name] = history.history["loss"]
+    expected = losses["NumPy"]
+    assert len(expected) == 3 and expected[-1] != expected[0]
+    assert losses == dict.fromkeys(losses, pytest.approx(expected, rel=1e-6))

@@ -19,6 +19,8 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 # Data and drawing, which the scripts share.
 PARTS = {"iris", "digits", "picture"}
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in PARTS)
+# Several models each, or large ones: their programs take seconds to compile.
+LARGE = {f"keras_{name}" for name in ("functional", "gan", "resume", "seq2seq", "text", "transfer", "vae")}
 # The line of each that says how well it went.
 OUTCOME = re.compile(r"^final\b.*\d", re.MULTILINE)
 
@@ -29,7 +31,7 @@ def loaded(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module(name)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in SCRIPTS])
 def test_learns(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path) -> None:
     example = loaded(name, monkeypatch)
     monkeypatch.setattr(loaded("picture", monkeypatch), "OUT", tmp_path)
