@@ -28,7 +28,9 @@ class Row(NamedTuple):
         return [name for name in compile(self.layer, "row", "eval").co_names if hasattr(layers, name)]
 
     def run(self, layer: Any, inputs: dict[str, Any], **options: Any) -> Any:
-        """The result of the call."""
+        """The result of the call; layers for images draw unless they are told that this is not training."""
+        if "random" in self.words:
+            options.setdefault("training", False)
         return eval(f"layer({self.call}, **options)", {"layer": layer, "options": options, **inputs})
 
     @property
@@ -247,6 +249,28 @@ ConvLSTM2D(3, 3, padding="same", return_sequences=True) | film, mask=steps[:, :3
 ConvLSTM2D(3, 2, strides=2, data_format="channels_first", return_state=True) | film_first | rows
 """
 
+PREPROCESSING = """
+Rescaling(0.5, offset=1.0) | image | rows
+Normalization(mean=[1.0, 2.0, 3.0, 4.0], variance=[4.0, 3.0, 2.0, 1.0]) | image | rows
+Normalization(axis=None, mean=1.0, variance=4.0, invert=True) | line | rows
+Resizing(5, 9) | image | rows
+Resizing(5, 9, crop_to_aspect_ratio=True, interpolation="nearest") | image | rows
+Resizing(9, 5, pad_to_aspect_ratio=True, fill_value=2.0, data_format="channels_first") | image_first | rows
+Resizing(3, 4, interpolation="bicubic", antialias=True) | image | rows
+CenterCrop(3, 4) | image | rows
+CenterCrop(10, 5, data_format="channels_first") | image_first | rows
+RandomFlip(seed=3) | image | rows random
+RandomFlip("vertical", seed=3, data_format="channels_first") | image_first | rows random
+RandomRotation(0.2, seed=3) | image | rows random
+RandomRotation((-0.3, 0.1), fill_mode="constant", fill_value=0.5, interpolation="nearest", seed=3) | image | rows random
+RandomTranslation(0.2, (-0.1, 0.4), seed=3) | image | rows random
+RandomTranslation(0.2, 0.3, fill_mode="wrap", data_format="channels_first", seed=3) | image_first | rows random
+RandomZoom(0.3, seed=3) | image | rows random
+RandomZoom((-0.3, 0.1), (0.1, 0.4), fill_mode="nearest", seed=3) | image | rows random
+RandomContrast(0.5, value_range=(-2, 2), seed=3) | image | rows random
+RandomBrightness(0.5, value_range=(-2, 2), seed=3) | image | rows random
+"""
+
 TABLE = [
     _row(line)
     for part in (
@@ -258,6 +282,7 @@ TABLE = [
         RESHAPING,
         ATTENTION,
         RECURRENT,
+        PREPROCESSING,
     )
     for line in part.strip().splitlines()
 ]

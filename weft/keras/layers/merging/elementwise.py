@@ -52,7 +52,7 @@ class Multiply(Merge):
     Example:
       >>> import weft
       >>> from weft import keras
-      >>> keras.layers.Multiply()([weft.numpy.full((1, 2), 2.0), weft.numpy.full((1, 2), 3.0)])
+      >>> keras.layers.Multiply()([2 * weft.numpy.ones((1, 2)), 3 * weft.numpy.ones((1, 2))])
       Array([[6., 6.]], dtype=float32)
     """
 
@@ -132,7 +132,7 @@ def multiply(inputs: Sequence[Any], **kwargs: Any) -> Any:
     Example:
       >>> import weft
       >>> from weft import keras
-      >>> keras.layers.multiply([weft.numpy.full((1, 2), 2.0), weft.numpy.full((1, 2), 3.0)])
+      >>> keras.layers.multiply([2 * weft.numpy.ones((1, 2)), 3 * weft.numpy.ones((1, 2))])
       Array([[6., 6.]], dtype=float32)
     """
     return Multiply(**kwargs)(inputs)

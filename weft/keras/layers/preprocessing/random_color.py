@@ -26,6 +26,10 @@ class ColorLayer(RandomImageLayer):
         """The masks as they are."""
         return masks
 
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return {**super().get_config(), "data_format": self.data_format}
+
 
 class RandomContrast(ColorLayer):
     """In training, images with more or less contrast: (x - mean) · factor + mean for each channel.
