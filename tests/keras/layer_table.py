@@ -66,6 +66,8 @@ def _inputs() -> dict[str, np.ndarray]:
         "line_first": floats(4, 4, 9),
         "series": floats(4, 9, 4),
         "image": floats(4, 8, 7, 4),
+        "photo": rng.random((4, 6, 5, 3)).astype(np.float32),
+        "photo_first": rng.random((4, 3, 6, 5)).astype(np.float32),
         "image_first": floats(4, 4, 8, 7),
         "cube": floats(4, 5, 4, 4, 2),
         "cube_first": floats(4, 2, 5, 4, 4),
@@ -269,6 +271,21 @@ RandomZoom(0.3, seed=3) | image | rows random
 RandomZoom((-0.3, 0.1), (0.1, 0.4), fill_mode="nearest", seed=3) | image | rows random
 RandomContrast(0.5, value_range=(-2, 2), seed=3) | image | rows random
 RandomBrightness(0.5, value_range=(-2, 2), seed=3) | image | rows random
+RandomShear((0.0, 0.3), (0.1, 0.4), seed=3) | image | rows random
+RandomGrayscale(0.5, seed=3) | photo | rows random
+RandomInvert(0.8, value_range=(0, 1), seed=3, data_format="channels_first") | photo_first | rows random
+RandomSaturation(0.8, value_range=(0, 1), seed=3) | photo | rows random
+RandomHue((0.2, 0.5), value_range=(0, 1), seed=3, data_format="channels_first") | photo_first | rows random
+RandomColorDegeneration(0.7, value_range=(0, 1), seed=3) | photo | rows random
+RandomPosterization((2, 5), value_range=(0, 1), seed=3) | photo | rows random
+RandomSharpness((0.1, 0.9), value_range=(0, 1), seed=3) | photo | rows random
+Solarization(0.3, 0.6, value_range=(0, 1), seed=3) | photo | rows random
+AutoContrast(value_range=(0, 1)) | photo | rows
+Equalization(value_range=(0, 1), bins=16) | photo |
+RandAugment(value_range=(0, 1), num_ops=2, seed=3) | photo | rows random
+STFTSpectrogram("log", frame_length=4, fft_length=8) | series | rows
+STFTSpectrogram("psd", frame_length=4, padding="same", expand_dims=True) | series | rows
+STFTSpectrogram("stft", frame_length=6, data_format="channels_first") | line_first | rows
 """
 
 TABLE = [

@@ -111,7 +111,7 @@ def test_initial_weights(row: Row) -> None:
         found.append(layer)
     ours, theirs = found
     for a, b in zip(ours.get_weights(), [np.asarray(v.value) for v in theirs.weights], strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
     known = {name: value for name, value in ours.get_config().items() if name in theirs.get_config()}
     assert set(known) >= set(theirs.get_config()) - OPTIONAL
     type(theirs).from_config(ours.get_config())

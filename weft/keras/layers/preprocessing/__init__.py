@@ -1,6 +1,19 @@
 """Layers that prepare data."""
 
+from weft.keras.layers.preprocessing.augment import RandAugment
 from weft.keras.layers.preprocessing.categories import CategoryEncoding, Discretization, HashedCrossing, Hashing
+from weft.keras.layers.preprocessing.colors import (
+    AutoContrast,
+    Equalization,
+    RandomColorDegeneration,
+    RandomGrayscale,
+    RandomHue,
+    RandomInvert,
+    RandomPosterization,
+    RandomSaturation,
+    RandomSharpness,
+    Solarization,
+)
 from weft.keras.layers.preprocessing.image import CenterCrop, Resizing
 from weft.keras.layers.preprocessing.lookup import IntegerLookup, StringLookup
 from weft.keras.layers.preprocessing.normalization import Normalization, Rescaling
@@ -9,28 +22,43 @@ from weft.keras.layers.preprocessing.random_geometry import (
     RandomCrop,
     RandomFlip,
     RandomRotation,
+    RandomShear,
     RandomTranslation,
     RandomZoom,
 )
+from weft.keras.layers.preprocessing.spectrogram import STFTSpectrogram
 from weft.keras.layers.preprocessing.text import TextVectorization
 
 __all__ = [
+    "AutoContrast",
     "CategoryEncoding",
     "CenterCrop",
     "Discretization",
+    "Equalization",
     "HashedCrossing",
     "Hashing",
     "IntegerLookup",
     "Normalization",
+    "RandAugment",
     "RandomBrightness",
+    "RandomColorDegeneration",
     "RandomContrast",
     "RandomCrop",
     "RandomFlip",
+    "RandomGrayscale",
+    "RandomHue",
+    "RandomInvert",
+    "RandomPosterization",
     "RandomRotation",
+    "RandomSaturation",
+    "RandomSharpness",
+    "RandomShear",
     "RandomTranslation",
     "RandomZoom",
     "Rescaling",
     "Resizing",
+    "STFTSpectrogram",
+    "Solarization",
     "StringLookup",
     "TextVectorization",
 ]

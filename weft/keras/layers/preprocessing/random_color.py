@@ -12,13 +12,19 @@ from weft.keras import random
 from weft.keras.layers.preprocessing.random_geometry import Factor, RandomImageLayer, limits
 
 
+def checked_range(value_range: Any) -> tuple[float, float]:
+    """The smallest and largest value of a pixel."""
+    if not isinstance(value_range, (list, tuple)) or len(value_range) != 2:
+        raise ArgumentError(f"`value_range` must be two numbers. Received: value_range={value_range!r}")
+    smallest, largest = sorted(value_range)
+    return smallest, largest
+
+
 class ColorLayer(RandomImageLayer):
     """Images with other values, limited to a range; masks stay as they are."""
 
     def _set_range(self, value_range: Sequence[float], seed: int | None, data_format: str | None) -> None:
-        if not isinstance(value_range, (list, tuple)) or len(value_range) != 2:
-            raise ArgumentError(f"`value_range` must be two numbers. Received: value_range={value_range!r}")
-        self.value_range = tuple(sorted(value_range))
+        self.value_range = checked_range(value_range)
         self._set_data_format(data_format)
         self._set_seed(seed)
 

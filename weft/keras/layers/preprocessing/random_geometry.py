@@ -1,4 +1,4 @@
-"""RandomFlip, RandomRotation, RandomTranslation, RandomZoom, RandomCrop: images moved at random."""
+"""RandomFlip, RandomRotation, RandomTranslation, RandomZoom, RandomShear, RandomCrop: images moved at random."""
 
 from __future__ import annotations
 
@@ -250,6 +250,38 @@ class RandomZoom(AffineLayer):
         high = one(self._height_limits)
         wide = high if self._width_limits is None else one(self._width_limits)
         return _rows(batch, wide, 0, (width - 1) / 2 * (1 - wide), 0, high, (height - 1) / 2 * (1 - high))
+
+
+class RandomShear(AffineLayer):
+    """In training, images slanted at random.
+
+    Args:
+      x_factor: how much at most along the width, or at least and at most, from 0 to 1; in both directions.
+      y_factor: likewise, along the height.
+      interpolation, fill_mode, fill_value, data_format, seed: as in `RandomRotation`.
+    """
+
+    def __init__(
+        self,
+        x_factor: Factor = 0.0,
+        y_factor: Factor = 0.0,
+        interpolation: str = "bilinear",
+        fill_mode: str = "reflect",
+        fill_value: float = 0.0,
+        data_format: str | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.x_factor = limits(x_factor, "x_factor")
+        self.y_factor = limits(y_factor, "y_factor")
+        self._set_affine(fill_mode, interpolation, seed, fill_value, data_format)
+
+    def _draw(self, batch: int, height: int, width: int, seed: Any) -> Array:
+        draw = lambda pair: random.uniform((batch, 1), pair[0], pair[1], seed=seed, dtype=self.compute_dtype)
+        direction = wnp.where(draw((0, 1)) > 0.5, -1.0, 1.0)
+        along_height, along_width = draw(self.y_factor), draw(self.x_factor)
+        return _rows(batch, 1, along_width * direction, 0, along_height * direction, 1, 0)
 
 
 class RandomCrop(RandomImageLayer):
