@@ -119,3 +119,65 @@ def test_initial_weights(row: Row) -> None:
 
 # What a configuration of Keras has that needs not be written.
 OPTIONAL = {"quantization_config", "synchronized", "rms_scaling", "bounding_box_format"}
+
+
+def images_model(library: Any) -> Any:
+    layers = library.layers
+    inputs = library.Input((12, 12, 3))
+    x = layers.Conv2D(8, 3, padding="same", use_bias=False)(inputs)
+    x = layers.ReLU()(layers.BatchNormalization()(x))
+    x = layers.Add()([x, layers.SeparableConv2D(8, 3, padding="same")(x)])
+    x = layers.SpatialDropout2D(0.3, seed=5)(layers.MaxPooling2D()(x))
+    x = layers.Dropout(0.2, seed=4)(layers.GlobalAveragePooling2D()(x))
+    return library.Model(inputs, layers.Dense(3)(x))
+
+
+def text_model(library: Any) -> Any:
+    layers = library.layers
+    inputs = library.Input((9,), dtype="int32")
+    x = layers.Embedding(20, 8, mask_zero=True)(inputs)
+    x = layers.Bidirectional(layers.LSTM(6, return_sequences=True, dropout=0.2, seed=3))(x)
+    x = layers.LayerNormalization()(x)
+    x = layers.MultiHeadAttention(2, 4)(x, x)
+    return library.Model(inputs, layers.Dense(3)(layers.GRU(5)(x)))
+
+
+def augmented_model(library: Any) -> Any:
+    layers = library.layers
+    return library.Sequential(
+        [
+            library.Input((12, 12, 3)),
+            layers.RandomFlip(seed=2),
+            layers.Rescaling(0.5),
+            layers.ZeroPadding2D(1),
+            layers.Conv2D(4, 3, strides=2, activation="gelu"),
+            layers.GroupNormalization(2),
+            layers.AveragePooling2D(2),
+            layers.Flatten(),
+            layers.UnitNormalization(),
+            layers.Dense(3),
+        ]
+    )
+
+
+@pytest.mark.parametrize("make", [images_model, text_model, augmented_model])
+@pytest.mark.filterwarnings("ignore")
+def test_training_of_models(make: Any) -> None:
+    """Three epochs with masks, dropout, moving averages and a smaller last batch lead to the losses of Keras."""
+    found = []
+    for library in (weft.keras, keras):
+        rng = np.random.default_rng(0)
+        model = make(library)
+        if make is text_model:
+            x = (rng.integers(0, 20, (40, 9)) * (np.arange(9) < rng.integers(1, 9, (40, 1)))).astype(np.int32)
+        else:
+            x = rng.normal(size=(40, 12, 12, 3)).astype(np.float32)
+        y = rng.integers(0, 3, (40,))
+        values = [rng.normal(size=tuple(v.shape), scale=0.3).astype(np.float32) for v in model.weights]
+        model.set_weights(
+            [value**2 if "variance" in v.path else value for value, v in zip(values, model.weights, strict=True)]
+        )
+        model.compile("adam", library.losses.SparseCategoricalCrossentropy(from_logits=True))
+        history = model.fit(x, y, batch_size=16, epochs=3, shuffle=False, verbose=0).history["loss"]
+        found.append([*history, model.evaluate(x, y, batch_size=16, verbose=0)])
+    np.testing.assert_allclose(found[0], found[1], rtol=5e-6)
