@@ -56,7 +56,9 @@ def main(directory, kind):
     ]
     arguments = {"epochs": EPOCHS, "callbacks": chosen, "verbose": 0, "validation_data": (x[:20], y[:20])}
     if kind == "stream":
-        loader = data.Loader((x, y), batch_size=BATCH, shuffle=True, seed=5)
+        # Samples that are transformed are read one by one, and not taken from arrays in memory.
+        identity = data.Map(lambda sample: sample)
+        loader = data.Loader((x, y), batch_size=BATCH, shuffle=True, seed=5, transforms=[identity])
         history = trained.fit(loader, **arguments)
     else:
         np.random.seed(7)

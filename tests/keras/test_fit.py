@@ -11,7 +11,7 @@ import weft
 import weft.numpy as wnp
 from weft import keras
 from weft.keras.core.seeds import set_random_seed
-from weft.keras.training import loop
+from weft.keras.training import feed, loop
 
 ROWS = 44
 X = np.random.RandomState(0).randn(ROWS, 3).astype("float32")
@@ -209,20 +209,25 @@ def test_shuffling_is_a_function_of_the_seed():
     assert histories[0] == histories[1] != histories[2]
 
 
-@pytest.mark.parametrize("name", ["eager", "generator", "odd"])
-def test_streams_and_steps_without_programs(plain, name):
+@pytest.mark.parametrize("name", ["eager", "generator", "ring", "odd"])
+def test_streams_and_steps_without_programs(plain, name, monkeypatch):
+    # Batches of a stream are collected where steps are short: here always, or never.
+    monkeypatch.setattr(feed, "SHORT_STEP", 0.0 if name == "generator" else 10.0)
+    monkeypatch.setattr(feed, "RING", 3)
     model = network("adam", run_eagerly=name == "eager")
     if name == "eager":
         history = fitted(model).history
     else:
-        sizes = [(i, i + 8) for i in range(0, ROWS, 8)] if name == "generator" else [(0, 3), (3, 30), (30, 44)]
+        sizes = [(i, i + 8) for i in range(0, ROWS, 8)] if name != "odd" else [(0, 3), (3, 30), (30, 44)]
 
         def batches():
             for start, stop in sizes:
                 yield X[start:stop], Y[start:stop]
 
         history = model.fit(batches, epochs=2, verbose=0).history
-    if name != "odd":
+    if name in ("generator", "ring"):
+        assert history == plain[1] and same(state(model), state(plain[0]))
+    elif name == "eager":
         np.testing.assert_allclose(history["loss"], plain[1]["loss"], rtol=1e-5)
         for a, b in zip(state(model), state(plain[0]), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

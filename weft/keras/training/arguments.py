@@ -15,7 +15,7 @@ from weft.data.adapter import converted, unpacked
 from weft.errors import ArgumentError
 from weft.keras.core import config
 
-__all__ = ["adapted", "batch_of", "on_device", "packed", "split", "unpacked", "with_class_weight"]
+__all__ = ["adapted", "batch_of", "canonical", "on_device", "packed", "split", "unpacked", "with_class_weight"]
 
 
 def packed(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -75,6 +75,16 @@ def on_device(tree: Any) -> Any:
         ):
             return weft.dlpack.from_dlpack(leaf)
         return wnp.asarray(leaf)
+
+    return weft.tree.map(of_leaf, tree)
+
+
+def canonical(tree: Any) -> Any:
+    """Arrays of NumPy with the dtypes that Weft computes with: calls of programs with others are slow."""
+
+    def of_leaf(leaf: Any) -> Any:
+        dtype = weft.dtypes.canonicalize_dtype(leaf.dtype)
+        return leaf if dtype == leaf.dtype else leaf.astype(dtype)
 
     return weft.tree.map(of_leaf, tree)
 

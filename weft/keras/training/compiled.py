@@ -11,6 +11,7 @@ from weft.keras.metrics import Mean
 from weft.keras.training.compiled_losses import CompileLoss
 from weft.keras.training.compiled_metrics import CompileMetrics
 from weft.keras.training.eager import EagerProgram
+from weft.keras.training.feed import batch_key
 from weft.keras.training.loop import TABLE
 from weft.keras.training.predicting import PredictProgram
 from weft.keras.training.program import LogsOf, StepProgram
@@ -33,12 +34,6 @@ class Compiled:
     parts: tuple[list[Any], list[Any]] | None = None
     # The call of `fit` that runs now: backups read it at the ends of chunks.
     fit: Any = None
-
-
-def batch_key(batch: Any) -> Any:
-    """The structure and types of a batch, as a key."""
-    leaves, structure = weft.tree.flatten(batch)
-    return structure, tuple((tuple(leaf.shape), str(leaf.dtype)) for leaf in leaves)
 
 
 def programs_of(model: Any) -> dict[Any, Any]:

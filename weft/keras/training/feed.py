@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 import weft
 from weft import data
-from weft.keras.training.arguments import on_device, packed, with_class_weight
+from weft.keras.training.arguments import canonical, on_device, packed, with_class_weight
 from weft.keras.training.logs import Packing
 
 
@@ -33,6 +33,9 @@ class Ran(NamedTuple):
 
 ProgramFor = Callable[[Any], Any]
 
+# Batches of streams that are collected for one call, where a step takes less than this.
+RING, SHORT_STEP, RING_BYTES = 16, 5e-4, 2**23
+
 
 def spec_of_rows(tree: Any, count: int) -> Any:
     """Types of a batch of `count` rows of these arrays."""
@@ -43,6 +46,12 @@ def spec_of_batch(batch: Any) -> Any:
     """Types of a batch, as Weft computes with it."""
     canonical = weft.dtypes.canonicalize_dtype
     return weft.tree.map(lambda leaf: weft.ShapeDtypeStruct(np.shape(leaf), canonical(leaf.dtype)), batch)
+
+
+def batch_key(batch: Any) -> Any:
+    """The structure and types of a batch, as a key."""
+    leaves, structure = weft.tree.flatten(batch)
+    return structure, tuple([(leaf.shape, leaf.dtype) for leaf in leaves])
 
 
 class ResidentFeed:
@@ -124,7 +133,9 @@ class StreamFeed:
         self.adapter = adapter
         self.program_for = program_for
         self.size = adapter.size
-        self.batches: Iterator[Any] | None = None
+        self.batches: data.Batches | None = None
+        self._held: tuple[Any, Any, Any] | None = None  # a batch, its type, and the position before it
+        self._most = 1
         self.class_weight: Mapping[int, float] | None = None
 
     def prepare(self) -> Any:
@@ -136,7 +147,7 @@ class StreamFeed:
         x, y, sample_weight = batch
         if self.class_weight is not None:
             sample_weight = with_class_weight(y, self.class_weight)
-        return packed(x, y, sample_weight)
+        return canonical(packed(x, y, sample_weight))
 
     def begin(self, epoch: int, start: int = 0) -> None:
         """The next batch is batch `start` of an epoch."""
@@ -153,29 +164,77 @@ class StreamFeed:
 
     def run(self, start: int, count: int) -> Ran | None:
         """Up to `count` batches; None if there is none."""
-        assert self.batches is not None
-        done, logs, program = 0, None, None
+        done = 0
+        ran: Ran | None = None
         while done < count:
-            found = next(self.batches, None)
-            if found is None:
+            found = self._collect(min(count - done, self._most))
+            if not found:
                 break
-            batch = self.packed(found)
-            program = self.program_for(spec_of_batch(batch))
-            logs = program.run_batch(batch)
-            done += 1
+            program = self.program_for(spec_of_batch(found[0]))
+            if len(found) == 1:
+                ran = Ran(1, program.run_batch(found[0]), program.packing)
+            else:
+                logs, table = program.run_chunk(ring_of(found), None, 0, len(found))
+                ran = Ran(len(found), logs, program.packing, table)
+            done += len(found)
+            self._most = self._ring(program, found[0])
             if program.table:
                 break
-        return None if program is None else Ran(done, logs, program.packing)
+        return None if ran is None else ran._replace(batches=done)
+
+    def _collect(self, most: int) -> list[Any]:
+        """The next batches, as long as they are of one type."""
+        assert self.batches is not None
+        found: list[Any] = []
+        kind: Any = None
+        if self._held is not None:
+            found, kind = [self._held[0]], self._held[1]
+            self._held = None
+        while len(found) < most:
+            before = self.batches.state() if most > 1 and found else None
+            batch = next(self.batches, None)
+            if batch is None:
+                break
+            batch = self.packed(batch)
+            own = batch_key(batch) if most > 1 else None
+            if found and own != kind:
+                self._held = (batch, own, before)
+                break
+            found.append(batch)
+            kind = own
+        return found
+
+    def _ring(self, program: Any, batch: Any) -> int:
+        """How many batches are collected for one call: several if a step is short, and batches are small."""
+        seconds = program.pace.seconds
+        size = sum(leaf.nbytes for leaf in weft.tree.leaves(batch))
+        short = seconds is not None and seconds < SHORT_STEP and size * RING <= RING_BYTES
+        return RING if short and hasattr(program, "run_chunk") else 1
 
     def state(self) -> dict[str, Any] | None:
-        """The position, for `resume`."""
-        return self.batches.state() if isinstance(self.batches, data.adapter.Batches) else None
+        """The position, for `resume`: a batch that was read but not run is read again."""
+        if self.batches is None:
+            return None
+        return self.batches.state() if self._held is None else self._held[2]
 
     def close(self) -> None:
         """Ends reading."""
-        if self.batches is not None and hasattr(self.batches, "close"):
+        self._held = None
+        if self.batches is not None:
             self.batches.close()
         self.batches = None
+
+
+def ring_of(batches: list[Any]) -> Any:
+    """Batches below each other in arrays that have room for `RING`: one program for any count of them."""
+
+    def of_leaves(*leaves: Any) -> Any:
+        first = np.asarray(leaves[0])
+        whole = np.empty((RING * first.shape[0], *first.shape[1:]), first.dtype)
+        np.concatenate(leaves, out=whole[: len(leaves) * first.shape[0]])
+        return whole
+
+    return on_device(weft.tree.map(of_leaves, *batches))
 
 
 Feed = ResidentFeed | StreamFeed

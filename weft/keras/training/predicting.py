@@ -11,7 +11,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import data, lax
-from weft.keras.training.arguments import on_device, packed
+from weft.keras.training.arguments import canonical, on_device, packed
 from weft.keras.training.feed import spec_of_batch, spec_of_rows
 from weft.keras.training.loop import CHUNK_SECONDS, FIRST_CHUNK, GROWTH
 from weft.keras.training.program import Pace, State, rows
@@ -116,7 +116,7 @@ def predict_batches(batches: Any, program_for: Callable[[Any], Any], callbacks: 
         if steps is not None and i >= steps:
             break
         # A stream for training has targets, which are not predicted from.
-        batch = packed(found[0])
+        batch = canonical(packed(found[0]))
         parts.append(_one(program_for(spec_of_batch(batch)), batch, i, callbacks))
         if steps is not None and i + 1 >= steps:
             break
