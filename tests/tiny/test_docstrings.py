@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ast
 import collections
 import doctest
 import enum
@@ -20,6 +21,7 @@ import weft
 import weft.errors
 import weft.numpy as wnp
 from tests.tiny.test_documentation import reference
+from weft.numpy import array_methods
 
 ROOT = pathlib.Path(__file__).parents[2]
 USED = ROOT / "tests" / "data" / "used_names.txt"
@@ -158,6 +160,26 @@ def test_used_names_are_annotated() -> None:
             value = resolved(namespace, name)
             if is_ours(value) and not isinstance(value, types.ModuleType) and not getattr(value, "_is_protocol", False):
                 assert not unannotated(value), f"{namespace}.{name}"
+
+
+def declared() -> dict[str, ast.FunctionDef]:
+    """The methods of arrays that `weft/trace/array.py` declares for editors."""
+    tree = ast.parse((ROOT / "weft" / "trace" / "array.py").read_text(encoding="utf-8"))
+    (array,) = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    (block,) = (node for node in array.body if isinstance(node, ast.If))
+    return {node.name: node for node in block.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_methods_of_arrays_are_declared_for_editors() -> None:
+    found = declared()
+    for name, method in array_methods.METHODS.items():
+        if not name.startswith("_"):
+            arguments = found[name].args
+            names = [a.arg for a in (*arguments.args[1:], *arguments.kwonlyargs, arguments.vararg) if a is not None]
+            assert sorted(names) == sorted(list(inspect.signature(method).parameters)[1:]), name
+    for name in array_methods.PROPERTIES:
+        assert name.startswith("_") or name in found, name
+    assert isinstance(found["sum"].returns, ast.Name) and found["sum"].returns.id == "Array"
 
 
 def test_examples_of_what_is_no_function() -> None:

@@ -259,7 +259,8 @@ class R2Score(Metric):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Take in a batch: targets, predictions, and weights for its samples."""
-        y_true, y_pred = same_rank(*(wnp.asarray(values).astype(self.dtype) for values in (y_true, y_pred)))
+        targets, predictions = (wnp.asarray(values).astype(self.dtype) for values in (y_true, y_pred))
+        y_true, y_pred = same_rank(targets, predictions)
         equal_shapes(self.name, y_true, y_pred)
         if y_pred.ndim != 2:
             raise ArgumentError(

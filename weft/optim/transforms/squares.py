@@ -267,7 +267,7 @@ def scale_by_factored_rms(
     step_offset: int = 0,
     min_dim_size_to_factor: int = 128,
     epsilon: float = 1e-30,
-    decay_rate_fn: Callable[[int, float], Any] = _decay_rate_pow,
+    decay_rate_fn: Callable[[Any, float], Any] = _decay_rate_pow,
 ) -> GradientTransformation:
     """g / sqrt(v), with v stored as the product of its row and column means for leaves with two large axes.
 
