@@ -75,6 +75,40 @@ def test_symbolic_tensors_have_the_shapes_and_dtypes_of_values(first: int) -> No
         assert [(f.shape, f.dtype) for f in found] == [(w.shape, str(w.dtype)) for w in wanted], case
 
 
+@pytest.mark.parametrize("first", range(0, len(CASES), 40))
+def test_derivatives_and_batches_are_traced(first: int) -> None:
+    for case in CASES[first : first + 40]:
+        arrays, call = traced(case)
+        if not arrays or needs_values(case):
+            continue
+        batch = [np.stack([array] * 3) for array in arrays]
+        found = weft.tree.leaves(weft.eval_shape(weft.vmap(call), *batch))
+        assert [f.shape for f in found] == [(3, *w.shape) for w in weft.tree.leaves(weft.eval_shape(call, *arrays))], (
+            case
+        )
+        floats = tuple(i for i, array in enumerate(arrays) if array.dtype.kind == "f")
+        if floats and case.name != "nextafter":
+
+            def total(*values: Any, call: Any = call) -> Any:
+                return sum(ops.sum(ops.real(leaf)).astype("float32") for leaf in weft.tree.leaves(call(*values)))
+
+            weft.eval_shape(weft.grad(total, floats), *arrays)
+
+
+def test_what_is_otherwise_than_in_keras() -> None:
+    # Keras' sparsemax does not sum to 1; its blur of images with channels last is darker than that of the same images
+    # with channels first; and its `istft` without a window is a multiple of what `stft` began with.
+    found = np.asarray(ops.sparsemax([[1.0, 1.3, 1.2], [0.0, 0.0, 5.0]]))
+    np.testing.assert_allclose(found, [[1 / 6, 7 / 15, 11 / 30], [0, 0, 1]], atol=1e-6)
+    images = ops_table.NAMES["IMAGES"]
+    first = ops.image.gaussian_blur(np.moveaxis(images, -1, 1), data_format="channels_first")
+    np.testing.assert_allclose(ops.image.gaussian_blur(images), np.moveaxis(np.asarray(first), 1, -1), atol=1e-6)
+    signal = ops_table.NAMES["SIGNAL"]
+    for window in (None, "hann"):
+        back = ops.istft(ops.stft(signal, 8, 4, 8, window=window), 8, 4, 8, window=window)
+        np.testing.assert_allclose(back, signal, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(CASES), 20))
 def test_compiled_is_eager(first: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 import weft
 import weft.numpy as wnp
-from weft import lax, nn, optim
+from weft import lax, nn
 from weft.errors import ArgumentError
 from weft.keras.ops.dispatch import inexact, operation, tensor
 
@@ -29,7 +29,7 @@ def ctc_loss(target: Any, output: Any, target_length: Any, output_length: Any, m
     """
     target, output = tensor(target), inexact(output)
     padding = lambda lengths, size: (np.arange(size) >= tensor(lengths)[:, None]).astype(output.dtype)
-    return optim.ctc_loss(
+    return weft.optim.ctc_loss(
         output,
         padding(output_length, output.shape[1]),
         target.astype("int32"),
