@@ -31,9 +31,11 @@ def find(name: str) -> Any:
     return found
 
 
-def traced(case: ops_table.Case) -> tuple[list[np.ndarray], Any]:
-    """The arrays among the arguments of a call, and the call as a function of them."""
-    leaves, structure = weft.tree.flatten(case.arguments(), is_leaf=lambda leaf: leaf is None)
+def traced(case: ops_table.Case, convert: Any = lambda value: value) -> tuple[list[np.ndarray], Any]:
+    """The arrays among the arguments of a call, and the call as a function of them; arguments are converted first."""
+    args, kwargs = case.arguments()
+    arguments = tuple(convert(arg) for arg in args), {name: convert(arg) for name, arg in kwargs.items()}
+    leaves, structure = weft.tree.flatten(arguments, is_leaf=lambda leaf: leaf is None)
     arrays = [leaf for leaf in leaves if isinstance(leaf, np.ndarray)]
 
     def call(*values: Any) -> Any:
@@ -121,6 +123,34 @@ def test_compiled_is_eager(first: int) -> None:
         ):
             assert np.asarray(compiled).dtype == np.asarray(eager).dtype, case
             np.testing.assert_allclose(compiled, eager, rtol=2e-5, atol=2e-5, err_msg=str(case))
+
+
+def with_lists(value: Any) -> Any:
+    """Lists for tuples, as files have them; tuples of arrays stay."""
+    if isinstance(value, tuple) and not any(isinstance(leaf, np.ndarray) for leaf in weft.tree.leaves(value)):
+        return [with_lists(item) for item in value]
+    return value
+
+
+def test_files_have_lists_for_tuples() -> None:
+    for case in CASES:
+        if not needs_values(case):
+            found, wanted = (
+                [leaf.shape for leaf in weft.tree.leaves(weft.eval_shape(call, *arrays))]
+                for arrays, call in (traced(case, with_lists), traced(case))
+            )
+            assert found == wanted, case
+
+
+def test_models_of_operations_through_files() -> None:
+    x = keras.Input((4,))
+    y = ops.sum(ops.softmax(x * 2 + 1)[:, 1:], axis=1)
+    # Of the same name as an operation, with another default.
+    y = keras.random.dropout(keras.activations.gelu(y), 0.5, seed=3)
+    model = keras.Model(x, y)
+    again = type(model).from_config(json.loads(json.dumps(model.get_config())))
+    values = np.random.RandomState(0).uniform(size=(6, 4)).astype("float32")
+    np.testing.assert_array_equal(model(values), again(values))
 
 
 def test_unknown_sizes_pass_through() -> None:

@@ -11,7 +11,7 @@ from weft.errors import ArgumentError
 from weft.errors import publish as _publish
 from weft.keras import ops
 from weft.keras.core import registry
-from weft.keras.ops.dispatch import inexact, operation, tensor, unary
+from weft.keras.ops.dispatch import inexact, operation, register_operations, tensor, unary
 
 exponential = unary("exponential", wnp.exp, "`exp(x)`.", "[0.0] -> [1.]", True, "activations")
 hard_sigmoid = ops.hard_sigmoid
@@ -204,8 +204,9 @@ def get(identifier: Any) -> Any:
 
 
 _publish(__name__)
-registry.register(
+register_operations(
     "activations",
     *dict.fromkeys(globals()[_name] for _name in __all__ if _name not in ("deserialize", "get", "serialize")),
-    aliases={"swish": silu, "hard_swish": hard_silu},
+    swish=silu,
+    hard_swish=hard_silu,
 )

@@ -1,7 +1,6 @@
 """Functions of arrays, variables and symbolic tensors. On a symbolic tensor an operation records a node of a graph."""
 
 from weft.errors import publish as _publish
-from weft.keras.core.registry import register as _register
 from weft.keras.ops import image, linalg, nn, numpy
 from weft.keras.ops.core import (
     associative_scan,
@@ -27,6 +26,7 @@ from weft.keras.ops.core import (
     vectorized_map,
     while_loop,
 )
+from weft.keras.ops.dispatch import register_operations as _register_operations
 from weft.keras.ops.einops import (
     rearrange,
 )
@@ -698,4 +698,4 @@ __all__ = [
 ]
 
 _publish(__name__)
-_register("ops", *(globals()[_name] for _name in __all__ if _name not in ("image", "linalg", "nn", "numpy")))
+_register_operations("ops", *(globals()[_name] for _name in __all__ if _name not in ("image", "linalg", "nn", "numpy")))

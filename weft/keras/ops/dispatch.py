@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 import weft
 import weft.numpy as wnp
 from weft.keras.core.config import floatx
+from weft.keras.core.registry import register
 from weft.keras.graph.operation import any_symbolic, symbolic_call
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SCALARS = (bool, int, float, complex)
+# What `operation` made -> what its module has by that name: the same, as a boundary of tracebacks.
+_public: dict[Any, Any] = {}
 
 
 def operation(function: Function) -> Function:
@@ -22,10 +25,23 @@ def operation(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if any_symbolic(args, kwargs):
-            return symbolic_call(call, *args, **kwargs)
+            return symbolic_call(_public.get(call, call), *args, **kwargs)
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
+
+
+def register_operations(kind: str, *functions: Any, **aliases: Any) -> None:
+    """Enter public operations in the table of a kind. Graphs and files have them by that name.
+
+    Args:
+        kind: "ops", "activations" or "random".
+        *functions: what the module has, after `publish`.
+        **aliases: further names.
+    """
+    for function in functions:
+        _public.setdefault(getattr(function, "__wrapped__", function), function)
+    register(kind, *functions, aliases=aliases)
 
 
 def tensor(x: Any) -> Any:

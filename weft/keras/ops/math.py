@@ -99,7 +99,7 @@ def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     Returns:
         An array of floats without the reduced axes.
     """
-    return _logsumexp(inexact(x), axis=axis, keepdims=keepdims)
+    return _logsumexp(inexact(x), axis=tuple(axis) if isinstance(axis, list) else axis, keepdims=keepdims)
 
 
 @operation

@@ -1,8 +1,8 @@
 """Random arrays, and the generator of seeds."""
 
 from weft.errors import publish as _publish
-from weft.keras.core.registry import register as _register
 from weft.keras.core.seeds import SeedGenerator
+from weft.keras.ops.dispatch import register_operations as _register_operations
 from weft.keras.random.draws import (
     beta,
     binomial,
@@ -31,4 +31,4 @@ __all__ = [
 ]
 
 _publish(__name__)
-_register("random", *(globals()[_name] for _name in __all__))
+_register_operations("random", *(globals()[_name] for _name in __all__))

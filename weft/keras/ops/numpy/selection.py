@@ -120,12 +120,13 @@ def get_item(x: Any, key: Any) -> Any:
 
     Args:
         x: an array.
-        key: an index, a slice, an array of indices, or a tuple of these.
+        key: an index, a slice, an array of indices, or a tuple of these; a list is read as a tuple, since files have
+            lists for tuples.
 
     Returns:
         An array.
     """
-    return tensor(x)[key]
+    return tensor(x)[tuple(key) if isinstance(key, list) else key]
 
 
 @operation
