@@ -158,6 +158,8 @@ def test_policies() -> None:
 
 def test_dtypes() -> None:
     standardize, result_type = keras.backend.standardize_dtype, keras.backend.result_type
+    # What equals "float" and "int" for NumPy is not what these names mean.
+    assert standardize(np.dtype("float64")) == "float64" and standardize(np.dtype("int64")) == "int64"
     assert [standardize(d) for d in (None, int, float, bool, np.int8, wnp.bfloat16, "float")] == [
         "float32",
         "int32",

@@ -153,9 +153,10 @@ def standardize_dtype(dtype: Any) -> str:
         return settings.floatx
     if isinstance(dtype, str) and dtype in _DTYPES:
         return dtype
-    if dtype is float or dtype == "float":
+    # A dtype of NumPy equals its other names too: that of float64 equals "float".
+    if dtype is float or (isinstance(dtype, str) and dtype == "float"):
         return settings.floatx
-    if dtype == "int":
+    if isinstance(dtype, str) and dtype == "int":
         return "int32"
     if isinstance(dtype, type) and dtype in _PYTHON_TYPES:
         return _PYTHON_TYPES[dtype]

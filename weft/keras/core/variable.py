@@ -101,7 +101,7 @@ class Variable:
             value = value.value
         if dtype is None and not hasattr(value, "dtype"):
             found = np.asarray(value)
-            dtype = None if found.dtype.kind == "f" else found.dtype
+            dtype = {"f": None, "i": int}.get(found.dtype.kind, found.dtype)  # of Python's scalars, not of NumPy's
             value, dtype = found, standardize_dtype(dtype)
         # As the cell of a variable is its own, an array of NumPy that changes later does not change it.
         with weft.ensure_compile_time_eval():

@@ -19,9 +19,18 @@ from weft.keras.optimizers.slots import Slot
 class _Moments(Optimizer):
     """What has averages of gradients (momentum) and of their squares (velocity)."""
 
-    beta_1: float
-    beta_2: float
-    epsilon: float
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-7,
+        **base: Unpack[BaseArguments],
+    ) -> None:
+        super().__init__(learning_rate, **base)
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
 
     def slots(self) -> list[list[Slot]]:
         return [[Slot("momentum"), Slot("velocity")]]
@@ -81,10 +90,7 @@ class Adam(_Moments):
         amsgrad: bool = False,
         **base: Unpack[BaseArguments],
     ) -> None:
-        super().__init__(learning_rate, **base)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, **base)
         self.amsgrad = amsgrad
 
     def slots(self) -> list[list[Slot]]:
@@ -148,19 +154,6 @@ class Nadam(_Moments):
     [0.894]
     """
 
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-7,
-        **base: Unpack[BaseArguments],
-    ) -> None:
-        super().__init__(learning_rate, **base)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
-
     def build(self, variables: Sequence[Variable]) -> None:
         first = not self.built
         super().build(variables)
@@ -205,19 +198,6 @@ class Adamax(_Moments):
     [0.9]
     """
 
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-7,
-        **base: Unpack[BaseArguments],
-    ) -> None:
-        super().__init__(learning_rate, **base)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
-
     def slots(self) -> list[list[Slot]]:
         return [[Slot("momentum"), Slot("norm")]]
 
@@ -243,19 +223,6 @@ class Lamb(_Moments):
     >>> print(weight.value.round(3))
     [0.9]
     """
-
-    def __init__(
-        self,
-        learning_rate: Any = 0.001,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-7,
-        **base: Unpack[BaseArguments],
-    ) -> None:
-        super().__init__(learning_rate, **base)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
 
     def update_step(self, gradient: Array, variable: Variable, learning_rate: Array) -> None:
         power_1, power_2 = self._powers(gradient)
@@ -294,10 +261,7 @@ class ScheduleFreeAdamW(_Moments):
         warmup_steps: int = 0,
         **base: Unpack[BaseArguments],
     ) -> None:
-        super().__init__(learning_rate, **base)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.epsilon = epsilon
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, **base)
         self.warmup_steps = warmup_steps
 
     def slots(self) -> list[list[Slot]]:

@@ -142,11 +142,10 @@ class Muon(_Moments):
         rms_rate: float | None = 0.2,
         **base: Unpack[UndecayedArguments],
     ) -> None:
-        super().__init__(learning_rate, weight_decay=weight_decay, **base)
-        self.beta_1 = self.adam_beta_1 = adam_beta_1
-        self.beta_2 = self.adam_beta_2 = adam_beta_2
+        super().__init__(learning_rate, adam_beta_1, adam_beta_2, epsilon, weight_decay=weight_decay, **base)
+        self.adam_beta_1 = adam_beta_1
+        self.adam_beta_2 = adam_beta_2
         self.adam_weight_decay = adam_weight_decay
-        self.epsilon = epsilon
         self.exclude_layers = list(exclude_layers or [])
         self.exclude_embeddings = exclude_embeddings
         self.muon_a = muon_a
