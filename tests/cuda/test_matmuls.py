@@ -15,6 +15,9 @@ from tests.cuda.simulated import SimulatedDriver, simulated_gpu
 from tests.cuda.stand_ins.objects import StandIn
 from weft import lax
 from weft.base import dtypes
+from weft.compiler.compile import compile_program
+from weft.compiler.program.printer import to_text
+from weft.compiler.target.cuda.targets import hopper
 from weft.sharding.device import Device
 
 Gpu = tuple[Device, SimulatedDriver, StandIn]
@@ -191,3 +194,16 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         driver.library_names = frozenset({"cublasLt"})
         with pytest.raises(NotImplementedError, match=r"weft\[cuda\], or the wheel nvidia-cublas"):
             weft.jit(lambda x: x @ x + 1)(x)
+
+
+def test_one_element_of_each_row(gpu: Gpu) -> None:
+    """The gradient of picking them is computed where it is used."""
+
+    def loss(x: Any, y: Any) -> Any:
+        return wnp.sum(weft.nn.logsumexp(x, -1) - wnp.take_along_axis(x, y[..., None], -1)[..., 0])
+
+    x, y = np.random.default_rng(0).normal(size=(2, 3, 50)).astype(np.float32), np.array([[1, -1, 49], [0, 7, 60]])
+    check(gpu, weft.grad(loss), x, y.astype(np.int32), calls=0, tolerance=1e-5)
+    jaxpr = weft.make_jaxpr(weft.grad(loss))(x, y.astype(np.int32)).jaxpr
+    program = compile_program(jaxpr, [False] * 2, hopper(frozenset({"cublasLt"}))).program
+    assert "scatter" not in to_text(program)

@@ -6,12 +6,14 @@ from weft.compiler.target.cuda.library.attention import find_attention
 from weft.compiler.target.cuda.library.composites import Reader, regrouped
 from weft.compiler.target.cuda.library.convolutions import with_library_convolutions
 from weft.compiler.target.cuda.library.epilogues import find_epilogues
+from weft.compiler.target.cuda.one_hot import with_one_hot
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
 
 
 def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     """The jaxpr with a fusion of the kind "library" for each group of equations that one call computes."""
+    jaxpr = with_one_hot(jaxpr)
     jaxpr, convolutions = with_library_convolutions(jaxpr, target)
     reader = Reader(jaxpr)
     attention = find_attention(reader, target)

@@ -1,0 +1,60 @@
+"""Scatters that write one element of each row into zeros, as kernels that fuse with what is around them.
+
+    scatter-add(zeros, index, update)    ->    where(column == index, update, 0)
+
+This is the gradient of picking one element of each row, as in the loss of a classifier, and something is added to it
+next: a GPU compares quicker than it writes zeros and reads them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.passes.decompose import with_definitions
+from weft.compiler.target.cuda.library.composites import Reader, is_literal, is_operation
+from weft.ir.jaxpr import Equation, Jaxpr
+from weft.primitives.elementwise.arithmetic import add
+from weft.primitives.elementwise.compare import eq
+from weft.primitives.elementwise.select import where
+from weft.primitives.movement.gather import GatherScatterMode
+from weft.primitives.movement.iota import iota
+from weft.primitives.movement.shape import broadcast_in_dim, reshape
+
+
+def with_one_hot(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr without such scatters."""
+    reader = Reader(jaxpr)
+    return with_definitions(jaxpr, lambda equation: _definition(reader, equation))
+
+
+def _definition(reader: Reader, equation: Equation) -> Callable[..., Any] | None:
+    if not is_operation(equation, "scatter-add") or equation.params["mode"] is GatherScatterMode.CLIP:
+        return None
+    zeros = reader.computed_by(equation.invars[0], "broadcast_in_dim")
+    if zeros is None or not is_literal(zeros.invars[0], 0.0):
+        return None
+    shape, updates = (equation.invars[n].aval.shape for n in (0, 2))  # type: ignore[attr-defined]
+    last = len(shape) - 1
+    dimensions = equation.params["dimension_numbers"]
+    rows = tuple(range(last))
+    by_row = dimensions.operand_batching_dims == rows == dimensions.scatter_indices_batching_dims
+    by_column = dimensions.inserted_window_dims == (last,) == dimensions.scatter_dims_to_operand_dims
+    one = updates[:last] == shape[:last] and all(size == 1 for size in updates[last:])
+    return define if by_row and by_column and one and last else None
+
+
+def define(zeros: Any, indices: Any, updates: Any, **params: Any) -> Any:
+    """The scatter of one element of each row. Indices outside of a row equal no column, so they write nothing."""
+    shape, last = zeros.shape, len(zeros.shape) - 1
+
+    def across(x: Any) -> Any:
+        row = reshape(x, new_sizes=shape[:last], dimensions=None)
+        return broadcast_in_dim(row, shape=shape, broadcast_dimensions=tuple(range(last)))
+
+    nothing = broadcast_in_dim(np.zeros((), zeros.dtype), shape=shape, broadcast_dimensions=())
+    columns = iota(dtype=indices.dtype, shape=shape, dimension=last)
+    # What is added to zero is never -0.0.
+    return add(where(eq(columns, across(indices)), across(updates), nothing), nothing)
