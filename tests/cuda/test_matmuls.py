@@ -16,6 +16,7 @@ from tests.cuda.stand_ins.objects import StandIn
 from weft import lax
 from weft.base import dtypes
 from weft.compiler.compile import compile_program
+from weft.compiler.program.ir import Launch
 from weft.compiler.program.printer import to_text
 from weft.compiler.target.cuda.targets import hopper
 from weft.sharding.device import Device
@@ -207,3 +208,19 @@ def test_one_element_of_each_row(gpu: Gpu) -> None:
     jaxpr = weft.make_jaxpr(weft.grad(loss))(x, y.astype(np.int32)).jaxpr
     program = compile_program(jaxpr, [False] * 2, hopper(frozenset({"cublasLt"}))).program
     assert "scatter" not in to_text(program)
+
+
+def test_rows_that_are_added_to_others(gpu: Gpu) -> None:
+    """The gradient of an embedding: threads take rows in turn, and each row's updates are one thread's, in order."""
+
+    def loss(w: Any, g: Any, t: Any) -> Any:
+        return wnp.sum(w[t] * g)
+
+    rng = np.random.default_rng(0)
+    w, g = rng.normal(size=(40, 64)).astype(np.float32), rng.normal(size=(96, 64)).astype(np.float32)
+    t = rng.integers(-40, 44, 96).astype(np.int32)
+    check(gpu, weft.grad(loss), w, g, t, calls=0, tolerance=0.0)
+    jaxpr = weft.make_jaxpr(weft.grad(loss))(w, g, t).jaxpr
+    program = compile_program(jaxpr, [False] * 3, hopper()).program
+    (scatter,) = (s.full for s in program.all_steps() if isinstance(s, Launch) and s.label == "scatter")
+    assert scatter.count == 8 * 8  # parts of a row, and threads that take turns

@@ -30,6 +30,8 @@ from weft.primitives.movement.scatter_flagged import card_of
 BOOL_OPERATIONS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
 # The widest part of a window that lanes take at a time, in registers.
 REGISTERS = 4
+# Threads that a grid should have. Each reads all indices, so there are no more than help to hide how long that takes.
+GRID_THREADS = 1 << 15
 
 
 def emit_scatter(fusion: Fusion) -> Emission:
@@ -98,7 +100,7 @@ class Scattering:
     writer, computing in `wide`."""
 
     def __init__(self, fusion: Fusion, writer: Writer, buffer_of: Callable[[Writer], Buffer], wide: Any) -> None:
-        self.writer, self.k, self.buffer_of, self.wide = writer, writer.k, buffer_of, wide
+        self.fusion, self.writer, self.k, self.buffer_of, self.wide = fusion, writer, writer.k, buffer_of, wide
         hero: Any = fusion.hero
         self.hero = hero
         operand, self.indices, self.updates = hero.invars
@@ -142,8 +144,18 @@ class Scattering:
             self._over_indices(order, {}, bool(batched), None)
             return
         axis, block = blocks
-        with self.k.loop(-(-self.sizes[axis] // block), kind=LoopKind.THREADS) as part:
-            self._over_indices(order, {}, False, (axis, block, part * block))
+        parts = -(-self.sizes[axis] // block)
+        shares = self._shares(parts)
+        if shares == 1:
+            with self.k.loop(parts, kind=LoopKind.THREADS) as part:
+                self._over_indices(order, {}, False, (axis, block, part * block, None))
+            return
+        with self.k.loop(parts * shares, kind=LoopKind.THREADS) as task:
+            position = self.k.scalars.convert(self.k.position(Index.of(task)), dtypes.uint32)
+            count = self.k.constant(parts, dtypes.uint32)
+            share = self.k.compute("div", position, count)
+            own = Index.of(self.k.compute("rem", position, count))
+            self._over_indices(order, {}, False, (axis, block, own * block, (share, shares)))
 
     def _scalars_apart(self) -> None:
         """Distinct single elements: lanes run along the indices."""
@@ -166,6 +178,15 @@ class Scattering:
             if covered and self.sizes[d] >= (4 * width if last else 4):
                 return d, 2 * width if last else 1
         return None
+
+    def _shares(self, parts: int) -> int:
+        """How many threads take turns with each part of windows: one has those that start at multiples of this, the
+        next one those after them, so that all updates of an element are one thread's, in order. On CPUs it is one."""
+        count = math.prod(self.many)
+        if not self.fusion.target.grid_bytes or self.flags or not self.dimension_numbers.scatter_dims_to_operand_dims:
+            return 1
+        wanted = min(GRID_THREADS // parts, count // 8)
+        return 1 << max(wanted.bit_length() - 1, 0)
 
     def _lane_dim(self) -> int | None:
         """The last dimension in which a window is more than one element."""
@@ -191,6 +212,9 @@ class Scattering:
         def store(inner: dict[int, Index]) -> Value:
             return self._element(many, inner, begin)
 
+        if part is not None and part[3] is not None:
+            own = self._is_own(begin, *part[3])
+            inside = own if inside is None else k.compute("and", inside, own)
         if inside is None:
             self._over_window(dims, {}, part, store)
             return
@@ -198,6 +222,13 @@ class Scattering:
             self.set_flag(k.compute("not", inside))
         with k.when(inside):
             self._over_window(dims, {}, part, store)
+
+    def _is_own(self, begin: dict[int, Index], share: Value, shares: int) -> Value:
+        """Whether a window is one of those that a thread takes."""
+        k = self.k
+        first = self.dimension_numbers.scatter_dims_to_operand_dims[0]
+        index = k.scalars.convert(k.position(begin[first]), dtypes.uint32)
+        return k.compute("eq", k.compute("and", index, k.constant(shares - 1, dtypes.uint32)), share)
 
     def start(self, many: MultiIndex) -> tuple[dict[int, Index], Value | None]:
         """Where a window starts, in the indexed dimensions, and whether it is in bounds (None: it is)."""
