@@ -362,6 +362,5 @@ def test_remat_is_the_same_function() -> None:
         results.append(weft.jit(weft.grad(loss, has_aux=True))(values))
     weft.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-6), *results)
     assert float(results[0][1][0]) == 1.0
-    assert "remat" in str(
-        weft.make_jaxpr(lambda v: again.stateless_call(v, others, x)[0])(values)
-    ) or "checkpoint" in str(weft.make_jaxpr(lambda v: again.stateless_call(v, others, x)[0])(values))
+    traced = weft.make_jaxpr(lambda values: again.stateless_call(values, others, x)[0])(values)
+    assert any(equation.primitive.name in ("remat", "checkpoint") for equation in traced.eqns)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pathlib
+import weakref
 from typing import Any
 from xml.etree import ElementTree
 
@@ -255,3 +257,25 @@ def test_drawings(rankdir: str, tmp_path: pathlib.Path) -> None:
     with pytest.raises(ArgumentError, match="SVG"):
         plot_model(model, "model.png")
     assert "Dense" in str(plot_model(Subclassed(), None))
+
+
+def test_models_that_nobody_uses_are_freed() -> None:
+    def one() -> weakref.ref[Any]:
+        model = branching()
+        model({"a": X, "b": X})
+
+        class Local(keras.Model):
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = model
+
+            def call(self, x: Any) -> Any:
+                return self.model({"a": x, "b": x})["y"]
+
+        local = Local()
+        local(X)
+        return weakref.ref(local)
+
+    references = [one() for _ in range(5)]
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 5

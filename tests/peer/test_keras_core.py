@@ -179,3 +179,25 @@ def test_dropout_draws_the_same() -> None:
     for _ in range(3):
         np.testing.assert_array_equal(mine(x, training=True), np.asarray(theirs(x, training=True)))
     np.testing.assert_array_equal(mine.variables[0].numpy(), np.asarray(theirs.variables[0].value))
+
+
+def test_known_differences() -> None:
+    """Where the documentation of Keras says one thing, and Keras does another: ours is as documented."""
+
+    def frozen(k: Any) -> bool:
+        x = k.Input((3,))
+        model = k.Model(x, k.layers.BatchNormalization()(x, training=False))
+        rows = np.random.default_rng(0).normal(2, 3, (8, 3)).astype("float32")
+        return bool(np.allclose(np.asarray(model(rows, training=True)), np.asarray(model(rows, training=False))))
+
+    # `layer(x, training=False)` in a functional model holds, whatever the model is called with.
+    assert (frozen(ours), frozen(keras)) == (True, False)
+
+    def scale(k: Any) -> float:
+        layer = k.layers.Dense(1, lora_rank=2, lora_alpha=4.0, use_bias=False)
+        layer.build((None, 1))
+        layer.set_weights([np.zeros((1, 1)), np.ones((1, 2)), np.ones((2, 1))])
+        return float(np.asarray(layer(np.ones((1, 1), "float32")))[0, 0])
+
+    # The update of rank 2 is scaled by `lora_alpha / lora_rank`.
+    assert (scale(ours), scale(keras)) == (4.0, 2.0)

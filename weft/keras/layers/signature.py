@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -46,10 +46,16 @@ class Signature:
             ) from None
 
 
-@functools.lru_cache(maxsize=4096)
+# Classes that nobody uses any more are not held here.
+_signatures: weakref.WeakKeyDictionary[Callable[..., Any], Signature] = weakref.WeakKeyDictionary()
+
+
 def signature_of(function: Callable[..., Any]) -> Signature:
     """The signature of a method, from its class."""
-    return Signature(function)
+    found = _signatures.get(function)
+    if found is None:
+        found = _signatures[function] = Signature(function)
+    return found
 
 
 def is_tensor(value: Any) -> bool:
