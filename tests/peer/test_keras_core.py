@@ -155,6 +155,50 @@ def test_configs_of_models_go_both_ways(build: Build) -> None:
     jax.tree.map(lambda p, q: np.testing.assert_allclose(p, q, rtol=1e-5, atol=1e-6), from_mine(x), _tree(mine(x)))
 
 
+def test_operations_in_their_files() -> None:
+    ops = keras.ops
+    x = keras.Input((4, 6))
+    y = ops.mean(x, axis=-1) * 2 + ops.max(x, axis=1)[:, :4]
+    y = ops.where(y > 0, ops.concatenate([y, ops.relu(y)], axis=-1)[:, 2:6], 0.5)
+    z = ops.einsum("bi,ij->bj", ops.reshape(y, (-1, 4)), ops.ones((4, 3)))
+    z = ops.clip(ops.softmax(ops.leaky_relu(z, 0.1), axis=-1), 0.1, 0.5)
+    z = ops.squeeze(ops.expand_dims(ops.cast(z, "float16"), 1), 1)
+    first = ops.split(x, 2, axis=1)[0]
+    theirs = keras.Model(x, [z, ops.transpose(x, (0, 2, 1)), ops.stack([first, -first], axis=1)])
+    mine = ours.models.model_from_json(theirs.to_json())
+    again = ours.models.model_from_json(mine.to_json())
+    rows = np.random.default_rng(0).normal(size=(3, 4, 6)).astype("float32")
+    for found in (mine(rows), again(rows)):
+        for one, other in zip(found, theirs(rows), strict=True):
+            np.testing.assert_allclose(
+                np.asarray(one), np.asarray(other), rtol=1e-3 if other.dtype == "float16" else 1e-5
+            )
+
+
+def masked(k: Any) -> Any:
+    x = k.Input((5,), dtype="int32", name="ids")
+    h = k.layers.Embedding(7, 3, mask_zero=True, name="embedding")(x)
+    h = k.layers.Dense(4, activation="tanh", name="dense")(h)
+    return k.Model(x, k.layers.LSTM(2, name="lstm")(h))
+
+
+def test_masks_in_functional_models() -> None:
+    theirs, mine = masked(keras), masked(ours)
+    mine.set_weights([np.asarray(w.value) for w in theirs.weights])
+    ids = np.array([[1, 2, 0, 0, 0], [3, 4, 5, 6, 1], [0, 0, 0, 0, 0]], "int32")
+    expected = np.asarray(theirs(ids))
+    from_theirs = ours.models.model_from_json(theirs.to_json())
+    from_theirs.set_weights(mine.get_weights())
+    for found in (mine(ids), weft.jit(mine)(ids), mine.predict(ids, verbose=0), from_theirs(ids)):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    values = [v.value for v in mine.trainable_variables]
+    seeds = [[v.value for v in model.non_trainable_variables] for model in (mine, theirs)]
+    gradient = weft.jit(weft.grad(lambda v: (mine.stateless_call(v, seeds[0], ids)[0] ** 2).sum()))(values)
+    their_loss = lambda v: (theirs.stateless_call(v, seeds[1], ids)[0] ** 2).sum()
+    for one, other in zip(gradient, jax.grad(their_loss)([v.value for v in theirs.trainable_variables]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
 def test_names_of_objects_without_names() -> None:
     keras.utils.clear_session()
     ours.backend.clear_session()

@@ -19,6 +19,7 @@ import weft
 import weft.numpy as wnp
 from weft.errors import ArgumentError, FileFormatError
 from weft.keras.core.config import settings, standardize_dtype
+from weft.keras.core.names import to_snake_case
 from weft.keras.core.tables import (
     CustomObjectScope,
     Table,
@@ -243,6 +244,11 @@ def deserialize_keras_object(
     registered = config.get("registered_name")
     if name == "function":
         return _find_described(inner, registered, config.get("module"), kind)
+    if str(config.get("module")).startswith("keras.src.ops."):
+        # Keras has a class for each function of `ops`, named like it.
+        function = table("ops").find(to_snake_case(name))
+        if function is not None:
+            return table("ops").names["FunctionOperation"].from_keras(function, deserialize_keras_object(inner))
     cls = _find_described(name, registered, config.get("module"), kind)
     built = cls.from_config(inner) if hasattr(cls, "from_config") else cls(**inner)
     if config.get("build_config") and hasattr(built, "build_from_config"):

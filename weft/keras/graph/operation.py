@@ -153,19 +153,50 @@ class FunctionOperation(Operation):
     Args:
         function: the function, or the name of one of `weft.keras.ops`.
         name: the name of the operation.
+        options: arguments, by name, that all calls have. Those of calls take the positions of the others: so Keras
+            writes operations, with an axis in the operation and the tensors in its calls.
     """
 
-    def __init__(self, function: Callable[..., Any] | str, name: str | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any] | str, name: str | None = None, options: dict[str, Any] | None = None
+    ) -> None:
         self.function = registry.find("ops", function) if isinstance(function, str) else function
+        self.options = dict(options or {})
         super().__init__(auto_name(self.function.__name__) if name is None else name)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
-        return self.function(*args, **kwargs)
+        if not self.options:
+            return self.function(*args, **kwargs)
+        waiting, named = list(args), {**self.options, **kwargs}
+        positional: list[Any] = []
+        for parameter in inspect.signature(self.function).parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                positional, waiting = positional + waiting, []
+            elif not waiting or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                break
+            else:
+                positional.append(named.pop(parameter.name) if parameter.name in named else waiting.pop(0))
+        return self.function(*positional, *waiting, **named)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
-        return {"function": registry.serialize_keras_object(self.function), "name": self.name}
+        config = {"function": registry.serialize_keras_object(self.function), "name": self.name}
+        return {**config, "options": registry.serialize_keras_object(self.options)} if self.options else config
+
+    @classmethod
+    def from_keras(cls, function: Callable[..., Any], config: dict[str, Any]) -> FunctionOperation:
+        """The operation that a file of Keras describes.
+
+        Args:
+            function: the function of the operation's class.
+            config: its name, and arguments that all calls have.
+        """
+        accepted = inspect.signature(function).parameters
+        options = {
+            key: value for key, value in config.items() if key != "name" and (key in accepted or value is not None)
+        }
+        return cls(function, config.get("name"), options)
 
 
 def symbolic_call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

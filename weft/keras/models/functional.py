@@ -366,6 +366,9 @@ def _rebuilt(config: dict[str, Any]) -> tuple[Any, Any]:
                 later.append((name, call))
                 continue
             args, kwargs = _call_arguments(call, layers)
+            if getattr(getattr(layers[name], "function", None), "__name__", "") == "get_item":
+                # Data have no tuples, but a list means something else in an index.
+                args = [tuple(arg) if isinstance(arg, list) else arg for arg in args]
             layers[name](*args, **kwargs)
             done[name] += 1
         if len(later) == len(waiting):
