@@ -48,7 +48,7 @@ from weft.runtime.device import Placement
 # Graphs of a program on a GPU, by addresses; and addresses that it was called with once.
 MOST_GRAPHS, MOST_SEEN = 8, 64
 # Steps that a graph has at most: loops are unrolled in it.
-MOST_STEPS = 2000
+MOST_STEPS = 6000
 
 
 class LoadedProgram:

@@ -91,8 +91,10 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
 
 
 def _room(buffer: Buffer) -> int:
-    """The bytes of a local buffer, so that the next one is aligned."""
-    return -(-int(buffer.size) * buffer.dtype.itemsize // 16) * 16
+    """The bytes of a local buffer. Those of groups side by side begin in neighbouring banks of memory, of which there
+    are as many words as a warp has threads: what threads of several groups touch at once is in different ones."""
+    step, itemsize = 4 * WARP, buffer.dtype.itemsize
+    return -(-int(buffer.size) * itemsize // step) * step + max(4, itemsize)
 
 
 def _exchanges(body: Iterable[Statement]) -> bool:
@@ -138,6 +140,7 @@ class GroupLowering(ThreadLowering):
                 room = self.shared(f"local{n}", _room(buffer) * group.count)
                 offset = function.mul(first, constant(_room(buffer), i32))
                 self.local[buffer] = function.offset(room, llvm.i8, offset)
+                self.alignments[buffer] = buffer.dtype.itemsize
 
     # -- order -----------------------------------------------------------------------------------------------------
 

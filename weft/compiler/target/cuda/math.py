@@ -24,11 +24,11 @@ TANH = (
     0.001303957775235176,
 )  # fmt: skip
 TANH_SMALL = 0.9
-# sin(r) = r + r*z*P(z) and cos(r) = 1 + z*P(z) with z = r*r, for |r| <= pi/4.
-SIN = trigonometric.SIN[32]
+# sin(r) = r + r*z*P(z) with z = r*r, for |r| <= pi/2, to a tenth of an ulp; and for |r| <= pi/4 cos(r) = 1 + z*P(z).
+SIN = (-0.16666659712791443, 0.00833306647837162, -0.0001980959059437737, 2.6057505237986334e-06)
 COS = (-0.5, *trigonometric.COS[32])
-# pi/2 in three parts, of which n times the first is exact. All are positive, so that -0 stays -0.
-HALF_PI = (1.5707962512969971, 7.549789415861596e-08, 5.390302953474238e-15)
+# pi in three parts, of which n times the first is exact. All are positive, so that -0 stays -0.
+PI = (3.141592502593994, 1.5099578831723193e-07, 1.0780605906948477e-14)
 # From here on the parts are too few.
 FARTHEST = 2e4
 RECIPROCAL = "rcp.approx.ftz.f32"
@@ -95,20 +95,48 @@ def tanh_of_short(x: Term) -> Term:
     return _each(x, "tanh.approx.f32")
 
 
-def _reduced(x: Term) -> tuple[Term, Term]:
-    """The quarter, and the angle within it."""
-    shifted = x.fma(2 / math.pi, SHIFTER[32])
-    n = shifted - SHIFTER[32]
+def sin(x: Term) -> Term:
+    """The sine of r with x = n*pi + r, and the sign of n's last bit. Integers, comparisons and choices take twice as
+    long as sums and products, so there is no other polynomial for angles that are nearer to pi/2."""
+    shifted = x.fma(1 / math.pi, SHIFTER[32])
+    half_turns, n = shifted.raw(), shifted - SHIFTER[32]
     r = x
-    for part in HALF_PI:
+    for part in PI:
         r = n.fma(-part, r)
     far = abs(x) > FARTHEST
     f = x.function
-    with f.when(_any(far.value, f), shifted.raw().value, r.value, unlikely=True) as region:
+    with f.when(_any(far.value, f), half_turns.value, r.value, unlikely=True) as region:
         exact = trigonometric.from_far(x)
-        region.give(far.select(exact.quarter, shifted.raw()).value, far.select(exact.r + exact.low, r).value)
+        angle = exact.r + exact.low
+        # An odd quarter has a cosine, which is a sine that far from pi/2.
+        angle = (exact.quarter & 1).equals(0).select(angle, math.pi / 2 - abs(angle))
+        region.give(far.select(exact.quarter >> 1, half_turns).value, far.select(angle, r).value)
+    half_turns, r = (Term(f, value) for value in region.results)
+    return (_sine(r).raw() ^ (half_turns << 31)).cooked()
+
+
+def cos(x: Term) -> Term:
+    """The cosine or the sine of r with x = n*pi/2 + r, by the last bits of n; so that it is 1 at 0."""
+    shifted = x.fma(2 / math.pi, SHIFTER[32])
+    quarter, n = shifted.raw(), shifted - SHIFTER[32]
+    r = x
+    for part in PI:
+        r = n.fma(-part / 2, r)
+    far = abs(x) > FARTHEST
+    f = x.function
+    with f.when(_any(far.value, f), quarter.value, r.value, unlikely=True) as region:
+        exact = trigonometric.from_far(x)
+        region.give(far.select(exact.quarter, quarter).value, far.select(exact.r + exact.low, r).value)
     quarter, r = (Term(f, value) for value in region.results)
-    return quarter, r
+    z = r * r
+    chosen = (quarter & 1).equals(0).select(z.fma(polynomial(z, COS), 1.0), _sine(r))
+    return (chosen.raw() ^ (((quarter + 1) & 2) << 30)).cooked()
+
+
+def _sine(r: Term) -> Term:
+    """The sine of at most pi/2."""
+    z = r * r
+    return (r * z).fma(polynomial(z, SIN), r).copysign(r)  # also of -0
 
 
 def _any(mask: llvm.Value, f: llvm.Function) -> llvm.Value:
@@ -117,26 +145,6 @@ def _any(mask: llvm.Value, f: llvm.Function) -> llvm.Value:
         return mask
     lanes = [f.extract(mask, n) for n in range(mask.type.count)]
     return functools.reduce(f.or_, lanes)
-
-
-def _of_quarter(quarter: Term, r: Term) -> Term:
-    """The sine of a quarter and an angle within it."""
-    z = r * r
-    sine = (r * z).fma(polynomial(z, SIN), r).copysign(r)  # also of -0
-    cosine = z.fma(polynomial(z, COS), 1.0)
-    chosen = (quarter & 1).equals(0).select(sine, cosine)
-    return (chosen.raw() ^ ((quarter & 2) << 30)).cooked()
-
-
-def sin(x: Term) -> Term:
-    """The sine."""
-    return _of_quarter(*_reduced(x))
-
-
-def cos(x: Term) -> Term:
-    """The cosine, which is the sine a quarter further."""
-    quarter, r = _reduced(x)
-    return _of_quarter(quarter + 1, r)
 
 
 def single(quick: Callable[[Term], Term], exact: Callable[[Term], Term]) -> Callable[[Term], Term]:
