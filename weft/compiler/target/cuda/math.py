@@ -99,20 +99,20 @@ def sin(x: Term) -> Term:
     """The sine of r with x = n*pi + r, and the sign of n's last bit. Integers, comparisons and choices take twice as
     long as sums and products, so there is no other polynomial for angles that are nearer to pi/2."""
     shifted = x.fma(1 / math.pi, SHIFTER[32])
-    half_turns, n = shifted.raw(), shifted - SHIFTER[32]
+    multiple, n = shifted.raw(), shifted - SHIFTER[32]
     r = x
     for part in PI:
         r = n.fma(-part, r)
     far = abs(x) > FARTHEST
     f = x.function
-    with f.when(_any(far.value, f), half_turns.value, r.value, unlikely=True) as region:
+    with f.when(_any(far.value, f), multiple.value, r.value, unlikely=True) as region:
         exact = trigonometric.from_far(x)
         angle = exact.r + exact.low
         # An odd quarter has a cosine, which is a sine that far from pi/2.
         angle = (exact.quarter & 1).equals(0).select(angle, math.pi / 2 - abs(angle))
-        region.give(far.select(exact.quarter >> 1, half_turns).value, far.select(angle, r).value)
-    half_turns, r = (Term(f, value) for value in region.results)
-    return (_sine(r).raw() ^ (half_turns << 31)).cooked()
+        region.give(far.select(exact.quarter >> 1, multiple).value, far.select(angle, r).value)
+    multiple, r = (Term(f, value) for value in region.results)
+    return (_sine(r).raw() ^ (multiple << 31)).cooked()
 
 
 def cos(x: Term) -> Term:
