@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import weft
 from weft.data import ArraySpec, Loader, adapt
@@ -168,6 +169,12 @@ def test_iterators_continue_after_a_fork() -> None:
 def test_what_is_no_data() -> None:
     with pytest.raises(ArgumentTypeError, match="no data"):
         adapt(3)
+    with pytest.raises(ArgumentTypeError, match=r"x is a list of numbers[^!]*np\.asarray"):
+        adapt([[1, 2], [3, 4]], np.ones(2))
+    with pytest.raises(ArgumentTypeError, match="y is a list of numbers"):
+        adapt(np.ones(2), [1, 2])
+    with pytest.raises(ArgumentTypeError, match=r"sparse matrix[^!]*toarray"):
+        adapt(scipy.sparse.eye_array(3, format="csr"))
     with pytest.raises(ArgumentError, match=r"same number of rows[^!]*10 in \(x, y, sample_weight\)\[0\], 9 in"):
         adapt(np.ones(10), np.ones(9))
     with pytest.raises(ArgumentError, match="in the batches of a stream"):

@@ -66,6 +66,8 @@ def adapt(
             share_of(shard),
             float_dtype,
         )
+    for name, value in (("x", x), ("y", y), ("sample_weight", sample_weight)):
+        _refuse_what_is_nearly_an_array(name, value)
     for name, value in (("y", y), ("sample_weight", sample_weight)):
         if value is not None:
             raise ArgumentError(
@@ -103,6 +105,20 @@ def adapt(
         received=f"{type(x).__module__}.{type(x).__name__}",
         fix=("np.asarray(x)", "a generator function: def batches(): yield x, y"),
     )
+
+
+def _refuse_what_is_nearly_an_array(name: str, value: Any) -> None:
+    """Lists are trees of arrays, and sparse matrices are not arrays: say what to write instead."""
+    if hasattr(value, "toarray") and hasattr(value, "nnz"):
+        raise ArgumentTypeError(
+            f"{name} is a sparse matrix.", received=f"{type(value).__name__} of shape {value.shape}", fix="x.toarray()"
+        )
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], (int, float, list)):
+        raise ArgumentTypeError(
+            f"{name} is a list of numbers, not an array: a list means several arrays.",
+            received=f"a {type(value).__name__} of {len(value)} elements",
+            fix="np.asarray(x)",
+        )
 
 
 def _stream(x: Any, prefetch: int, float_dtype: Any) -> Adapter | None:
