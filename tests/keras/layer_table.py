@@ -281,6 +281,13 @@ RandomPosterization((2, 5), value_range=(0, 1), seed=3) | photo | rows random
 RandomSharpness((0.1, 0.9), value_range=(0, 1), seed=3) | photo | rows random
 Solarization(0.3, 0.6, value_range=(0, 1), seed=3) | photo | rows random
 AutoContrast(value_range=(0, 1)) | photo | rows
+MixUp(0.4, seed=3) | photo | rows random
+CutMix(0.8, seed=3, data_format="channels_first") | photo_first | rows random
+RandomErasing(0.9, value_range=(0, 1), seed=3) | photo | rows random
+RandomErasing(fill_value=0.3, value_range=(0, 1), seed=3, data_format="channels_first") | photo_first | rows random
+RandomGaussianBlur(0.9, 3, 0.8, value_range=(0, 1), seed=3) | photo | rows random
+RandomColorJitter((0, 1), 0.2, 0.3, (0.3, 0.7), 0.2, seed=3) | photo | rows random
+Pipeline([Rescaling(0.5), RandomFlip(seed=3)]) | photo | rows random
 Equalization(value_range=(0, 1), bins=16) | photo |
 RandAugment(value_range=(0, 1), num_ops=2, seed=3) | photo | rows random
 STFTSpectrogram("log", frame_length=4, fft_length=8) | series | rows

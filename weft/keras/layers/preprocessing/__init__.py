@@ -16,6 +16,14 @@ from weft.keras.layers.preprocessing.colors import (
 )
 from weft.keras.layers.preprocessing.image import CenterCrop, Resizing
 from weft.keras.layers.preprocessing.lookup import IntegerLookup, StringLookup
+from weft.keras.layers.preprocessing.mixing import (
+    CutMix,
+    MixUp,
+    Pipeline,
+    RandomColorJitter,
+    RandomErasing,
+    RandomGaussianBlur,
+)
 from weft.keras.layers.preprocessing.normalization import Normalization, Rescaling
 from weft.keras.layers.preprocessing.random_color import RandomBrightness, RandomContrast
 from weft.keras.layers.preprocessing.random_geometry import (
@@ -33,18 +41,24 @@ __all__ = [
     "AutoContrast",
     "CategoryEncoding",
     "CenterCrop",
+    "CutMix",
     "Discretization",
     "Equalization",
     "HashedCrossing",
     "Hashing",
     "IntegerLookup",
+    "MixUp",
     "Normalization",
+    "Pipeline",
     "RandAugment",
     "RandomBrightness",
     "RandomColorDegeneration",
+    "RandomColorJitter",
     "RandomContrast",
     "RandomCrop",
+    "RandomErasing",
     "RandomFlip",
+    "RandomGaussianBlur",
     "RandomGrayscale",
     "RandomHue",
     "RandomInvert",

@@ -123,8 +123,8 @@ def gaussian_blur(
 
     Args:
         images: an image or a batch of images.
-        kernel_size: the rows and columns that count.
-        sigma: the standard deviation along rows and columns, in pixels.
+        kernel_size: how many pixels count along the width and along the height, in this order, as in Keras.
+        sigma: the standard deviations along the width and along the height, in pixels.
         data_format: "channels_last" or "channels_first"; None is the setting.
 
     Returns:
@@ -132,9 +132,9 @@ def gaussian_blur(
     """
     images = inexact(images)
     spatial_axes(images, data_format)
-    rows, columns = sizes(kernel_size, 2, "kernel_size")
+    width, height = sizes(kernel_size, 2, "kernel_size")
     deviations = wnp.broadcast_to(wnp.asarray(sigma, images.dtype), (2,))
-    kernel = wnp.outer(_gaussian(rows, deviations[0], images.dtype), _gaussian(columns, deviations[1], images.dtype))
+    kernel = wnp.outer(_gaussian(height, deviations[1], images.dtype), _gaussian(width, deviations[0], images.dtype))
     return _filtered(images, kernel, data_format)
 
 
