@@ -74,7 +74,7 @@ def test_every_setting_is_declared_documented_and_an_attribute_of_the_module():
     assert list(states) == [name for name in typing.get_type_hints(Config) if not name.startswith("_")]
     for name, state in states.items():
         assert getattr(settings, name) is state
-        assert state.__doc__.endswith(".")
+        assert state.__doc__.split("\n\n")[0].endswith(".")
         assert state.value == getattr(config, name) == config.read(name) == config.values[name]
 
 

@@ -139,7 +139,12 @@ class Config(threading.local):
         flags = sys.modules["absl.flags"]
         for name, state in {**states, **ignored}.items():
             if f"jax_{name}" not in flags.FLAGS:
-                flags.DEFINE_string(f"jax_{name}", None, (state.__doc__ or "").replace("\n", " "), module_name="weft")
+                flags.DEFINE_string(
+                    f"jax_{name}",
+                    None,
+                    " ".join((state.__doc__ or "").partition("\n\n")[0].split()),
+                    module_name="weft",
+                )
 
     def complete_absl_config(self, absl_flags: Any) -> None:
         """Set what flags of absl, defined by `config_with_absl`, were set to; called when absl has parsed them."""
