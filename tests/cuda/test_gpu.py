@@ -9,7 +9,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.cuda.test_attention import CASES as ATTENTION
+from tests.cuda.test_attention import operands
 from tests.cuda.test_convolutions import CASES, convolution
+from tests.cuda.test_linear_algebra import MATRICES, compare
 from tests.cuda.test_matmuls import LAYOUTS, ramps
 from tests.cuda.test_ptx import SAME
 from tests.cuda.test_runtime import nested
@@ -131,6 +134,34 @@ def test_convolutions_and_their_gradients(name: str, dtype: str) -> None:
             np.testing.assert_allclose(
                 np.asarray(one).astype(np.float32), np.asarray(other).astype(np.float32), rtol=limit, atol=1
             )
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_and_its_cotangents(name: str) -> None:
+    function, shapes = ATTENTION[name]
+    arrays = operands(*shapes)
+    gpu = weft.devices("gpu")[0]
+
+    def loss(*args: Any) -> Any:
+        return wnp.sum(function(*args).astype("float32") ** 2)
+
+    f = weft.jit(weft.grad(loss, (0, 1, 2)))
+    there = [weft.device_put(a, gpu) for a in arrays]
+    first = [np.asarray(a) for a in f(*there)]
+    for one, other in zip(first, f(*(a.astype(np.float32) for a in arrays)), strict=True):
+        limit = 3e-2 * float(np.abs(np.asarray(other)).max())
+        np.testing.assert_allclose(one.astype(np.float32), np.asarray(other), atol=limit)
+    for _ in range(10):
+        assert all(np.array_equal(a, np.asarray(b)) for a, b in zip(first, f(*there), strict=True))
+
+
+@pytest.mark.parametrize("cases", [cases for _, cases in MATRICES], ids=[name for name, _ in MATRICES])
+def test_linear_algebra(cases: list[Case]) -> None:
+    placement = placement_of(weft.devices("gpu")[0], True)
+    arrays = [
+        copied(np.asarray(a), t, placement) for case in cases for a, t in zip(case.arrays, case.types, strict=True)
+    ]
+    compare(cases, executable_of(merged(cases), device=placement.device)(arrays, None, placement))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
