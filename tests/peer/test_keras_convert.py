@@ -170,6 +170,21 @@ def test_a_network_of_torch_by_order() -> None:
     np.testing.assert_allclose(model(x), want, rtol=2e-5, atol=2e-5)
 
 
+def test_layers_and_directions_of_a_recurrent_module() -> None:
+    module = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True)})
+    model = keras.Sequential(
+        [keras.Input((6, 3))]
+        + [layers.Bidirectional(layers.LSTM(4, return_sequences=True), name=f"both_{i}") for i in range(2)]
+    )
+    names = {
+        path: f"rnn:l{i // 2}" + ("_reverse" if i % 2 else "") for i, path in enumerate(convert.layer_paths(model))
+    }
+    convert.from_torch(model, module.state_dict(), names)
+    x = RNG.normal(size=(2, 6, 3)).astype(np.float32)
+    np.testing.assert_allclose(model(x), module["rnn"](torch.from_numpy(x))[0].detach(), rtol=2e-5, atol=2e-5)
+    assert set(convert.to_torch(model, names)) == set(module.state_dict())
+
+
 def test_haiku() -> None:
     def forward(x: Any) -> Any:
         x = haiku.Conv2D(4, 3, padding="VALID", name="conv")(x)

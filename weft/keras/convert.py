@@ -446,16 +446,38 @@ def _grouped_by(arrays: Mapping[str, Any], prefixes: dict[str, str], ignored: Ma
     """Arrays by layer path and by name inside of the module, and a line for each that belongs to no layer."""
     found: dict[str, Weights] = {path: {} for path in prefixes}
     left: list[str] = []
+    # Of modules inside of each other, the inner one; of the layers of a recurrent module, the one that is named.
     by_length = sorted(prefixes.items(), key=lambda pair: len(pair[1]), reverse=True)
     for key, value in arrays.items():
-        owner = next((path for path, prefix in by_length if not prefix or key.startswith(f"{prefix}.")), None)
-        if owner is None:
+        inside = ((path, _inside(key, module)) for path, module in by_length)
+        owner, name = next(((path, name) for path, name in inside if name is not None), ("", None))
+        if name is None:
             left.append(f"no layer for {key} {tuple(np.shape(value))}")
-            continue
-        name = key.removeprefix(f"{prefixes[owner]}.") if prefixes[owner] else key
-        if name not in ignored[owner]:
+        elif name not in ignored[owner]:
             found[owner][name] = _plain(value)
     return found, left
+
+
+_FIRST = "_l0"  # how names of the first layer of a recurrent module of PyTorch end
+
+
+def _inside(key: str, module: str) -> str | None:
+    """What a name is inside of a module, or None: `0.rnn:l1_reverse` is that layer of the recurrent module `0.rnn`."""
+    prefix, _, layer = module.partition(":")
+    if prefix and not key.startswith(f"{prefix}."):
+        return None
+    name = key.removeprefix(f"{prefix}.") if prefix else key
+    if not layer:
+        return name
+    return f"{name.removesuffix(f'_{layer}')}{_FIRST}" if name.endswith(f"_{layer}") else None
+
+
+def _outside(name: str, module: str) -> str:
+    """The whole name of what a module calls `name`."""
+    prefix, _, layer = module.partition(":")
+    if layer:
+        name = f"{name.removesuffix(_FIRST)}_{layer}"
+    return f"{prefix}.{name}" if prefix else name
 
 
 def _unused(part: Part, arrays: Weights, expected: Weights) -> list[str]:
@@ -474,7 +496,8 @@ def to_torch(model: Any, names: Names = None) -> Weights:
     Args:
         model: a model that is built.
         names: for each layer path the name of the module, such as {"dense": "0", "block/conv": "body.conv1"}; the path
-            with dots where there is no entry.
+            with dots where there is no entry. Layers of one recurrent module are told apart by their suffixes in it:
+            {"bidirectional_1/backward_lstm": "rnn:l1_reverse"}.
 
     Returns:
         arrays by name; `{k: torch.from_numpy(v) for k, v in ...}` is what `load_state_dict` takes.
@@ -482,7 +505,7 @@ def to_torch(model: Any, names: Names = None) -> Weights:
     parts = _known(model)
     prefixes = _renamed(parts, names, ".")
     return {
-        f"{prefixes[part.path]}.{name}" if prefixes[part.path] else name: np.ascontiguousarray(array)
+        _outside(name, prefixes[part.path]): np.ascontiguousarray(array)
         for part in parts
         if part.kind is not None
         for name, array in part.kind.to_torch(part.weights).items()
