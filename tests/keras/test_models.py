@@ -199,6 +199,10 @@ def test_summary() -> None:
     assert "Non-trainable params: 8" in lines[0]
     Subclassed().summary(print_fn=lines.append)
     assert "0 (unbuilt)" in lines[1]
+    called = Subclassed(6)
+    called(X)
+    called.summary(print_fn=lines.append)
+    assert "(5, 6)" in lines[2]
 
 
 def test_clone_function_and_call_function() -> None:

@@ -17,6 +17,7 @@ SMALL = {"weights": None, "input_shape": (32, 32, 3)}
 MODELS: dict[str, dict[str, Any]] = {
     "ResNet50": {**SMALL, "classes": 10},
     "ResNet50V2": {**SMALL, "include_top": False, "pooling": "max"},
+    "DenseNet121": {**SMALL, "include_top": False},
     "VGG16": {**SMALL, "include_top": False, "pooling": "avg"},
     "VGG19": {**SMALL, "include_top": False},
     "MobileNet": {**SMALL, "alpha": 0.5, "classes": 10},

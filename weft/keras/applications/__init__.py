@@ -2,6 +2,7 @@
 
 from weft.errors import publish as _publish
 from weft.keras.applications import (
+    densenet,
     efficientnet,
     imagenet_utils,
     mobilenet,
@@ -14,6 +15,7 @@ from weft.keras.applications import (
     vgg19,
     xception,
 )
+from weft.keras.applications.densenet import DenseNet121, DenseNet169, DenseNet201
 from weft.keras.applications.efficientnet import (
     EfficientNetB0,
     EfficientNetB1,

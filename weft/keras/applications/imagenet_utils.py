@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import pathlib
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import weft.numpy as wnp
 from weft.errors import ArgumentError, ShapeMismatchError
 from weft.errors import publish as _publish
+from weft.keras import utils
 from weft.keras.core.config import floatx, is_float_dtype, standardize_data_format
 
 __all__ = ["decode_predictions", "preprocess_input"]
@@ -70,7 +70,6 @@ def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, fl
     if scores.ndim != 2 or scores.shape[1] != 1000:
         raise ShapeMismatchError("Predictions have the shape (batch, 1000).", received=f"shape {scores.shape}")
     if not _classes:
-        utils: Any = importlib.import_module("weft.keras.utils")  # what downloads is not needed before
         file = utils.get_file(
             "imagenet_class_index.json", _CLASSES, cache_subdir="models", file_hash="c2c37ea517e94d9795004a39431a14cb"
         )

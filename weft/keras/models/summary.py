@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from weft.errors import ArgumentError
 from weft.keras.core.config import standardize_dtype
-from weft.keras.core.context import type_text
 from weft.keras.core.variable import Variable
+from weft.keras.layers.layer import Layer
 
 _BITS = {"bool": 8, "bfloat16": 16, "int4": 4, "uint4": 4}
 
@@ -90,8 +90,9 @@ def _shape(layer: Any) -> str:
         return "multiple"
     if nodes and len(nodes[-1].output_tensors) > 1:
         return "[" + ", ".join(str(tensor.shape) for tensor in nodes[-1].output_tensors) + "]"
-    if not shapes and layer.built and layer._build_shapes:
-        return f"? (built with {type_text(next(iter(layer._build_shapes.values())))})"[:40]
+    if not shapes and layer.built and layer._build_shapes and len(layer._build_shapes) == 1:
+        if type(layer).compute_output_shape is not Layer.compute_output_shape:
+            return str(layer.compute_output_shape(*layer._build_shapes.values()))
     return next(iter(shapes), "?")
 
 
