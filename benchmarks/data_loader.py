@@ -140,7 +140,7 @@ def overlaps(repeats: int) -> list[dict[str, Any]]:
         result = overlap(source, waiting_step(duration), repeats, **options)
         found.append({"samples": "sleeping", "workers": name, **figures(result)})
     for name, options, _ in kinds:
-        source = Computing(256)
+        source = Computing(2048)
         alone = min(seconds(Loader(source, BATCH, **options), lambda batch: None) for _ in range(2)) / BATCHES
         result = overlap(source, computing_step(alone), repeats, **options)
         found.append({"samples": "computing", "workers": name, **figures(result)})
@@ -175,6 +175,7 @@ def rates(repeats: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
+    weft.config.update("num_threads", 1)  # a core for the step, others for the loader
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few repeats")
     parser.add_argument("--json", type=pathlib.Path, help="write the figures to a file")

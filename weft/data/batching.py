@@ -135,6 +135,8 @@ class Collation:
         if self.function is not None:
             return self.function(samples)
         first = samples[0]
+        if type(first) is np.ndarray and all(type(sample) is np.ndarray for sample in samples):
+            return self._stacked(samples, self.pad, length)  # a tree of one array, which is common
         leaves, structure = weft.tree.flatten(first)
         columns = [leaves, *(self._leaves(sample, structure) for sample in samples[1:])]
         if self.pad is None or isinstance(self.pad, (int, str)):
@@ -152,7 +154,7 @@ class Collation:
         return leaves
 
     def _stacked(self, leaves: list[Any], pad: PadTo, length: int | None) -> np.ndarray:
-        arrays = [np.asarray(host_leaf(leaf)) for leaf in leaves]
+        arrays = [leaf if type(leaf) is np.ndarray else np.asarray(host_leaf(leaf)) for leaf in leaves]
         shapes = {array.shape for array in arrays}
         target = self._target(shapes, pad, length)
         if len(shapes) == 1 and target in shapes:

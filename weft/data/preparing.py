@@ -76,6 +76,8 @@ class Preparation:
             except Exception as error:
                 error.add_note(f"weft.data was reading {task.describe()}, indices {_shown(task.indices)}.")
                 raise
+        if not self.transforms and self.collation is not None:
+            return samples
         found: list[Any] = []
         for index, sample in zip(task.indices, samples, strict=True):
             try:
