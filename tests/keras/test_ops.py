@@ -23,15 +23,14 @@ WITH_VALUES = {"ndim", "size", "shape", "nonzero", "unique", "bincount", "repeat
 CASES = list(ops_table.cases())
 
 
-def find(name: str) -> Any:
+def find(name: str, found: Any = ops) -> Any:
     """The operation of a name such as `image.resize`."""
-    found: Any = ops
     for part in name.split("."):
         found = getattr(found, part)
     return found
 
 
-def traced(case: ops_table.Case, convert: Any = lambda value: value) -> tuple[list[np.ndarray], Any]:
+def traced(case: ops_table.Case, convert: Any = lambda value: value, module: Any = ops) -> tuple[list[np.ndarray], Any]:
     """The arrays among the arguments of a call, and the call as a function of them; arguments are converted first."""
     args, kwargs = case.arguments()
     arguments = tuple(convert(arg) for arg in args), {name: convert(arg) for name, arg in kwargs.items()}
@@ -42,7 +41,7 @@ def traced(case: ops_table.Case, convert: Any = lambda value: value) -> tuple[li
         filled = iter(values)
         whole = [next(filled) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
         args, kwargs = weft.tree.unflatten(structure, whole)
-        return find(case.name)(*args, **kwargs)
+        return find(case.name, module)(*args, **kwargs)
 
     return arrays, call
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import warnings
 from typing import Any
@@ -19,6 +20,7 @@ with warnings.catch_warnings():
 
 import weft
 from tests.keras import ops_table
+from tests.keras.test_ops import needs_values, traced, with_lists
 from weft import keras
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
@@ -79,6 +81,37 @@ def test_operations(first: int) -> None:
         assert_same(find(keras.ops, case.name)(*args, **kwargs), expected(case), str(case))
 
 
+@pytest.mark.parametrize("first", range(0, len(CASES), 50))
+def test_models_of_operations_go_both_ways(first: int) -> None:
+    """What a functional model says about its operations is read by Keras, and what Keras says about them by us."""
+    for case in CASES[first : first + 50]:
+        arrays, call = traced(case)
+        if not arrays or needs_values(case):
+            continue
+        inputs = [keras.Input(batch_shape=array.shape, dtype=str(array.dtype)) for array in arrays]
+        model = keras.Model(inputs, call(*inputs))
+        config = json.loads(json.dumps(model.get_config()))
+        try:
+            theirs = [peer.Input(batch_shape=array.shape, dtype=str(array.dtype)) for array in arrays]
+            traced(case, with_lists, peer.ops)[1](*theirs)
+        except Exception:
+            continue
+        if "FunctionOperation" in json.dumps(config):
+            assert str(case) in WITHOUT_CLASS or case.name == "image.extract_patches_3d"
+            continue
+        back = type(model).from_config(json.loads(json.dumps(peer.Model.from_config(config).get_config())))
+        assert [out.shape for out in back.outputs] == [out.shape for out in model.outputs], case
+        assert_same(
+            back(*[arrays] if len(arrays) > 1 else arrays), model(*[arrays] if len(arrays) > 1 else arrays), str(case)
+        )
+
+
+# Calls whose options are tensors or arrays.
+WITHOUT_CLASS = {
+    "clip(X, W[:, None], 1.0)",
+    "istft((Q[:, :, 0], Q[:, :, 1]), 3, 2, 4, center=False, window=np.ones(3))",
+    "stft(SIGNAL, 5, 4, 8, window=np.ones(5))",
+}
 DTYPES = ("bool", "uint8", "int8", "int16", "int32", "uint32", "float16", "bfloat16", "float32")
 PROMOTING = ("add", "multiply", "divide", "maximum", "power", "floor_divide", "matmul", "where", "concatenate", "equal")
 

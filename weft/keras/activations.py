@@ -11,15 +11,13 @@ from weft.errors import ArgumentError
 from weft.errors import publish as _publish
 from weft.keras import ops
 from weft.keras.core import registry
-from weft.keras.ops.dispatch import inexact, operation, register_operations, tensor, unary
+from weft.keras.ops.dispatch import operation, register_operations, tensor
 
-exponential = unary("exponential", wnp.exp, "`exp(x)`.", "[0.0] -> [1.]", True, "activations")
 hard_sigmoid = ops.hard_sigmoid
 hard_silu = ops.hard_silu
 hard_swish = ops.hard_silu
 hard_tanh = ops.hard_tanh
 log_sigmoid = ops.log_sigmoid
-mish = unary("mish", nn.mish, "`x * tanh(softplus(x))`.", "[0.0, 1.0] -> [0.        0.8650984]", True, "activations")
 relu6 = ops.relu6
 selu = ops.selu
 sigmoid = ops.sigmoid
@@ -82,7 +80,30 @@ __all__ = [
 ]
 
 
-@operation
+def exponential(x: Any) -> Any:
+    """`exp(x)`.
+
+    Args:
+        x: an array.
+
+    Returns:
+        An array of floats of the same shape.
+    """
+    return ops.exp(x)
+
+
+def mish(x: Any) -> Any:
+    """`x * tanh(softplus(x))`.
+
+    Args:
+        x: an array.
+
+    Returns:
+        An array of floats of the same shape.
+    """
+    return ops.multiply(x, ops.tanh(ops.softplus(x)))
+
+
 def gelu(x: Any, approximate: bool = False) -> Any:
     """`x` times the normal distribution function of `x`.
 
@@ -98,10 +119,9 @@ def gelu(x: Any, approximate: bool = False) -> Any:
         >>> print(keras.activations.gelu([0.0, 1.0]))
         [0.        0.8413447]
     """
-    return nn.gelu(inexact(x), approximate)
+    return ops.gelu(x, approximate=approximate)
 
 
-@operation
 def linear(x: Any) -> Any:
     """`x` as it is.
 

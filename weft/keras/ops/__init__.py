@@ -2,6 +2,7 @@
 
 from weft.errors import publish as _publish
 from weft.keras.ops import image, linalg, nn, numpy
+from weft.keras.ops.classes import define as _define
 from weft.keras.ops.core import (
     associative_scan,
     cast,
@@ -698,4 +699,35 @@ __all__ = [
 ]
 
 _publish(__name__)
-_register_operations("ops", *(globals()[_name] for _name in __all__ if _name not in ("image", "linalg", "nn", "numpy")))
+_register_operations(
+    "ops",
+    *(globals()[_name] for _name in __all__ if _name not in ("image", "linalg", "nn", "numpy")),
+    *(getattr(image, _name) for _name in image.__all__),
+    swish=nn.swish,
+    hard_swish=nn.hard_swish,
+)
+# Where the classes of operations are in Keras.
+for _module, _functions in {
+    "numpy": [getattr(numpy, _name) for _name in numpy.__all__],
+    "nn": [getattr(nn, _name) for _name in nn.__all__],
+    "linalg": [getattr(linalg, _name) for _name in linalg.__all__],
+    "image": [getattr(image, _name) for _name in image.__all__],
+    "core": [
+        cast,
+        convert_to_tensor,
+        saturate_cast,
+        scatter,
+        scatter_update,
+        slice,
+        slice_update,
+        stop_gradient,
+        unstack,
+    ],
+    "math": [
+        *(cdist, erf, erfc, erfinv, extract_sequences, fft, fft2, ifft2, in_top_k, irfft, istft, logdet, logsumexp),
+        *(rfft, rsqrt, segment_max, segment_min, segment_prod, segment_sum, stft, top_k),
+        *(view_as_complex, view_as_real),
+    ],
+    "einops": [rearrange],
+}.items():
+    _define(f"keras.src.ops.{_module}", _functions)

@@ -12,6 +12,7 @@ import weft.numpy as wnp
 from weft.keras.core.config import floatx
 from weft.keras.core.registry import register
 from weft.keras.graph.operation import any_symbolic, symbolic_call
+from weft.keras.ops.classes import classes, record
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _SCALARS = (bool, int, float, complex)
@@ -25,7 +26,9 @@ def operation(function: Function) -> Function:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if any_symbolic(args, kwargs):
-            return symbolic_call(_public.get(call, call), *args, **kwargs)
+            public = _public.get(call, call)
+            recorded = record(public, args, kwargs) if public in classes else NotImplemented
+            return symbolic_call(public, *args, **kwargs) if recorded is NotImplemented else recorded
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]

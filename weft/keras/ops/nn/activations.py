@@ -10,7 +10,7 @@ from weft.keras.ops.dispatch import inexact, operation, tensor, unary
 
 hard_sigmoid = unary("hard_sigmoid", nn.hard_sigmoid, "`relu6(x + 3) / 6`.", "[-3.0, 0.0, 3.0] -> [0.  0.5 1. ]", True)
 hard_silu = unary("hard_silu", nn.hard_silu, "`x * hard_sigmoid(x)`.", "[-3.0, 3.0] -> [-0.  3.]", True)
-hard_swish = unary("hard_swish", nn.hard_silu, "`x * hard_sigmoid(x)`.", "[-3.0, 3.0] -> [-0.  3.]", True)
+hard_swish = hard_silu
 hard_tanh = unary("hard_tanh", nn.hard_tanh, "`x` limited to [-1, 1].", "[-3.0, 0.5] -> [-1.   0.5]")
 log_sigmoid = unary("log_sigmoid", nn.log_sigmoid, "`log(sigmoid(x))`.", "[0.0] -> [-0.6931472]", True)
 relu = unary("relu", nn.relu, "`max(x, 0)`.", "[-1.0, 2.0] -> [0. 2.]")
@@ -18,7 +18,7 @@ relu6 = unary("relu6", nn.relu6, "`min(max(x, 0), 6)`.", "[-1.0, 2.0, 9.0] -> [0
 selu = unary("selu", nn.selu, "The scaled exponential linear unit.", "[0.0, 1.0] -> [0.       1.050701]", True)
 sigmoid = unary("sigmoid", nn.sigmoid, "`1 / (1 + exp(-x))`.", "[0.0] -> [0.5]", True)
 silu = unary("silu", nn.silu, "`x * sigmoid(x)`.", "[0.0, 1.0] -> [0.        0.7310586]", True)
-swish = unary("swish", nn.silu, "`x * sigmoid(x)`.", "[0.0, 1.0] -> [0.        0.7310586]", True)
+swish = silu
 softplus = unary("softplus", nn.softplus, "`log(1 + exp(x))`.", "[0.0] -> [0.6931472]", True)
 softsign = unary("softsign", nn.soft_sign, "`x / (1 + abs(x))`.", "[-1.0, 1.0] -> [-0.5  0.5]", True)
 sparse_plus = unary(
