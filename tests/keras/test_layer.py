@@ -364,3 +364,27 @@ def test_remat_is_the_same_function() -> None:
     assert float(results[0][1][0]) == 1.0
     traced = weft.make_jaxpr(lambda values: again.stateless_call(values, others, x)[0])(values)
     assert any(equation.primitive.name in ("remat", "checkpoint") for equation in traced.eqns)
+
+
+def test_nothing_of_a_trace_is_left_behind() -> None:
+    class Everything(layers.Layer):
+        def __init__(self) -> None:
+            super().__init__(activity_regularizer="l2")
+            self.count = self.add_weight(shape=(), initializer="zeros", trainable=False)
+            self.embedding = layers.Embedding(5, 3, mask_zero=True)
+
+        def call(self, ids: Any) -> Any:
+            y = self.embedding(ids)
+            self.count.assign(wnp.sum(y))
+            self.add_loss(wnp.sum(y))
+            return y
+
+    with weft.checking_leaks():
+        layer = Everything()
+        assert layer(keras.KerasTensor((None, 4), "int32")).shape == (None, 4, 3)
+        assert layer.compute_output_shape((None, 2)) == (None, 2, 3)
+        values = [v.value for v in layer.trainable_variables]
+        others = [v.value for v in layer.non_trainable_variables]
+        run = weft.jit(lambda v, o, x: layer.stateless_call(v, o, x, return_losses=True))
+        _, new, losses = run(values, others, np.array([[1, 0]]))
+    assert len(losses) == 2 and float(new[0]) != 0 and float(layer.count.value) == 0

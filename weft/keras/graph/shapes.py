@@ -74,10 +74,15 @@ def _trace(run: Callable[..., Any], tensors: Sequence[KerasTensor], size: Any, s
         weft.ShapeDtypeStruct(tuple(size if known is None else known for known in tensor.shape), tensor.dtype)
         for tensor in tensors
     ]
+
+    def scoped(*values: Any) -> Any:
+        # Inside of the trace, so that it ends with it: what is written belongs to the trace.
+        with StatelessScope():
+            return run(*values)
+
     sizes, flag = spec.stand_ins.set(stand_ins), _tracing.set(True)
     try:
-        with StatelessScope():
-            return weft.eval_shape(run, *structs)
+        return weft.eval_shape(scoped, *structs)
     finally:
         _tracing.reset(flag)
         spec.stand_ins.reset(sizes)
