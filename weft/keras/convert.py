@@ -501,6 +501,11 @@ def to_torch(model: Any, names: Names = None) -> Weights:
 
     Returns:
         arrays by name; `{k: torch.from_numpy(v) for k, v in ...}` is what `load_state_dict` takes.
+
+    >>> from weft import keras
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="dense")])
+    >>> {name: array.shape for name, array in keras.convert.to_torch(model, {"dense": "0"}).items()}
+    {'0.weight': (3, 4), '0.bias': (3,)}
     """
     parts = _known(model)
     prefixes = _renamed(parts, names, ".")
@@ -519,6 +524,14 @@ def from_torch(model: Any, state_dict: Mapping[str, Any] | str | os.PathLike[str
         model: a model that is built.
         state_dict: tensors or arrays by name, or the path of a safetensors file.
         names: as of `to_torch`; `names_by_order(model, state_dict)` pairs modules and layers in order.
+
+    >>> import numpy as np
+    >>> from weft import keras
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> state_dict = {"0.weight": np.array([[1.0, 2.0]]), "0.bias": np.array([3.0])}
+    >>> keras.convert.from_torch(model, state_dict, keras.convert.names_by_order(model, state_dict))
+    >>> print(model(np.array([[1.0, 1.0]])))
+    [[6.]]
     """
     from_file = isinstance(state_dict, (str, os.PathLike))
     entries: Mapping[str, Any] = safetensors.load_file(state_dict, _UNSPLIT) if from_file else state_dict  # type: ignore
@@ -567,6 +580,14 @@ def to_linen(model: Any, names: Names = None) -> dict[str, Any]:
         model: a model that is built.
         names: for each layer path the path of the module, such as {"dense": "encoder/Dense_0"}; the same where there
             is no entry. An LSTM or GRU is the cell.
+
+    Returns:
+        nested dicts of arrays, as `Module.apply` of linen takes them.
+
+    >>> from weft import keras
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="dense")])
+    >>> sorted(keras.convert.to_linen(model)["params"]["dense"])
+    ['bias', 'kernel']
     """
     parts = _known(model)
     prefixes = _renamed(parts, names, "/")
@@ -630,6 +651,15 @@ def to_haiku(model: Any, names: Names = None) -> tuple[dict[str, Any], dict[str,
         model: a model that is built.
         names: for each layer path that of the module, such as {"dense": "mlp/~/linear_0"}; the same where there is no
             entry.
+
+    Returns:
+        the parameters and the state, by module path and name.
+
+    >>> from weft import keras
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="dense")])
+    >>> params, state = keras.convert.to_haiku(model, {"dense": "linear"})
+    >>> sorted(params["linear"])
+    ['b', 'w']
     """
     return modules.linen_to_haiku(to_linen(model), _pairs(model, names))
 
