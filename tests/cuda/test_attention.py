@@ -49,6 +49,12 @@ def library(q: Any, k: Any, v: Any) -> Any:
     return weft.nn.dot_product_attention(q, k, v, is_causal=True)
 
 
+def packed(x: Any) -> Any:
+    """Queries, keys and values are parts of one array, which nobody copies."""
+    q, k, v = wnp.split(x.reshape(BATCH, POSITIONS, 3 * HEADS, WIDTH), 3, axis=2)
+    return library(q, k, v)
+
+
 INSIDE, OUTSIDE = (BATCH, POSITIONS, HEADS, WIDTH), (BATCH, HEADS, POSITIONS, WIDTH)
 CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "heads inside, causal": (heads_inside, [INSIDE] * 3),
@@ -122,3 +128,20 @@ def test_several_layers_share_a_mask() -> None:
         return wnp.sum(x.astype("float32") ** 2)
 
     assert calls_of(weft.grad(layers), *operands(INSIDE)) == ["cudnn_attention"] * 4
+
+
+def test_parts_of_one_array(gpu: Gpu) -> None:
+    arrays = operands((BATCH, POSITIONS, 3 * HEADS * WIDTH))
+    (call,) = check(gpu, packed, *arrays, calls=1, tolerance=3e-2)
+    assert call.count("matmul") == 2
+    assert "launch" not in gpu[1].calls
+
+    def loss(x: Any) -> Any:
+        return wnp.sum(packed(x).astype("float32") ** 2)
+
+    gpu[2].calls.clear()
+    (found,) = there(gpu, *arrays)
+    gradient = np.asarray(weft.jit(weft.grad(loss))(found)).astype(np.float32)
+    assert [c.count("matmul") for c in gpu[2].calls] == [2, 5]
+    wide = np.asarray(weft.jit(weft.grad(loss))(arrays[0].astype(np.float32)))
+    np.testing.assert_allclose(gradient, wide, atol=3e-2 * float(np.abs(wide).max()))

@@ -117,7 +117,11 @@ class Attention:
 
     def __init__(self, calls: LibraryCalls, integers: Sequence[int], alignments: Sequence[int]) -> None:
         call = AttentionCall.of(integers)
-        self._graph = graph = AttentionGraph(calls.library("cudnn", Cudnn), alignments, call)
+        size = DTYPES[call.dtype].itemsize
+        self._sources = [(operand, first * size) for operand, first in call.sources]
+        self._inputs = 1 + max(operand for operand, _ in self._sources)
+        starts = [first for _, first in self._sources if first]
+        self._graph = graph = AttentionGraph(calls.library("cudnn", Cudnn), [*alignments, *starts], call)
         tensors = backward(graph) if call.backward else forward(graph)
         self._tensors = [t.identity for t in (*tensors, *graph.scalars)]
         self._plan = graph.plans(MOST_PLANS, frozenset({cudnn.NOT_DETERMINISTIC}), first=True)[0]
@@ -126,7 +130,9 @@ class Attention:
 
     def __call__(self, stream: Any, addresses: Sequence[int], workspace: int) -> None:
         """Start it."""
-        self._plan.start(stream, self._tensors, [*addresses, *self._scalars], workspace)
+        inputs = [addresses[operand] + first for operand, first in self._sources]
+        arrays = [*inputs, *addresses[self._inputs :], *self._scalars]
+        self._plan.start(stream, self._tensors, arrays, workspace)
 
 
 def forward(graph: AttentionGraph) -> list[Tensor]:

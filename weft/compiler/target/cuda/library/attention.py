@@ -240,12 +240,41 @@ def _axes(contraction: Equation, side: int) -> Axes:
     return Axes(dimensions[1][side], dimensions[0][side], free_axes(ranks[0], ranks[1], dimensions)[side])
 
 
-def _read(contraction: Equation, side: int, positions: str) -> Layout | None:
-    """An operand whose positions are "contracted", or "free"; the width is the other."""
+def _read(contraction: Equation, side: int, positions: str, part: Part | None = None) -> Layout | None:
+    """An operand whose positions are "contracted", or "free"; the width is the other. It may be a part of an array."""
     shape: Any = contraction.invars[side].aval.shape  # type: ignore[attr-defined]
     axes = _axes(contraction, side)
     along, across = (axes.contracted, axes.free) if positions == "contracted" else (axes.free, axes.contracted)
-    return _layout(shape, strides_of(shape), axes.batch, along, across)
+    return _layout(shape, strides_of(shape) if part is None else part.strides, axes.batch, along, across)
+
+
+class Part(NamedTuple):
+    """An operand as a part of an array: the element that it begins at, its strides, and the equations that cut it."""
+
+    array: Any
+    first: int
+    strides: Sequence[int]
+    equations: tuple[Equation, ...]
+
+
+def _part(reader: Reader, atom: Any) -> Part:
+    """What an operand is cut out of, dimensions of size 1 aside; or all of itself."""
+    shape: Any = atom.aval.shape
+    whole = Part(atom, 0, strides_of(shape), ())
+    equations: list[Equation] = []
+    while (found := reader.computed_by(atom, "reshape")) is not None and _same_but_ones(found):
+        equations.append(found)
+        atom = found.invars[0]
+    cut = reader.computed_by(atom, "slice")
+    if cut is None or type(cut.invars[0]) is not Var or any(step != 1 for step in cut.params["strides"] or ()):
+        return whole
+    array = cut.invars[0]
+    steps = strides_of(array.aval.shape)  # type: ignore[attr-defined]
+    first = sum(start * step for start, step in zip(cut.params["start_indices"], steps, strict=True))
+    sizes: Any = cut.outvars[0].aval.shape  # type: ignore[attr-defined]
+    rest = iter([step for size, step in zip(sizes, steps, strict=True) if size != 1])
+    strides = [1 if size == 1 else next(rest) for size in shape]
+    return Part(array, first, strides, (*equations, cut))
 
 
 def _read_through(chain: Chain, contraction: Equation, side: int) -> tuple[Any, Layout | None]:
@@ -307,6 +336,7 @@ class Forward(NamedTuple):
 
     scores: Scores
     arrays: tuple[Var, ...]
+    parts: tuple[Part, ...]
     layouts: tuple[Layout, ...]
     out: Written
     weighted: list[Equation]  # conversions of probabilities
@@ -348,10 +378,11 @@ def _forward(reader: Reader, scores: Scores) -> Forward | None:
         arrays = (*scores.product.invars, contraction.invars[1])
         if any(type(a) is not Var or a.aval.dtype not in TYPES for a in arrays) or len(set(arrays)) < 3:  # type: ignore[attr-defined]
             continue
+        parts = tuple(_part(reader, a) for a in arrays)
         layouts = (
-            _read(scores.product, 0, "free"),
-            _read(scores.product, 1, "free"),
-            _read(contraction, 1, "contracted"),
+            _read(scores.product, 0, "free", parts[0]),
+            _read(scores.product, 1, "free", parts[1]),
+            _read(contraction, 1, "contracted", parts[2]),
         )
         out = _written(reader, contraction, arrays[0].aval.dtype, 0)  # type: ignore[attr-defined]
         if out is None or any(layout is None for layout in layouts):
@@ -360,7 +391,7 @@ def _forward(reader: Reader, scores: Scores) -> Forward | None:
         assert q is not None and k is not None and v is not None
         same = q.batch == k.batch == v.batch == out.layout.batch and q.width == k.width == v.width == out.layout.width
         if same and q.positions == out.layout.positions and k.positions == v.positions and _fits(q, k):
-            return Forward(scores, arrays, (q, k, v), out, conversions, contraction)  # type: ignore[arg-type]
+            return Forward(scores, arrays, parts, (q, k, v), out, conversions, contraction)  # type: ignore[arg-type]
     return None
 
 
@@ -482,6 +513,8 @@ def _groups(reader: Reader, forward: Forward) -> list[Group]:
     scores = forward.scores
     backward = _backward(reader, forward)
     before = [*scores.chain.members.values(), *forward.weighted]
+    inputs = tuple(dict.fromkeys(part.array for part in forward.parts))
+    cuts = list({id(e): e for part in forward.parts for e in part.equations}.values())
     computed = [*before, forward.contraction, *forward.out.equations]
     inside = [*computed, *(backward.equations if backward else ())]
     results = {forward.out.value, *(w.value for w in (backward.results if backward else ()))}
@@ -492,18 +525,18 @@ def _groups(reader: Reader, forward: Forward) -> list[Group]:
                 return []
     logarithms, stats = _logarithms(reader, scores)
     first = Group(
-        (*_in_order(reader, computed), *logarithms),
-        forward.arrays,
+        (*_in_order(reader, [*cuts, *computed]), *logarithms),
+        inputs,
         (forward.out.value, stats),
         scores.product,
         LibraryAttention(_call(forward)),
     )
     if backward is None:
         return [first]
-    operands = (*forward.arrays, forward.out.value, stats, backward.cotangent)
+    operands = (*inputs, forward.out.value, stats, backward.cotangent)
     if len(set(operands)) < len(operands):
         return []
-    again = _in_order(reader, {id(e): e for e in (*before, *backward.equations)}.values())
+    again = _in_order(reader, {id(e): e for e in (*cuts, *before, *backward.equations)}.values())
     second = Group(
         tuple(again),
         operands,
@@ -547,6 +580,8 @@ def _call(forward: Forward, backward: Backward | None = None) -> AttentionCall:
     if backward is not None:
         layouts += [backward.layout, *(w.layout for w in backward.results)]
     batch = (1, 1, *q.batch)[-2:]
+    inputs = list(dict.fromkeys(part.array for part in forward.parts))
+    sources = [(inputs.index(part.array), part.first) for part in forward.parts]
     return AttentionCall(
         backward=backward is not None,
         batch=batch[0],
@@ -557,5 +592,5 @@ def _call(forward: Forward, backward: Backward | None = None) -> AttentionCall:
         dtype=dtype_index(forward.arrays[0].aval.dtype),  # type: ignore[attr-defined]
         causal=forward.scores.chosen is not None,
         scale_bits=int(np.float32(forward.scores.scale).view(np.int32)),
-        strides=tuple(step for layout in layouts for step in layout.strides),
+        parts=tuple(n for several in (*sources, *(layout.strides for layout in layouts)) for n in several),
     )

@@ -116,9 +116,9 @@ class ConvolutionCall(Record):
 class AttentionCall(Record):
     """softmax(q kᵀ scale, of keys that are not after the query if it is `causal`) v, for heads of a batch.
 
-    The operands are q, k and v, the results o and the logarithms of sums in float32, [batch, heads, queries]. Of the
-    `backward` one the operands are q, k, v, o, those logarithms and the cotangent of o, the results the cotangents of
-    q, k and v; after these there is memory for a float32 for each query and head.
+    The operands are q, k and v, or what they are parts of, the results o and the logarithms of sums in float32, [batch,
+    heads, queries]. Of the `backward` one the operands are q, k, v, o, those logarithms and the cotangent of o, the
+    results the cotangents of q, k and v; after these there is memory for a float32 for each query and head.
     """
 
     backward: int
@@ -131,8 +131,9 @@ class AttentionCall(Record):
     causal: int
     # The bits of a float32.
     scale_bits: int
-    # From one batch, head and position to the next, in elements, for q, k, v and o; then for their cotangents.
-    strides: tuple[int, ...]
+    # Which operands q, k and v are, and at which element of these they begin: they may be parts of one array. Then the
+    # steps from one batch, head and position to the next, in elements, for q, k, v and o, and for their cotangents.
+    parts: tuple[int, ...]
 
     @property
     def scale(self) -> float:
@@ -142,7 +143,13 @@ class AttentionCall(Record):
     @property
     def layouts(self) -> list[tuple[int, int, int]]:
         """The strides of each array."""
-        return [(a, b, c) for a, b, c in zip(*(self.strides[n::3] for n in range(3)), strict=True)]
+        strides = self.parts[6:]
+        return [(a, b, c) for a, b, c in zip(*(strides[n::3] for n in range(3)), strict=True)]
+
+    @property
+    def sources(self) -> tuple[tuple[int, int], ...]:
+        """The operand that q, k and v are in, and the element that they begin at."""
+        return tuple((self.parts[2 * n], self.parts[2 * n + 1]) for n in range(3))
 
 
 @dataclass(frozen=True)
