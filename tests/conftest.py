@@ -116,7 +116,8 @@ ROTATED = {
     "tiny/test_random.py": 2, "cuda/test_ptx.py": 3, "compiler/test_families.py": 2, "compiler/test_flags.py": 2,
     "compiler/test_emit_sort.py": 2, "compiler/test_emit_scatter.py": 2, "compiler/test_emit_window.py": 2,
     "compiler/test_emit_convolution.py": 2, "compiler/test_emit_movement.py": 2, "compiler/test_emit_cumulative.py": 2,
-    "compiler/test_emit_contraction.py": 2, "compiler/test_emit_row.py": 2, "keras/test_layers.py": 4,
+    "compiler/test_emit_contraction.py": 2, "compiler/test_emit_row.py": 2, "keras/test_layers.py": 6,
+    "keras/test_layer_behavior.py": 2,
 }  # fmt: skip
 
 

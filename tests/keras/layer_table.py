@@ -76,6 +76,7 @@ def _inputs() -> dict[str, np.ndarray]:
         "strip": floats(4, 3, 6, 2),
         "state": floats(4, 3),
         "state2": floats(4, 3),
+        "sound": floats(4, 40),
         "steps": steps,
         "longer_steps": np.arange(7)[None] < np.array([[7], [4], [1], [5]]),
     }
@@ -290,6 +291,9 @@ RandomColorJitter((0, 1), 0.2, 0.3, (0.3, 0.7), 0.2, seed=3) | photo | rows rand
 Pipeline([Rescaling(0.5), RandomFlip(seed=3)]) | photo | rows random
 Equalization(value_range=(0, 1), bins=16) | photo |
 RandAugment(value_range=(0, 1), num_ops=2, seed=3) | photo | rows random
+RandomPerspective(0.9, 0.4, seed=3) | photo | rows random
+RandomPerspective(scale=0.3, interpolation="nearest", seed=3, data_format="channels_first") | photo_first | rows random
+MelSpectrogram(fft_length=16, sequence_stride=5, num_mel_bins=3, top_db=40.0) | sound | slack
 STFTSpectrogram("log", frame_length=4, fft_length=8) | series | rows
 STFTSpectrogram("psd", frame_length=4, padding="same", expand_dims=True) | series | rows
 STFTSpectrogram("stft", frame_length=6, data_format="channels_first") | line_first | rows

@@ -34,8 +34,9 @@ from weft.keras.layers.preprocessing.random_geometry import (
     RandomTranslation,
     RandomZoom,
 )
-from weft.keras.layers.preprocessing.spectrogram import STFTSpectrogram
+from weft.keras.layers.preprocessing.spectrogram import MelSpectrogram, STFTSpectrogram
 from weft.keras.layers.preprocessing.text import TextVectorization
+from weft.keras.layers.preprocessing.warping import RandomPerspective
 
 __all__ = [
     "AutoContrast",
@@ -47,6 +48,7 @@ __all__ = [
     "HashedCrossing",
     "Hashing",
     "IntegerLookup",
+    "MelSpectrogram",
     "MixUp",
     "Normalization",
     "Pipeline",
@@ -62,6 +64,7 @@ __all__ = [
     "RandomGrayscale",
     "RandomHue",
     "RandomInvert",
+    "RandomPerspective",
     "RandomPosterization",
     "RandomRotation",
     "RandomSaturation",

@@ -1,14 +1,16 @@
-"""STFTSpectrogram: how strong frequencies are over time, by a convolution with waves."""
+"""STFTSpectrogram and MelSpectrogram: how strong frequencies are over time."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import numpy as np
+
 import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
-from weft.keras import initializers
+from weft.keras import initializers, ops
 from weft.keras.core import config
 from weft.keras.core.config import standardize_data_format
 from weft.keras.core.spec import InputSpec
@@ -131,3 +133,91 @@ class STFTSpectrogram(ConfiguredLayer):
             return (batch, steps, frequencies, channels) if last else (batch, channels, steps, frequencies)
         features = None if channels is None else channels * frequencies
         return (batch, steps, features) if last else (batch, features, steps)
+
+
+class MelSpectrogram(ConfiguredLayer):
+    """The strength of frequencies of (batch, time) or (time), in bands as the ear tells them apart.
+
+    Args:
+      fft_length: how many samples a Fourier transform has.
+      sequence_stride: from window to window.
+      sequence_length: the length of a window; `fft_length` by default.
+      window: "hann", "hamming", an array, or None.
+      sampling_rate: samples a second.
+      num_mel_bins: how many bands there are.
+      min_freq, max_freq: between which frequencies they lie; up to half of the sampling rate by default.
+      power_to_db: whether results are in decibels.
+      top_db: how far below the largest result others may be.
+      mag_exp: the exponent of magnitudes: 2 for power.
+      min_power: the least power.
+      ref_power: the power that is 0 decibels.
+    """
+
+    def __init__(
+        self,
+        fft_length: int = 2048,
+        sequence_stride: int = 512,
+        sequence_length: int | None = None,
+        window: Any = "hann",
+        sampling_rate: int = 16000,
+        num_mel_bins: int = 128,
+        min_freq: float = 20.0,
+        max_freq: float | None = None,
+        power_to_db: bool = True,
+        top_db: float = 80.0,
+        mag_exp: float = 2.0,
+        min_power: float = 1e-10,
+        ref_power: float = 1.0,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        if sequence_length is not None and fft_length < sequence_length:
+            raise ArgumentError(
+                f"`fft_length` must be at least `sequence_length`. Received: fft_length={fft_length}, "
+                f"sequence_length={sequence_length}"
+            )
+        self.set_arguments(
+            fft_length=fft_length,
+            sequence_stride=sequence_stride,
+            sequence_length=sequence_length or fft_length,
+            window=window,
+            sampling_rate=sampling_rate,
+            num_mel_bins=num_mel_bins,
+            min_freq=min_freq,
+            max_freq=max_freq or int(sampling_rate / 2),
+            power_to_db=power_to_db,
+            top_db=top_db,
+            mag_exp=mag_exp,
+            min_power=min_power,
+            ref_power=ref_power,
+        )
+
+    def call(self, inputs: Array) -> Array:
+        """(batch, bands, windows)."""
+        signal = inputs.astype(wnp.promote_types(inputs.dtype, wnp.float32))
+        real, imaginary = ops.stft(
+            signal, self.sequence_length, self.sequence_stride, self.fft_length, window=self.window, center=True
+        )
+        magnitude = wnp.sqrt(wnp.square(real) + wnp.square(imaginary)) ** self.mag_exp
+        bands = wnp.matmul(magnitude, wnp.asarray(self._bands(magnitude.shape[-1]), magnitude.dtype))
+        if self.power_to_db:
+            reference = np.maximum(np.abs(self.ref_power), self.min_power)
+            bands = 10.0 * wnp.log10(wnp.maximum(bands, self.min_power)) - 10.0 * float(np.log10(reference))
+            bands = wnp.maximum(bands, wnp.max(bands) - self.top_db)
+        return wnp.swapaxes(bands, -1, -2).astype(self.compute_dtype)
+
+    def _bands(self, frequencies: int) -> np.ndarray:
+        """The weight of each frequency in each band: triangles on the mel scale."""
+        mel = lambda hertz: 1127.0 * np.log1p(hertz / 700.0)
+        each = mel(np.linspace(0.0, self.sampling_rate / 2, frequencies)[1:])[:, None]
+        edges = np.linspace(mel(self.min_freq), mel(self.max_freq), self.num_mel_bins + 2)
+        lower, center, upper = edges[:-2], edges[1:-1], edges[2:]
+        weights = np.minimum((each - lower) / (center - lower), (upper - each) / (upper - center))
+        return np.pad(np.maximum(weights, 0), ((1, 0), (0, 0)))
+
+    def compute_output_shape(self, input_shape: Any) -> Shape:
+        """The shape of the result for an input of a shape."""
+        time = input_shape[-1]
+        padded = None if time is None else time + 2 * (self.fft_length // 2)
+        steps = window_count(padded, self.fft_length, self.sequence_stride, "valid")
+        return (*input_shape[:-1], self.num_mel_bins, steps)
