@@ -153,6 +153,7 @@ bench: setup-peer
 	$(PEER_BIN)/python benchmarks/many_devices.py --json build/many_devices.json
 	$(PEER_BIN)/python benchmarks/many_processes.py --json build/many_processes.json
 	$(PEER_BIN)/python benchmarks/data_loader.py --json build/data_loader.json
+	$(PEER_BIN)/python benchmarks/keras_fit.py --json build/keras_fit.json
 
 clean:
 	rm -rf build dist .coverage .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info

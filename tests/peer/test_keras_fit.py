@@ -326,3 +326,20 @@ def test_callbacks_that_change_the_rate():
     assert list(histories[0]) == list(histories[1])
     for name in histories[0]:
         close(histories[0][name], histories[1][name])
+
+
+def test_known_difference_masks_of_metrics():
+    """Keras on JAX loses masks in `fit` (an attribute of a tracer) and applies them in `evaluate`; ours does in both."""
+    results = {}
+    for name, k in (("theirs", peer), ("ours", keras)):
+        layers = [k.Input((6,), dtype="int32"), k.layers.Embedding(7, 2, mask_zero=True), k.layers.Dense(1)]
+        model = k.Sequential(layers)
+        model.set_weights([np.linspace(-1, 1, w.size).reshape(w.shape).astype("float32") for w in model.get_weights()])
+        model.compile(k.optimizers.SGD(0.0), loss="mse", weighted_metrics=["mae"])
+        tokens = data()["tokens"]
+        target = tokens[..., None].astype("float32")
+        fitted = model.fit(tokens, target, batch_size=100, shuffle=False, verbose=0).history
+        results[name] = fitted["mae"][0], model.evaluate(tokens, target, batch_size=100, verbose=0)[1]
+    assert abs(results["theirs"][0] - results["theirs"][1]) > 1e-3
+    close(results["ours"][0], results["ours"][1])
+    close(results["ours"][1], results["theirs"][1])
