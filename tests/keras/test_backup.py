@@ -70,11 +70,16 @@ def test_many_kills(tmp_path_factory, kind):
 X = np.random.RandomState(0).randn(40, 3).astype("float32")
 
 
-def trained(directory, units=2, stop=None, **arguments):
+def batches():
+    for i in range(0, 40, 8):
+        yield X[i : i + 8], np.zeros((8, 2), "float32")
+
+
+def trained(directory, units=2, stop=None, stream=False, **arguments):
     set_random_seed(2)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(units, name="dense")])
     model.compile("adam", loss="mse")
-    backup = keras.callbacks.BackupAndRestore(directory, save_freq=2)
+    backup = keras.callbacks.BackupAndRestore(directory, save_freq=5 if stream else 2)
 
     class Stop(keras.callbacks.Callback):
         chunk_every = 1
@@ -83,16 +88,25 @@ def trained(directory, units=2, stop=None, **arguments):
             if stop == batch:
                 raise KeyboardInterrupt
 
-    arguments = {"batch_size": 8, "epochs": 2, "verbose": 0, **arguments}
-    history = model.fit(X, np.zeros((40, units), "float32"), callbacks=[backup, Stop()], **arguments)
+        def on_test_begin(self, logs=None):
+            if stop == "validation":
+                raise KeyboardInterrupt
+
+    targets = np.zeros((40, units), "float32")
+    source = {"x": batches} if stream else {"x": X, "y": targets, "batch_size": 8}
+    arguments = {**source, "epochs": 2, "verbose": 0, "validation_data": (X, targets), **arguments}
+    history = model.fit(callbacks=[backup, Stop()], **arguments)
     return model, history
 
 
-def test_an_exception_is_continued_from(tmp_path):
-    expected, history = trained(tmp_path / "whole")
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stop", [3, "validation"])
+def test_an_exception_is_continued_from(tmp_path, stop, stream):
+    # The backup of a stream is that after its last batch, of which nobody knows that it is the last.
+    expected, history = trained(tmp_path / "whole", stream=stream)
     with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "part", stop=3)
-    model, again = trained(tmp_path / "part")
+        trained(tmp_path / "part", stop=stop, stream=stream)
+    model, again = trained(tmp_path / "part", stream=stream)
     assert again.history == history.history
     assert np.array_equal(model.get_weights()[0], expected.get_weights()[0])
 

@@ -166,12 +166,14 @@ class Fit:
 
     def position_state(self) -> dict[str, Any]:
         """The position as plain data."""
-        return {**asdict(self.position), "stream": self.feed.state()}
+        # Between two epochs of the data there is no position in a stream: the next one begins.
+        return {**asdict(self.position), "stream": self.feed.state() if self.position.data_batch else None}
 
     def after_chunk(self) -> None:
-        """After the hooks of a chunk."""
-        for backup in self.backups:
-            backup.after_chunk(self)
+        """After the hooks of a chunk. That of the last one is the end of the epoch, where backups are made anyway."""
+        if self.position.data_batch != self.feed.size and self.position.batch != self.steps:
+            for backup in self.backups:
+                backup.after_chunk(self)
 
     def begin(self) -> None:
         """The next batch of the feed is that of the position."""
@@ -196,6 +198,9 @@ class Fit:
         count = min((n for n in (rest, wanted) if n is not None), default=None)
         first = position.batch
         logs = self.loop.run(count, self.safe)
+        if position.batch == first and first:
+            # A stream whose end was not known when the backup was made: all batches were there already.
+            logs = {name: float(value) for name, value in sorted(model.get_metrics_result().items())}
         if position.batch == 0:
             raise ArgumentError(
                 "There is no batch to train on: the data is empty, or a generator has ended.",
