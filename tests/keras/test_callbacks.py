@@ -385,5 +385,16 @@ def test_progress_of_unknown_length(capsys):
     assert capsys.readouterr().out.startswith("7/7 - 0s - ")
 
 
+def test_progress_that_is_logged(monkeypatch, caplog, capsys):
+    monkeypatch.setattr(progress.settings, "interactive_logging", False)
+    caplog.set_level("INFO", logger="weft.keras")
+    many = callbacks.CallbackList(add_progbar=True, model=model(), epochs=2, steps=3, verbose=1)
+    many.on_train_begin()
+    many.on_epoch_begin(0)
+    many.on_epoch_end(0, {"loss": 0.5})
+    assert caplog.messages[0] == "Epoch 1/2" and caplog.messages[1].endswith("loss: 0.5000")
+    assert capsys.readouterr().out == ""
+
+
 def test_times():
     assert [progress.format_seconds(s) for s in (3723, 62, 5, 0.02, 3e-6)] == ["1:02:03", "1:02", "5s", "20ms", "3us"]

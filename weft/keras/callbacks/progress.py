@@ -6,6 +6,7 @@ Nothing here waits for a computation: what is drawn are the newest values that t
 from __future__ import annotations
 
 import html
+import logging
 import shutil
 import sys
 import time
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from weft.keras.callbacks.base import Callback, Logs
+from weft.keras.core.config import settings
 
 # In a file or a pipe a long epoch says that it is alive this often; a short one is one line.
 PLAIN_SECONDS = 30.0
@@ -73,6 +75,17 @@ class PlainDisplay:
         self.stream.flush()
 
 
+class LogStream:
+    """A stream whose lines go to `logging`: where `keras.config.disable_interactive_logging()` was called."""
+
+    def write(self, text: str) -> None:
+        """Logs a line."""
+        logging.getLogger("weft.keras").info(text.rstrip("\n"))
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
 class NotebookDisplay:
     """An element of the page that is replaced."""
 
@@ -110,6 +123,8 @@ def notebook_shell() -> Any:
 
 def choose_display() -> Display:
     """How progress is drawn here."""
+    if not settings.interactive_logging:
+        return PlainDisplay(LogStream())
     if (shell := notebook_shell()) is not None:
         return NotebookDisplay(shell)
     if hasattr(sys.stdout, "isatty") and sys.stdout.isatty():
@@ -176,7 +191,8 @@ class Progbar:
         self._values: dict[str, tuple[Any, float]] = {}
         self._drawn = 0.0
         self._finished = False
-        self._display: Display = choose_display() if verbose == 1 else PlainDisplay(sys.stdout)
+        lines = verbose != 1 and settings.interactive_logging
+        self._display: Display = PlainDisplay(sys.stdout) if lines else choose_display()
 
     def add(self, n: int, values: Iterable[tuple[str, Any]] | None = None) -> None:
         """`n` more steps are done."""
@@ -258,7 +274,11 @@ class ProgbarLogger(Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         if self.verbose and self.epochs > 1:
-            print(f"Epoch {epoch + 1}/{self.epochs}", flush=True)
+            line = f"Epoch {epoch + 1}/{self.epochs}"
+            if settings.interactive_logging:
+                print(line, flush=True)
+            else:
+                LogStream().write(line)
         self._start()
 
     def on_train_chunk_end(self, batch: int, logs: Logs | None = None) -> None:
