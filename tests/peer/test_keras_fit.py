@@ -329,7 +329,7 @@ def test_callbacks_that_change_the_rate():
 
 
 def test_known_difference_masks_of_metrics():
-    """Keras on JAX loses masks in `fit` (an attribute of a tracer) and applies them in `evaluate`; ours does in both."""
+    """Keras on JAX loses masks in `fit` (an attribute of a tracer), and applies them in `evaluate`; ours in both."""
     results = {}
     for name, k in (("theirs", peer), ("ours", keras)):
         layers = [k.Input((6,), dtype="int32"), k.layers.Embedding(7, 2, mask_zero=True), k.layers.Dense(1)]
