@@ -79,7 +79,8 @@ class RecurrentCell(ConfiguredLayer, Steps):
             recurrent_dropout=min(1.0, max(0.0, recurrent_dropout)),
             seed=seed,
         )
-        self.seed_generator = SeedGenerator(seed)
+        if not hasattr(self, "seed_generator"):
+            self.seed_generator = SeedGenerator(seed)
         self.state_size = units if state_count == 1 else [units] * state_count
         self.output_size = units
         self._separate = separate

@@ -53,6 +53,8 @@ class ConvLSTMCell(RecurrentCell):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        # Before the initializers, as in Keras: what has no seed draws one when it is made, in this order.
+        self.seed_generator = SeedGenerator(seed)
         self.rank = rank
         self.set_arguments(
             filters=positive("filters", filters),
@@ -83,7 +85,6 @@ class ConvLSTMCell(RecurrentCell):
                 "`strides > 1` does not go together with `dilation_rate > 1`. "
                 f"Received: strides={self.strides} and dilation_rate={self.dilation_rate}"
             )
-        self.seed_generator = SeedGenerator(seed)
         self.state_size = [filters, filters]
         self.output_size = filters
         self._separate = True

@@ -261,7 +261,13 @@ class CellLayer(RNN):
     def get_config(self) -> dict[str, Any]:
         """The arguments of the layer and its cell."""
         config, inner = super().get_config(), self.cell.get_config()
-        return {**config, **{name: inner[name] for name in self.cell.argument_names}}
+        arguments = {name: inner[name] for name in self.cell.argument_names}
+        return {**config, **arguments, "unroll": self.unroll, "zero_output_for_mask": self.zero_output_for_mask}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """The layer that `get_config` described; the cell makes objects of what describes them, in its order."""
+        return cls(**config)
 
 
 def check_cudnn(value: str | bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import Array
+from weft.keras.core.seeds import SeedGenerator
 from weft.keras.layers.recurrent.cell import Masks, RecurrentCell
 from weft.keras.layers.recurrent.rnn import CellLayer
 
@@ -46,6 +47,8 @@ class SimpleRNNCell(RecurrentCell):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        # Before the initializers, as in Keras: what has no seed draws one when it is made, in this order.
+        self.seed_generator = SeedGenerator(seed)
         self._set_cell(
             units,
             dropout,
