@@ -117,6 +117,24 @@ class Stateful(Operation):
         found = [owned for owned in self._owned if isinstance(owned.value, Variable)]
         return [o.value for o in found if o.trainable] + [o.value for o in found if not o.trainable]
 
+    def save_own_variables(self, store: Any) -> None:
+        """Write the layer's own variables to a mapping, by their index; layers inside are asked by themselves.
+
+        Args:
+            store: a mapping of names to arrays. Who overrides this may choose the names.
+        """
+        for i, variable in enumerate(self._own_variables()):
+            store[str(i)] = variable.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the layer's own variables from a mapping.
+
+        Args:
+            store: what `save_own_variables` wrote.
+        """
+        for i, variable in enumerate(self._own_variables()):
+            variable.assign(store[str(i)])
+
     def _flatten_layers(self, include_self: bool = True, recursive: bool = True) -> list[Any]:
         """This layer and those in it, each once, in the order of ownership."""
         found: dict[int, Any] = {id(self): self} if include_self else {}

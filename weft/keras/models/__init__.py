@@ -5,5 +5,6 @@ from weft.keras.models.clone import clone_model, model_from_json
 from weft.keras.models.functional import Functional
 from weft.keras.models.model import Model
 from weft.keras.models.sequential import Sequential
+from weft.keras.saving.archive import load_model, save_model
 
 _publish(__name__)

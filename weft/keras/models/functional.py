@@ -36,6 +36,8 @@ class Functional(Model):
 
     graph: Graph
 
+    layers_come_first = True
+
     def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any) -> None:
         trainable = kwargs.pop("trainable", None)
         super(Model, self).__init__(name=name, **kwargs)

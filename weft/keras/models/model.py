@@ -42,6 +42,9 @@ class Model(Trainer, Layer):
         (3, 4)
     """
 
+    # Whether files have the list of layers before other attributes.
+    layers_come_first = False
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls is Model and is_functional(args, kwargs):
             cls = functional_class()
@@ -114,6 +117,34 @@ class Model(Trainer, Layer):
         """
         print_summary(self, line_length, print_fn, expand_nested, show_trainable, layer_range)
 
+    def save(self, filepath: Any, overwrite: bool = True, zipped: bool | None = None) -> None:
+        """Write the model to a file; `keras.models.load_model` reads it.
+
+        Args:
+            filepath: the file, whose name ends in ".keras".
+            overwrite: whether an existing file may be replaced.
+            zipped: True or None.
+        """
+        _archive().save_model(self, filepath, overwrite, zipped)
+
+    def save_weights(self, filepath: Any, overwrite: bool = True) -> None:
+        """Write the weights, and the state of the optimizer, to a file.
+
+        Args:
+            filepath: the file, whose name ends in ".weights.h5" (h5py is needed) or in ".safetensors".
+            overwrite: whether an existing file may be replaced.
+        """
+        _archive().save_weights(self, filepath, overwrite)
+
+    def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> None:
+        """Read weights from a file of `save_weights` or `save`, or of Keras 3.
+
+        Args:
+            filepath: the file.
+            skip_mismatch: whether what does not fit is left as it is, with a warning.
+        """
+        _archive().load_weights(self, filepath, skip_mismatch)
+
     def to_json(self, **kwargs: Any) -> str:
         """The model's config as JSON; `model_from_json` reads it.
 
@@ -130,6 +161,11 @@ class Model(Trainer, Layer):
         """
         if config and not self.built:
             super().build_from_config(config)
+
+
+def _archive() -> Any:
+    """The module that reads and writes files, which knows all kinds of models."""
+    return importlib.import_module("weft.keras.saving.archive")
 
 
 def functional_class() -> Any:

@@ -34,6 +34,8 @@ class Sequential(Model):
         ((None, 2), 23)
     """
 
+    layers_come_first = True
+
     def __init__(self, layers: Any = None, trainable: bool = True, name: str | None = None) -> None:
         super().__init__(trainable=trainable, name=name)
         self._stack: list[Any] = []

@@ -11,5 +11,6 @@ from weft.keras.core.registry import (
     register_keras_serializable,
     serialize_keras_object,
 )
+from weft.keras.saving.archive import load_model, load_weights, save_model, save_weights
 
 _publish(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import Array
-from weft.errors import ArgumentTypeError
+from weft.errors import ArgumentError, ArgumentTypeError
 from weft.keras.layers.arguments import fixed_size
 from weft.keras.layers.normalization.base import NormalizationLayer, value_of
 from weft.keras.numerics.normalization import layer_normalization
@@ -47,6 +47,9 @@ class LayerNormalization(NormalizationLayer):
         gamma_constraint: Any = None,
         **kwargs: Any,
     ):
+        # Configs of Keras have it, though it is no longer used.
+        if kwargs.pop("rms_scaling", False):
+            raise ArgumentError("`rms_scaling=True` is a layer of its own.", fix="use `RMSNormalization`")
         super().__init__(**kwargs)
         if not isinstance(axis, (int, list, tuple)):
             raise ArgumentTypeError(f"`axis` must be an integer or a list of integers. Received: axis={axis!r}")

@@ -1,0 +1,92 @@
+"""The objects of a model whose variables a file has, by path.
+
+The order and the names are Keras', so that files are the same: of a functional or sequential model the list `layers`
+first; then public attributes by name, and private ones last. A member of a list, tuple, set or dict is called after its
+class, with a count within the container. An object is met once, at the first of its paths. Generators of seeds are met
+too, which Keras leaves out of its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from weft.keras.core.names import to_snake_case
+from weft.keras.core.seeds import SeedGenerator
+from weft.keras.layers.state import Stateful
+
+_CONTAINERS = (list, tuple, dict, set)
+# Attributes that hold what has a path of its own, or nothing that is saved.
+_SKIPPED = {"_owned", "_container_attributes", "_init_arguments", "_training", "_inbound_nodes", "_outbound_nodes"}
+
+
+def saved_objects(model: Any) -> dict[str, Any]:
+    """Layers, the optimizer and seed generators, by path; that of the model itself is ""."""
+    found: dict[str, Any] = {}
+    met: set[int] = set()
+
+    def visit(path: str, value: Any) -> None:
+        if _is_saved(value):
+            if id(value) in met:
+                return
+            met.add(id(value))
+            found[path] = value
+            for name, child in _children(value):
+                visit(f"{path}/{name}" if path else name, child)
+        elif isinstance(value, _CONTAINERS):
+            for name, member in _members(value):
+                visit(f"{path}/{name}", member)
+
+    visit("", model)
+    return found
+
+
+def _is_saved(value: Any) -> bool:
+    return isinstance(value, (Stateful, SeedGenerator)) or (
+        hasattr(value, "save_own_variables") and hasattr(value, "variables")
+    )
+
+
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes of an object, in the order of files."""
+    if not isinstance(value, Stateful):
+        inner = getattr(value, "inner_optimizer", None)
+        if inner is not None:
+            yield "inner_optimizer", inner
+        return
+    attributes = {_public(value, name, child): child for name, child in vars(value).items() if name not in _SKIPPED}
+    layers = getattr(value, "layers", None)
+    if isinstance(layers, list) and hasattr(value, "layers_come_first"):
+        if value.layers_come_first:
+            yield "layers", layers
+        else:
+            attributes["layers"] = layers
+    for name in sorted(attributes, key=lambda name: (name.startswith("_"), name)):
+        yield name, attributes[name]
+
+
+def _public(value: Any, name: str, child: Any) -> str:
+    """The name of an attribute; that of a property which returns it, if it is private."""
+    public = name.lstrip("_")
+    is_property = public != name and isinstance(getattr(type(value), public, None), property)
+    return public if is_property and _is_saved(child) and getattr(value, public) is child else name
+
+
+def _members(container: Any) -> Iterator[tuple[str, Any]]:
+    counts: dict[str, int] = {}
+    for member in container.values() if isinstance(container, dict) else container:
+        if not _is_saved(member) and not isinstance(member, _CONTAINERS):
+            continue
+        name = to_snake_case(type(member).__name__) if _is_saved(member) else "container"
+        count = counts[name] = counts.get(name, -1) + 1
+        yield f"{name}_{count}" if count else name, member
+
+
+def own_arrays(value: Any) -> dict[str, Any]:
+    """The variables of an object itself as arrays of NumPy, by the names that they have in files."""
+    store: dict[str, Any] = {}
+    if isinstance(value, SeedGenerator):
+        store["0"] = value.state.numpy()
+    else:
+        value.save_own_variables(store)
+    return store

@@ -1,0 +1,207 @@
+"""Weights of a model as arrays by path, written to HDF5 (as Keras does, with h5py) or to safetensors, and read back.
+
+What a file has is compared with the model before anything is assigned: a model is never loaded by half.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from weft.checkpointing import tensor_file
+from weft.errors import ArgumentError, CheckpointMismatchError, FileFormatError
+from weft.keras.core.seeds import SeedGenerator
+from weft.keras.saving import limits
+from weft.keras.saving.walk import own_arrays, saved_objects
+
+# The arrays of objects, by the paths of these and by their names in them.
+Weights = dict[str, dict[str, Any]]
+MAXIMUM_LISTED = 12
+# What an optimizer has before it knows the weights: the count of iterations, and the learning rate.
+UNBUILT = {"0", "1"}
+
+
+def has_h5py() -> bool:
+    """Whether HDF5 can be read and written."""
+    return importlib.util.find_spec("h5py") is not None
+
+
+def weights_of(model: Any) -> Weights:
+    """All arrays of a model."""
+    return {path: own_arrays(value) for path, value in saved_objects(model).items()}
+
+
+def names_of(model: Any) -> dict[str, str]:
+    """The names of the objects of a model, by path."""
+    return {path: getattr(value, "name", "") for path, value in saved_objects(model).items()}
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+
+
+def to_hdf5(weights: Weights, names: Mapping[str, str]) -> bytes:
+    """The bytes of an HDF5 file: a group `<path>/vars` for each object, with a data set for each of its arrays."""
+    import h5py
+
+    content = io.BytesIO()
+    with h5py.File(content, "w") as file:
+        for path, arrays in weights.items():
+            group = file.create_group(f"{path}/vars" if path else "vars")
+            group.attrs["name"] = names.get(path, "")
+            for name, array in arrays.items():
+                value = np.asarray(array)
+                if value.dtype.name == "bfloat16":
+                    group.create_dataset(name, data=value.view("V2")).attrs["dtype"] = "bfloat16"
+                else:
+                    group[name] = value
+    return content.getvalue()
+
+
+def to_safetensors(weights: Weights, names: Mapping[str, str]) -> bytes:
+    """The bytes of a safetensors file: arrays are called `<path>/vars/<name>`."""
+    arrays = [
+        (f"{path}/vars/{name}" if path else f"vars/{name}", np.asarray(array, order="C"))
+        for path, own in weights.items()
+        for name, array in own.items()
+    ]
+    described = {path: name for path, name in names.items() if path}
+    return b"".join(tensor_file.chunks(sorted(arrays, key=lambda pair: pair[0]), described))
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+def from_bytes(data: bytes, name: str, file: str) -> Weights:
+    """The weights in the bytes of a file, whose name says what kind it is."""
+    return from_hdf5(data, file) if name.endswith(".h5") else from_safetensors(data, file)
+
+
+def from_hdf5(data: bytes, file: str) -> Weights:
+    """The weights of an HDF5 file."""
+    if not has_h5py():
+        raise ArgumentError(
+            f"{file} has weights in HDF5, for which h5py is not installed.", fix="pip install 'weft[keras]'"
+        )
+    import h5py
+
+    weights: Weights = {}
+    try:
+        with h5py.File(io.BytesIO(data), "r") as opened:
+            _read_group(opened, "", weights, file, 0)
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        raise FileFormatError(f"{file}: the weights are no HDF5 file, or a damaged one: {error}.") from None
+    return weights
+
+
+def _read_group(group: Any, path: str, weights: Weights, file: str, level: int) -> None:
+    import h5py
+
+    if level > limits.MOST_LEVELS:
+        raise FileFormatError(f"{file}: groups are nested more than {limits.MOST_LEVELS} levels.")
+    for name in group:
+        kind = group.get(name, getlink=True)
+        if not isinstance(kind, h5py.HardLink):
+            raise FileFormatError(f"{file}: {path}/{name} is a link to elsewhere.")
+        child = group[name]
+        if not isinstance(child, h5py.Group):
+            raise FileFormatError(f"{file}: the array {path}/{name} is in no group `vars`.")
+        if name == "vars":
+            weights[path] = {key: _read_array(child[key], f"{path}/vars/{key}", file) for key in child}
+        else:
+            _read_group(child, f"{path}/{name}" if path else name, weights, file, level + 1)
+
+
+def _read_array(data: Any, where: str, file: str) -> np.ndarray:
+    import h5py
+
+    if not isinstance(data, h5py.Dataset) or data.external or data.is_virtual:
+        raise FileFormatError(f"{file}: {where} is no array of the file itself.")
+    limits.check_size(data.size * data.dtype.itemsize, f"{file}: {where}")
+    value = np.asarray(data[()])
+    if data.attrs.get("dtype") == "bfloat16" and value.dtype.itemsize == 2:
+        import ml_dtypes
+
+        return value.view(ml_dtypes.bfloat16)
+    if value.dtype.kind not in "biufc":
+        raise FileFormatError(f"{file}: {where} has no numbers.", received=str(value.dtype))
+    return value
+
+
+def from_safetensors(data: bytes, file: str) -> Weights:
+    """The weights of a safetensors file."""
+    weights: Weights = {}
+    for name, entry in tensor_file.read_header(data, file).entries.items():
+        path, separator, key = f"/{name}".rpartition("/vars/")
+        if not separator:
+            raise FileFormatError(f"{file}: the array {name!r} is in no group `vars`.")
+        weights.setdefault(path.lstrip("/"), {})[key] = np.asarray(tensor_file.read_array(data, entry, file))
+    return weights
+
+
+# ------------------------------------------------------------------------------------------------------------ assigning
+
+
+def assign(
+    model: Any, weights: Weights, file: str, skip_mismatch: bool = False, optional: tuple[str, ...] = ()
+) -> None:
+    """Assign weights to the objects of a model. `optional` are first parts of paths that a file need not have."""
+    objects = saved_objects(model)
+    problems: list[str] = []
+    fitting: list[str] = []
+    for path, value in objects.items():
+        wanted, found = own_arrays(value), weights.get(path, {})
+        missing = [name for name in wanted if name not in found]
+        if isinstance(value, SeedGenerator) and missing:  # Keras' files have none
+            continue
+        if not found and path.split("/")[0] in optional:
+            continue
+        if path == "optimizer" and set(found) <= UNBUILT:
+            found = weights[path] = {**wanted, **found}  # it had not been built; this one's state is that of the start
+            missing = []
+        wrong = [_difference(path, name, wanted, found) for name in (*wanted, *(n for n in found if n not in wanted))]
+        wrong = [text for text in wrong if text]
+        problems += wrong
+        if not wrong and wanted:
+            fitting.append(path)
+    for path, arrays in weights.items():
+        if arrays and path not in objects and path.split("/")[0] not in optional:
+            problems.append(f"{path or 'the model'}: {len(arrays)} arrays that the model has no place for")
+    if problems:
+        listed = "\n    ".join(problems[:MAXIMUM_LISTED])
+        more = f"\n    and {len(problems) - MAXIMUM_LISTED} more" if len(problems) > MAXIMUM_LISTED else ""
+        what = f"The weights of {file} are not those of {type(model).__name__} {model.name}:\n    {listed}{more}"
+        if not skip_mismatch:
+            raise CheckpointMismatchError(what, fix="pass `skip_mismatch=True` to load what fits")
+        warnings.warn(what, stacklevel=3)
+    for path in fitting:
+        value = objects[path]
+        if isinstance(value, SeedGenerator):
+            value.state.assign(weights[path]["0"])
+        else:
+            value.load_own_variables(weights[path])
+
+
+def _difference(path: str, name: str, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """What is wrong with an array, if anything."""
+    where = f"{path or 'the model'}/vars/{name}"
+    if name not in found:
+        return f"{where}: missing, {np.shape(wanted[name])} in the model"
+    if name not in wanted:
+        return f"{where}: {np.shape(found[name])} in the file, nothing in the model"
+    if np.shape(found[name]) != np.shape(wanted[name]):
+        return f"{where}: {np.shape(found[name])} in the file, {np.shape(wanted[name])} in the model"
+    return ""
+
+
+def read_file(filename: str | os.PathLike[str]) -> bytes:
+    """All bytes of a file."""
+    with open(filename, "rb") as file:
+        return file.read()
