@@ -70,7 +70,7 @@ OF_TARGETS = ("weft/compiler/target/cpu/", "weft/compiler/target/cuda/", "weft/r
 BACKENDS = ("weft.runtime.cpu", "weft.runtime.cuda")
 REGISTERS = "weft/runtime/device.py"
 ALWAYS_ALLOWED = {"weft", "numpy", "ml_dtypes"}
-ALLOWED_IN_FUNCTIONS = {"scipy", "opt_einsum", "llvmlite", "hypothesis", "matplotlib", "tensorstore", "mpi4py"}
+ALLOWED_IN_FUNCTIONS = {"scipy", "opt_einsum", "llvmlite", "hypothesis", "matplotlib", "tensorstore", "mpi4py", "h5py"}
 LLVMLITE_FOLDERS = ("weft/compiler/target/", "weft/runtime/")
 MOST_LINES = 800
 # The compiler is loaded when the first program is compiled; this is where.

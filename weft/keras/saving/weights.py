@@ -127,8 +127,6 @@ def _read_array(data: Any, where: str, file: str) -> np.ndarray:
     limits.check_size(data.size * data.dtype.itemsize, f"{file}: {where}")
     value = np.asarray(data[()])
     if data.attrs.get("dtype") == "bfloat16" and value.dtype.itemsize == 2:
-        import ml_dtypes
-
         return value.view(ml_dtypes.bfloat16)
     if value.dtype.kind not in "biufc":
         raise FileFormatError(f"{file}: {where} has no numbers.", received=str(value.dtype))
