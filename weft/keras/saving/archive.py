@@ -18,7 +18,7 @@ from weft.errors import ArgumentError, FileFormatError
 from weft.keras.core import registry
 from weft.keras.core.config import version
 from weft.keras.saving import limits, weights
-from weft.keras.saving.walk import saved_objects
+from weft.keras.saving.paths import saved_objects
 
 CONFIG, METADATA, ASSETS = "config.json", "metadata.json", "assets/"
 # The weights, where h5py is installed and where it is not.

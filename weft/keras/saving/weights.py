@@ -19,7 +19,7 @@ from weft.checkpointing import tensor_file
 from weft.errors import ArgumentError, CheckpointMismatchError, FileFormatError
 from weft.keras.core.seeds import SeedGenerator
 from weft.keras.saving import limits
-from weft.keras.saving.walk import own_arrays, saved_objects
+from weft.keras.saving.paths import own_arrays, saved_objects
 
 # The arrays of objects, by the paths of these and by their names in them.
 Weights = dict[str, dict[str, Any]]
