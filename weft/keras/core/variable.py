@@ -14,6 +14,7 @@ from weft.errors import ArgumentError, ShapeMismatchError
 from weft.keras.core import registry
 from weft.keras.core.config import is_float_dtype, standardize_dtype
 from weft.keras.core.context import current_frame, is_tracer
+from weft.keras.core.layouts import initialized_in, sharding_of, variable_sharding
 from weft.keras.core.names import auto_name, checked_name, current_path
 from weft.keras.core.scope import current_scope
 
@@ -36,7 +37,7 @@ class Variable:
         aggregation: accepted: "none", "mean", "sum" or "only_first_replica".
         synchronization: accepted: "none", "on_read", "on_write" or "auto".
         name: the last part of its path.
-        layout: how it is sharded: a sharding of Weft, or None.
+        layout: how it is sharded: a `TensorLayout` or a sharding of Weft; None: as the current distribution says.
 
     Example:
         >>> from weft import keras
@@ -69,7 +70,6 @@ class Variable:
         self._synchronization = _one_of(synchronization, _SYNCHRONIZATIONS, "synchronization")
         self._trainable = bool(trainable)
         self._autocast = bool(autocast)
-        self._layout = layout
         self._regularizer: Callable[[Any], Any] | None = None
         self._constraint: Callable[[Any], Any] | None = None
         self.overwrite_with_gradient = False
@@ -77,23 +77,32 @@ class Variable:
             initializer = registry.get("initializers", initializer)
         if callable(initializer):
             self._dtype = standardize_dtype(dtype)
-            self._value = self._initialized(initializer, shape)
+            self._shape = self._concrete_shape(shape)
+            self._layout = variable_sharding(self) if layout is None else sharding_of(layout)
+            self._value = self._initialized(initializer)
         else:
             self._value = self._initial_array(initializer, dtype)
             self._dtype = standardize_dtype(self._value.dtype)
-        if layout is not None:
-            self._value = weft.device_put(self._value, layout)
-        self._shape: tuple[int, ...] = tuple(self._value.shape)
+            self._shape = tuple(self._value.shape)
+            self._layout = variable_sharding(self) if layout is None else sharding_of(layout)
+            if self._layout is not None:
+                self._value = weft.device_put(self._value, self._layout)
 
-    def _initialized(self, initializer: Callable[..., Any], shape: Sequence[int] | None) -> Any:
+    def _concrete_shape(self, shape: Sequence[int] | None) -> tuple[int, ...]:
         if shape is None or any(size is None for size in shape):
             raise ArgumentError(
                 f"The variable {self._path} has an initializer, so it needs a shape without None.",
                 received=f"shape={shape}",
             )
+        return tuple(int(size) for size in shape)
+
+    def _initialized(self, initializer: Callable[..., Any]) -> Any:
         # Inside of a trace too the value is a concrete array, since the variable outlives the trace.
         with weft.ensure_compile_time_eval():
-            value = wnp.asarray(initializer(tuple(int(size) for size in shape), dtype=self._dtype), dtype=self._dtype)
+            if self._layout is None:
+                value = wnp.asarray(initializer(self._shape, dtype=self._dtype), dtype=self._dtype)
+            else:
+                value = initialized_in(initializer, self._shape, self._dtype, self._layout)
         return self._checked_concrete(value)
 
     def _initial_array(self, value: Any, dtype: Any) -> Any:
@@ -174,7 +183,7 @@ class Variable:
 
     @property
     def layout(self) -> Any:
-        """How the variable is sharded, or None."""
+        """How the variable is sharded, as a sharding of Weft, or None."""
         return self._layout
 
     @property
@@ -255,6 +264,13 @@ class Variable:
         else:
             self._value = value if self._layout is None else weft.device_put(value, self._layout)
         return value
+
+    def distribute(self, layout: Any = None) -> None:
+        """Bring a variable that was created without a layout into one; None: that of the current distribution."""
+        if self._layout is None:
+            self._layout = variable_sharding(self) if layout is None else sharding_of(layout)
+            if self._layout is not None:
+                self._value = weft.device_put(self._value, self._layout)
 
     def assign_add(self, value: Any) -> Any:
         """Add to the value."""

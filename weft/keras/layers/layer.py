@@ -13,6 +13,7 @@ import weft
 from weft.errors import ArgumentError
 from weft.keras.core import context, registry
 from weft.keras.core.context import Frame, calling, get_keras_mask, set_keras_mask
+from weft.keras.core.layouts import output_in_layout
 from weft.keras.core.names import current_path, name_scope
 from weft.keras.core.policy import DTypePolicy, DTypePolicyMap, get_policy
 from weft.keras.core.scope import StatelessScope
@@ -399,6 +400,7 @@ class Layer(Stateful):
                     outputs = self._symbolic_call(args, kwargs, extra)
                 else:
                     outputs = self.call(*args, **_completed(args, kwargs, extra, signature.names))
+                    outputs = output_in_layout(outputs, frame.path)
                     if self.activity_regularizer is not None:
                         self._regularize_activity(outputs)
                 self._set_masks(first, outputs)

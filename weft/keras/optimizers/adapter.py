@@ -8,6 +8,7 @@ from typing import Any, Unpack
 import weft.numpy as wnp
 from weft import optim, tree_util
 from weft.errors import ArgumentError, NotSupportedError
+from weft.keras.core.layouts import sharding_beside
 from weft.keras.core.variable import Variable
 from weft.keras.optimizers import clipping
 from weft.keras.optimizers.base import BaseArguments, Optimizer
@@ -68,12 +69,16 @@ class TransformOptimizer(Optimizer):
         old, self._leaves = self._leaves, {}
         replaced = {id(variable) for variable in old.values()}
         self._layout = [entry for entry in self._layout if id(entry) not in replaced]
+        by_key = dict(zip(self._keys, weights, strict=True))
         for path, leaf in flat:
             name = tree_util.keystr(path).replace("/", "_")
             value = wnp.asarray(leaf)
             found = old.get(name)
             if found is None or found.shape != value.shape:
-                found = self._variable(value, None, None, name)
+                # What is beside a weight is split like it.
+                weight = next((by_key[key.key] for key in path if getattr(key, "key", None) in by_key), None)
+                layout = None if weight is None else sharding_beside(weight, value.shape)
+                found = self._variable(value, None, None, name, layout=layout)
             self._leaves[name] = found
             self._layout.append(found)
 

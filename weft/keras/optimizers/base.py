@@ -15,6 +15,7 @@ import weft.numpy as wnp
 from weft import Array, lax
 from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import config, names, registry
+from weft.keras.core.layouts import sharding_beside
 from weft.keras.core.scope import stateless
 from weft.keras.core.variable import Variable
 from weft.keras.optimizers import clipping
@@ -208,18 +209,27 @@ class Optimizer:
         name = _slot_name(weight, slot.name)
         if slot.of is not None:
             value = slot.of(weight)
-            return None if value is None else self._variable(value, None, None, name)
+            if value is None:
+                return None
+            return self._variable(value, None, None, name, layout=sharding_beside(weight, np.shape(value)))
         if weight.overwrite_with_gradient:
             return None
         # The average of a weight that is new begins with the weight; those of the first step do so by themselves.
         initial = weight.value if slot.name == "average" and self.built else slot.initial
-        return self._variable(initial, weight.shape, weight.dtype, name, layout=getattr(weight, "_layout", None))
+        return self._variable(initial, weight.shape, weight.dtype, name, layout=weight.layout)
 
     def _variable(self, initial: Any, shape: Any, dtype: Any, name: str | None, **options: Any) -> Variable:
         if isinstance(initial, str) and initial == "zeros":
             initial = wnp.zeros
         with self._scope():
             return Variable(initial, shape=shape, dtype=dtype, trainable=False, name=name, **options)
+
+    def distribute(self) -> None:
+        """Bring slots that were created without layouts into those of their weights."""
+        for group, j in self._groups.values():
+            for weight, slot in zip(self._trainable_variables, group.lists[j], strict=True):
+                if slot is not None and weight.layout is not None:
+                    slot.distribute(sharding_beside(weight, slot.shape))
 
     def _extend(self, variables: Iterable[Variable]) -> None:
         """Slots for weights that have none yet. All are brought in the order of the list, the rest last, so that files

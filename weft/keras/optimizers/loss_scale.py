@@ -70,6 +70,10 @@ class LossScaleOptimizer(Optimizer):
         self.inner_optimizer.build(variables)
         super().build(variables)
 
+    def distribute(self) -> None:
+        super().distribute()
+        self.inner_optimizer.distribute()
+
     @property
     def variables(self) -> list[Variable]:
         """Its own variables, then those of the inner optimizer."""

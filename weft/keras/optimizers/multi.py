@@ -153,6 +153,11 @@ class MultiOptimizer(Optimizer):
                 optimizer.build([weights[i] for i in indices])
         super().build(weights)
 
+    def distribute(self) -> None:
+        super().distribute()
+        for optimizer in self._optimizers:
+            optimizer.distribute()
+
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Variable] | None = None) -> None:
         """One step of each optimizer."""
         if len(grads) == 0:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import weft
+from weft.keras.core.layouts import current_distribution
 from weft.keras.metrics import Mean
 from weft.keras.training.compiled_losses import CompileLoss
 from weft.keras.training.compiled_metrics import CompileMetrics
@@ -66,7 +67,7 @@ def program_for(model: Any, mode: str, table: bool = False) -> Callable[[Any], A
     programs = programs_of(model)
 
     def find(batch: Any) -> Any:
-        key = (mode, table, flags, batch_key(batch))
+        key = (mode, table, flags, current_distribution(), batch_key(batch))
         found = programs.get(key)
         if found is None:
             found = make_program(model, mode, batch, table)
@@ -83,6 +84,15 @@ def make_program(model: Any, mode: str, batch: Any, table: bool) -> Any:
     function = model._step_function(mode)
     model._build_for(mode, batch)
     variables = model._state_variables(mode)
+    distribution = current_distribution()
+    if distribution is not None:
+        for variable in model.variables:
+            variable.distribute()
+        if mode == "train" and model.optimizer is not None:
+            model.optimizer.distribute()
+        for variable in variables:
+            variable.distribute()
+        distribution.check_matched()
     if compiled.eager:
         return EagerProgram(function, variables, logs=mode != "predict")
     step = Step(function, variables, batch)

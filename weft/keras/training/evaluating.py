@@ -11,6 +11,7 @@ from weft.data.adapters.arrays import DEFAULT_BATCH_SIZE
 from weft.errors import ArgumentError
 from weft.keras.callbacks import CallbackList
 from weft.keras.core.config import settings
+from weft.keras.core.layouts import current_distribution
 from weft.keras.training.arguments import adapted
 from weft.keras.training.compiled import program_for, programs_of
 from weft.keras.training.feed import Feed, ResidentFeed, StreamFeed, spec_of_batch
@@ -36,7 +37,8 @@ def limited(steps: int | None) -> int | None:
 def feed_of(model: Any, adapter: data.Adapter, mode: str, table: bool = False) -> Feed:
     """Data on its way into the programs of a mode."""
     find = program_for(model, mode, table)
-    if adapter.resident is not None and not model.run_eagerly:
+    # Of data in memory too, each device gets the rows of a batch that are its own, and no more.
+    if adapter.resident is not None and not model.run_eagerly and current_distribution() is None:
         return ResidentFeed(adapter, find)
     return StreamFeed(adapter, find)
 
@@ -92,7 +94,8 @@ def evaluate_feed(model: Any, feed: Feed, callbacks: CallbackList, steps: int | 
 def predict(model: Any, x: Any, batch_size: int | None, verbose: int | str, steps: int | None, callbacks: Any) -> Any:
     """What `Trainer.predict` does."""
     shown = verbosity(verbose)
-    if not shown and callbacks is None and steps is None and type(x) is np.ndarray and x.dtype == np.float32:
+    alone = current_distribution() is None
+    if alone and not shown and callbacks is None and steps is None and type(x) is np.ndarray and x.dtype == np.float32:
         # A few rows and nobody who looks: the program, and nothing else.
         if 0 < x.shape[0] <= (batch_size or DEFAULT_BATCH_SIZE) and settings.floatx == "float32":
             programs = programs_of(model)
@@ -111,7 +114,7 @@ def predict(model: Any, x: Any, batch_size: int | None, verbose: int | str, step
         callbacks = CallbackList(callbacks, add_progbar=shown != 0, model=model, verbose=shown, epochs=1, steps=size)
     find = program_for(model, "predict")
     callbacks.on_predict_begin({})
-    if adapter.resident is not None and not model.run_eagerly:
+    if adapter.resident is not None and not model.run_eagerly and alone:
         every_batch = callbacks.has("on_predict_batch_begin", "on_predict_batch_end")
         outputs = predict_arrays(adapter, find, callbacks, steps, every_batch)
     else:

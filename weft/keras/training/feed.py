@@ -9,6 +9,7 @@ import numpy as np
 
 import weft
 from weft import data
+from weft.keras.core.layouts import current_distribution, sharded_batch
 from weft.keras.training.arguments import canonical, on_device, packed, with_class_weight
 from weft.keras.training.logs import Packing
 
@@ -172,7 +173,7 @@ class StreamFeed:
                 break
             program = self.program_for(spec_of_batch(found[0]))
             if len(found) == 1:
-                ran = Ran(1, program.run_batch(found[0]), program.packing)
+                ran = Ran(1, program.run_batch(sharded_batch(found[0])), program.packing)
             else:
                 logs, table = program.run_chunk(ring_of(found), None, 0, len(found))
                 ran = Ran(len(found), logs, program.packing, table)
@@ -209,6 +210,7 @@ class StreamFeed:
         seconds = program.pace.seconds
         size = sum(leaf.nbytes for leaf in weft.tree.leaves(batch))
         short = seconds is not None and seconds < SHORT_STEP and size * RING <= RING_BYTES
+        short = short and current_distribution() is None
         return RING if short and hasattr(program, "run_chunk") else 1
 
     def state(self) -> dict[str, Any] | None:

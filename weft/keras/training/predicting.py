@@ -11,6 +11,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import data, lax
+from weft.keras.core.layouts import sharded_batch
 from weft.keras.training.arguments import canonical, on_device, packed
 from weft.keras.training.feed import spec_of_batch, spec_of_rows
 from weft.keras.training.loop import CHUNK_SECONDS, FIRST_CHUNK, GROWTH
@@ -125,7 +126,7 @@ def predict_batches(batches: Any, program_for: Callable[[Any], Any], callbacks: 
 
 def _one(program: Any, batch: Any, i: int, callbacks: Any) -> Any:
     callbacks.on_predict_batch_begin(i, {})
-    outputs = program.run_batch(batch)
+    outputs = program.run_batch(sharded_batch(batch))
     callbacks.on_predict_batch_end(i, {"outputs": outputs})
     callbacks.on_predict_chunk_end(i, {"outputs": outputs})
     return outputs

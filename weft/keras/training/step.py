@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import weft
+from weft.keras.core.layouts import pinned
 from weft.keras.core.scope import StatelessScope
 
 
@@ -74,7 +75,7 @@ class Step:
         if scope.unknown:
             raise UnknownVariables(list(scope.unknown.values()))
         self.written = tuple(i for i, value in enumerate(after) if value is not values[i])
-        return result, [after[i] for i in self.written]
+        return result, [pinned(self.variables[i], after[i]) for i in self.written]
 
     def value_specs(self) -> list[weft.ShapeDtypeStruct]:
         """Types of the variables."""

@@ -11,6 +11,7 @@ import weft.numpy as wnp
 from weft import keras
 from weft.errors import ArgumentError
 from weft.keras.core import registry
+from weft.keras.core.layouts import sharded_batch
 from weft.keras.core.scope import StatelessScope, stateless
 from weft.keras.graph.shapes import compute_output_spec
 from weft.keras.graph.tensor import KerasTensor
@@ -428,7 +429,7 @@ class Trainer:
 
         def run(batch: Any) -> Any:
             program = program_for(self, mode)(spec_of_batch(batch))
-            result = program.run_batch(on_device(batch))
+            result = program.run_batch(sharded_batch(on_device(batch)))
             return result if mode == "predict" else program.packing.unpack(result)
 
         return run
@@ -469,7 +470,7 @@ class Trainer:
         return as_numpy(program_for(self, "predict")(spec_of_batch(batch)).run_batch(batch))
 
     def _standardized(self, batch: Any) -> Any:
-        return on_device(batch_of(batch))
+        return sharded_batch(on_device(batch_of(batch)))
 
     def _on_batch(self, mode: str, batch: Any, return_dict: bool) -> Any:
         batch = self._standardized(batch)

@@ -1,0 +1,290 @@
+"""Distributions: which layout each variable and each batch has."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import weft
+from weft.errors import ArgumentError
+from weft.keras.core.layouts import current_distribution, distribution_scope, set_current_distribution
+from weft.keras.distribution.layout import LayoutMap, TensorLayout
+from weft.keras.distribution.mesh import DeviceMesh, list_devices
+
+
+class Distribution:
+    """How the variables of models and the data are split over the devices of a mesh.
+
+    Subclasses say so in `get_variable_layout`, `get_tensor_layout` and `get_data_layout`. See `DataParallel` and
+    `ModelParallel`.
+
+    Args:
+        device_mesh: the mesh.
+        batch_dim_name: the axis that batches are split over; the first one of the mesh where None.
+        auto_shard_dataset: accepted. In one process, all rows of the data are this process's.
+
+    Example:
+        >>> from weft import keras
+        >>> mesh = keras.distribution.DeviceMesh((1,), ("batch",), ["cpu:0"])
+        >>> keras.distribution.Distribution(mesh).get_data_layout((8, 3)).axes
+        ('batch', None)
+    """
+
+    def __init__(
+        self, device_mesh: DeviceMesh, batch_dim_name: str | None = None, auto_shard_dataset: bool = True
+    ) -> None:
+        if not isinstance(device_mesh, DeviceMesh):
+            raise ArgumentError("A distribution has a DeviceMesh.", received=repr(device_mesh))
+        name = device_mesh.axis_names[0] if batch_dim_name is None else batch_dim_name
+        if name not in device_mesh.axis_names:
+            raise ArgumentError(
+                "batch_dim_name is an axis of the mesh.",
+                received=repr(name),
+                fix=f"one of {', '.join(map(repr, device_mesh.axis_names))}",
+            )
+        self._mesh = device_mesh
+        self._batch_dim_name = name
+        self._auto_shard_dataset = bool(auto_shard_dataset)
+
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh."""
+        return self._mesh
+
+    @property
+    def batch_dim_name(self) -> str:
+        """The axis that batches are split over."""
+        return self._batch_dim_name
+
+    @property
+    def auto_shard_dataset(self) -> bool:
+        """What the constructor was called with."""
+        return self._auto_shard_dataset
+
+    def get_data_layout(self, data_shape: Sequence[int]) -> TensorLayout:
+        """The layout of an array of data: its rows are split. They need not split evenly.
+
+        Args:
+            data_shape: the shape of the array.
+        """
+        axes: list[Any] = [None] * len(data_shape)
+        if axes:
+            axes[0] = self._batch_dim_name
+        return TensorLayout(axes, self._mesh)
+
+    def get_variable_layout(self, variable: Any) -> TensorLayout:
+        """The layout of a variable: whole on each device, unless a subclass says otherwise.
+
+        Args:
+            variable: has a `path` and a `shape`, and may not have a value yet.
+        """
+        return TensorLayout([None] * len(variable.shape), self._mesh)
+
+    def get_tensor_layout(self, path: str) -> TensorLayout | None:
+        """The layout of what a layer returns, or None: the compiler finds one.
+
+        Args:
+            path: the path of the layer, and `/output`.
+        """
+        return None
+
+    def check_matched(self) -> None:
+        """An error if something that was named does not exist, when a model has been built."""
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """A block in which this is the current distribution, in this thread."""
+        return distribution_scope(self)
+
+    def distribute_dataset(self, dataset: Any) -> Any:
+        """The part of the data that this process reads.
+
+        Args:
+            dataset: any data that `fit` takes.
+
+        Returns:
+            The data itself: there is one process, or `auto_shard_dataset` is False.
+        """
+        if weft.process_count() > 1 and self._auto_shard_dataset:
+            raise ArgumentError(
+                "The data of several processes is not divided here.",
+                received=f"{weft.process_count()} processes",
+                fix="auto_shard_dataset=False, with the same data in each process, or weft.data.Loader(sharding=...)",
+            )
+        return dataset
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} device_mesh={self._mesh}, batch_dim_name={self._batch_dim_name!r}>"
+
+
+class DataParallel(Distribution):
+    """Each device has all variables, and its part of the rows of each batch.
+
+    Gradients are summed over the devices where they are used, so that losses are those of one device.
+
+    Args:
+        device_mesh: a mesh of one axis.
+        devices: names of devices, in place of a mesh; all where both are None.
+        auto_shard_dataset: see `Distribution`.
+
+    Example:
+        >>> from weft import keras
+        >>> parallel = keras.distribution.DataParallel(devices=["cpu:0"])
+        >>> parallel.get_data_layout((32, 8)).axes
+        ('batch', None)
+        >>> with parallel.scope():
+        ...     layer = keras.layers.Dense(2)
+        ...     layer.build((None, 8))
+    """
+
+    def __init__(
+        self,
+        device_mesh: DeviceMesh | None = None,
+        devices: Sequence[Any] | None = None,
+        auto_shard_dataset: bool = True,
+    ) -> None:
+        if device_mesh is None:
+            names = list_devices() if devices is None else list(devices)
+            device_mesh = DeviceMesh((len(names),), ("batch",), names)
+        elif isinstance(device_mesh, DeviceMesh) and len(device_mesh.shape) > 1:
+            warnings.warn(
+                f"The mesh of DataParallel has one axis; only {device_mesh.axis_names[0]!r} of "
+                f"{device_mesh.axis_names} splits batches, and along the others devices do the same.",
+                stacklevel=2,
+            )
+        super().__init__(device_mesh, None, auto_shard_dataset)
+
+
+class ModelParallel(Distribution):
+    """Variables are split as a `LayoutMap` says, and batches over one axis of its mesh.
+
+    A variable whose path matches no pattern is whole on each device. Variables are created in their layouts, so a model
+    may be larger than the memory of a device. What optimizers have beside weights is split like them.
+
+    Args:
+        layout_map: layouts by paths.
+        batch_dim_name: the axis that batches are split over; the first one of the mesh where None.
+        auto_shard_dataset: see `Distribution`.
+        device_mesh: accepted: the mesh of the map.
+
+    Example:
+        >>> from weft import keras
+        >>> mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), ["cpu:0"])
+        >>> layouts = keras.distribution.LayoutMap(mesh)
+        >>> layouts["mlp/kernel"] = (None, "model")
+        >>> with keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch").scope():
+        ...     layer = keras.layers.Dense(2, name="mlp")
+        ...     layer.build((None, 8))
+        >>> layer.kernel.value.sharding.spec
+        P(None, 'model')
+    """
+
+    def __init__(
+        self,
+        *,
+        layout_map: LayoutMap | None = None,
+        batch_dim_name: str | None = None,
+        auto_shard_dataset: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        mesh = kwargs.pop("device_mesh", None)
+        if kwargs:
+            raise ArgumentError("ModelParallel has no such arguments.", received=", ".join(kwargs))
+        if not isinstance(layout_map, LayoutMap):
+            raise ArgumentError(
+                "ModelParallel has a LayoutMap.",
+                received=f"layout_map={layout_map!r}",
+                fix='layout_map = LayoutMap(mesh); layout_map["dense.*kernel"] = (None, "model")',
+            )
+        if mesh is not None and mesh is not layout_map.device_mesh:
+            raise ArgumentError("The mesh is that of the LayoutMap.", received=f"device_mesh={mesh}")
+        super().__init__(layout_map.device_mesh, batch_dim_name, auto_shard_dataset)
+        self._layout_map = layout_map
+
+    @property
+    def layout_map(self) -> LayoutMap:
+        """Layouts by paths."""
+        return self._layout_map
+
+    def get_variable_layout(self, variable: Any) -> TensorLayout:
+        """The layout of a variable: that of the pattern that matches its path; else it is whole on each device.
+
+        Args:
+            variable: has a `path` and a `shape`, and may not have a value yet.
+        """
+        found = self._layout_map.find(variable.path)
+        if found is None:
+            return super().get_variable_layout(variable)
+        found.check_shape(variable.shape, f"the variable {variable.path!r}")
+        return found
+
+    def get_tensor_layout(self, path: str) -> TensorLayout | None:
+        """The layout of what a layer returns, or None: the compiler finds one.
+
+        Args:
+            path: the path of the layer, and `/output`.
+        """
+        return self._layout_map.find(path, of_variable=False)
+
+    def check_matched(self) -> None:
+        """An error for a pattern of the map that matches nothing."""
+        self._layout_map.check_matched()
+
+
+def distribution() -> Distribution | None:
+    """The current distribution: of the innermost `scope()`, else of `set_distribution`; None where there is none.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.distribution.distribution() is None
+        True
+    """
+    found: Distribution | None = current_distribution()
+    return found
+
+
+def set_distribution(value: Distribution | None) -> None:
+    """Use a distribution from now on, in all threads: for variables that are created, and for the data of `fit`,
+    `evaluate` and `predict`.
+
+    Args:
+        value: a distribution, or None.
+
+    Example:
+        >>> from weft import keras
+        >>> keras.distribution.set_distribution(keras.distribution.DataParallel(devices=["cpu:0"]))
+        >>> keras.distribution.distribution().batch_dim_name
+        'batch'
+        >>> keras.distribution.set_distribution(None)
+    """
+    if value is not None and not isinstance(value, Distribution):
+        raise ArgumentError("set_distribution takes a distribution, or None.", received=repr(value))
+    set_current_distribution(value)
+
+
+def initialize(
+    job_addresses: str | None = None, num_processes: int | None = None, process_id: int | None = None
+) -> None:
+    """Be one of several processes, before devices are used: `list_devices()` are those of all of them then.
+
+    Args:
+        job_addresses: addresses with commas between them, of which the first is the coordinator's;
+            `KERAS_DISTRIBUTION_JOB_ADDRESSES` where None.
+        num_processes: how many processes there are; `KERAS_DISTRIBUTION_NUM_PROCESSES` where None.
+        process_id: which one this is; `KERAS_DISTRIBUTION_PROCESS_ID` where None.
+
+    See `weft.distributed.initialize`: a launcher of MPI starts the processes, and what it says is compared with these.
+    """
+    job_addresses = job_addresses or os.environ.get("KERAS_DISTRIBUTION_JOB_ADDRESSES")
+    weft.distributed.initialize(
+        coordinator_address=job_addresses.split(",")[0] if job_addresses else None,
+        num_processes=_from_environment(num_processes, "KERAS_DISTRIBUTION_NUM_PROCESSES"),
+        process_id=_from_environment(process_id, "KERAS_DISTRIBUTION_PROCESS_ID"),
+    )
+
+
+def _from_environment(value: int | None, name: str) -> int | None:
+    text = os.environ.get(name)
+    return int(text) if value is None and text else value
