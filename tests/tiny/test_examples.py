@@ -20,7 +20,9 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 PARTS = {"iris", "digits", "picture"}
 SCRIPTS = sorted(path.stem for path in EXAMPLES.glob("*.py") if path.stem not in PARTS)
 # Several models each, or large ones: their programs take seconds to compile.
-LARGE = {f"keras_{name}" for name in ("functional", "gan", "resume", "seq2seq", "text", "transfer", "vae")}
+LARGE = {
+    f"keras_{name}" for name in ("distribution", "functional", "gan", "resume", "seq2seq", "text", "transfer", "vae")
+}
 # The line of each that says how well it went.
 OUTCOME = re.compile(r"^final\b.*\d", re.MULTILINE)
 
