@@ -106,6 +106,37 @@ def test_a_model_from_before_is_distributed(expected: dict[str, Any]) -> None:
     assert kernel.value.sharding.spec == slot.value.sharding.spec == P(None, "model")
 
 
+class OwnStep(keras.Model):
+    """It is built by its own step."""
+
+    def __init__(self) -> None:
+        super().__init__(name="own")
+        self.down = layers.Dense(4, name="down")
+
+    def call(self, x: Any) -> Any:
+        return self.down(x)
+
+    def train_step(self, data: Any) -> Any:
+        return super().train_step(data)
+
+
+@pytest.mark.parametrize("eagerly", [False, True])
+def test_models_that_their_own_step_builds(eagerly: bool) -> None:
+    def fitted(layouts: Any) -> tuple[Any, Any]:
+        distribution.set_distribution(None if layouts is None else model_parallel(layouts))
+        keras.utils.set_random_seed(0)
+        model: Any = OwnStep()
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(weft.optim.sgd(0.1, momentum=0.9), loss, run_eagerly=eagerly)
+        return model.fit(X, Y, batch_size=25, verbose=0).history["loss"], model.down.kernel.value
+
+    losses, kernel = fitted({"down/kernel": (None, "model")})
+    np.testing.assert_allclose(losses, fitted(None)[0], rtol=1e-5)
+    assert kernel.sharding.spec == P(None, "model")
+    with pytest.raises(ArgumentError, match="matches no variable"):
+        fitted({"down/kernel": (None, "model"), "up/kernel": (None, "model")})
+
+
 @pytest.mark.parametrize(
     "make",
     [

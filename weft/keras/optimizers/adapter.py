@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
+import weft
 import weft.numpy as wnp
 from weft import optim, tree_util
 from weft.errors import ArgumentError, NotSupportedError
+from weft.keras.core.context import is_tracer
 from weft.keras.core.layouts import sharding_beside
 from weft.keras.core.variable import Variable
 from weft.keras.optimizers import clipping
@@ -64,15 +66,19 @@ class TransformOptimizer(Optimizer):
         """Variables for the state of exactly these weights; of those that there are already, the ones that fit stay."""
         self._current = [id(weight) for weight in weights]
         self._keys = _unique([weight.path for weight in weights])
-        params = dict(zip(self._keys, (weight.value for weight in weights), strict=True))
-        flat, self._state = tree_util.tree_flatten_with_path(self.transformation.init(params))
+        # In a step that builds its model too, values are traced, but the state outlives the trace.
+        values = [weight._value if is_tracer(weight.value) else weight.value for weight in weights]
+        with weft.ensure_compile_time_eval():
+            state = self.transformation.init(dict(zip(self._keys, values, strict=True)))
+        flat, self._state = tree_util.tree_flatten_with_path(state)
         old, self._leaves = self._leaves, {}
         replaced = {id(variable) for variable in old.values()}
         self._layout = [entry for entry in self._layout if id(entry) not in replaced]
         by_key = dict(zip(self._keys, weights, strict=True))
         for path, leaf in flat:
             name = tree_util.keystr(path).replace("/", "_")
-            value = wnp.asarray(leaf)
+            with weft.ensure_compile_time_eval():
+                value = wnp.asarray(leaf)
             found = old.get(name)
             if found is None or found.shape != value.shape:
                 # What is beside a weight is split like it.

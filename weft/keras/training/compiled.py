@@ -86,16 +86,16 @@ def make_program(model: Any, mode: str, batch: Any, table: bool) -> Any:
     variables = model._state_variables(mode)
     distribution = current_distribution()
     if distribution is not None:
+        # What was created before there was a distribution.
         for variable in model.variables:
             variable.distribute()
         if mode == "train" and model.optimizer is not None:
             model.optimizer.distribute()
-        for variable in variables:
-            variable.distribute()
-        distribution.check_matched()
     if compiled.eager:
         return EagerProgram(function, variables, logs=mode != "predict")
     step = Step(function, variables, batch)
+    if distribution is not None:
+        distribution.check_matched()
     count = next((leaf.shape[0] for leaf in weft.tree.leaves(batch) if leaf.shape), 0)
     if mode == "predict":
         return PredictProgram(step, count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weft.keras.core.layouts import current_distribution
 from weft.keras.training.arguments import on_device
 from weft.keras.training.logs import Packing
 from weft.keras.training.program import Pace
@@ -33,6 +34,9 @@ class EagerProgram:
         before = [variable._value for variable in self.variables]
         try:
             result = self.function(on_device(batch))
+            distribution = current_distribution()
+            if distribution is not None:
+                distribution.check_matched()
         except BaseException:
             for variable, value in zip(self.variables, before, strict=True):
                 variable._value = value

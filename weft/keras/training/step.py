@@ -57,6 +57,8 @@ class Step:
         self.batch = batch
         self.written: tuple[int, ...] = ()
         while True:
+            for variable in self.variables:
+                variable.distribute()
             self.call = weft.jit(self._run)
             try:
                 self.result, _ = weft.eval_shape(self.call, self.value_specs(), batch)

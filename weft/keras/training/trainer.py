@@ -400,8 +400,11 @@ class Trainer:
                     if compiled.metrics is not None:
                         compiled.metrics.build(y, y_pred)
         if mode == "train" and self.optimizer is not None:
-            # One that is built already makes slots for what was set free since.
-            self.optimizer.build(self.trainable_variables)  # type: ignore[attr-defined]
+            # One that is built already makes slots for what was set free since. A model that its own step will build
+            # has no weights yet: the optimizer is built by the first update then.
+            weights = self.trainable_variables  # type: ignore[attr-defined]
+            if weights:
+                self.optimizer.build(weights)
 
     def _forward(self, x: Any) -> Any:
         return self(x, training=False)  # type: ignore[operator]
