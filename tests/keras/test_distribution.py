@@ -12,7 +12,14 @@ import weft
 from weft import keras
 from weft.errors import ArgumentError
 from weft.keras import distribution, layers
-from weft.keras.distribution import DataParallel, DeviceMesh, LayoutMap, ModelParallel, TensorLayout
+from weft.keras.distribution import (
+    DataParallel,
+    DeviceMesh,
+    FullyShardedDataParallel,
+    LayoutMap,
+    ModelParallel,
+    TensorLayout,
+)
 from weft.sharding import PartitionSpec as P
 
 RANDOM = np.random.RandomState(0)
@@ -78,6 +85,28 @@ def test_data_parallel_has_the_losses_of_one_device(expected: dict[str, Any]) ->
     check_equal(results_of(model), expected)
     for variable in [*model.variables, *model.optimizer.variables, *model.metrics_variables]:
         assert variable.value.is_fully_replicated and len(variable.value.devices()) == 4, variable.path
+
+
+def test_fully_sharded_has_the_losses_of_one_device(expected: dict[str, Any]) -> None:
+    distribution.set_distribution(FullyShardedDataParallel(devices=NAMES, min_size=16))
+    model = mlp()
+    found = results_of(model)
+    check_equal({name: found[name] for name in expected}, expected)
+    specs = {"up/kernel": P(None, "batch"), "down/kernel": P("batch"), "up/bias": P("batch"), "down/bias": P()}
+    variables = [*model.variables, *model.optimizer.variables]
+    for name, spec in specs.items():
+        beside = [v for v in variables if v.path.replace("/", "_").startswith(f"adam_mlp_{name.replace('/', '_')}_")]
+        for variable in [*(v for v in variables if v.path.endswith(name)), *beside]:
+            assert variable.value.sharding.spec == spec, variable.path
+        assert len(beside) == 2
+
+
+def test_several_processes_are_told_to_have_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weft, "process_count", lambda: 2)
+    distribution.set_distribution(DataParallel(devices=NAMES))
+    with pytest.raises(ArgumentError, match="auto_shard_dataset=False"):
+        mlp().fit(X, Y, verbose=0)
+    DataParallel(devices=NAMES, auto_shard_dataset=False).check_processes()
 
 
 def test_model_parallel_has_the_losses_of_one_device(expected: dict[str, Any]) -> None:

@@ -95,6 +95,7 @@ def sharded_batch(batch: Any) -> Any:
     distribution = current_distribution()
     if distribution is None:
         return batch
+    distribution.check_processes()
     layout = lambda leaf: sharding_of(distribution.get_data_layout(np.shape(leaf)))
     return weft.tree.map(lambda leaf: weft.device_put(leaf, layout(leaf)), batch)
 

@@ -4,6 +4,7 @@ from weft.errors import publish as _publish
 from weft.keras.distribution.distributions import (
     DataParallel,
     Distribution,
+    FullyShardedDataParallel,
     ModelParallel,
     distribution,
     initialize,
@@ -16,6 +17,7 @@ __all__ = [
     "DataParallel",
     "DeviceMesh",
     "Distribution",
+    "FullyShardedDataParallel",
     "LayoutMap",
     "ModelParallel",
     "TensorLayout",

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import weft
+from weft import parallel
 from weft.errors import ArgumentError
 from weft.keras.core.layouts import current_distribution, distribution_scope, set_current_distribution
 from weft.keras.distribution.layout import LayoutMap, TensorLayout
@@ -24,7 +25,8 @@ class Distribution:
     Args:
         device_mesh: the mesh.
         batch_dim_name: the axis that batches are split over; the first one of the mesh where None.
-        auto_shard_dataset: accepted. In one process, all rows of the data are this process's.
+        auto_shard_dataset: in one process, accepted. Of several, none divides the data: that is an error unless this is
+            False, which says that all have the same data in the same order.
 
     Example:
         >>> from weft import keras
@@ -107,13 +109,17 @@ class Distribution:
         Returns:
             The data itself: there is one process, or `auto_shard_dataset` is False.
         """
+        self.check_processes()
+        return dataset
+
+    def check_processes(self) -> None:
+        """An error if there are several processes, unless all are said to have the same data."""
         if weft.process_count() > 1 and self._auto_shard_dataset:
             raise ArgumentError(
                 "The data of several processes is not divided here.",
                 received=f"{weft.process_count()} processes",
-                fix="auto_shard_dataset=False, with the same data in each process, or weft.data.Loader(sharding=...)",
+                fix="auto_shard_dataset=False, with the same data and seed in each process",
             )
-        return dataset
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} device_mesh={self._mesh}, batch_dim_name={self._batch_dim_name!r}>"
@@ -155,6 +161,48 @@ class DataParallel(Distribution):
                 stacklevel=2,
             )
         super().__init__(device_mesh, None, auto_shard_dataset)
+
+
+class FullyShardedDataParallel(DataParallel):
+    """Each device has its part of the rows of each batch, and of each variable.
+
+    A variable is split along its largest dimension that the devices divide, and so is what optimizers have beside it;
+    programs gather weights where they use them, and scatter the sums of gradients. Losses are those of one device.
+
+    Args:
+        device_mesh: a mesh of one axis.
+        devices: names of devices, in place of a mesh; all where both are None.
+        auto_shard_dataset: see `Distribution`.
+        min_size: variables with fewer elements are whole on each device.
+
+    Example:
+        >>> from weft import keras
+        >>> with keras.distribution.FullyShardedDataParallel(devices=["cpu:0"]).scope():
+        ...     layer = keras.layers.Dense(4)
+        ...     layer.build((None, 8))
+        >>> layer.kernel.value.sharding.spec
+        P('batch',)
+    """
+
+    def __init__(
+        self,
+        device_mesh: DeviceMesh | None = None,
+        devices: Sequence[Any] | None = None,
+        auto_shard_dataset: bool = True,
+        min_size: int = 0,
+    ) -> None:
+        super().__init__(device_mesh, devices, auto_shard_dataset)
+        self._min_size = int(min_size)
+
+    def get_variable_layout(self, variable: Any) -> TensorLayout:
+        """The layout of a variable: split along its largest dimension that the devices divide.
+
+        Args:
+            variable: has a `path` and a `shape`, and may not have a value yet.
+        """
+        value = weft.ShapeDtypeStruct(tuple(variable.shape), "float32")
+        found = parallel.fsdp(value, self._mesh.backend_mesh, self._batch_dim_name, min_size=self._min_size)
+        return TensorLayout(found.spec, self._mesh)
 
 
 class ModelParallel(Distribution):
