@@ -227,6 +227,27 @@ def test_outputs_of_layers_have_layouts() -> None:
     np.testing.assert_allclose(found, layer(X[:4]), rtol=1e-5)
 
 
+def test_outputs_inside_of_models_and_going_back_to_one_device() -> None:
+    def model() -> Any:
+        keras.utils.set_random_seed(0)
+        inputs = keras.Input((8,))
+        block = keras.Sequential([layers.Dense(16, name="first"), layers.Dense(16, name="second")], name="block")
+        found = keras.Model(inputs, layers.Dense(1, name="head")(block(inputs)))
+        found.compile("sgd", "mse")
+        return found
+
+    one = model()
+    losses = [one.fit(X, Y, batch_size=25, verbose=0).history["loss"] for _ in range(2)]
+    # Layers have the paths that their variables begin with.
+    layouts = {"first/kernel": (None, "model"), "^block/first/output$": ("batch", "model")}
+    distribution.set_distribution(model_parallel(layouts))
+    many = model()
+    found = [many.fit(X, Y, batch_size=25, verbose=0).history["loss"]]
+    distribution.set_distribution(None)
+    found.append(many.fit(X, Y, batch_size=25, verbose=0).history["loss"])
+    np.testing.assert_allclose(found, losses, rtol=1e-5)
+
+
 def test_steps_without_programs(expected: dict[str, Any]) -> None:
     distribution.set_distribution(model_parallel())
     model = mlp()

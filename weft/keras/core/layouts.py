@@ -100,10 +100,10 @@ def sharded_batch(batch: Any) -> Any:
     return weft.tree.map(lambda leaf: weft.device_put(leaf, layout(leaf)), batch)
 
 
-def output_in_layout(outputs: Any, path: str) -> Any:
+def output_in_layout(outputs: Any, path: str | None) -> Any:
     """What a layer returned, in the layout that the current distribution has for the outputs of the layer."""
     distribution = current_distribution()
-    layout = None if distribution is None else distribution.get_tensor_layout(f"{path}/output")
+    layout = None if distribution is None or path is None else distribution.get_tensor_layout(f"{path}/output")
     if layout is None:
         return outputs
     return weft.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, sharding_of(layout)), outputs)

@@ -400,7 +400,7 @@ class Layer(Stateful):
                     outputs = self._symbolic_call(args, kwargs, extra)
                 else:
                     outputs = self.call(*args, **_completed(args, kwargs, extra, signature.names))
-                    outputs = output_in_layout(outputs, frame.path)
+                    outputs = output_in_layout(outputs, self.path)
                     if self.activity_regularizer is not None:
                         self._regularize_activity(outputs)
                 self._set_masks(first, outputs)
