@@ -82,6 +82,11 @@ LINES = (
 LEAVES = 40
 
 
+def cotangent(result: Any, operand: Any) -> Any:
+    """What derivatives are taken with: another array where one has the shape, as in a training."""
+    return operand if operand.shape == result.shape else result
+
+
 class Weft:
     """Weft, and JAX, which has the same names."""
 
@@ -113,7 +118,7 @@ class Weft:
         def gradients(f: Callable[..., Any]) -> Callable[..., Any]:
             def run(*operands: Any) -> Any:
                 result, pull = self.library.vjp(f, *operands)
-                return result, pull(result)
+                return result, pull(cotangent(result, operands[0]))
 
             return run
 
@@ -176,7 +181,7 @@ class Torch:
             def run(*operands: Any) -> Any:
                 held = [a.detach().requires_grad_() for a in operands]
                 result = g(*held)
-                return result.detach(), t.autograd.grad(result, held, result.detach())
+                return result.detach(), t.autograd.grad(result, held, cotangent(result, operands[0]).detach())
 
             return run
 

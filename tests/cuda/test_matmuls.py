@@ -224,3 +224,15 @@ def test_rows_that_are_added_to_others(gpu: Gpu) -> None:
     program = compile_program(jaxpr, [False] * 3, hopper()).program
     (scatter,) = (s.full for s in program.all_steps() if isinstance(s, Launch) and s.label == "scatter")
     assert scatter.count == 8 * 8  # parts of a row, and threads that take turns
+
+
+def test_operands_of_two_dtypes_are_converted() -> None:
+    """There is no call for them, and our own kernels would take long."""
+
+    def mixed(x: Any, w: Any) -> Any:
+        return lax.dot_general(x, w, (((1,), (0,)), ((), ())), preferred_element_type=np.float32)
+
+    operands = weft.ShapeDtypeStruct((64, 64), np.float32), weft.ShapeDtypeStruct((64, 64), wnp.bfloat16)
+    jaxpr = weft.make_jaxpr(mixed)(*operands).jaxpr
+    program = compile_program(jaxpr, [False, False], hopper(frozenset({"cublasLt"}))).program
+    assert [type(step).__name__ for step in program.steps] == ["Launch", "Call"]

@@ -6,6 +6,7 @@ from weft.compiler.target.cuda.library.attention import find_attention
 from weft.compiler.target.cuda.library.composites import Reader, regrouped
 from weft.compiler.target.cuda.library.convolutions import with_library_convolutions
 from weft.compiler.target.cuda.library.epilogues import find_epilogues
+from weft.compiler.target.cuda.library.mixed import with_one_dtype
 from weft.compiler.target.cuda.one_hot import with_one_hot
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Jaxpr
@@ -19,4 +20,4 @@ def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     attention = find_attention(reader, target)
     taken = {id(e) for group in attention for e in group.equations}
     matmuls = [g for g in find_epilogues(reader, target) if not any(id(e) in taken for e in g.equations)]
-    return regrouped(jaxpr, [*attention, *convolutions, *matmuls])
+    return with_one_dtype(regrouped(jaxpr, [*attention, *convolutions, *matmuls]), target)
