@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.compiler.passes.decompose import with_definitions
+from weft.compiler.target.cuda.library.composites import is_operation
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.primitives.contraction.contract import dot_general
@@ -21,7 +22,7 @@ def with_one_dtype(jaxpr: Jaxpr, target: Target) -> Jaxpr:
 
 
 def _definition(equation: Equation) -> Callable[..., Any] | None:
-    if equation.primitive is not dot_general:
+    if not is_operation(equation, "dot_general"):
         return None
     found = {a.aval.dtype for a in equation.invars}  # type: ignore[attr-defined]
     return _converted if len(found) == 2 and all(dtypes.kind(d) == "f" for d in found) else None
