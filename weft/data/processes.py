@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.forks import in_child
 from weft.data.order import bits
 from weft.data.workers import WorkerFailureError
 from weft.errors import ArgumentError
@@ -277,8 +276,11 @@ def start(count: int, prepare: Callable[[Any], Any], method: str) -> list[Proces
     return executors
 
 
-@in_child
 def _forget() -> None:
     """In a forked process: at its exit Python would end the workers, which are the parent's."""
     children: set[Any] = getattr(multiprocessing.process, "_children", set())
     children.difference_update(_processes)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
