@@ -309,3 +309,11 @@ def test_a_server_traces_on_demand() -> None:
         weft.profiler.stop_server()
     with pytest.raises(RuntimeError, match="no profiler server"):
         weft.profiler.stop_server()
+
+
+def test_a_server_may_be_stopped_by_its_own_method() -> None:
+    weft.profiler.start_server(0).stop()
+    with pytest.raises(RuntimeError, match="no profiler server"):
+        weft.profiler.stop_server()
+    weft.profiler.start_server(0)
+    weft.profiler.stop_server()

@@ -238,7 +238,7 @@ def start_server(port: int, requires_backend: bool = True) -> Server:
     >>> server.stop()
     """
     global _server
-    if _server is not None:
+    if _server is not None and _server.is_running:
         raise RuntimeError(f"A profiler server listens on port {_server.port} already; stop_server ends it.")
     _server = Server(port, _record)
     return _server
@@ -247,7 +247,7 @@ def start_server(port: int, requires_backend: bool = True) -> Server:
 def stop_server() -> None:
     """End the server."""
     global _server
-    if _server is None:
+    if _server is None or not _server.is_running:
         raise RuntimeError("There is no profiler server; start_server starts one.")
     server, _server = _server, None
     server.stop()

@@ -47,6 +47,11 @@ class Server:
         self._thread = threading.Thread(target=self._server.serve_forever, name="weft-profiler", daemon=True)
         self._thread.start()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it listens."""
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """Close the port."""
         self._server.shutdown()
