@@ -55,8 +55,8 @@ def gpt2(library: Any, numpy: Any, nn: Any, layers: int, width: int, length: int
         @nn.compact
         def __call__(self, tokens: Any) -> Any:
             embedding = nn.Embed(VOCABULARY, width, dtype=short)
-            places = nn.Embed(length, width, dtype=short)(numpy.arange(tokens.shape[1]))
-            x = embedding(tokens) + places
+            positions = nn.Embed(length, width, dtype=short)(numpy.arange(tokens.shape[1]))
+            x = embedding(tokens) + positions
             for _ in range(layers):
                 x = Block()(x)
             return embedding.attend(nn.LayerNorm(dtype=short)(x))
