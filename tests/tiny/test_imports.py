@@ -60,6 +60,7 @@ COMPILER = (
     "target.vectors",
     "target.matmuls",
     "target.evaluation",
+    "target.loop_writer",
     "target.cpu",
     "target.cuda",
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import io
 import json
 import os
 import pathlib
@@ -162,7 +161,7 @@ def load_weights(model: Any, filepath: str | os.PathLike[str], skip_mismatch: bo
                 raise FileFormatError(f"{file} has no weights ({HDF5} or {SAFETENSORS}).")
             found = weights.from_bytes(_content(archive, member, file, limits.MOST_BYTES), member, file)
     elif file.endswith((".h5", ".safetensors")):
-        found = weights.from_bytes(weights.read_file(file), file, file)
+        found = weights.from_bytes(tensor_file.content(file), file, file)
     else:
         raise ArgumentError("Weights are in files .keras, .weights.h5 or .safetensors.", received=file)
     weights.assign(model, found, file, skip_mismatch, optional=("optimizer",))
@@ -257,10 +256,3 @@ def _load_assets(model: Any, archive: zipfile.ZipFile, file: str) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(_content(archive, name, file, limits.MOST_BYTES))
             value.load_assets(folder)
-
-
-def to_bytes(model: Any) -> bytes:
-    """The bytes that `save_model` writes."""
-    with tempfile.TemporaryDirectory() as folder:
-        save_model(model, f"{folder}/model.keras")
-        return io.FileIO(f"{folder}/model.keras").readall()

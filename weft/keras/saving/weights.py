@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import os
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -198,9 +197,3 @@ def _difference(path: str, name: str, wanted: Mapping[str, Any], found: Mapping[
     if np.shape(found[name]) != np.shape(wanted[name]):
         return f"{where}: {np.shape(found[name])} in the file, {np.shape(wanted[name])} in the model"
     return ""
-
-
-def read_file(filename: str | os.PathLike[str]) -> bytes:
-    """All bytes of a file."""
-    with open(filename, "rb") as file:
-        return file.read()

@@ -11,14 +11,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program.ir import Branch, Copy, Launch, Loop, Program, Step, While
-from weft.compiler.program.outline import Address, NoOutline, Operand, Outline, Row
+from weft.compiler.program.outline import Address, NoOutline, Outline, Row
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda.groups import WARP, Barrier, Group, GroupLowering, group_of
 from weft.compiler.target.cuda.thread import ThreadLowering, block_of_grid, thread_of_block
-from weft.compiler.target.llvm import constant, i8, i32, i64, integer, ptr
+from weft.compiler.target.llvm import constant, i32, i64, integer, ptr
+from weft.compiler.target.loop_writer import LoopWriter
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
 
@@ -124,20 +124,18 @@ def lower_loop(module: llvm.Module, code: LoopCode, target: Target) -> None:
     _Writer(module, code, target).run()
 
 
-class _Writer:
-    """Writes one loop. `values` has the pointers and counters that the loop sets itself."""
+class _Writer(LoopWriter):
+    """Writes one loop for the threads of some blocks."""
 
     def __init__(self, module: llvm.Module, code: LoopCode, target: Target) -> None:
-        self.code, self.outline, self.target = code, code.outline, target
-        names = [f"address{n}" for n in range(len(code.addresses))]
-        parameters = [llvm.Parameter(name, ptr) for name in names]
+        self.code, self.target = code, target
+        count = len(code.addresses)
+        parameters = [llvm.Parameter(f"address{n}", ptr) for n in range(count)]
         parameters += [llvm.Parameter(f"counter{n}", i64) for n in range(len(code.counters))]
         parameters.append(llvm.Parameter("arrived", ptr))
-        f = self.f = module.function(code.symbol, llvm.void, parameters, linkage="ptx_kernel")
-        self.addresses = f.arguments[: len(names)]
-        self.counters = f.arguments[len(names) : -1]
-        self.arrived = f.arguments[-1]
-        self.values: dict[Operand, llvm.Value] = {}
+        f = module.function(code.symbol, llvm.void, parameters, linkage="ptx_kernel")
+        super().__init__(f, code.outline)
+        self.addresses, self.counters, self.arrived = f.arguments[:count], f.arguments[count:-1], f.arguments[-1]
         self.thread = thread_of_block(f)
         first = f.mul(f.zext(block_of_grid(f), i64), constant(THREADS, i64))
         self.index = f.add(first, f.zext(self.thread, i64))
@@ -151,49 +149,7 @@ class _Writer:
         self.rows(self.outline.rows)
         self.f.ret()
 
-    def address(self, operand: Operand) -> llvm.Value:
-        return self.addresses[operand[1]] if operand[0] == "outside" else self.values[operand]
-
-    def counter(self, operand: Operand) -> llvm.Value:
-        return self.counters[operand[1]] if operand[0] == "outside" else self.values[operand]
-
-    def rows(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            self.row(row)
-
-    def row(self, row: Row) -> None:
-        f = self.f
-        match row:
-            case "launch", symbol, _, operands:
-                kernel = self.outline.kernels[symbol]
-                assert isinstance(kernel, Kernel)
-                self.launch(kernel, [self.address(operand) for operand in operands])
-                self.wait()
-            case "copy", target, source, size:
-                self.copy(size, self.address(target), self.address(source))
-                self.wait()
-            case "fill", target, size:
-                self.copy(size, self.address(target), None)
-                self.wait()
-            case "set_address", target, base, counter, stride:
-                offset = f.mul(self.counter(counter), constant(stride, i64))
-                self.values[target] = f.offset(self.address(base), i8, offset, inbounds=False)
-            case "count", target, counter:
-                with f.when(f.icmp("eq", self.index, constant(0, i64))):
-                    f.store(f.trunc(self.counter(counter), i32), self.address(target), 4)
-                self.wait()
-            case "loop", counter, iterations, reverse, body:
-                self.loop(counter, iterations, reverse, body)
-            case "while", counter, condition, predicate, body:
-                self.while_loop(counter, condition, predicate, body)
-            case "branch", index, kind, branches:
-                self.branch(index, kind, branches)
-            case _:
-                raise InternalError(f"A row of a loop is {row}.", stage="llvm")
-
-    # -- steps -----------------------------------------------------------------------------------------------------
-
-    def launch(self, kernel: Kernel, pointers: Sequence[llvm.Value]) -> None:
+    def launch(self, kernel: Kernel, count: int, pointers: Sequence[llvm.Value]) -> None:
         """A kernel by all threads: each of them, or each group, has every so-manieth iteration of the loop over
         threads."""
         f = self.f
@@ -208,7 +164,7 @@ class _Writer:
             lowering = GroupLowering(f, kernel, self.target, group, member, self.barrier(group), f"{self.launches}.")
         self.launches += 1
         lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True))
-        with f.loop(first, constant(int(kernel.count), i64), stride) as index, lowering.scope():
+        with f.loop(first, constant(count, i64), stride) as index, lowering.scope():
             lowering.begin, lowering.end = index, f.add(index, constant(1, i64))
             lowering.block(kernel.body)
 
@@ -217,20 +173,24 @@ class _Writer:
         of all its threads."""
         if group.members <= WARP:
             return None
-        return Barrier(
-            self.f.add(self.f.udiv(self.thread, constant(group.members, i32)), constant(1, i32)), group.members
-        )
+        index = self.f.udiv(self.thread, constant(group.members, i32))
+        return Barrier(self.f.add(index, constant(1, i32)), group.members)
 
-    def copy(self, size: int, target: llvm.Value, source: llvm.Value | None) -> None:
-        """Copy bytes, or fill with zeros: by words as long as the size is a multiple of, at most four bytes."""
+    def copy(self, target: llvm.Value, source: llvm.Value, size: int) -> None:
+        f, element = self.f, _word(size)
+        with f.loop(self.index, constant(size // (element.bits // 8), i64), self.stride) as index:
+            value = f.load(element, f.offset(source, element, index), element.bits // 8)
+            f.store(value, f.offset(target, element, index), element.bits // 8)
+
+    def fill(self, target: llvm.Value, size: int) -> None:
+        f, element = self.f, _word(size)
+        with f.loop(self.index, constant(size // (element.bits // 8), i64), self.stride) as index:
+            f.store(constant(0, element), f.offset(target, element, index), element.bits // 8)
+
+    def count(self, target: llvm.Value, counter: llvm.Value) -> None:
         f = self.f
-        width = next(w for w in (4, 2, 1) if size % w == 0)
-        element = integer(8 * width)
-        with f.loop(self.index, constant(size // width, i64), self.stride) as index:
-            value = constant(0, element)
-            if source is not None:
-                value = f.load(element, f.offset(source, element, index), width)
-            f.store(value, f.offset(target, element, index), width)
+        with f.when(f.icmp("eq", self.index, constant(0, i64))):
+            f.store(f.trunc(counter, i32), target, 4)
 
     def wait(self) -> None:
         """All threads come here before one goes on, and see what the others have written."""
@@ -252,53 +212,7 @@ class _Writer:
             f.start(end)
         f.call("llvm.nvvm.barrier.cta.sync.aligned.all", llvm.void, constant(0, i32))
 
-    # -- control ---------------------------------------------------------------------------------------------------
 
-    def loop(self, counter: Operand, iterations: Operand | int, reverse: bool, body: Sequence[Row]) -> None:
-        f = self.f
-        count = (
-            constant(iterations, i64)
-            if isinstance(iterations, int)
-            else f.sext(f.load(i32, self.address(iterations), 4), i64)
-        )
-        with f.loop(constant(0, i64), count) as index:
-            self.values[counter] = f.sub(f.sub(count, constant(1, i64)), index) if reverse else index
-            self.rows(body)
-
-    def while_loop(
-        self, counter: Operand | None, condition: Sequence[Row], predicate: Operand, body: Sequence[Row]
-    ) -> None:
-        f = self.f
-        iteration = f.alloca(i64, align=8)
-        f.store(constant(0, i64), iteration, 8)
-        top, inside, end = f.label("top"), f.label("inside"), f.label("end")
-        f.branch(top)
-        f.start(top)
-        index = f.load(i64, iteration, 8)
-        if counter is not None:
-            self.values[counter] = index
-        self.rows(condition)
-        holds = f.icmp("ne", f.load(i8, self.address(predicate), 1), constant(0, i8))
-        # The next condition may be written only when all threads have read this one.
-        self.wait()
-        f.branch_if(holds, inside, end)
-        f.start(inside)
-        self.rows(body)
-        f.store(f.add(index, constant(1, i64)), iteration, 8)
-        f.branch(top)
-        f.start(end)
-
-    def branch(self, index: Operand, kind: int, branches: Sequence[Sequence[Row]]) -> None:
-        f, size = self.f, abs(kind)
-        read = f.load(integer(8 * size), self.address(index), size)
-        case = read if size == 8 else (f.sext if kind < 0 else f.zext)(read, i64)
-        self.wait()
-        labels, end = [f.label("case") for _ in branches], f.label("end")
-        last = len(branches) - 1
-        chosen = f.smin(f.smax(case, constant(0, i64)), constant(last, i64))
-        f.switch(chosen, labels[last], dict(enumerate(labels[:last])))
-        for label, rows in zip(labels, branches, strict=True):
-            f.start(label)
-            self.rows(rows)
-            f.branch(end)
-        f.start(end)
+def _word(size: int) -> llvm.Type:
+    """The integer that so many bytes are copied by, of at most four."""
+    return integer(8 * next(width for width in (4, 2, 1) if size % width == 0))

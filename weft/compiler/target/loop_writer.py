@@ -1,0 +1,137 @@
+"""The rows of a loop's outline as LLVM text: what all targets share. How kernels are run, memory is copied and threads
+wait for each other is the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.base.errors import InternalError
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.program.outline import Operand, Outline, Row
+from weft.compiler.target.llvm import Function, Value, constant, i8, i32, i64, integer
+
+
+class LoopWriter:
+    """Writes one function. `addresses` and `counters` are what the loop takes from outside, `values` has the pointers
+    and counters that it sets itself."""
+
+    def __init__(self, function: Function, outline: Outline) -> None:
+        self.f, self.outline = function, outline
+        self.values: dict[Operand, Value] = {}
+        self.addresses: Sequence[Value] = ()
+        self.counters: Sequence[Value] = ()
+
+    # -- what a target does ----------------------------------------------------------------------------------------
+
+    def launch(self, kernel: Kernel, count: int, pointers: Sequence[Value]) -> None:
+        """Run a kernel."""
+        raise NotImplementedError
+
+    def copy(self, target: Value, source: Value, size: int) -> None:
+        """Copy bytes."""
+        raise NotImplementedError
+
+    def fill(self, target: Value, size: int) -> None:
+        """Fill bytes with zeros."""
+        raise NotImplementedError
+
+    def count(self, target: Value, counter: Value) -> None:
+        """Store a counter as an int32."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """All threads have come here before one goes on."""
+
+    def iterated(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
+        """An iteration has ended, of so many if that is known."""
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+
+    def address(self, operand: Operand) -> Value:
+        return self.addresses[operand[1]] if operand[0] == "outside" else self.values[operand]
+
+    def counter(self, operand: Operand) -> Value:
+        return self.counters[operand[1]] if operand[0] == "outside" else self.values[operand]
+
+    def rows(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            self.row(row)
+
+    def row(self, row: Row) -> None:
+        f = self.f
+        match row:
+            case "launch", symbol, count, operands:
+                kernel = self.outline.kernels[symbol]
+                assert isinstance(kernel, Kernel), f"{symbol} is known by name only"
+                self.launch(kernel, count, [self.address(operand) for operand in operands])
+                self.wait()
+            case "copy", target, source, size:
+                self.copy(self.address(target), self.address(source), size)
+                self.wait()
+            case "fill", target, size:
+                self.fill(self.address(target), size)
+                self.wait()
+            case "set_address", target, base, counter, stride:
+                offset = f.mul(self.counter(counter), constant(stride, i64))
+                self.values[target] = f.offset(self.address(base), i8, offset, inbounds=False)
+            case "count", target, counter:
+                self.count(self.address(target), self.counter(counter))
+                self.wait()
+            case "loop", counter, iterations, reverse, body:
+                self.loop(counter, iterations, reverse, body)
+            case "while", counter, condition, predicate, body:
+                self.while_loop(counter, condition, predicate, body)
+            case "branch", index, kind, branches:
+                self.branch(index, kind, branches)
+            case _:
+                raise InternalError(f"A row of a loop is {row}.", stage="llvm")
+
+    def loop(self, counter: Operand, iterations: Operand | int, reverse: bool, body: Sequence[Row]) -> None:
+        f = self.f
+        count = (
+            constant(iterations, i64)
+            if isinstance(iterations, int)
+            else f.sext(f.load(i32, self.address(iterations), 4), i64)
+        )
+        with f.loop(constant(0, i64), count) as index:
+            self.values[counter] = f.sub(f.sub(count, constant(1, i64)), index) if reverse else index
+            self.rows(body)
+            self.iterated(iterations, body)
+
+    def while_loop(
+        self, counter: Operand | None, condition: Sequence[Row], predicate: Operand, body: Sequence[Row]
+    ) -> None:
+        f = self.f
+        iteration = f.alloca(i64, align=8)
+        f.store(constant(0, i64), iteration, 8)
+        top, inside, end = f.label("top"), f.label("inside"), f.label("end")
+        f.branch(top)
+        f.start(top)
+        index = f.load(i64, iteration, 8)
+        if counter is not None:
+            self.values[counter] = index
+        self.rows(condition)
+        holds = f.icmp("ne", f.load(i8, self.address(predicate), 1), constant(0, i8))
+        self.wait()  # the next predicate is written only when all threads have read this one
+        f.branch_if(holds, inside, end)
+        f.start(inside)
+        self.rows(body)
+        f.store(f.add(index, constant(1, i64)), iteration, 8)
+        self.iterated(None, body)
+        f.branch(top)
+        f.start(end)
+
+    def branch(self, index: Operand, kind: int, branches: Sequence[Sequence[Row]]) -> None:
+        f, size = self.f, abs(kind)
+        read = f.load(integer(8 * size), self.address(index), size)
+        case = read if size == 8 else (f.sext if kind < 0 else f.zext)(read, i64)
+        self.wait()
+        labels, end = [f.label("case") for _ in branches], f.label("end")
+        last = len(branches) - 1
+        chosen = f.smin(f.smax(case, constant(0, i64)), constant(last, i64))
+        f.switch(chosen, labels[last], dict(enumerate(labels[:last])))
+        for label, rows in zip(labels, branches, strict=True):
+            f.start(label)
+            self.rows(rows)
+            f.branch(end)
+        f.start(end)
