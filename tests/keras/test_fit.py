@@ -10,6 +10,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import keras
+from weft.errors import NotSupportedError
 from weft.keras.core.seeds import set_random_seed
 from weft.keras.training import feed, loop
 
@@ -429,3 +430,14 @@ def test_logs_of_training_by_batches():
     np.testing.assert_allclose(model.predict_on_batch(X[:8]), np.asarray(model(X[:8])), rtol=1e-5)
     run = model.make_train_function()
     assert set(run((X[:8], Y[:8]))) == {"loss", "mae"}
+
+
+def test_functions_of_batches_are_not_overridden_in_vain() -> None:
+    class Own(keras.Sequential):
+        def make_train_function(self, force: bool = False) -> None:
+            """Nobody calls it."""
+
+    model = Own([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(NotSupportedError, match="override `train_step`"):
+        model.fit(np.ones((4, 2), np.float32), np.ones((4, 1), np.float32), verbose=0)

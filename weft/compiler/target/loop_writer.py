@@ -3,6 +3,7 @@ wait for each other is the target's."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from weft.base.errors import InternalError
@@ -11,7 +12,7 @@ from weft.compiler.program.outline import Operand, Outline, Row
 from weft.compiler.target.llvm import Function, Value, constant, i8, i32, i64, integer
 
 
-class LoopWriter:
+class LoopWriter(ABC):
     """Writes one function. `addresses` and `counters` are what the loop takes from outside, `values` has the pointers
     and counters that it sets itself."""
 
@@ -23,25 +24,27 @@ class LoopWriter:
 
     # -- what a target does ----------------------------------------------------------------------------------------
 
+    @abstractmethod
     def launch(self, kernel: Kernel, count: int, pointers: Sequence[Value]) -> None:
         """Run a kernel."""
-        raise NotImplementedError
 
+    @abstractmethod
     def copy(self, target: Value, source: Value, size: int) -> None:
         """Copy bytes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fill(self, target: Value, size: int) -> None:
         """Fill bytes with zeros."""
-        raise NotImplementedError
 
+    @abstractmethod
     def count(self, target: Value, counter: Value) -> None:
         """Store a counter as an int32."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wait(self) -> None:
         """All threads have come here before one goes on."""
 
+    @abstractmethod
     def iterated(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
         """An iteration has ended, of so many if that is known."""
 

@@ -110,7 +110,10 @@ def load_model(
         try:
             model = registry.deserialize_keras_object(config, custom_objects, safe_mode=safe_mode)
         except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-            raise FileFormatError(f"{file}: {CONFIG} describes no model: {type(error).__name__}: {error}.") from error
+            raise FileFormatError(
+                f"{file}: {CONFIG} describes no model: {type(error).__name__}: {error}.",
+                fix="obtain a new copy; if classes of your own are in it, look at their `from_config`",
+            ) from error
         names = archive.namelist()
         member = next((name for name in (HDF5, SAFETENSORS) if name in names), None)
         if member is None:

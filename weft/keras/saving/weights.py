@@ -161,9 +161,8 @@ def assign(
             continue
         if not found and path.split("/")[0] in optional:
             continue
-        if path == "optimizer" and set(found) <= UNBUILT:
+        if path == "optimizer" and found and set(found) <= UNBUILT:
             found = weights[path] = {**wanted, **found}  # it had not been built; this one's state is that of the start
-            missing = []
         wrong = [_difference(path, name, wanted, found) for name in (*wanted, *(n for n in found if n not in wanted))]
         wrong = [text for text in wrong if text]
         problems += wrong

@@ -9,7 +9,7 @@ from typing import Any
 import weft
 import weft.numpy as wnp
 from weft import keras
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import registry
 from weft.keras.core.layouts import sharded_batch
 from weft.keras.core.scope import StatelessScope, stateless
@@ -144,6 +144,16 @@ class Trainer:
                 f"Call `compile()` before `{method}()`.",
                 fix='model.compile("adam", loss="mse")',
             )
+
+    def _assert_own_loop(self) -> None:
+        """Programs are made of steps, not of functions of batches: who overrides those is told, and not ignored."""
+        for mode in ("train", "test", "predict"):
+            name = f"make_{mode}_function"
+            if getattr(type(self), name) is not getattr(Trainer, name):
+                raise NotSupportedError(
+                    f"{type(self).__name__} overrides `{name}`, which `fit`, `evaluate` and `predict` do not call.",
+                    fix=f"override `{mode}_step`; or call what `{name}` returns in a loop of your own",
+                )
 
     def get_compile_config(self) -> dict[str, Any]:
         """The arguments of `compile` as plain data; {} before it was called."""
@@ -536,6 +546,7 @@ class Trainer:
         3
         """
         self._assert_compiled("fit")
+        self._assert_own_loop()
         return fitting.fit(
             self,
             fitting.FitArguments(
@@ -580,6 +591,7 @@ class Trainer:
             One float, a list in the order of `metrics_names`, or a dict.
         """
         self._assert_compiled("evaluate")
+        self._assert_own_loop()
         return evaluating.evaluate(self, x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict)
 
     def predict(

@@ -79,6 +79,9 @@ class _Writer(LoopWriter):
     def count(self, target: Value, counter: Value) -> None:
         self.f.store(self.f.trunc(counter, i32), target, 4)
 
+    def wait(self) -> None:
+        """There is one thread."""
+
     def iterated(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
         """Look for interrupts, once in a while. Where all iterations together are short, whoever runs the loop does."""
         if isinstance(iterations, int) and iterations * times(body, self.works)[0] <= LONG:

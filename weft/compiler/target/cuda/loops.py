@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program.ir import Branch, Copy, Launch, Loop, Program, Step, While
-from weft.compiler.program.outline import Address, NoOutline, Outline, Row
+from weft.compiler.program.outline import Address, NoOutline, Operand, Outline, Row
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda.groups import WARP, Barrier, Group, GroupLowering, group_of
 from weft.compiler.target.cuda.thread import ThreadLowering, block_of_grid, thread_of_block
@@ -191,6 +191,9 @@ class _Writer(LoopWriter):
         f = self.f
         with f.when(f.icmp("eq", self.index, constant(0, i64))):
             f.store(f.trunc(counter, i32), target, 4)
+
+    def iterated(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
+        """Nothing looks for interrupts: the host does not reach a kernel that runs."""
 
     def wait(self) -> None:
         """All threads come here before one goes on, and see what the others have written."""
