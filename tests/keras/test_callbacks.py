@@ -308,8 +308,7 @@ def test_curves(tmp_path):
 def test_averages_are_swapped_in_for_evaluation():
     variable, average = Value(1.0), Value(2.0)
     trained = model()
-    group = SimpleNamespace(lists=[[average]])
-    trained.optimizer = SimpleNamespace(use_ema=True, _trainable_variables=[variable], _groups={"average": (group, 0)})
+    trained.optimizer = SimpleNamespace(use_ema=True, averages=lambda: [(variable, average)])
     swap = callbacks.SwapEMAWeights(swap_on_epoch=True)
     swap.set_model(trained)
     swap.on_epoch_begin(0)

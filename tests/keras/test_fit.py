@@ -437,7 +437,14 @@ def test_functions_of_batches_are_not_overridden_in_vain() -> None:
         def make_train_function(self, force: bool = False) -> None:
             """Nobody calls it."""
 
+        def make_predict_function(self, force: bool = False) -> None:
+            """Nor this."""
+
     model = Own([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
+    x, y = np.ones((4, 2), np.float32), np.ones((4, 1), np.float32)
     with pytest.raises(NotSupportedError, match="override `train_step`"):
-        model.fit(np.ones((4, 2), np.float32), np.ones((4, 1), np.float32), verbose=0)
+        model.fit(x, y, verbose=0)
+    with pytest.raises(NotSupportedError, match="override `predict_step`"):
+        model.predict(x, verbose=0)
+    model.evaluate(x, y, verbose=0)  # is as it was

@@ -14,7 +14,7 @@ import pytest
 
 import weft
 from weft import keras
-from weft.errors import ArgumentError
+from weft.errors import ArgumentError, ShapeMismatchError
 from weft.keras import layers
 from weft.keras.models.plot import plot_model
 
@@ -163,6 +163,36 @@ def test_subclasses_with_inputs_and_outputs() -> None:
     assert model(X).shape == (5, 2)
     assert isinstance(model, keras.models.Functional)
     assert len(model.layers) == 2
+
+
+def test_any_model_is_made_from_the_config_of_a_graph() -> None:
+    model = branching()
+    again = keras.Model.from_config(json.loads(json.dumps(model.get_config())))
+    again.set_weights(model.get_weights())
+    for name, value in model({"a": X, "b": X}).items():
+        np.testing.assert_array_equal(again({"a": X, "b": X})[name], value)
+    with pytest.raises(ArgumentError, match="does not take the arguments layers"):
+        Subclassed.from_config(model.get_config())  # its constructor takes no inputs and outputs
+
+
+def test_unknown_sizes_are_those_that_they_broadcast_with() -> None:
+    x = keras.Input((4,))
+    assert (x + keras.KerasTensor((3, 1))).shape == (3, 4)
+    assert (x * np.ones((3, 4), "float32")).shape == (3, 4)
+    assert keras.ops.where(x > 0, np.ones((3, 1), "float32"), x).shape == (3, 4)
+    assert (keras.KerasTensor((None, 3)) - keras.KerasTensor((None, None))).shape == (None, 3)
+    assert keras.ops.matmul(keras.KerasTensor((2, None)), keras.KerasTensor((4, 5))).shape == (2, 5)
+    with pytest.raises(ShapeMismatchError):
+        keras.KerasTensor((None, 3)) + keras.KerasTensor((4,))
+    with pytest.raises(ShapeMismatchError):
+        keras.ops.matmul(keras.KerasTensor((None, 3)), keras.KerasTensor((4, 5)))
+
+
+def test_equations_have_the_paths_of_layers() -> None:
+    model = branching()
+    traced = weft.make_jaxpr(lambda x: model({"a": x, "b": x}))(X)
+    paths = {"/".join(map(str, equation.stack)) for equation in traced.eqns}
+    assert {"branching/shared", "branching/inner/last", "branching"} <= paths
 
 
 def test_freezing_a_model_freezes_its_layers() -> None:

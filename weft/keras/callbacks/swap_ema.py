@@ -63,6 +63,5 @@ def ema_variables(optimizer: Any) -> list[tuple[Any, Any]]:
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if not getattr(inner, "use_ema", False):
         raise ValueError(f"SwapEMAWeights: the optimizer must have use_ema=True, received {optimizer!r}")
-    group, slot = inner._groups["average"]
-    pairs = zip(inner._trainable_variables, group.lists[slot], strict=True)
-    return [(variable, average) for variable, average in pairs if average is not None]
+    pairs: list[tuple[Any, Any]] = inner.averages()
+    return pairs

@@ -7,7 +7,12 @@ from contextvars import ContextVar
 from typing import Any
 
 import weft
-from weft.errors import ConcretizationTypeError, InconclusiveDimensionOperation, TracerIntegerConversionError
+from weft.errors import (
+    ConcretizationTypeError,
+    InconclusiveDimensionOperation,
+    ShapeMismatchError,
+    TracerIntegerConversionError,
+)
 from weft.export import symbolic_shape
 from weft.keras.core import spec
 from weft.keras.core.scope import StatelessScope
@@ -35,7 +40,8 @@ def compute_output_spec(function: Callable[..., Any], *args: Any, **kwargs: Any)
     """What `function` would return, as KerasTensors.
 
     It is traced with one symbolic size for all unknown ones; where that leaves a question open (`if x.shape[0] > 8`),
-    with two integers, of which the results are compared. Writes to variables are forgotten.
+    with two integers, of which the results are compared. Where shapes do not fit then, an unknown size is taken for the
+    one that it has to be equal to. Writes to variables are forgotten.
 
     Args:
         function: a function of arrays.
@@ -59,9 +65,57 @@ def compute_output_spec(function: Callable[..., Any], *args: Any, **kwargs: Any)
         return _as_tensors(_trace(run, tensors, 0, frozenset()))
     try:
         return _as_tensors(_trace(run, tensors, unknown_size(), frozenset()))
-    except (InconclusiveDimensionOperation, ConcretizationTypeError, TracerIntegerConversionError, TypeError):
-        first, second = (_trace(run, tensors, size, frozenset(_SIZES)) for size in _SIZES)
-        return weft.tree.map(_merged, first, second)
+    except (InconclusiveDimensionOperation, ConcretizationTypeError, TracerIntegerConversionError, TypeError) as error:
+        try:
+            first, second = (_trace(run, tensors, size, frozenset(_SIZES)) for size in _SIZES)
+            return weft.tree.map(_merged, first, second)
+        except ShapeMismatchError:
+            for shapes in (_broadcast_sizes(leaves), _contracted_sizes(leaves)):
+                found = _traced_or_none(run, tensors, shapes)
+                if found is not None:
+                    return _as_tensors(found)
+            if isinstance(error, ShapeMismatchError):
+                raise error from None
+            raise
+
+
+def _traced_or_none(run: Callable[..., Any], tensors: Sequence[KerasTensor], shapes: list[Any]) -> Any:
+    """Results of `run` with more sizes known; None if there are none to add, or they do not fit either."""
+    if shapes == [tensor.shape for tensor in tensors]:
+        return None
+    assumed = [KerasTensor(shape, tensor.dtype) for shape, tensor in zip(shapes, tensors, strict=True)]
+    try:
+        return _trace(run, assumed, unknown_size(), frozenset())
+    except (ShapeMismatchError, InconclusiveDimensionOperation):
+        return None
+
+
+def _broadcast_sizes(leaves: Sequence[Any]) -> list[Any]:
+    """The shapes of the KerasTensors among the arguments, where an unknown size is that which others have on the same
+    axis, counted from the last: so that `(None, 4)` and `(3, 1)` broadcast to `(3, 4)`."""
+    shapes = [tuple(leaf.shape) for leaf in leaves if hasattr(leaf, "shape")]
+
+    def size_on(axis: int) -> int | None:
+        known = {shape[axis] for shape in shapes if len(shape) >= -axis} - {None, 1}
+        return known.pop() if len(known) == 1 else None
+
+    def filled(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(size_on(i - len(shape)) if size is None else size for i, size in enumerate(shape))
+
+    return [filled(leaf.shape) for leaf in leaves if isinstance(leaf, KerasTensor)]
+
+
+def _contracted_sizes(leaves: Sequence[Any]) -> list[Any]:
+    """The shapes of the KerasTensors among the arguments of a matmul, where an unknown size is that which it is
+    contracted with."""
+    operands = [leaf for leaf in leaves if hasattr(leaf, "shape")]
+    shapes = [list(leaf.shape) for leaf in operands]
+    if len(shapes) == 2 and all(shapes):
+        first, second = shapes
+        axis = max(-2, -len(second))
+        if first[-1] is None or second[axis] is None:
+            first[-1] = second[axis] = second[axis] if first[-1] is None else first[-1]
+    return [tuple(shape) for leaf, shape in zip(operands, shapes, strict=True) if isinstance(leaf, KerasTensor)]
 
 
 def _is_leaf(value: Any) -> bool:

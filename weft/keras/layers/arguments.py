@@ -41,6 +41,11 @@ class ConfiguredLayer(Layer):
         self.argument_names = (*self.argument_names, *values)
 
 
+def constructor_arguments(names: dict[str, Any]) -> dict[str, Any]:
+    """The named arguments of a constructor, in order, from its `locals()` before it has other variables."""
+    return {name: value for name, value in names.items() if name not in ("self", "kwargs", "__class__")}
+
+
 def check_axes(axis: int | Sequence[int], shape: Sequence[Any], layer: Layer) -> None:
     """An error when an axis is not one of the shape's."""
     for one in (axis,) if isinstance(axis, int) else axis:

@@ -386,7 +386,7 @@ class Layer(Stateful):
         if training is None:
             training = signature.training_default
         frame = Frame(self, parent, training, self.compute_dtype if self.autocast else None)
-        with self._open_name_scope(), calling(frame):
+        with self._open_name_scope(), calling(frame), weft.named_scope(self.name):
             try:
                 check_input(self.input_spec, first, self.name)
                 if not self.built:

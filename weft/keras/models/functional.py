@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import weft
 import weft.numpy as wnp
@@ -20,8 +20,6 @@ from weft.keras.graph.tensor import KerasTensor, is_keras_tensor
 from weft.keras.layers.core.input_layer import InputLayer
 from weft.keras.layers.layer import Layer
 from weft.keras.models.model import Model
-
-Self = TypeVar("Self", bound="Functional")
 
 
 class Functional(Model):
@@ -191,7 +189,7 @@ class Functional(Model):
 
     def get_config(self) -> dict[str, Any]:
         """Layers, their calls, and which tensors are inputs and outputs, as plain data."""
-        if not _like_functional(type(self)):
+        if not takes_graph(type(self)):
             return Model.get_config(self)
         indices = {id(operation): _own_indices(operation, self.graph) for operation in self.graph.operations}
 
@@ -222,29 +220,24 @@ class Functional(Model):
             "output_layers": weft.tree.map(triple, self.graph.output_structure),
         }
 
-    @classmethod
-    def from_config(cls: type[Self], config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """The model that `get_config` described.
-
-        Args:
-            config: plain data.
-            custom_objects: further classes and functions by name.
-        """
-        if custom_objects:
-            with registry.custom_object_scope(custom_objects):
-                return cls.from_config(config)
-        if "layers" not in config or "input_layers" not in config:
-            return super().from_config(config)
-        others = {key: value for key, value in config.items() if key not in _OWN_KEYS}
-        inputs, outputs = _rebuilt(config)
-        return cls(inputs, outputs, name=config.get("name"), trainable=config.get("trainable"), **others)
-
     def get_build_config(self) -> dict[str, Any] | None:
         """None: the inputs have shapes."""
         return None
 
 
 _OWN_KEYS = ("layers", "input_layers", "output_layers", "name", "trainable")
+
+
+def describes_graph(config: dict[str, Any]) -> bool:
+    """Whether a config is that of a functional model: layers, their calls, inputs and outputs."""
+    return all(key in config for key in ("layers", "input_layers", "output_layers"))
+
+
+def from_graph_config(cls: Any, config: dict[str, Any]) -> Any:
+    """A model of a class whose constructor takes inputs and outputs, from the config of a graph."""
+    others = {key: value for key, value in config.items() if key not in _OWN_KEYS}
+    inputs, outputs = _rebuilt(config)
+    return cls(inputs, outputs, name=config.get("name"), trainable=config.get("trainable"), **others)
 
 
 def _source(tensor: KerasTensor) -> str:
@@ -315,7 +308,7 @@ def _with_own_inputs(inputs: Any, outputs: Any) -> tuple[Any, Any]:
     return weft.tree.map(new, inputs), weft.tree.map(new, outputs)
 
 
-def _like_functional(cls: type) -> bool:
+def takes_graph(cls: type) -> bool:
     """Whether the constructor of a class takes inputs and outputs."""
     constructor: Callable[..., Any] = cls.__init__  # type: ignore[misc]
     parameters = inspect.signature(constructor).parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.errors import ArgumentError
 from weft.keras.core import registry
@@ -14,6 +14,8 @@ from weft.keras.layers.layer import Layer
 from weft.keras.layers.state import Stateful
 from weft.keras.models.summary import print_summary
 from weft.keras.training.trainer import Trainer
+
+Self = TypeVar("Self", bound="Model")
 
 
 class Model(Trainer, Layer):
@@ -153,6 +155,30 @@ class Model(Trainer, Layer):
         """
         return json.dumps(registry.serialize_keras_object(self), **kwargs)
 
+    @classmethod
+    def from_config(cls: type[Self], config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
+        """The model that `get_config` described: a functional one too, if the class can be one.
+
+        Args:
+            config: plain data.
+            custom_objects: further classes and functions by name.
+
+        Example:
+            >>> from weft import keras
+            >>> x = keras.Input((4,))
+            >>> config = keras.Model(x, keras.layers.Dense(2)(x)).get_config()
+            >>> keras.Model.from_config(config).output_shape
+            (None, 2)
+        """
+        if custom_objects:
+            with registry.custom_object_scope(custom_objects):
+                return cls.from_config(config)
+        module = _functional_module()
+        if module.describes_graph(config) and module.takes_graph(cls):
+            model: Self = module.from_graph_config(cls, config)
+            return model
+        return super().from_config(config)
+
     def build_from_config(self, config: dict[str, Any] | None) -> None:
         """Build the model with the shapes that `get_build_config` returned.
 
@@ -170,7 +196,12 @@ def _archive() -> Any:
 
 def functional_class() -> Any:
     """`Functional`, which is a subclass of `Model`."""
-    return importlib.import_module("weft.keras.models.functional").Functional
+    return _functional_module().Functional
+
+
+def _functional_module() -> Any:
+    """The module of functional models, which knows this one."""
+    return importlib.import_module("weft.keras.models.functional")
 
 
 def is_functional(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

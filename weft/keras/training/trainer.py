@@ -145,13 +145,13 @@ class Trainer:
                 fix='model.compile("adam", loss="mse")',
             )
 
-    def _assert_own_loop(self) -> None:
+    def _assert_own_loop(self, method: str, *modes: str) -> None:
         """Programs are made of steps, not of functions of batches: who overrides those is told, and not ignored."""
-        for mode in ("train", "test", "predict"):
+        for mode in modes:
             name = f"make_{mode}_function"
             if getattr(type(self), name) is not getattr(Trainer, name):
                 raise NotSupportedError(
-                    f"{type(self).__name__} overrides `{name}`, which `fit`, `evaluate` and `predict` do not call.",
+                    f"{type(self).__name__} overrides `{name}`, which `{method}` does not call.",
                     fix=f"override `{mode}_step`; or call what `{name}` returns in a loop of your own",
                 )
 
@@ -546,7 +546,7 @@ class Trainer:
         3
         """
         self._assert_compiled("fit")
-        self._assert_own_loop()
+        self._assert_own_loop("fit", "train", *(["test"] if validation_data is not None or validation_split else []))
         return fitting.fit(
             self,
             fitting.FitArguments(
@@ -591,7 +591,7 @@ class Trainer:
             One float, a list in the order of `metrics_names`, or a dict.
         """
         self._assert_compiled("evaluate")
-        self._assert_own_loop()
+        self._assert_own_loop("evaluate", "test")
         return evaluating.evaluate(self, x, y, batch_size, verbose, sample_weight, steps, callbacks, return_dict)
 
     def predict(
@@ -611,6 +611,7 @@ class Trainer:
         Returns:
             An array of NumPy, or a tree of them.
         """
+        self._assert_own_loop("predict", "predict")
         return evaluating.predict(self, x, batch_size, verbose, steps, callbacks)
 
 

@@ -60,25 +60,12 @@ class RecurrentCell(ConfiguredLayer, Steps):
     gates: int
     bias: Any = None
 
-    def _set_cell(
-        self,
-        units: int,
-        dropout: float,
-        recurrent_dropout: float,
-        seed: int | None,
-        state_count: int,
-        separate: bool,
-        **arguments: Any,
-    ) -> None:
+    def _set_cell(self, arguments: dict[str, Any], state_count: int, separate: bool) -> None:
+        """Store the arguments of the constructor; units, rates of dropout and the seed are among them."""
+        units, seed = arguments["units"], arguments["seed"]
         if not isinstance(units, int) or units <= 0:
             raise ArgumentError(f"`units` must be a positive integer. Received: units={units!r}")
-        self.set_arguments(
-            units=units,
-            **arguments,
-            dropout=min(1.0, max(0.0, dropout)),
-            recurrent_dropout=min(1.0, max(0.0, recurrent_dropout)),
-            seed=seed,
-        )
+        self.set_arguments(**with_rates(arguments))
         if not hasattr(self, "seed_generator"):
             self.seed_generator = SeedGenerator(seed)
         self.state_size = units if state_count == 1 else [units] * state_count
@@ -161,6 +148,12 @@ class RecurrentCell(ConfiguredLayer, Steps):
         """States of zeros for a batch."""
         sizes = [self.state_size] if isinstance(self.state_size, int) else self.state_size
         return [wnp.zeros((batch_size, size), self.compute_dtype) for size in sizes]
+
+
+def with_rates(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a cell, whose rates of dropout are between 0 and 1."""
+    rates = {name: min(1.0, max(0.0, arguments[name])) for name in ("dropout", "recurrent_dropout")}
+    return {**arguments, **rates}
 
 
 def pop_implementation(kwargs: dict[str, Any], recurrent_dropout: float) -> bool:

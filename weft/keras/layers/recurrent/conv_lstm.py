@@ -11,9 +11,9 @@ from weft.errors import ArgumentError
 from weft.keras.core.config import standardize_data_format
 from weft.keras.core.seeds import SeedGenerator
 from weft.keras.core.spec import InputSpec
-from weft.keras.layers.arguments import fixed_size
+from weft.keras.layers.arguments import constructor_arguments, fixed_size
 from weft.keras.layers.convolution.base import positive
-from weft.keras.layers.recurrent.cell import Masks, RecurrentCell
+from weft.keras.layers.recurrent.cell import Masks, RecurrentCell, with_rates
 from weft.keras.layers.recurrent.lstm import forget_bias
 from weft.keras.layers.recurrent.rnn import CellLayer
 from weft.keras.numerics.convolution import Sizes, conv
@@ -52,34 +52,20 @@ class ConvLSTMCell(RecurrentCell):
         seed: int | None = None,
         **kwargs: Any,
     ):
+        arguments = constructor_arguments(locals())
         super().__init__(**kwargs)
         # Before the initializers, as in Keras: what has no seed draws one when it is made, in this order.
         self.seed_generator = SeedGenerator(seed)
-        self.rank = rank
-        self.set_arguments(
-            filters=positive("filters", filters),
-            kernel_size=sizes(kernel_size, rank, "kernel_size"),
-            strides=sizes(strides, rank, "strides"),
-            padding=padding_name(padding),
-            data_format=standardize_data_format(data_format),
-            dilation_rate=sizes(dilation_rate, rank, "dilation_rate"),
-            activation=activation,
-            recurrent_activation=recurrent_activation,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            unit_forget_bias=unit_forget_bias,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-            dropout=min(1.0, max(0.0, dropout)),
-            recurrent_dropout=min(1.0, max(0.0, recurrent_dropout)),
-            seed=seed,
-        )
+        self.rank = arguments.pop("rank")
+        converted = {
+            "filters": positive("filters", filters),
+            "kernel_size": sizes(kernel_size, rank, "kernel_size"),
+            "strides": sizes(strides, rank, "strides"),
+            "padding": padding_name(padding),
+            "data_format": standardize_data_format(data_format),
+            "dilation_rate": sizes(dilation_rate, rank, "dilation_rate"),
+        }
+        self.set_arguments(**with_rates({**arguments, **converted}))
         if max(self.strides) > 1 and max(self.dilation_rate) > 1:
             raise ArgumentError(
                 "`strides > 1` does not go together with `dilation_rate > 1`. "
@@ -186,42 +172,8 @@ class ConvLSTM(CellLayer):
         stateful: bool = False,
         **kwargs: Any,
     ):
-        cell = ConvLSTMCell(
-            self.rank,
-            filters,
-            kernel_size,
-            strides=strides,
-            padding=padding,
-            data_format=data_format,
-            dilation_rate=dilation_rate,
-            activation=activation,
-            recurrent_activation=recurrent_activation,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            unit_forget_bias=unit_forget_bias,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-            dropout=dropout,
-            recurrent_dropout=recurrent_dropout,
-            seed=seed,
-            dtype=kwargs.get("dtype"),
-            name="conv_lstm_cell",
-        )
-        super().__init__(
-            cell,
-            return_sequences,
-            return_state,
-            go_backwards,
-            stateful,
-            activity_regularizer=activity_regularizer,
-            **kwargs,
-        )
+        arguments = {"rank": self.rank, **constructor_arguments(locals())}
+        super().__init__(ConvLSTMCell, arguments, **kwargs)
         self.input_spec = InputSpec(ndim=self.rank + 3)
 
     def compute_output_shape(self, sequences_shape: Any, initial_state_shape: Any = None) -> Any:

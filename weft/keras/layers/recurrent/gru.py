@@ -7,8 +7,9 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array, nn
+from weft.keras.layers.arguments import constructor_arguments
 from weft.keras.layers.recurrent.cell import Masks, RecurrentCell, pop_implementation
-from weft.keras.layers.recurrent.rnn import CellLayer, check_cudnn
+from weft.keras.layers.recurrent.rnn import CellLayer
 
 
 class GRUCell(RecurrentCell):
@@ -60,29 +61,10 @@ class GRUCell(RecurrentCell):
         seed: int | None = None,
         **kwargs: Any,
     ):
+        arguments = constructor_arguments(locals())
         separate = pop_implementation(kwargs, recurrent_dropout)
         super().__init__(**kwargs)
-        self._set_cell(
-            units,
-            dropout,
-            recurrent_dropout,
-            seed,
-            state_count=1,
-            separate=separate,
-            activation=activation,
-            recurrent_activation=recurrent_activation,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-            reset_after=reset_after,
-        )
+        self._set_cell(arguments, state_count=1, separate=separate)
 
     def _bias_shape(self) -> tuple[int, ...]:
         return (2, 3 * self.units) if self.reset_after else (3 * self.units,)
@@ -159,37 +141,4 @@ class GRU(CellLayer):
         use_cudnn: str | bool = "auto",
         **kwargs: Any,
     ):
-        check_cudnn(use_cudnn)
-        cell = GRUCell(
-            units,
-            activation=activation,
-            recurrent_activation=recurrent_activation,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-            dropout=dropout,
-            recurrent_dropout=recurrent_dropout,
-            reset_after=reset_after,
-            seed=seed,
-            dtype=kwargs.get("dtype"),
-            trainable=kwargs.get("trainable", True),
-            name="gru_cell",
-            implementation=kwargs.pop("implementation", 2),
-        )
-        super().__init__(
-            cell,
-            return_sequences,
-            return_state,
-            go_backwards,
-            stateful,
-            unroll,
-            activity_regularizer=activity_regularizer,
-            **kwargs,
-        )
+        super().__init__(GRUCell, constructor_arguments(locals()), **kwargs)

@@ -7,8 +7,9 @@ from typing import Any
 
 import weft.numpy as wnp
 from weft import Array, nn
+from weft.keras.layers.arguments import constructor_arguments
 from weft.keras.layers.recurrent.cell import Masks, RecurrentCell, pop_implementation
-from weft.keras.layers.recurrent.rnn import CellLayer, check_cudnn
+from weft.keras.layers.recurrent.rnn import CellLayer
 
 
 class LSTMCell(RecurrentCell):
@@ -52,29 +53,10 @@ class LSTMCell(RecurrentCell):
         seed: int | None = None,
         **kwargs: Any,
     ):
+        arguments = constructor_arguments(locals())
         separate = pop_implementation(kwargs, recurrent_dropout)
         super().__init__(**kwargs)
-        self._set_cell(
-            units,
-            dropout,
-            recurrent_dropout,
-            seed,
-            state_count=2,
-            separate=separate,
-            activation=activation,
-            recurrent_activation=recurrent_activation,
-            use_bias=use_bias,
-            unit_forget_bias=unit_forget_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-        )
+        self._set_cell(arguments, state_count=2, separate=separate)
 
     def _bias_start(self) -> Any:
         return forget_bias(self.bias_initializer, self.units) if self.unit_forget_bias else self.bias_initializer
@@ -161,37 +143,4 @@ class LSTM(CellLayer):
         use_cudnn: str | bool = "auto",
         **kwargs: Any,
     ):
-        check_cudnn(use_cudnn)
-        cell = LSTMCell(
-            units,
-            activation=activation,
-            recurrent_activation=recurrent_activation,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            unit_forget_bias=unit_forget_bias,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-            dropout=dropout,
-            recurrent_dropout=recurrent_dropout,
-            seed=seed,
-            dtype=kwargs.get("dtype"),
-            trainable=kwargs.get("trainable", True),
-            name="lstm_cell",
-            implementation=kwargs.pop("implementation", 2),
-        )
-        super().__init__(
-            cell,
-            return_sequences,
-            return_state,
-            go_backwards,
-            stateful,
-            unroll,
-            activity_regularizer=activity_regularizer,
-            **kwargs,
-        )
+        super().__init__(LSTMCell, constructor_arguments(locals()), **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 import weft
@@ -10,7 +11,7 @@ import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import context
-from weft.keras.core.names import name_scope
+from weft.keras.core.names import name_scope, to_snake_case
 from weft.keras.core.scope import stateless
 from weft.keras.core.spec import InputSpec
 from weft.keras.core.variable import Variable
@@ -247,8 +248,27 @@ def _like(new: Any, old: Any) -> Any:
 class CellLayer(RNN):
     """A layer that is an `RNN` with a cell of its own, whose arguments are the layer's."""
 
-    def __init__(self, cell: Any, *args: Any, **kwargs: Any):
-        super().__init__(cell, *args, **kwargs)
+    def __init__(self, cell_class: type[Layer], arguments: dict[str, Any], **kwargs: Any):
+        """The layer of a cell.
+
+        Args:
+          cell_class: the class of the cell.
+          arguments: those of the layer: what the constructor of the cell takes, and those of `RNN`.
+          **kwargs: of every layer; `implementation` is the cell's.
+        """
+        check_cudnn(arguments.pop("use_cudnn", "auto"))
+        taken = inspect.signature(cell_class).parameters
+        own = {name: value for name, value in arguments.items() if name not in taken}
+        of_cell = {name: value for name, value in arguments.items() if name in taken}
+        if "implementation" in kwargs:
+            of_cell["implementation"] = kwargs.pop("implementation")
+        cell = cell_class(
+            **of_cell,
+            dtype=kwargs.get("dtype"),
+            trainable=kwargs.get("trainable", True),
+            name=to_snake_case(cell_class.__name__),
+        )
+        super().__init__(cell, **own, **kwargs)
         self.input_spec = InputSpec(ndim=3)
 
     def __getattr__(self, name: str) -> Any:

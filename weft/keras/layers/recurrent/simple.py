@@ -7,6 +7,7 @@ from typing import Any
 
 from weft import Array
 from weft.keras.core.seeds import SeedGenerator
+from weft.keras.layers.arguments import constructor_arguments
 from weft.keras.layers.recurrent.cell import Masks, RecurrentCell
 from weft.keras.layers.recurrent.rnn import CellLayer
 
@@ -46,28 +47,11 @@ class SimpleRNNCell(RecurrentCell):
         seed: int | None = None,
         **kwargs: Any,
     ):
+        arguments = constructor_arguments(locals())
         super().__init__(**kwargs)
         # Before the initializers, as in Keras: what has no seed draws one when it is made, in this order.
         self.seed_generator = SeedGenerator(seed)
-        self._set_cell(
-            units,
-            dropout,
-            recurrent_dropout,
-            seed,
-            state_count=1,
-            separate=False,
-            activation=activation,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-        )
+        self._set_cell(arguments, state_count=1, separate=False)
 
     def step(self, projected: Array, states: Sequence[Array], masks: Masks) -> list[Array]:
         """The state after a step."""
@@ -110,33 +94,4 @@ class SimpleRNN(CellLayer):
         seed: int | None = None,
         **kwargs: Any,
     ):
-        cell = SimpleRNNCell(
-            units,
-            activation=activation,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-            dropout=dropout,
-            recurrent_dropout=recurrent_dropout,
-            seed=seed,
-            dtype=kwargs.get("dtype"),
-            trainable=kwargs.get("trainable", True),
-            name="simple_rnn_cell",
-        )
-        super().__init__(
-            cell,
-            return_sequences,
-            return_state,
-            go_backwards,
-            stateful,
-            unroll,
-            activity_regularizer=activity_regularizer,
-            **kwargs,
-        )
+        super().__init__(SimpleRNNCell, constructor_arguments(locals()), **kwargs)
