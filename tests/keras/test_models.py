@@ -165,7 +165,7 @@ def test_subclasses_with_inputs_and_outputs() -> None:
     assert len(model.layers) == 2
 
 
-def test_any_model_is_made_from_the_config_of_a_graph() -> None:
+def test_any_model_from_the_config_of_a_graph() -> None:
     model = branching()
     again = keras.Model.from_config(json.loads(json.dumps(model.get_config())))
     again.set_weights(model.get_weights())
