@@ -20,7 +20,7 @@ from weft.base.tree import PyTreeDef
 from weft.base.tree_code import Reader, built
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import ArrayType, array_type
-from weft.runtime.array import ConcreteArray, PlacedArray
+from weft.runtime.array import ConcreteArray, PlacedArray, put
 from weft.runtime.device import HOME, Placement
 from weft.runtime.evaluate import check_donated_once, donate
 from weft.runtime.promise import BORROWED
@@ -56,12 +56,15 @@ def dispatcher(
         return None  # arrays on a mesh of one device are gathered by the call
     if donated and any(p.device is not placement.device for p in placements):
         return None  # memory of another device cannot be taken
-    if not all(type(c) is ConcreteArray for c in constants) or not all(isinstance(t, ArrayType) for t in types):
+    if not all(isinstance(c, ConcreteArray) for c in constants) or not all(isinstance(t, ArrayType) for t in types):
         return None
     flags = [*donated[len(constants) :]] or [False] * len(types)
     writer = _Writer(types, flags, placements)
     args, kwargs = in_tree.children()
     writer.arguments(args, kwargs, static)
+    # Constants of another platform are copied once; the function has them.
+    constants = [c if c._placement.backend is placement.backend else put(c, placement) for c in constants]
+    writer.constant(constants)
     if config.cpu_enable_async_dispatch and not config.profiling:
         queued = placement.backend.queued_call(executable, constants, flags, placement)
         if queued is not None:

@@ -10,7 +10,7 @@ from weft.base.source import user_line
 from weft.ir.at_sizes import general_of
 from weft.ir.jaxpr import Jaxpr, Var
 from weft.runtime.array import ConcreteArray, PlacedArray, put
-from weft.runtime.device import Placement, default_placement
+from weft.runtime.device import Placement, default_placement, placement_of
 from weft.sharding.mesh import Mesh
 
 
@@ -79,4 +79,6 @@ def uncommitted(value: Any) -> Any:
     where it runs. Other values as they are."""
     if type(value) is not PlacedArray:
         return value
+    if not value._placement.backend.reads_host:  # its memory is that of its device, and of no other
+        return put(value, placement_of(value._placement.device, False))
     return ConcreteArray(value._buffer, value.aval, value._memory, value._pointer)
