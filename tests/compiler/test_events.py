@@ -45,9 +45,9 @@ from weft.compiler.program.ir import (
     While,
 )
 from weft.compiler.program.printer import named_lines, to_text
+from weft.compiler.program.times import TIMED
 from weft.compiler.program.verifier import verify
 from weft.compiler.provenance import costs
-from weft.compiler.target.cpu import timestamps
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.runtime.cpu.executable import Executable
 
@@ -525,7 +525,7 @@ def test_started_steps_are_timed_and_explained() -> None:
     plain = executable([x])
     timed, log = executable.timed([x], 1000)
     assert bytes_of(timed) == bytes_of(plain)
-    steps = [s for s in executable.program.all_steps() if isinstance(s, timestamps.TIMED)]
+    steps = [s for s in executable.program.all_steps() if isinstance(s, TIMED)]
     assert [time.step for time in log.times] == steps and all(time.runs for time in log.times)
     texts = named_lines(executable.program)
     assert all(step in texts for step in executable.program.all_steps())

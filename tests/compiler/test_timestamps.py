@@ -16,6 +16,7 @@ from weft import lax
 from weft.base import tree
 from weft.base.spans import now
 from weft.compiler.program.ir import Call, Launch, Loop
+from weft.compiler.program.times import TIMED
 from weft.compiler.provenance import costs, lines_of, step_lines
 from weft.compiler.target.cpu import timestamps
 from weft.compiler.target.cpu.targets import host
@@ -63,7 +64,7 @@ def test_timed_programs_compute_the_same_bits(name: str) -> None:
     end = now()
     for a, b in zip(plain, timed, strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
-    assert [t.step for t in log.times] == [s for s in executable.program.all_steps() if isinstance(s, timestamps.TIMED)]
+    assert [t.step for t in log.times] == [s for s in executable.program.all_steps() if isinstance(s, TIMED)]
     events = log.events
     assert log.dropped == 0 and len(events) == sum(t.runs for t in log.times)
     # One after the other, within the time of the run; and the sums are those of the events.

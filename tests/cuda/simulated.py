@@ -16,6 +16,7 @@ from tests.cuda.stand_ins.cudnn import Cudnn
 from tests.cuda.stand_ins.linear_algebra import Cublas, Cufft, Cusolver
 from tests.cuda.stand_ins.objects import StandIn
 from weft.base.errors import OutOfMemoryError
+from weft.base.spans import now
 from weft.compiler.kernel import interpreter
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.verifier import verify
@@ -47,7 +48,8 @@ class Recording:
         self.steps: list[tuple[str, Any]] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        assert name in ("copy", "fill", "set_word", "launch", "launch_loop", "call"), f"{name} cannot be recorded"
+        known = ("copy", "fill", "set_word", "launch", "launch_loop", "call", "mark")
+        assert name in known, f"{name} cannot be recorded"
         return lambda *arguments: self.steps.append((name, arguments))
 
 
@@ -171,6 +173,15 @@ class SimulatedDriver:
         work(None)
         self.calls.append("measured")
         return 1.0 / len(self.calls)
+
+    def event(self) -> list[int]:
+        return []
+
+    def mark(self, event: list[int]) -> None:
+        event[:] = [now()]
+
+    def nanoseconds_between(self, first: list[int], last: list[int]) -> int:
+        return last[0] - first[0]
 
     def synchronize(self) -> None:
         self.calls.append("wait")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.compiler.program.ir import Step
-from weft.compiler.target.cpu.timestamps import StepTime
+from weft.compiler.program.times import StepTime
 from weft.runtime.cpu.executable import Executable
 from weft.runtime.evaluate import storage
 

@@ -20,6 +20,7 @@ from weft.compiler.compilation import Compilation, Flat
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.load import compilation_of
+from weft.compiler.program import times
 from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, While, bytes_of
 from weft.compiler.target.cpu import bytecode, interrupt, kernels, loops, pool, tape, timestamps
@@ -306,7 +307,7 @@ class Executable:
 
     def _events(self) -> int:
         """Room for the events of one run."""
-        steps = sum(isinstance(step, timestamps.TIMED) for step in self.program.all_steps())
+        steps = sum(isinstance(step, times.TIMED) for step in self.program.all_steps())
         loops = any(isinstance(step, (Loop, While)) for step in self.program.all_steps())
         return MOST_EVENTS if loops else steps
 

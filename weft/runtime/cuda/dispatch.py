@@ -15,6 +15,7 @@ import numpy as np
 from weft.base.codegen import Source
 from weft.base.errors import OutOfMemoryError
 from weft.base.memo import Memo
+from weft.base.settings import config
 from weft.base.source import user_location
 from weft.compiler.program.ir import bytes_of
 from weft.ir.types import ArrayType
@@ -80,7 +81,8 @@ class CallWriter:
             "donated_memory": placement.backend.donated_memory,
             "user_location": user_location,
             "graphs": loaded.graphs,
-            "start": loaded.start,
+            # This dispatcher is for calls while steps are timed, or for others: the setting is in its key.
+            "start": loaded.run_timed if config.profiling else loaded.start,
             "start_graph": loaded.driver.start,
         }
 
@@ -117,9 +119,12 @@ class CallWriter:
             self.line(f"{name}._buffer = {name}._memory = None")
             self.line(f"{name}._pointer, {name}._donated_at = 0, where")
         self.line(f"addresses = ({', '.join(pointers)},)")
-        self.line("graph = graphs.get(addresses)")
-        self.line("if graph is None: start(addresses)")
-        self.line("else: start_graph(graph)")
+        if config.profiling:
+            self.line("start(addresses)")
+        else:
+            self.line("graph = graphs.get(addresses)")
+            self.line("if graph is None: start(addresses)")
+            self.line("else: start_graph(graph)")
         return results
 
     def results(self, blocks: dict[int, str], pointers: list[str]) -> list[str]:

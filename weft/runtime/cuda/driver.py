@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuGraphLaunch": (c_void_p, c_void_p),
     "cuGraphDestroy": (c_void_p,),
     "cuGraphExecDestroy": (c_void_p,),
+    "cuEventCreate": (POINTER(c_void_p), c_uint),
+    "cuEventRecordWithFlags": (c_void_p, c_void_p, c_uint),
+    "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
+    "cuEventDestroy_v2": (c_void_p,),
     "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
     "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
@@ -66,6 +70,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 _OUT_OF_MEMORY, _NOT_READY = 2, 600
 _OTHER_CONTEXT = (201, 400)  # no context, or a handle of another one
 _NON_BLOCKING = 1
+_RECORDED_EVENT = 1  # one that a graph records each time it runs
 _RELAXED = 2  # other threads may do what they like while this one records
 _MAJOR, _MINOR, _PROCESSORS = 75, 76, 16
 
@@ -119,10 +124,12 @@ def name_of(index: int) -> str:
 
 
 class Stream:
-    """Work in order: what is started here begins when what was started before has ended."""
+    """Work in order: what is started here begins when what was started before has ended. What is started in one that
+    `records` becomes a graph."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: bool = False) -> None:
         self.handle = c_void_p()
+        self._event_flags = _RECORDED_EVENT if records else 0
         call("cuStreamCreate", byref(self.handle), _NON_BLOCKING)
 
     def copy(self, target: int, source: int, size: int) -> None:
@@ -155,6 +162,10 @@ class Stream:
         """Start a call of a library."""
         prepared(self.handle, addresses, workspace)
 
+    def mark(self, event: Event) -> None:
+        """Have an event happen when what was started before has ended."""
+        call("cuEventRecordWithFlags", event.handle, self.handle, self._event_flags)
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -176,6 +187,18 @@ class Graph:
             self._driver._release("cuGraphExecDestroy", self.handle)
 
 
+class Event:
+    """A moment in the work of a GPU."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver, self.handle = driver, c_void_p()
+        call("cuEventCreate", byref(self.handle), 0)
+
+    def __del__(self) -> None:
+        if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
+            self._driver._release("cuEventDestroy_v2", self.handle)
+
+
 class _Current(threading.local):
     """The GPU that calls of this thread are about."""
 
@@ -195,7 +218,7 @@ class Driver:
         call("cuDevicePrimaryCtxRetain", byref(context), device)
         self._device, self._context = device, context
         self._enter()
-        self._stream, self._recording = Stream(), Stream()
+        self._stream, self._recording = Stream(), Stream(records=True)
         self._recording_lock = held(threading.RLock())
         self._start = library().cuGraphLaunch  # type: ignore[union-attr]
 
@@ -385,6 +408,25 @@ class Driver:
             status = self._start(graph.handle, self._stream.handle)
         if status:
             raise_error("cuGraphLaunch", status)
+
+    # -- times -----------------------------------------------------------------------------------------------------
+
+    def event(self) -> Event:
+        """A new event, which has not happened."""
+        self._enter()
+        return Event(self)
+
+    def mark(self, event: Event) -> None:
+        """Have an event happen when what was started before has ended."""
+        self._enter()
+        self._stream.mark(event)
+
+    def nanoseconds_between(self, first: Event, last: Event) -> int:
+        """The time between two events that have happened, to about half a microsecond."""
+        self._enter()
+        milliseconds = c_float()
+        call("cuEventElapsedTime", byref(milliseconds), first.handle, last.handle)
+        return round(1e6 * milliseconds.value)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,9 @@ from typing import Any, assert_never
 
 import numpy as np
 
+from weft.base import spans
 from weft.base.errors import NotSupportedError
+from weft.base.settings import config
 from weft.compiler.compilation import Compilation
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.printer import symbol_of
@@ -36,6 +38,7 @@ from weft.compiler.program.ir import (
     While,
     bytes_of,
 )
+from weft.compiler.program.times import TIMED, StepLog
 from weft.compiler.target.cuda.library.calls import NOT_RECORDED
 from weft.compiler.target.cuda.loops import LoopCode, loops_of
 from weft.ir.context import EVALUATION, context
@@ -43,12 +46,15 @@ from weft.ir.types import TapeType
 from weft.runtime.array import ConcreteArray, array_at, copied, put
 from weft.runtime.cuda.libraries.program import ProgramCalls
 from weft.runtime.cuda.memory import Block, CudaMemory
+from weft.runtime.cuda.timing import StepTimer
 from weft.runtime.device import Placement
 
 # Graphs of a program on a GPU, by addresses; and addresses that it was called with once.
 MOST_GRAPHS, MOST_SEEN = 8, 64
 # Steps that a graph has at most: loops are unrolled in it.
 MOST_STEPS = 6000
+# Single events that a trace has of one run.
+MOST_EVENTS = 200_000
 
 
 class LoadedProgram:
@@ -76,6 +82,11 @@ class LoadedProgram:
         self.graphs: dict[tuple[int, ...], Any] = {}
         self._seen: dict[tuple[int, ...], None] = {}
         self._can_record = 0 < (recorded_steps(steps, self.loops) or 0) <= MOST_STEPS
+        # What takes time: a loop that is one kernel is one step.
+        timed = [step for step in _steps_outside(steps, self.loops) if isinstance(step, TIMED) or step in self.loops]
+        self._timed_steps = dict.fromkeys(timed)
+        self._timed_graphs: dict[tuple[int, ...], tuple[Any, StepTimer]] = {}
+        self._has_run = False
 
     def start(self, addresses: tuple[int, ...]) -> None:
         """Start the program on these addresses."""
@@ -95,14 +106,51 @@ class LoadedProgram:
             self._seen[addresses] = None
             self._run(addresses, self.driver)
 
-    def _run(self, addresses: tuple[int, ...], work: Any) -> None:
+    def run_timed(self, addresses: tuple[int, ...], events: int | None = None) -> StepLog:
+        """Run the program on these addresses, wait for it, and return how long each step took, with so many single
+        events (default: one for each step if somebody records them). Steps are in a graph where that can be, in which
+        the GPU does not wait for the host."""
+        if events is None:
+            events = MOST_EVENTS if spans.wants_events() else 0
+        log = StepLog(list(self._timed_steps), events)
+        self.driver.synchronize()
+        with spans.run_of(self, self.program.name, log):
+            # What libraries load on first use is not loaded while a graph is recorded.
+            recorded = self._timed_graph(addresses) if self._can_record and self._has_run else None
+            began = spans.now()
+            if recorded is None:
+                timer = StepTimer(self.driver, recorded=False)
+                self._run(addresses, self.driver, timer)
+            else:
+                graph, timer = recorded
+                self.driver.start(graph)
+            log.fill(timer.times(began))
+        return log
+
+    def _timed_graph(self, addresses: tuple[int, ...]) -> tuple[Any, StepTimer]:
+        """The graph with events between its steps."""
+        found = self._timed_graphs.get(addresses)
+        if found is None:
+            timer = StepTimer(self.driver, recorded=True)
+            found = self.driver.record(lambda stream: self._run(addresses, stream, timer)), timer
+            while len(self._timed_graphs) >= MOST_GRAPHS:
+                self._timed_graphs.pop(next(iter(self._timed_graphs)), None)
+            self._timed_graphs[addresses] = found
+        return found
+
+    def _run(self, addresses: tuple[int, ...], work: Any, timer: StepTimer | None = None) -> None:
         """Start the steps, in the stream of the GPU or in one that is recorded."""
+        self._has_run = True
         count = len(self.program.arguments)
         arguments, (*results, temporaries) = addresses[:count], addresses[count:]
         fresh = iter(results)
         outputs = [next(fresh) if alias is None else arguments[alias] for alias in self.program.aliases]
         registers = self.frame.filled(temporaries, list(arguments), outputs)
-        _Run(self, registers, work).steps(self.program.steps)
+        _Run(self, registers, work, timer).steps(self.program.steps)
+
+    def is_timed(self, step: Step) -> bool:
+        """Whether a step takes time of its own."""
+        return step in self._timed_steps
 
     def entry_of(self, kernel: Kernel) -> Any:
         """The code of a kernel."""
@@ -140,6 +188,24 @@ class CudaExecutable:
     def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None, placement: Placement) -> list[Any]:
         """Start the program on arrays; returns arrays at a placement. `donate` is called when all memory is there and
         before donated memory is overwritten."""
+        loaded = self.loaded(placement.memory)
+        return self._call(arrays, donate, placement, loaded.run_timed if config.profiling else loaded.start)[0]
+
+    def timed(
+        self, arrays: Sequence[Any], events: int, donate: Callable[[], None] | None, placement: Placement
+    ) -> tuple[list[Any], StepLog]:
+        """As a call, with a log of how long each step took, and of so many single events."""
+        loaded = self.loaded(placement.memory)
+        return self._call(arrays, donate, placement, lambda addresses: loaded.run_timed(addresses, events))
+
+    def _call(
+        self,
+        arrays: Sequence[Any],
+        donate: Callable[[], None] | None,
+        placement: Placement,
+        start: Callable[[tuple[int, ...]], Any],
+    ) -> tuple[list[Any], Any]:
+        """The results of a call, and what the function that starts it returned."""
         memory: CudaMemory = placement.memory
         operands: list[Any] = [
             a if type(a) is Block else operand(a, t, placement) for a, t in zip(arrays, self.in_types, strict=True)
@@ -152,12 +218,10 @@ class CudaExecutable:
             if alias is None:
                 outputs.append(block.address)
         # It goes back to the pool at once; what takes it next comes later in the stream.
-        loaded = self.loaded(memory)
-        temporaries = memory.take(loaded.temporary_bytes)
+        temporaries = memory.take(self.loaded(memory).temporary_bytes)
         if donate is not None:
             donate()
-        loaded.start((*addresses, *outputs, temporaries.address))
-        return results
+        return results, start((*addresses, *outputs, temporaries.address))
 
     def loaded(self, memory: CudaMemory) -> LoadedProgram:
         """The program on a GPU."""
@@ -171,10 +235,10 @@ def _is_unrolled(step: Step) -> bool:
 
 
 def _steps_outside(steps: Sequence[Step], loops: Container[Step]) -> Iterator[Step]:
-    """All steps but those of loops that are one kernel."""
+    """All steps but those inside of loops that are one kernel."""
     for step in steps:
+        yield step
         if step not in loops:
-            yield step
             for body in step.bodies:
                 yield from _steps_outside(body, loops)
 
@@ -212,10 +276,11 @@ def operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
 
 
 class _Run:
-    """One run: its registers, which hold addresses and counters; `work` is where steps are started."""
+    """One run: its registers, which hold addresses and counters; `work` is where steps are started, and `timer` is
+    told of each."""
 
-    def __init__(self, loaded: LoadedProgram, registers: np.ndarray, work: Any) -> None:
-        self.loaded, self.driver, self.work = loaded, loaded.driver, work
+    def __init__(self, loaded: LoadedProgram, registers: np.ndarray, work: Any, timer: StepTimer | None) -> None:
+        self.loaded, self.driver, self.work, self.timer = loaded, loaded.driver, work, timer
         self.program, self.registers = loaded.program, registers
 
     def address(self, slot: Slot) -> int:
@@ -230,7 +295,12 @@ class _Run:
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            self.step(step)
+            if self.timer is None or not self.loaded.is_timed(step):
+                self.step(step)
+            else:
+                self.timer.begin(self.work)
+                self.step(step)
+                self.timer.end(step, self.work)
 
     def step(self, step: Any) -> None:
         match step:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from weft.compiler.kernel.ir import Kernel, NamedKernel
-from weft.compiler.program.ir import Call, Copy, Fill, Launch, Program, Step
+from weft.compiler.program.ir import Call, Program
 from weft.compiler.program.outline import Address
+from weft.compiler.program.times import EVENT_SIZE, TIMED, StepTime
 from weft.compiler.target.cpu import interrupt, link, objects
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
@@ -26,10 +27,6 @@ from weft.compiler.target.llvm import Function, Module, Parameter, Value, consta
 HEAD = 2
 # Integers for each step: when it began last, how often it ran, and nanoseconds in all.
 BEGAN, COUNT, TOTAL, STEP_SIZE = 0, 1, 2, 3
-# Integers of an event: step, begin, end.
-EVENT_SIZE = 3
-# What takes time worth recording; other steps set a pointer or a counter.
-TIMED = (Launch, Call, Copy, Fill)
 
 
 def can_time(triple: str) -> bool:
@@ -101,14 +98,6 @@ class TimedAssembly(Assembly):
         self.assembler.call(self._routines["weft_begin"], log, parameters[:1])
         super().step(step)
         self.assembler.call(self._routines["weft_end"], log, parameters)
-
-
-class StepTime(NamedTuple):
-    """How often a step ran in one run of its program, and how long in all."""
-
-    step: Step
-    runs: int
-    nanoseconds: int
 
 
 class Log:

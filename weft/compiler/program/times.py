@@ -1,0 +1,61 @@
+"""How long the steps of a program took in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.compiler.program.ir import Call, Copy, Fill, Launch, Step
+
+# What takes time worth recording; other steps set a pointer or a counter.
+TIMED = (Launch, Call, Copy, Fill)
+# Integers of an event: step, begin, end.
+EVENT_SIZE = 3
+
+
+class StepTime(NamedTuple):
+    """How often a step ran in one run of its program, and how long in all."""
+
+    step: Step
+    runs: int
+    nanoseconds: int
+
+
+class StepLog:
+    """What one run of a program recorded: of each step how often it ran and for how long, and so many single events.
+    It is filled when the run has ended."""
+
+    def __init__(self, steps: Sequence[Step], events: int) -> None:
+        self.steps: list[Any] = list(steps)
+        self.dropped = 0  # events that there was no room for; they count in `times` all the same
+        self._room = events
+        self._indices = {step: i for i, step in enumerate(self.steps)}
+        self._sums = np.zeros((len(self.steps), 2), np.int64)
+        self._events: list[tuple[int, int, int]] = []
+
+    def fill(self, ran: Iterable[tuple[Step, int, int]]) -> None:
+        """Add what ran: a step, and when it began and ended in nanoseconds of the monotonic clock."""
+        for step, begin, end in ran:
+            index = self._indices[step]
+            self._sums[index] += (1, end - begin)
+            if len(self._events) < self._room:
+                self._events.append((index, begin, end))
+            else:
+                self.dropped += 1
+
+    @property
+    def sums(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """A row for each step: how often it ran, and nanoseconds in all."""
+        return self._sums
+
+    @property
+    def times(self) -> list[StepTime]:
+        """Every step with how often it ran and how long."""
+        return [StepTime(step, *row) for step, row in zip(self.steps, self._sums.tolist(), strict=True)]
+
+    @property
+    def events(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Rows of (index of the step, begin, end) in nanoseconds of the monotonic clock, in the order of time."""
+        return np.array(self._events, np.int64).reshape(-1, EVENT_SIZE)

@@ -1,0 +1,62 @@
+"""Times of the steps of a program on a GPU: events in its stream, before and after each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from weft.compiler.program.ir import Step
+
+# Events that wait to be read; in a graph there are as many as its steps need.
+MOST_PENDING = 2048
+
+
+class StepTimer:
+    """Marks when steps begin and end. In a graph (`recorded`) nothing is between two steps, so the end of one is the
+    beginning of the next; what the host starts one by one may wait for it in between."""
+
+    def __init__(self, driver: Any, recorded: bool) -> None:
+        self._driver, self._recorded = driver, recorded
+        self._first: Any = None
+        self._last: Any = None
+        self._pending: list[tuple[Step, Any, Any]] = []
+        self._read: list[tuple[Step, int, int]] = []
+
+    def begin(self, work: Any) -> None:
+        """A step is started next."""
+        if self._last is None or not self._recorded:
+            self._last = self._mark(work)
+        if self._first is None:
+            self._first = self._last
+
+    def end(self, step: Step, work: Any) -> None:
+        """A step has been started."""
+        last = self._mark(work)
+        self._pending.append((step, self._last, last))
+        self._last = last
+        if not self._recorded and len(self._pending) >= MOST_PENDING:
+            self._read.extend(self._times())
+            self._pending.clear()
+
+    def _mark(self, work: Any) -> Any:
+        event = self._driver.event()
+        work.mark(event)
+        return event
+
+    def times(self, began: int) -> Iterator[tuple[Step, int, int]]:
+        """Every step with when it began and ended, where the first of all began at a moment of the host's clock. All
+        work is waited for."""
+        for step, begin, end in (*self._read, *self._times()):
+            yield step, began + begin, began + end
+
+    def _times(self) -> list[tuple[Step, int, int]]:
+        """When pending steps began and ended, in nanoseconds from the first event."""
+        self._driver.synchronize()
+        moments: dict[int, int] = {}
+
+        def moment(event: Any) -> int:
+            if id(event) not in moments:
+                moments[id(event)] = self._driver.nanoseconds_between(self._first, event)
+            return moments[id(event)]
+
+        return [(step, moment(begin), moment(end)) for step, begin, end in self._pending]
