@@ -46,6 +46,7 @@ from weft.ir.types import TapeType
 from weft.runtime.array import ConcreteArray, array_at, copied, put
 from weft.runtime.cuda.libraries.program import ProgramCalls
 from weft.runtime.cuda.memory import Block, CudaMemory
+from weft.runtime.cuda.tapes import Tapes
 from weft.runtime.cuda.timing import StepTimer
 from weft.runtime.device import Placement
 
@@ -62,7 +63,7 @@ class LoadedProgram:
     arguments, results that are no donated argument, and temporaries."""
 
     def __init__(self, compilation: Compilation, memory: CudaMemory) -> None:
-        self.program, self.driver = compilation.program, memory.driver
+        self.program, self.memory, self.driver = compilation.program, memory, memory.driver
         steps = self.program.steps
         self.loops = loops_of(self.program, compilation.target, self.driver.processors, _is_unrolled)
         launches = [step.full for step in _steps_outside(steps, self.loops) if isinstance(step, Launch)]
@@ -88,8 +89,8 @@ class LoadedProgram:
         self._timed_graphs: dict[tuple[int, ...], tuple[Any, StepTimer]] = {}
         self._has_run = False
 
-    def start(self, addresses: tuple[int, ...]) -> None:
-        """Start the program on these addresses."""
+    def start(self, addresses: tuple[int, ...], tapes: Tapes | None = None) -> None:
+        """Start the program on these addresses. `tapes` has the entries of those among its arguments and results."""
         graph = self.graphs.get(addresses)
         if graph is not None:
             self.driver.start(graph)
@@ -104,9 +105,9 @@ class LoadedProgram:
             while len(self._seen) >= MOST_SEEN:
                 self._seen.pop(next(iter(self._seen)), None)
             self._seen[addresses] = None
-            self._run(addresses, self.driver)
+            self._run(addresses, self.driver, tapes=tapes)
 
-    def run_timed(self, addresses: tuple[int, ...], events: int | None = None) -> StepLog:
+    def run_timed(self, addresses: tuple[int, ...], tapes: Tapes | None = None, events: int | None = None) -> StepLog:
         """Run the program on these addresses, wait for it, and return how long each step took, with so many single
         events (default: one for each step if somebody records them). Steps are in a graph where that can be, in which
         the GPU does not wait for the host."""
@@ -120,7 +121,7 @@ class LoadedProgram:
             began = spans.now()
             if recorded is None:
                 timer = StepTimer(self.driver, recorded=False)
-                self._run(addresses, self.driver, timer)
+                self._run(addresses, self.driver, timer, tapes)
             else:
                 graph, timer = recorded
                 self.driver.start(graph)
@@ -138,7 +139,9 @@ class LoadedProgram:
             self._timed_graphs[addresses] = found
         return found
 
-    def _run(self, addresses: tuple[int, ...], work: Any, timer: StepTimer | None = None) -> None:
+    def _run(
+        self, addresses: tuple[int, ...], work: Any, timer: StepTimer | None = None, tapes: Tapes | None = None
+    ) -> None:
         """Start the steps, in the stream of the GPU or in one that is recorded."""
         self._has_run = True
         count = len(self.program.arguments)
@@ -146,7 +149,7 @@ class LoadedProgram:
         fresh = iter(results)
         outputs = [next(fresh) if alias is None else arguments[alias] for alias in self.program.aliases]
         registers = self.frame.filled(temporaries, list(arguments), outputs)
-        _Run(self, registers, work, timer).steps(self.program.steps)
+        _Run(self, registers, work, timer, tapes or Tapes(self.memory)).steps(self.program.steps)
 
     def is_timed(self, step: Step) -> bool:
         """Whether a step takes time of its own."""
@@ -174,16 +177,7 @@ class CudaExecutable:
         self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
         self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
         self.has_tapes = any(isinstance(t, TapeType) for t in (*self.in_types, *self.out_types))
-        self._refuse()
         self._loaded: dict[CudaMemory, LoadedProgram] = {}
-
-    def _refuse(self) -> None:
-        """Raise for what programs on GPUs cannot do yet."""
-        routines = {s.routine for s in self.program.all_steps() if isinstance(s, Call) and s.routine != "host"}
-        if self.has_tapes or routines & set(TAPE_ROUTINES):
-            raise NotSupportedError(
-                "Reverse mode of while_loop does not run on GPUs yet.", fix="compute it on a CPU device"
-            )
 
     def __call__(self, arrays: Sequence[Any], donate: Callable[[], None] | None, placement: Placement) -> list[Any]:
         """Start the program on arrays; returns arrays at a placement. `donate` is called when all memory is there and
@@ -196,19 +190,23 @@ class CudaExecutable:
     ) -> tuple[list[Any], StepLog]:
         """As a call, with a log of how long each step took, and of so many single events."""
         loaded = self.loaded(placement.memory)
-        return self._call(arrays, donate, placement, lambda addresses: loaded.run_timed(addresses, events))
+        return self._call(
+            arrays, donate, placement, lambda addresses, tapes: loaded.run_timed(addresses, tapes, events)
+        )
 
     def _call(
         self,
         arrays: Sequence[Any],
         donate: Callable[[], None] | None,
         placement: Placement,
-        start: Callable[[tuple[int, ...]], Any],
+        start: Callable[[tuple[int, ...], Tapes], Any],
     ) -> tuple[list[Any], Any]:
         """The results of a call, and what the function that starts it returned."""
         memory: CudaMemory = placement.memory
+        tapes = Tapes(memory)
         operands: list[Any] = [
-            a if type(a) is Block else operand(a, t, placement) for a, t in zip(arrays, self.in_types, strict=True)
+            a if type(a) is Block else tapes.handle_of(a) if isinstance(t, TapeType) else operand(a, t, placement)
+            for a, t in zip(arrays, self.in_types, strict=True)
         ]
         addresses = [a.address if type(a) is Block else a._pointer for a in operands]
         results, outputs = [], []
@@ -221,7 +219,12 @@ class CudaExecutable:
         temporaries = memory.take(self.loaded(memory).temporary_bytes)
         if donate is not None:
             donate()
-        return results, start((*addresses, *outputs, temporaries.address))
+        started = start((*addresses, *outputs, temporaries.address), tapes)
+        found = [
+            tapes.tape_at(r._pointer, t) if isinstance(t, TapeType) else r
+            for r, t in zip(results, self.out_types, strict=True)
+        ]
+        return found, started
 
     def loaded(self, memory: CudaMemory) -> LoadedProgram:
         """The program on a GPU."""
@@ -252,7 +255,7 @@ def recorded_steps(steps: Sequence[Step], loops: Container[Step]) -> int | None:
                 total += 1
             case While() | Branch() | Communicate() | Call(routine="host"):
                 return None
-            case Call() if step.routine in NOT_RECORDED:
+            case Call() if step.routine in NOT_RECORDED or step.routine in TAPE_ROUTINES:
                 return None
             case Loop():
                 inside = recorded_steps(step.body, loops)
@@ -279,8 +282,10 @@ class _Run:
     """One run: its registers, which hold addresses and counters; `work` is where steps are started, and `timer` is
     told of each."""
 
-    def __init__(self, loaded: LoadedProgram, registers: np.ndarray, work: Any, timer: StepTimer | None) -> None:
-        self.loaded, self.driver, self.work, self.timer = loaded, loaded.driver, work, timer
+    def __init__(
+        self, loaded: LoadedProgram, registers: np.ndarray, work: Any, timer: StepTimer | None, tapes: Tapes
+    ) -> None:
+        self.loaded, self.driver, self.work, self.timer, self.tapes = loaded, loaded.driver, work, timer, tapes
         self.program, self.registers = loaded.program, registers
 
     def address(self, slot: Slot) -> int:
@@ -334,6 +339,8 @@ class _Run:
                 self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
             case Call(routine="host"):
                 self.call_host(step)
+            case Call() if step.routine in TAPE_ROUTINES:
+                self.tapes.call(step.routine, [self.address(slot) for slot in step.slots], step.parameters)
             case Call():
                 addresses = [self.address(slot) for slot in step.slots]
                 self.loaded.calls.start(step, self.work, addresses, int(self.registers[TEMPORARIES]))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.compiler.program.assign import aligned
-from weft.compiler.program.ir import ALIGNMENT, Call, Kind, Program, SetAddress, Slot
+from weft.compiler.program.ir import ALIGNMENT, TAPE_ROUTINES, Call, Kind, Program, SetAddress, Slot
 from weft.runtime.cuda.libraries.calls import PreparedCall
 
 # Arguments and results are blocks of memory of their own.
@@ -19,7 +19,7 @@ class ProgramCalls:
 
     def __init__(self, program: Program, driver: Any) -> None:
         alignments = Alignments(program)
-        steps = [s for s in program.all_steps() if isinstance(s, Call) and s.routine != "host"]
+        steps = [s for s in program.all_steps() if isinstance(s, Call) and s.routine not in ("host", *TAPE_ROUTINES)]
         self._prepared: dict[int, PreparedCall] = {
             id(step): driver.libraries.prepare(step.routine, step.parameters, [alignments.of(s) for s in step.slots])
             for step in steps
