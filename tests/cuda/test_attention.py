@@ -15,6 +15,7 @@ from tests.cuda.test_matmuls import Gpu, check, there
 from weft.base import dtypes
 from weft.compiler.compile import compile_program
 from weft.compiler.program.ir import Call
+from weft.compiler.target.cuda.library.views import reshaped_strides
 from weft.compiler.target.cuda.targets import hopper
 
 BATCH, POSITIONS, HEADS, WIDTH = 2, 64, 3, 16
@@ -117,8 +118,71 @@ def test_other_masks_and_sizes_are_our_own() -> None:
     assert calls_of(lambda q, k, v: weft.nn.softmax(q @ k.swapaxes(-1, -2), -2) @ v, *arrays) == []
     assert calls_of(heads_outside, *operands(*[(2, 20, WIDTH)] * 3)) == []
     assert calls_of(heads_outside, *(a.astype(np.float32) for a in arrays)) == []
-    # Cotangents of two of three operands: the rest is our own, and so is all of it.
-    assert calls_of(weft.grad(lambda *a: heads_outside(*a).astype("float32").sum(), (0, 1)), *arrays) == []
+    # Cotangents of values alone do not need those of scores, which the call computes.
+    assert calls_of(weft.grad(lambda *a: heads_outside(*a).astype("float32").sum(), 2), *arrays) == []
+
+
+Cotangent = Callable[..., Any]
+COTANGENTS: dict[str, Cotangent] = {
+    "the result": lambda out, q, k, v: out,
+    "queries": lambda out, q, k, v: q,
+    "keys": lambda out, q, k, v: k,
+    "values": lambda out, q, k, v: v,
+    "a constant": lambda out, q, k, v: wnp.ones_like(out),
+}
+
+
+def pulled_back(function: Callable[..., Any], cotangent: Cotangent) -> Callable[..., Any]:
+    """Attention and its cotangents for one that is computed from the result and the operands."""
+
+    def run(*args: Any) -> Any:
+        out, pull = weft.vjp(function, *args)
+        return out, pull(cotangent(out, *args))
+
+    return run
+
+
+def check_gradients(gpu: Gpu, function: Callable[..., Any], *arrays: np.ndarray) -> None:
+    """That a function of attention calls cuDNN for both directions, and has the results of float32."""
+    gpu[2].calls.clear()
+    found = weft.tree.leaves(weft.jit(function)(*there(gpu, *arrays)))
+    assert [call.count("matmul") for call in gpu[2].calls] == [2, 5]
+    wide = weft.tree.leaves(weft.jit(function)(*(a.astype(np.float32) for a in arrays)))
+    for one, other in zip(found, map(np.asarray, wide), strict=True):
+        np.testing.assert_allclose(np.asarray(one).astype(np.float32), other, atol=3e-2 * float(np.abs(other).max()))
+
+
+@pytest.mark.parametrize("name", COTANGENTS)
+def test_any_cotangent(gpu: Gpu, name: str) -> None:
+    check_gradients(gpu, pulled_back(library, COTANGENTS[name]), *operands(*[INSIDE] * 3))
+
+
+def test_all_functions_have_any_cotangent() -> None:
+    for function, shapes in CASES.values():
+        if len(set(shapes)) == 1:
+            for cotangent in COTANGENTS.values():
+                assert calls_of(pulled_back(function, cotangent), *operands(*shapes)) == ["cudnn_attention"] * 2
+
+
+def test_some_cotangents(gpu: Gpu) -> None:
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return wnp.sum(library(q, k, v).astype("float32") ** 2)
+
+    arrays = operands(*[INSIDE] * 3)
+    for some in (0, (1, 2)):
+        check_gradients(gpu, weft.grad(loss, some), *arrays)
+
+
+def test_operands_that_are_the_same_array(gpu: Gpu) -> None:
+    def loss(q: Any, k: Any) -> Any:
+        return wnp.sum(library(q, k, k).astype("float32") ** 2)
+
+    check_gradients(gpu, weft.grad(loss, (0, 1)), *operands(*[INSIDE] * 2))
+    check_gradients(gpu, weft.grad(lambda x: loss(x, x)), *operands(INSIDE))
+
+
+def test_the_result_is_only_needed_for_cotangents(gpu: Gpu) -> None:
+    check_gradients(gpu, weft.grad(lambda *args: library(*args).sum(), (0, 1, 2)), *operands(*[INSIDE] * 3))
 
 
 def test_several_layers_share_a_mask() -> None:
@@ -139,9 +203,39 @@ def test_parts_of_one_array(gpu: Gpu) -> None:
     def loss(x: Any) -> Any:
         return wnp.sum(packed(x).astype("float32") ** 2)
 
-    gpu[2].calls.clear()
-    (found,) = there(gpu, *arrays)
-    gradient = np.asarray(weft.jit(weft.grad(loss))(found)).astype(np.float32)
-    assert [c.count("matmul") for c in gpu[2].calls] == [2, 5]
-    wide = np.asarray(weft.jit(weft.grad(loss))(arrays[0].astype(np.float32)))
-    np.testing.assert_allclose(gradient, wide, atol=3e-2 * float(np.abs(wide).max()))
+    gpu[1].calls.clear()
+    check_gradients(gpu, weft.grad(loss), *arrays)
+    # One kernel, for the cotangent of the result: the cotangents of parts are written to where they belong.
+    assert gpu[1].calls.count("launch") == 1
+
+
+def split_heads(x: Any) -> Any:
+    """As `packed`, where the features of all heads are cut before they are those of heads."""
+    q, k, v = (a.reshape(*a.shape[:2], HEADS, WIDTH) for a in wnp.split(x, 3, axis=2))
+    return library(q, k, v).reshape(*x.shape[:2], HEADS * WIDTH)
+
+
+def test_parts_that_are_reshaped(gpu: Gpu) -> None:
+    arrays = operands((BATCH, POSITIONS, 3 * HEADS * WIDTH))
+    check(gpu, split_heads, *arrays, calls=1, tolerance=3e-2)
+    assert "launch" not in gpu[1].calls
+    gpu[1].calls.clear()
+    check_gradients(gpu, weft.grad(lambda x: wnp.sum(split_heads(x).astype("float32") ** 2)), *arrays)
+    assert gpu[1].calls.count("launch") == 1
+
+
+def test_strides_of_reshaped_arrays() -> None:
+    rng = np.random.default_rng(0)
+    shapes = [(2, 3, 4, 6), (24, 6), (2, 1, 12, 6), (6, 24), (8, 18), (2, 72), (144,), (1, 144, 1), (3, 2, 24)]
+    for shape in shapes:
+        for permutation in (tuple(range(len(shape))), tuple(rng.permutation(len(shape)))):
+            base = np.zeros(shape, np.int8).transpose(permutation)
+            for new in shapes:
+                strides = reshaped_strides(base.shape, base.strides, new)
+                reshaped = base.reshape(new)
+                if strides is None:
+                    assert not np.shares_memory(reshaped, base)
+                else:
+                    wide = [n for n, size in enumerate(new) if size != 1]
+                    assert np.shares_memory(reshaped, base)
+                    assert [strides[n] for n in wide] == [reshaped.strides[n] for n in wide]

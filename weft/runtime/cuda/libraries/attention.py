@@ -119,7 +119,6 @@ class Attention:
         call = AttentionCall.of(integers)
         size = DTYPES[call.dtype].itemsize
         self._sources = [(operand, first * size) for operand, first in call.sources]
-        self._inputs = 1 + max(operand for operand, _ in self._sources)
         starts = [first for _, first in self._sources if first]
         self._graph = graph = AttentionGraph(calls.library("cudnn", Cudnn), [*alignments, *starts], call)
         tensors = backward(graph) if call.backward else forward(graph)
@@ -130,9 +129,8 @@ class Attention:
 
     def __call__(self, stream: Any, addresses: Sequence[int], workspace: int) -> None:
         """Start it."""
-        inputs = [addresses[operand] + first for operand, first in self._sources]
-        arrays = [*inputs, *addresses[self._inputs :], *self._scalars]
-        self._plan.start(stream, self._tensors, arrays, workspace)
+        arrays = [addresses[operand] + first for operand, first in self._sources]
+        self._plan.start(stream, self._tensors, [*arrays, *self._scalars], workspace)
 
 
 def forward(graph: AttentionGraph) -> list[Tensor]:

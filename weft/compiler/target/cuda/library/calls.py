@@ -116,9 +116,9 @@ class ConvolutionCall(Record):
 class AttentionCall(Record):
     """softmax(q kᵀ scale, of keys that are not after the query if it is `causal`) v, for heads of a batch.
 
-    The operands are q, k and v, or what they are parts of, the results o and the logarithms of sums in float32, [batch,
-    heads, queries]. Of the `backward` one the operands are q, k, v, o, those logarithms and the cotangent of o, the
-    results the cotangents of q, k and v; after these there is memory for a float32 for each query and head.
+    Its arrays are q, k, v, o and the logarithms of sums in float32, [batch, heads, queries]; of the `backward` one
+    these and the cotangent of o, the cotangents of q, k and v, and memory for a float32 for each query and head.
+    Several may be parts of one array.
     """
 
     backward: int
@@ -131,8 +131,9 @@ class AttentionCall(Record):
     causal: int
     # The bits of a float32.
     scale_bits: int
-    # Which operands q, k and v are, and at which element of these they begin: they may be parts of one array. Then the
-    # steps from one batch, head and position to the next, in elements, for q, k, v and o, and for their cotangents.
+    # For each array, which operand or result of the call it is in, and at which element of that it begins. Then the
+    # steps from one batch, head and position to the next, in elements, for q, k, v and o, and for the cotangents of o,
+    # q, k and v.
     parts: tuple[int, ...]
 
     @property
@@ -142,14 +143,18 @@ class AttentionCall(Record):
 
     @property
     def layouts(self) -> list[tuple[int, int, int]]:
-        """The strides of each array."""
-        strides = self.parts[6:]
+        """The strides of each array of vectors."""
+        strides = self.parts[2 * self._arrays :]
         return [(a, b, c) for a, b, c in zip(*(strides[n::3] for n in range(3)), strict=True)]
 
     @property
     def sources(self) -> tuple[tuple[int, int], ...]:
-        """The operand that q, k and v are in, and the element that they begin at."""
-        return tuple((self.parts[2 * n], self.parts[2 * n + 1]) for n in range(3))
+        """The operand or result that each array is in, and the element that it begins at."""
+        return tuple((self.parts[2 * n], self.parts[2 * n + 1]) for n in range(self._arrays))
+
+    @property
+    def _arrays(self) -> int:
+        return 10 if self.backward else 5
 
 
 @dataclass(frozen=True)

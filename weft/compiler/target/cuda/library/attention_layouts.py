@@ -1,0 +1,243 @@
+"""How contractions of attention read and write arrays of vectors: by batch, heads, positions and width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from weft.compiler.target.cuda.library.composites import Reader, is_literal, is_operation
+from weft.compiler.target.cuda.library.views import View, reshaped_strides, stored, view_of
+from weft.compiler.target.matmuls import strides_of
+from weft.ir.jaxpr import Equation, Var
+from weft.primitives.contraction.contract import free_axes
+
+# Vectors begin at multiples of so many elements.
+MULTIPLE = 8
+
+
+class Layout(NamedTuple):
+    """How a contraction reads or writes an array: sizes of batch dimensions, positions and width, and the strides of
+    batch, heads and positions."""
+
+    batch: tuple[int, ...]
+    positions: int
+    width: int
+    strides: tuple[int, int, int]
+
+
+def layout_of(
+    shape: Sequence[int], strides: Sequence[int], batch: Sequence[int], positions: Sequence[int], width: Sequence[int]
+) -> Layout | None:
+    """An array by its axes. There are at most two dimensions of the batch, one of positions, and a width whose elements
+    lie side by side; dimensions of size 1 do not count."""
+    batched, along, across = ([n for n in axes if shape[n] != 1] for axes in (batch, positions, width))
+    if len(batched) > 2 or len(along) != 1 or len(across) != 1 or strides[across[0]] != 1:
+        return None
+    sizes = tuple(shape[n] for n in batched)
+    steps = [strides[n] for n in batched]
+    head = steps[-1] if steps else shape[along[0]] * shape[across[0]]
+    first = steps[0] if len(steps) == 2 else head * math.prod(sizes)
+    return Layout(sizes, shape[along[0]], shape[across[0]], (first, head, strides[along[0]]))
+
+
+class Axes(NamedTuple):
+    """The axes of an operand of a contraction: those of the batch in the order of the result, contracted, and free."""
+
+    batch: tuple[int, ...]
+    contracted: tuple[int, ...]
+    free: tuple[int, ...]
+
+
+def axes_of(contraction: Equation, side: int) -> Axes:
+    """The axes of the operand on one side."""
+    dimensions = contraction.params["dimension_numbers"]
+    ranks = [len(a.aval.shape) for a in contraction.invars]  # type: ignore[attr-defined]
+    return Axes(dimensions[1][side], dimensions[0][side], free_axes(ranks[0], ranks[1], dimensions)[side])
+
+
+def wide_axes(atom: Any, axes: Sequence[int]) -> list[int]:
+    """Those of an operand's axes that are longer than 1."""
+    return [n for n in axes if atom.aval.shape[n] != 1]
+
+
+# ------------------------------------------------------------------------------------------------------------- operands
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array of vectors that a contraction reads; equal ones are the same vectors in the same memory."""
+
+    array: Var
+    first: int
+    layout: Layout
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.aval.dtype  # type: ignore[attr-defined]
+
+
+class Operands:
+    """The operands of a jaxpr's contractions, each looked at once."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.contractions = [e for e in reader.jaxpr.eqns if is_operation(e, "dot_general")]
+        self._known: dict[tuple[int, int, str], tuple[Operand, tuple[Equation, ...]] | None] = {}
+
+    def operand(self, contraction: Equation, side: int, positions: str) -> Operand | None:
+        """An operand whose positions are "contracted", or "free"; the width is the other."""
+        found = self._found(contraction, side, positions)
+        return None if found is None else found[0]
+
+    def equations(self, contraction: Equation, side: int, positions: str) -> tuple[Equation, ...]:
+        """The equations by which it is a part of its array."""
+        found = self._found(contraction, side, positions)
+        return () if found is None else found[1]
+
+    def _found(self, contraction: Equation, side: int, positions: str) -> tuple[Operand, tuple[Equation, ...]] | None:
+        key = (id(contraction), side, positions)
+        if key not in self._known:
+            self._known[key] = self._look(contraction, side, positions)
+        return self._known[key]
+
+    def _look(self, contraction: Equation, side: int, positions: str) -> tuple[Operand, tuple[Equation, ...]] | None:
+        atom = contraction.invars[side]
+        if type(atom) is not Var:
+            return None
+        shape: Any = atom.aval.shape  # type: ignore[attr-defined]
+        axes = axes_of(contraction, side)
+        along, across = (axes.contracted, axes.free) if positions == "contracted" else (axes.free, axes.contracted)
+        for view in (view_of(self.reader, atom), stored(atom)):
+            layout = layout_of(shape, view.strides, axes.batch, along, across)
+            if layout is not None and _aligned(view, layout):
+                return Operand(view.array, view.first, layout), view.equations
+        return None
+
+
+def _aligned(view: View, layout: Layout) -> bool:
+    return not any(n % MULTIPLE for n in (view.first, *layout.strides)) and type(view.array) is Var
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of a contraction after what follows it: the array that it is written to, from which element on, how, and
+    the equations between."""
+
+    value: Var
+    first: int
+    layout: Layout
+    equations: tuple[Equation, ...]
+    contraction: Equation
+    # The axis of the contraction's result for each of the array's dimensions; which side the positions are from.
+    order: tuple[int, ...]
+    positions_side: int
+
+
+def result_of(reader: Reader, contraction: Equation, dtype: Any, positions_side: int) -> Result | None:
+    """A result after the transposes and conversions that follow it, if nobody else reads what is before them. The
+    positions are the free axes of the operand on one side, the width those of the other."""
+    (result,) = contraction.outvars
+    value, order, after = result, list(range(len(result.aval.shape))), []  # type: ignore[attr-defined]
+    while (equation := reader.only_reader(value)) is not None:
+        if is_operation(equation, "transpose"):
+            order = [order[n] for n in equation.params["permutation"]]
+        elif not is_operation(equation, "convert_element_type") or equation.params["new_dtype"] != dtype:
+            break
+        after.append(equation)
+        value = equation.outvars[0]
+    if value.aval.dtype != dtype:  # type: ignore[attr-defined]
+        return None
+    layout = _written(contraction, order, positions_side, strides_of(value.aval.shape))  # type: ignore[attr-defined]
+    if layout is None:
+        return None
+    return Result(value, 0, layout, tuple(after), contraction, tuple(order), positions_side)
+
+
+def _written(
+    contraction: Equation, order: Sequence[int], positions_side: int, value_strides: Sequence[int]
+) -> Layout | None:
+    """How a contraction writes its result, if dimensions in this order have these strides."""
+    strides = [0] * len(order)
+    for axis, stride in zip(order, value_strides, strict=True):
+        strides[axis] = stride
+    first, second = (axes_of(contraction, side) for side in (0, 1))
+    batch = len(first.batch)
+    free = [
+        range(batch, batch + len(first.free)),
+        range(batch + len(first.free), batch + len(first.free) + len(second.free)),
+    ]
+    sizes: Any = contraction.outvars[0].aval.shape  # type: ignore[attr-defined]
+    return layout_of(sizes, strides, range(batch), free[positions_side], free[1 - positions_side])
+
+
+def packed(reader: Reader, results: Sequence[Result]) -> list[Result]:
+    """Results that are the parts of one array, which is a sum of them with zeros around, as one is that is written
+    where they are in it: cotangents of what was cut out of an array. Else the results as they are."""
+    pads = [pad for pad in (_padded(reader, result) for result in results) if pad is not None]
+    if len(pads) < len(results) or not _covers([pad for pad, _ in pads]):
+        return list(results)
+    whole, additions = _sum(reader, {pad.outvars[0] for pad, _ in pads})
+    if whole is None:
+        return list(results)
+    strides = strides_of(whole.aval.shape)
+    found: list[Result] = []
+    for result, (pad, reshapes) in zip(results, pads, strict=True):
+        low = [before for before, _, _ in pad.params["padding_config"]]
+        first = sum(n * stride for n, stride in zip(low, strides, strict=True))
+        inside: Any = pad.invars[0].aval.shape  # type: ignore[attr-defined]
+        shaped = reshaped_strides(inside, strides, result.value.aval.shape)  # type: ignore[attr-defined]
+        layout = shaped and _written(result.contraction, result.order, result.positions_side, shaped)
+        if not layout or any(n % MULTIPLE for n in (first, *layout.strides)):
+            return list(results)
+        equations = (*result.equations, *reshapes, pad, *additions)
+        found.append(Result(whole, first, layout, equations, result.contraction, result.order, result.positions_side))
+    return found
+
+
+def _padded(reader: Reader, result: Result) -> tuple[Equation, list[Equation]] | None:
+    """The equation that puts zeros around a result, the only one that reads it, and the reshapes before."""
+    value, reshapes = result.value, []
+    while (found := reader.only_reader(value, "reshape")) is not None:
+        reshapes.append(found)
+        value = found.outvars[0]
+    pad = reader.only_reader(value, "pad")
+    if pad is None or not is_literal(pad.invars[1], 0.0):
+        return None
+    regular = all(low >= 0 and high >= 0 and not inner for low, high, inner in pad.params["padding_config"])
+    return (pad, reshapes) if regular else None
+
+
+def _sum(reader: Reader, wanted: set[Any]) -> tuple[Any, list[Equation]]:
+    """The sum of these values and of nothing else, with the additions; or None."""
+    for start in wanted:
+        value, seen, additions = start, {start}, []
+        while seen != wanted and (addition := reader.only_reader(value, "add")) is not None:
+            other = next((a for a in addition.invars if a is not value), None)
+            if other not in wanted or other in seen or reader.only_reader(other) is not addition:
+                break
+            seen.add(other)
+            additions.append(addition)
+            value = addition.outvars[0]
+        if seen == wanted:
+            return value, additions
+    return None, []
+
+
+def _covers(pads: Sequence[Equation]) -> bool:
+    """Whether each element is in exactly one of what has zeros around it."""
+    configurations = [pad.params["padding_config"] for pad in pads]
+    axes = {n for one in configurations for n, (low, high, _) in enumerate(one) if low or high}
+    if len(axes) != 1:
+        return False
+    (axis,) = axes
+    reached = 0
+    for pad in sorted(pads, key=lambda pad: pad.params["padding_config"][axis][0]):
+        if pad.params["padding_config"][axis][0] != reached:
+            return False
+        reached += pad.invars[0].aval.shape[axis]  # type: ignore[attr-defined]
+    return bool(reached == pads[0].outvars[0].aval.shape[axis])  # type: ignore[attr-defined]

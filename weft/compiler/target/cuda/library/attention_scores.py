@@ -1,0 +1,198 @@
+"""The scores of attention, and their cotangents, as programs and differentiation write them.
+
+s = q kᵀ;  s = s scale;  s = where(query >= key, s, -inf);  p = softmax(s)
+ds = p / sum (dp - sum(dp p)), masked and multiplied again
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from weft.compiler.target.cuda.library.composites import Reader, is_literal
+from weft.ir.jaxpr import Equation, Literal, Var
+
+# A mask that adds as much as this, or replaces scores by it, leaves nothing of a key.
+MASKED = -1e9
+
+
+class Chain:
+    """Follows values back to where they come from; `members` are the equations on the way."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.members: dict[int, Equation] = {}
+
+    def add(self, equation: Equation) -> Equation:
+        self.members[id(equation)] = equation
+        return equation
+
+    def source(self, atom: Any) -> Any:
+        """What a value is before conversions and dimensions of size 1."""
+        while True:
+            for name in ("convert_element_type", "reshape"):
+                found = self.reader.computed_by(atom, name)
+                if found is not None and (name != "reshape" or same_but_ones(found)):
+                    atom = self.add(found).invars[0]
+                    break
+            else:
+                return atom
+
+    def by(self, atom: Any, name: str) -> Equation | None:
+        """The equation of this operation that computes a value."""
+        found = self.reader.computed_by(self.source(atom), name)
+        return None if found is None else self.add(found)
+
+    def with_operand(self, atom: Any, name: str, operand: Any) -> Any:
+        """The other operand of this operation of two, if one is this value."""
+        found = self.by(atom, name)
+        if found is None:
+            return None
+        first, second = (self.source(a) for a in found.invars)
+        wanted = self.source(operand)
+        return second if first is wanted else first if second is wanted else None
+
+    def row(self, atom: Any) -> Any:
+        """What is broadcast along the last dimension."""
+        found = self.by(atom, "broadcast_in_dim")
+        if found is None:
+            return None
+        shape: Any = found.outvars[0].aval.shape  # type: ignore[attr-defined]
+        along = [n for n in range(len(shape) - 1) if shape[n] != 1]
+        placed = found.params["broadcast_dimensions"]
+        wide = [n for n, size in zip(placed, found.invars[0].aval.shape, strict=True) if size != 1]  # type: ignore[attr-defined]
+        return self.source(found.invars[0]) if wide == along else None
+
+    def reduced(self, atom: Any, name: str) -> Any:
+        """What is reduced along its last dimension."""
+        found = self.by(atom, name)
+        if found is None or found.params["axes"] != (len(found.invars[0].aval.shape) - 1,):  # type: ignore[attr-defined]
+            return None
+        return self.source(found.invars[0])
+
+    def scaled(self, atom: Any) -> tuple[Any, float]:
+        """What is multiplied or divided by literals, and by what in all."""
+        scale = 1.0
+        while True:
+            for name in ("mul", "div"):
+                found = self.reader.computed_by(self.source(atom), name)
+                if found is not None and type(found.invars[1]) is Literal:
+                    value = float(found.invars[1].val)
+                    scale = scale * value if name == "mul" else scale / value
+                    atom = self.add(found).invars[0]
+                    break
+            else:
+                return self.source(atom), scale
+
+
+def same_but_ones(reshape: Equation) -> bool:
+    before, after = (a.aval.shape for a in (reshape.invars[0], reshape.outvars[0]))  # type: ignore[attr-defined]
+    return [d for d in before if d != 1] == [d for d in after if d != 1]
+
+
+class Scores(NamedTuple):
+    """Probabilities and what they are computed from. `chosen` is the condition of a causal mask, or None."""
+
+    probabilities: Var
+    exponentials: Any
+    total: Any
+    largest: Any
+    product: Equation
+    scale: float
+    chosen: Any
+    chain: Chain
+
+
+def scores_of(reader: Reader, division: Equation) -> Scores | None:
+    """The scores of which a division makes probabilities."""
+    chain = Chain(reader)
+    chain.add(division)
+    exponentials = chain.source(division.invars[0])
+    exp = chain.by(exponentials, "exp")
+    total = chain.row(division.invars[1])
+    if exp is None or total is None or chain.reduced(total, "reduce_sum") is not exponentials:
+        return None
+    difference = chain.by(exp.invars[0], "sub")
+    if difference is None:
+        return None
+    scores = chain.source(difference.invars[0])
+    largest = chain.row(difference.invars[1])
+    bounded = reader.computed_by(largest, "max")
+    if bounded is not None and type(bounded.invars[1]) is Literal:
+        chain.add(bounded)
+        largest = chain.source(bounded.invars[0])
+    if largest is None or chain.reduced(largest, "reduce_max") is not scores:
+        return None
+    chosen = None
+    selection = reader.computed_by(scores, "select_n")
+    if selection is not None:
+        condition, masked, rest = selection.invars
+        if type(masked) is not Literal or float(masked.val) > MASKED or not _causal(chain, condition):
+            return None
+        chain.add(selection)
+        chosen, scores = condition, rest
+    source, scale = chain.scaled(scores)
+    product = chain.by(source, "dot_general")
+    if product is None:
+        return None
+    return Scores(division.outvars[0], exponentials, total, largest, product, scale, chosen, chain)
+
+
+def _causal(chain: Chain, condition: Any) -> bool:
+    """Whether a condition is that a query, the last dimension but one, is not before a key, the last one."""
+    atom = chain.source(condition)
+    broadcast = chain.reader.computed_by(atom, "broadcast_in_dim")
+    if broadcast is not None:
+        rank = len(broadcast.outvars[0].aval.shape)  # type: ignore[attr-defined]
+        if broadcast.params["broadcast_dimensions"][-2:] != (rank - 2, rank - 1):
+            return False
+        atom = chain.source(chain.add(broadcast).invars[0])
+    choice = chain.reader.computed_by(atom, "select_n")
+    if choice is not None and is_literal(choice.invars[1], False) and is_literal(choice.invars[2], True):
+        atom = chain.source(chain.add(choice).invars[0])
+    compared = chain.by(atom, "ge")
+    if compared is None:
+        return False
+    rank = len(compared.outvars[0].aval.shape)  # type: ignore[attr-defined]
+    for operand, dimension in zip(compared.invars, (rank - 2, rank - 1), strict=True):
+        counted = chain.by(operand, "iota")
+        if counted is None or counted.params["dimension"] != dimension:
+            return False
+    return True
+
+
+def cotangent_of_probabilities(chain: Chain, scores: Scores, atom: Any) -> Equation | None:
+    """The contraction that computes the cotangent of probabilities, if that of scores before they are multiplied and
+    masked is p / total (dp - sum(dp p)), as differentiating a quotient writes it."""
+    atom, scale = chain.scaled(atom)
+    if not math.isclose(scale, scores.scale, rel_tol=1e-6):
+        return None
+    if scores.chosen is not None:
+        selection = chain.by(atom, "select_n")
+        if selection is None or not is_literal(selection.invars[1], 0.0):
+            return None
+        if chain.source(selection.invars[0]) is not scores.chain.source(scores.chosen):
+            return None
+        atom = selection.invars[2]
+    factor = chain.with_operand(atom, "mul", scores.exponentials)
+    total = chain.by(factor, "add")
+    if total is None:
+        return None
+    for first, second in (total.invars, total.invars[::-1]):
+        found = _quotient(chain, scores, first)
+        summed = chain.row(second)
+        inner = None if summed is None else chain.reduced(summed, "reduce_sum")
+        product = None if inner is None else _quotient(chain, scores, inner)
+        negated = None if product is None else chain.with_operand(product, "mul", scores.probabilities)
+        source = None if negated is None else chain.by(negated, "neg")
+        if found is not None and source is not None and chain.source(source.invars[0]) is found:
+            return chain.by(found, "dot_general")
+    return None
+
+
+def _quotient(chain: Chain, scores: Scores, atom: Any) -> Any:
+    """What is divided by the total of exponentials."""
+    found = chain.by(atom, "div")
+    if found is None or type(found.invars[1]) is Literal or chain.row(found.invars[1]) is not scores.total:
+        return None
+    return chain.source(found.invars[0])

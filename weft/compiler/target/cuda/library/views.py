@@ -1,0 +1,88 @@
+"""Operands of a call that are parts of arrays: cut out, transposed and reshaped without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from weft.compiler.target.cuda.library.composites import Reader, is_operation
+from weft.compiler.target.matmuls import strides_of
+from weft.ir.jaxpr import Equation, Var
+
+VIEWING = ("reshape", "transpose", "slice")
+
+
+class View(NamedTuple):
+    """A value as a part of an array in memory: the element that it begins at, its strides in elements, and the
+    equations that make it of the array."""
+
+    array: Any
+    first: int
+    strides: Sequence[int]
+    equations: tuple[Equation, ...]
+
+
+def stored(atom: Any) -> View:
+    """A value as an array of its own."""
+    return View(atom, 0, strides_of(atom.aval.shape), ())
+
+
+def view_of(reader: Reader, atom: Any) -> View:
+    """What a value is a part of, as far back as it is one."""
+    after: list[Equation] = []
+    source = atom
+    while (found := next((e for name in VIEWING if (e := reader.computed_by(source, name))), None)) is not None:
+        if type(found.invars[0]) is not Var:
+            break
+        after.append(found)
+        source = found.invars[0]
+    if any(type(size) is not int for e in after for a in (*e.invars, *e.outvars) for size in a.aval.shape):  # type: ignore[attr-defined]
+        return stored(atom)
+    view = stored(source)
+    for equation in reversed(after):
+        through = _through(equation, view.first, view.strides)
+        if through is None:
+            view = stored(equation.outvars[0])
+        else:
+            view = View(view.array, *through, (*view.equations, equation))
+    return view
+
+
+def _through(equation: Equation, first: int, strides: Sequence[int]) -> tuple[int, Sequence[int]] | None:
+    """The first element and the strides after an equation, or None if they are no longer regular."""
+    before, after = (a.aval.shape for a in (equation.invars[0], equation.outvars[0]))  # type: ignore[attr-defined]
+    params = equation.params
+    if is_operation(equation, "transpose"):
+        return first, [strides[n] for n in params["permutation"]]
+    if is_operation(equation, "slice"):
+        steps = params["strides"] or (1,) * len(before)
+        first += sum(start * stride for start, stride in zip(params["start_indices"], strides, strict=True))
+        return first, [step * stride for step, stride in zip(steps, strides, strict=True)]
+    found = reshaped_strides(before, strides, after) if params.get("dimensions") is None else None
+    return None if found is None else (first, found)
+
+
+def reshaped_strides(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> list[int] | None:
+    """The strides of an array of another shape with the same elements in the same order, or None if it has none."""
+    if 0 in shape:
+        return None
+    old = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    found = [1] * len(new)
+    wide = [n for n, size in enumerate(new) if size != 1]
+    while wide:
+        size, stride = old.pop()
+        group = [wide.pop()]
+        inner = new[group[0]]
+        while inner != size:
+            if inner < size:
+                group.append(wide.pop())
+                inner *= new[group[-1]]
+            else:
+                more, outer = old.pop()
+                if outer != size * stride:
+                    return None
+                size *= more
+        for n in group:
+            found[n] = stride
+            stride *= new[n]
+    return found
