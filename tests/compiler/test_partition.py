@@ -75,6 +75,20 @@ def kinds(result: Partitioned) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, y: np.sort(x * 2, axis=0) + y,
+        lambda x, y: np.cumsum(x * 2, axis=0) + y,
+        lambda x, y: (x * 2)[::-1] + y,
+    ],
+    ids=["sort", "cumsum", "reverse"],
+)
+def test_an_axis_splits_one_dimension_of_a_value(f: Callable[..., Any]) -> None:
+    """Rows of `x * 2` are split because those of `x` are, and columns would be because those of `y` are."""
+    check(f, [A, A[::-1].copy()], [("x",), (None, "x")])
+
+
+@pytest.mark.parametrize(
     ("specs", "collectives"),
     [
         ([("x",), ()], []),

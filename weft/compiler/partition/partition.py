@@ -37,7 +37,7 @@ from weft.compiler.partition.uneven import (
     with_neutral_ends,
     within_manual,
 )
-from weft.compiler.partition.verify import check_operation, check_value, manual_axes, verify_local
+from weft.compiler.partition.verify import check_axes, check_operation, check_value, manual_axes, verify_local
 from weft.ir.carried import Carried
 from weft.ir.context import context, merged_stack
 from weft.ir.interpreter import literal
@@ -89,6 +89,9 @@ def partition(
             shardings.fix(result, dims, stored=bool(stored), said="result")
     fix_constraints(shardings, jaxpr)
     shardings.run()
+    if config.enable_checks:
+        for v, own in shardings.dims.items():
+            check_axes(v, own, (), sizes)
     ends = evened if evenly else lambda aval, dims, sizes: dims
     found = [ends(v.aval, shardings[v], sizes) for v in jaxpr.invars]
     log = Log(Reasons(shardings, names))

@@ -33,18 +33,25 @@ def fail(what: str, equation: Equation | None = None) -> None:
 # ------------------------------------------------------------------------------------------ while the jaxpr is made
 
 
-def check_value(
-    v: Var, dims: Dims, unreduced: Sequence[Any], local: Any, sizes: Mapping[Any, int], equation: Equation | None
+def check_axes(
+    v: Var, dims: Dims, unreduced: Sequence[Any], sizes: Mapping[Any, int], equation: Equation | None = None
 ) -> None:
-    """Along an axis a value is split in one dimension, or unreduced, or neither; its part has the shape of a part."""
-    if not isinstance(v.aval, ArrayType):
-        return
+    """A value uses axes of the mesh, each of them once: in one dimension, or unreduced."""
     used = [*(a for axes in dims for a in axes), *unreduced]
     for axis in used:
         if axis not in sizes:
             fail(f"{v.aval.short()} is split over {axis!r}, which the mesh does not have.", equation)
         if used.count(axis) > 1:
             fail(f"{v.aval.short()} uses the axis {axis!r} twice: it is {dims}, unreduced over {unreduced}.", equation)
+
+
+def check_value(
+    v: Var, dims: Dims, unreduced: Sequence[Any], local: Any, sizes: Mapping[Any, int], equation: Equation | None
+) -> None:
+    """Along an axis a value is split in one dimension, or unreduced, or neither; its part has the shape of a part."""
+    if not isinstance(v.aval, ArrayType):
+        return
+    check_axes(v, dims, unreduced, sizes, equation)
     for size, axes in zip(v.aval.shape, dims, strict=True):
         if not can_split(size, axes, sizes):
             fail(f"{v.aval.short()} cannot be split evenly: {dims}.", equation)
