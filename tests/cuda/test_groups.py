@@ -19,7 +19,8 @@ from weft.base.errors import InternalError
 from weft.compiler.compile import compile_program
 from weft.compiler.kernel import interpreter
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, Kernel, LoopKind
+from weft.compiler.kernel.grid import repeats
+from weft.compiler.kernel.ir import Index, Kernel, Loop, LoopKind
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.program.ir import Launch
 from weft.compiler.target.cuda.groups import Group, group_of
@@ -155,12 +156,25 @@ def test_scans_exchange_lanes_of_all_threads() -> None:
 def test_tiles_are_transposed_in_local_memory(shape: tuple[int, ...], dtype: str) -> None:
     x = np.asarray(wnp.asarray(np.random.default_rng(0).integers(0, 9, shape)).astype(dtype))
     program, (kernel,) = compiled(lambda x: wnp.swapaxes(x, -1, -2) == x.ravel()[0], x)
-    assert kernel.local and group_of(kernel, hopper()) is not None
+    group = group_of(kernel, hopper())
+    assert kernel.local and group is not None and group.teams > 1
     (got,) = interpret(program, [x.copy()])
     expected = x.swapaxes(-1, -2) == x.ravel()[0]
     np.testing.assert_array_equal(got.view(np.bool_).reshape(expected.shape), expected)
     text = module_text([("entry", kernel)], hopper())
-    assert "addrspace(3)" in text and "llvm.nvvm.bar.warp.sync" in text
+    # All teams wait once, between their loops.
+    assert "addrspace(3)" in text and text.count("call void @llvm.nvvm.barrier.cta") == 1 and "warp.sync" not in text
+
+
+@pytest.mark.parametrize(("apart", "expected"), [(64, False), (20, True)])
+def test_iterations_of_loops_with_steps_are_told_apart(apart: int, expected: bool) -> None:
+    """4 * 5 = 20 + 0: a step counts."""
+    k = KernelBuilder("steps")
+    y = k.buffer("y", "float32", 512, written=True)
+    with k.loop(4) as i, k.loop(64, step=4) as j:
+        k.store(y, i * apart + j, k.constant(1.0, np.dtype(np.float32)))
+    *_, loop = k.finish().body
+    assert isinstance(loop, Loop) and repeats(loop) is expected
 
 
 def test_local_memory_begins_empty() -> None:

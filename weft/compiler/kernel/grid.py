@@ -101,30 +101,33 @@ def _are_independent(loops: Sequence[Loop], written: set[Buffer]) -> bool:
     """Whether no two iterations of loops inside of each other touch an element that one of them stores. Each digit of
     an index, as it were, is worth more than all lower ones together, so that different iterations have different
     elements; who reads one that is stored, stores it himself."""
-    counts: dict[Variable, Any] = {loop.variable: loop.count for loop in loops}
+    known: dict[Variable, Loop] = {loop.variable: loop for loop in loops}
     stores: dict[Buffer, list[Index]] = {}
     loads: list[Load] = []
     for statement, inside in accesses(loops[-1].body):
         if not isinstance(statement, Load | Store):
             return False
-        counts.update((loop.variable, loop.count) for loop in inside)
+        known.update((loop.variable, loop) for loop in inside)
         if isinstance(statement, Store):
             stores.setdefault(statement.buffer, []).append(statement.index)
         elif statement.buffer in written:
             loads.append(statement)
     own = [loop.variable for loop in loops]
-    return all(_are_distinct(indices, counts, own) for indices in stores.values()) and all(
+    return all(_are_distinct(indices, known, own) for indices in stores.values()) and all(
         load.index in stores.get(load.buffer, ()) for load in loads
     )
 
 
-def _are_distinct(indices: Sequence[Index], counts: dict[Variable, Any], own: Sequence[Variable]) -> bool:
+def _are_distinct(indices: Sequence[Index], loops: dict[Variable, Loop], own: Sequence[Variable]) -> bool:
+    """Whether iterations of loops that differ in a variable of `own` have different indices."""
     terms: dict[Any, Any] = dict(indices[0].terms)
     if any(dict(index.terms) != terms for index in indices) or not all(isinstance(t, Variable) for t in terms):
         return False
-    if any(counts[v] > 1 and not terms.get(v) for v in own):
+    if any(loops[v].count > 1 and not terms.get(v) for v in own):
         return False
-    digits = [(abs(c), counts[t]) for t, c in terms.items() if isinstance(t, Variable)]
+    digits: list[tuple[Any, Any]] = [
+        (abs(c) * loops[t].step, loops[t].count) for t, c in terms.items() if isinstance(t, Variable)
+    ]
     offsets: set[Any] = {index.constant for index in indices}
     digits += _digits_of(sorted(offsets))
     reach = 0
@@ -151,13 +154,13 @@ def _digits_of(offsets: list[int]) -> list[tuple[int, int]]:
 
 def repeats(loop: Loop) -> bool:
     """Whether an iteration of a loop may touch an element that another one stores."""
-    counts: dict[Variable, Any] = {loop.variable: loop.count}
+    known: dict[Variable, Loop] = {loop.variable: loop}
     stores: dict[Buffer, list[Index]] = {}
     loads: set[Buffer] = set()
     for statement, inside in accesses(loop.body):
         if not isinstance(statement, Load | Store):
             return True
-        counts.update((inner.variable, inner.count) for inner in inside)
+        known.update((inner.variable, inner) for inner in inside)
         if isinstance(statement, Store):
             stores.setdefault(statement.buffer, []).append(statement.index)
         else:
@@ -167,10 +170,10 @@ def repeats(loop: Loop) -> bool:
 
     def of_iterations(index: Index) -> Index:
         """Without what is the same in all iterations."""
-        return Index(index.constant, tuple((t, c) for t, c in index.terms if t in counts or t in defined))
+        return Index(index.constant, tuple((t, c) for t, c in index.terms if t in known or t in defined))
 
     return any(
-        buffer in loads or not _are_distinct([of_iterations(i) for i in indices], counts, [loop.variable])
+        buffer in loads or not _are_distinct([of_iterations(i) for i in indices], known, [loop.variable])
         for buffer, indices in stores.items()
     )
 

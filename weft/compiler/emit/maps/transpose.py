@@ -32,9 +32,9 @@ SMALL_BYTES = 1 << 20
 PART_BYTES = 16
 # Work on an element (in additions) beyond which the rows of a tile are a loop and not unrolled.
 SMALL_WORK = 7
-# For groups of threads: bytes of a row of a tile, the least elements that it has, and bytes of a thread's vectors that
-# are read at once.
-GROUP_BYTES, LEAST_GROUP_SIDE, GROUP_READ = 128, 32, 256
+# For groups of threads: bytes of a row of a tile, the least and the most elements that it has, and bytes of a thread's
+# vectors that are read at once.
+GROUP_BYTES, LEAST_GROUP_SIDE, MOST_GROUP_SIDE, GROUP_READ = 256, 32, 64, 64
 # The shortest dimensions that tiles are made of.
 LEAST_SIDE = 8
 # Elements in a row of a block that is visited with strided loads: its cache lines fit the first cache.
@@ -317,10 +317,12 @@ def _visit_by_groups(fusion: Fusion, axes: Axes) -> None:
     writer = fusion.writer("transpose", final=True)
     k, tiles = writer.k, _Tiles(writer, axes, 0, None, None)
     stored_dtypes = [fusion.kernel_dtype(e.outvars[0]) for e in tiles.heroes]
-    side = max(LEAST_GROUP_SIDE, GROUP_BYTES // max(dtype.itemsize for dtype in stored_dtypes))
+    fitting = GROUP_BYTES // max(dtype.itemsize for dtype in stored_dtypes)
+    side = min(MOST_GROUP_SIDE, max(LEAST_GROUP_SIDE, fitting))
     memory = [k.local(f"tile{n}", code_dtype(dtype), side * (side + 1)) for n, dtype in enumerate(stored_dtypes)]
     most = max(1, GROUP_READ // sum(dtype.itemsize * fusion.target.thread_lanes for dtype in stored_dtypes))
     sizes = {axis: axes.sizes[axis] for axis in (axes.written, axes.read)}
+    lengths = {axis: min(side, size) for axis, size in sizes.items()}
     counts = [*(axes.sizes[n] for n in axes.others), *(-(-size // side) for size in sizes.values())]
     with k.loop(math.prod(counts), kind=LoopKind.THREADS) as thread:
         *others, written, read = k.digits(Index.of(thread), counts)
@@ -328,14 +330,17 @@ def _visit_by_groups(fusion: Fusion, axes: Axes) -> None:
         indices = dict(zip(axes.others, others, strict=True)) | first
 
         def vectors(rows: int, lanes: int, visit: Any) -> None:
-            """Rows of the tile along one axis, some at a time, and lanes along the other."""
-            step = math.gcd(most, sizes[rows])
-            limits = {n: None if sizes[n] % side == 0 else Index(sizes[n]) - first[n] for n in sizes}
+            """Rows of the tile along one axis, some at a time, and lanes along the other. Rows of a tile that is whole
+            are so far apart that neighbouring ones are read by threads of one warp."""
+            step = math.gcd(most, sizes[rows], lengths[rows])
+            limits = {n: None if sizes[n] % lengths[n] == 0 else Index(sizes[n]) - first[n] for n in sizes}
+            whole = limits[rows] is None
+            apart = lengths[rows] // step if whole else 1
             with (
-                k.loop(side, step=step, limit=limits[rows]) as row,
-                k.loop(side, kind=LoopKind.LANES, width=side, limit=limits[lanes]) as lane,
+                k.loop(apart if whole else side, step=1 if whole else step, limit=limits[rows]) as row,
+                k.loop(lengths[lanes], kind=LoopKind.LANES, width=side, limit=limits[lanes]) as lane,
             ):
-                visit([Index.of(row) + n for n in range(step)], Index.of(lane))
+                visit([Index.of(row) + n * apart for n in range(step)], Index.of(lane))
 
         def read_rows(rows: Sequence[Index], lane: Index) -> None:
             found = [_code(k, tiles.operand(e, indices, lane, row), m.dtype) for row in rows

@@ -4,6 +4,9 @@ A group computes one iteration of the loop over threads. What is the same in all
 and what is stored outside of loops over lanes the first one stores. Lanes are combined in the order that the kernel
 language says, halves onto each other: between threads by exchanges inside of a warp, and through shared memory where a
 group has several. Threads wait for each other before one reads what another one may have written.
+
+Where a group has local memory and its loops over lanes are in loops of independent iterations, it has several teams:
+each of them has all lanes, and does some of the iterations.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from weft.compiler.kernel.grid import accesses, repeats
 from weft.compiler.kernel.ir import (
     Buffer,
     Carry,
+    Compute,
+    Constant,
     If,
     Index,
     Kernel,
@@ -23,6 +28,7 @@ from weft.compiler.kernel.ir import (
     Load,
     Loop,
     LoopKind,
+    Position,
     Prefetch,
     ReduceLanes,
     Shift,
@@ -43,32 +49,41 @@ from weft.compiler.target.target import Target
 WARP = 32
 # Lanes from which on a group of threads has them, threads of a block of small groups, and bytes that they share.
 LEAST_LANES, BLOCK, SHARED_BYTES = 32, 128, 48 << 10
+# Threads of the teams of a group together, and statements that do not touch memory.
+TEAM_THREADS, COMPUTES = 256, (Constant, Position, Compute)
 SHARED = 3  # the address space of memory that the threads of a block share
 
 
 @dataclass(frozen=True)
 class Group:
-    """So many threads, of which each has so many lanes; `width` lanes in all. It has `local` bytes of memory."""
+    """So many threads, of which each has so many lanes; `width` lanes in all. It has `local` bytes of memory. If it has
+    several teams, each of them has as many threads and all lanes."""
 
     members: int
     lanes: int
     local: int = 0
+    teams: int = 1
 
     @property
     def width(self) -> int:
         return self.members * self.lanes
 
     @property
+    def threads(self) -> int:
+        """Those of all teams."""
+        return self.members * self.teams
+
+    @property
     def block(self) -> int:
         """The threads of a block: one group that has several warps, or some that have none."""
-        if self.members > WARP:
-            return self.members
-        return min(BLOCK, max(WARP, SHARED_BYTES // max(1, self.local) * self.members // WARP * WARP))
+        if self.threads > WARP:
+            return self.threads
+        return min(BLOCK, max(WARP, SHARED_BYTES // max(1, self.local) * self.threads // WARP * WARP))
 
     @property
     def count(self) -> int:
         """The groups of a block."""
-        return self.block // self.members
+        return self.block // self.threads
 
 
 @dataclass(frozen=True)
@@ -87,7 +102,34 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
     (width,) = widths
     if width < LEAST_LANES or (_exchanges(kernel.body) and width > WARP * target.thread_lanes):
         return None
-    return Group(width // target.thread_lanes, target.thread_lanes, sum(map(_room, kernel.local)))
+    members = width // target.thread_lanes
+    return Group(members, target.thread_lanes, sum(map(_room, kernel.local)), _teams(kernel, members))
+
+
+def _teams(kernel: Kernel, members: int) -> int:
+    """How many teams of so many threads do the iterations of loops together. Each of these loops has iterations that
+    are independent, and one loop over lanes, so that nobody waits inside of it; nothing else touches memory."""
+    threads = kernel.parallel
+    if not kernel.local or threads is None:
+        return 1
+    loops = [s for s in threads.body if isinstance(s, Loop)]
+    others = [s for s in threads.body if not isinstance(s, Loop)]
+    if not loops or not all(map(_is_of_teams, loops)) or not all(isinstance(s, COMPUTES) for s in others):
+        return 1
+    most = min(TEAM_THREADS // members, max(int(loop.count) for loop in loops))
+    return 1 << most.bit_length() - 1 if most > 1 else 1
+
+
+def _is_of_teams(loop: Loop) -> bool:
+    lanes = [s for s in loop.body if not isinstance(s, COMPUTES)]
+    return (
+        loop.kind is LoopKind.SERIAL
+        and not loop.carries
+        and not repeats(loop)
+        and len(lanes) == 1
+        and _is_over_lanes(lanes[0])
+        and not any(isinstance(s, Loop | If | Shift | Last) for s in lanes[0].body)  # type: ignore[attr-defined]
+    )
 
 
 def _room(buffer: Buffer) -> int:
@@ -134,8 +176,10 @@ class GroupLowering(ThreadLowering):
         self.read: set[Buffer] = set()
         self.written: set[Buffer] = set()
         self.registers, self.forwarded = Registers(), forwarded(kernel)
+        # Whether the statements are those of a loop that teams do together.
+        self.distributed = False
         if kernel.local:
-            first = function.udiv(thread_of_block(function), constant(group.members, i32))
+            first = function.udiv(thread_of_block(function), constant(group.threads, i32))
             for n, buffer in enumerate(kernel.local):
                 room = self.shared(f"local{n}", _room(buffer) * group.count)
                 offset = function.mul(first, constant(_room(buffer), i32))
@@ -150,9 +194,32 @@ class GroupLowering(ThreadLowering):
             return
         for statement in body:
             # What is inside of serial loops and branches has its own order.
-            if not isinstance(statement, If) and not (isinstance(statement, Loop) and not _is_over_lanes(statement)):
+            inside = isinstance(statement, If) or (isinstance(statement, Loop) and not _is_over_lanes(statement))
+            if self.is_of_teams(statement) or not (inside or self.distributed):
                 self.order(statement)
             self.statement(statement)
+
+    def is_of_teams(self, statement: Statement) -> bool:
+        """Whether it is a loop whose iterations teams do together."""
+        return self.group.teams > 1 and isinstance(statement, Loop) and statement.kind is LoopKind.SERIAL
+
+    def loop(self, loop: Loop) -> None:
+        if not self.is_of_teams(loop):
+            super().loop(loop)
+            return
+        f, teams = self.f, self.group.teams
+        self.distributed = True
+        team = f.udiv(thread_of_block(f), constant(self.group.members, i32))
+        start = f.add(self.integer(loop.start), f.mul(f.zext(team, i64), constant(loop.step, i64)))
+        if loop.count == teams and loop.limit is None:
+            self.variables[loop.variable] = start
+            with self.scope():
+                self.block(loop.body)
+        else:
+            with f.loop(start, self.stop(loop), loop.step * teams) as index, self.scope():
+                self.variables[loop.variable] = index
+                self.block(loop.body)
+        self.distributed = False
 
     def order(self, statement: Statement) -> None:
         """Wait for the other threads if the statement touches what they may have written, or writes what they read."""
@@ -180,7 +247,7 @@ class GroupLowering(ThreadLowering):
         if self.barrier is not None:
             index, count = self.barrier.index, constant(self.barrier.count, i32)
             self.f.call("llvm.nvvm.barrier.cta.sync.aligned.count", llvm.void, index, count)
-        elif self.group.members > WARP:
+        elif self.group.threads > WARP:
             self.f.call("llvm.nvvm.barrier.cta.sync.aligned.all", llvm.void, constant(0, i32))
         else:
             self.f.call("llvm.nvvm.bar.warp.sync", llvm.void, self.mask_of_group())

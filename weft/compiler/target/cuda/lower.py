@@ -23,7 +23,7 @@ def launch_shape(kernel: Kernel, target: Target) -> tuple[int, int]:
     """How many blocks a kernel is launched with, and how many threads each of them has."""
     group = group_of(kernel, target)
     threads = BLOCK if group is None else group.block
-    each = 1 if group is None else group.members
+    each = 1 if group is None else group.threads
     return -(-int(kernel.count) * each // threads), threads
 
 
@@ -54,7 +54,7 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
         member = function.urem(thread_of_block(function), constant(group.members, i32))
         lowering = GroupLowering(function, kernel, target, group, member)
         local = lowering.local
-        index = function.udiv(_thread(function, group.block), constant(group.members, i64))
+        index = function.udiv(_thread(function, group.block), constant(group.threads, i64))
     lowering.pointers = dict(zip(kernel.buffers, function.arguments, strict=True)) | local
     lowering.read_sizes()
     with function.when(function.icmp("slt", index, lowering.integer(kernel.count))):

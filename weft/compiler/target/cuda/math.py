@@ -13,11 +13,12 @@ from collections.abc import Callable
 
 from weft.compiler.target import llvm
 from weft.compiler.target.math import exponential, trigonometric
-from weft.compiler.target.math.exponential import LARGEST, SMALLEST
-from weft.compiler.target.math.term import SHIFTER, Term, polynomial, scaled
+from weft.compiler.target.math.term import MANTISSA, SHIFTER, SMALLEST_NORMAL, Term, polynomial
 
 # log2(e) in two parts.
 LOG2_E = (1.4426950216293335, 1.9259629911266175e-08)
+# The exponents of normal numbers.
+LEAST_EXPONENT, EXPONENTS = -126, 253
 # tanh(x) = x + x*z*P(z) with z = x*x, to a quarter of an ulp below 0.9.
 TANH = (
     -0.3333321213722229, 0.13330359756946564, -0.053721487522125244, 0.020904121920466423, -0.006860050838440657,
@@ -31,42 +32,50 @@ COS = (-0.5, *trigonometric.COS[32])
 PI = (3.141592502593994, 1.5099578831723193e-07, 1.0780605906948477e-14)
 # From here on the parts are too few.
 FARTHEST = 2e4
+FAR_ANGLE = "weft.far_angle"
 RECIPROCAL = "rcp.approx.ftz.f32"
 
 
-def _each(x: Term, instruction: str) -> Term:
-    """One instruction of a float32, lane by lane."""
-    f = x.function
+def _each(instruction: str, *operands: Term) -> Term:
+    """One instruction of float32, lane by lane."""
+    f, type = operands[0].function, operands[0].type
+    taken = ", ".join(f"${n}" for n in range(len(operands) + 1))
 
-    def of(value: llvm.Value) -> llvm.Value:
-        return f.assembly(f"{instruction} $0, $1;", "=f,f", llvm.float_, value)
+    def of(*values: llvm.Value) -> llvm.Value:
+        return f.assembly(f"{instruction} {taken};", "=f" + ",f" * len(values), llvm.float_, *values)
 
-    if not x.type.is_vector:
-        return Term(f, of(x.value))
-    result = llvm.zero(x.type)
-    for n in range(x.type.count):
-        result = f.insert(result, of(f.extract(x.value, n)), n)
+    if not type.is_vector:
+        return Term(f, of(*(x.value for x in operands)))
+    result = llvm.zero(type)
+    for n in range(type.count):
+        result = f.insert(result, of(*(f.extract(x.value, n) for x in operands)), n)
     return Term(f, result)
+
+
+def _limited_fma(x: Term, factor: float, summand: float) -> Term:
+    """x * factor + summand, rounded once, and limited to [0, 1]; of nan 0."""
+    return _each("fma.rn.sat.f32", x, x.of(factor), x.of(summand))
 
 
 def power(x: Term) -> Term:
     """2**x of a number that is neither large nor denormal."""
-    return _each(x, "ex2.approx.ftz.f32")
+    return _each("ex2.approx.ftz.f32", x)
 
 
 def reciprocal(x: Term) -> Term:
     """1/x of a number that is neither large nor denormal; a step of Newton's makes it nearly exact."""
-    first = _each(x, RECIPROCAL)
+    first = _each(RECIPROCAL, x)
     return first.fma((-x).fma(first, 1.0), first)
 
 
 def exp(x: Term) -> Term:
-    """e**x = 2**n * 2**(x*log2(e) - n), with the difference in two parts."""
-    f = x.function
-    limited = Term(f, f.maximum(f.minimum(x.value, x.of(LARGEST[32]).value), x.of(SMALLEST[32]).value))
-    n = limited.fma(sum(LOG2_E), SHIFTER[32]) - SHIFTER[32]
+    """e**x = 2**n * 2**(x*log2(e) - n), with the difference in two parts. A multiply-add that is limited to [0, 1]
+    limits n to the exponents of normal numbers; beyond them the difference is larger than 1/2."""
+    shifted = _limited_fma(x, sum(LOG2_E) / EXPONENTS, -LEAST_EXPONENT / EXPONENTS).fma(EXPONENTS, SHIFTER[32] + 1)
+    n = shifted - (SHIFTER[32] + 1 - LEAST_EXPONENT)
     high, low = LOG2_E
-    return scaled(power(limited.fma(low, limited.fma(high, -n))), n)
+    # The last bits of the sum are the biased exponent of 2**n.
+    return power(x.fma(low, x.fma(high, -n))) * (shifted.raw() << MANTISSA[32]).cooked()
 
 
 def logistic(x: Term) -> Term:
@@ -86,57 +95,100 @@ def tanh(x: Term) -> Term:
     size = abs(x)
     z = x * x
     small = (x * z).fma(polynomial(z, TANH), x)
-    large = _each(power(size * (2 * sum(LOG2_E))) + 1, RECIPROCAL).fma(-2.0, 1.0)
+    large = _each(RECIPROCAL, power(size * (2 * sum(LOG2_E))) + 1).fma(-2.0, 1.0)
     return (size >= TANH_SMALL).select(large, small).copysign(x)  # a nan is small
 
 
 def tanh_of_short(x: Term) -> Term:
     """tanh with 11 bits, which are enough for bfloat16."""
-    return _each(x, "tanh.approx.f32")
+    return _each("tanh.approx.f32", x)
 
 
 def sin(x: Term) -> Term:
     """The sine of r with x = n*pi + r, and the sign of n's last bit. Integers, comparisons and choices take twice as
     long as sums and products, so there is no other polynomial for angles that are nearer to pi/2."""
     shifted = x.fma(1 / math.pi, SHIFTER[32])
-    multiple, n = shifted.raw(), shifted - SHIFTER[32]
-    r = x
+    n, r = shifted - SHIFTER[32], x
     for part in PI:
         r = n.fma(-part, r)
-    far = abs(x) > FARTHEST
-    f = x.function
-    with f.when(_any(far.value, f), multiple.value, r.value, unlikely=True) as region:
-        exact = trigonometric.from_far(x)
-        angle = exact.r + exact.low
+
+    def far() -> Term:
+        quarter, angle = _from_far(x)
         # An odd quarter has a cosine, which is a sine that far from pi/2.
-        angle = (exact.quarter & 1).equals(0).select(angle, math.pi / 2 - abs(angle))
-        region.give(far.select(exact.quarter >> 1, multiple).value, far.select(angle, r).value)
-    multiple, r = (Term(f, value) for value in region.results)
-    return (_sine(r).raw() ^ (multiple << 31)).cooked()
+        angle = (quarter & 1).equals(0).select(angle, math.pi / 2 - abs(angle))
+        return _signed_sine(angle, quarter >> 1)
+
+    return _unless_far(x, _signed_sine(r, shifted.raw()), far)
 
 
 def cos(x: Term) -> Term:
     """The cosine or the sine of r with x = n*pi/2 + r, by the last bits of n; so that it is 1 at 0."""
     shifted = x.fma(2 / math.pi, SHIFTER[32])
-    quarter, n = shifted.raw(), shifted - SHIFTER[32]
-    r = x
+    n, r = shifted - SHIFTER[32], x
     for part in PI:
         r = n.fma(-part / 2, r)
-    far = abs(x) > FARTHEST
+
+    def far() -> Term:
+        quarter, angle = _from_far(x)
+        return _cosine(angle, quarter)
+
+    return _unless_far(x, _cosine(r, shifted.raw()), far)
+
+
+def _unless_far(x: Term, near: Term, far: Callable[[], Term]) -> Term:
+    """A function of an angle; where one of the lanes is far away, that of those lanes by another body. What is near
+    is complete before: fewer registers are taken by what both need."""
+    f, is_far = x.function, abs(x) > FARTHEST
+    with f.when(_any(is_far.value, f), near.value, unlikely=True) as region:
+        region.give(is_far.select(far(), near).value)
+    return Term(f, region.results[0])
+
+
+def _from_far(x: Term) -> tuple[Term, Term]:
+    """The quarters of a circle of an angle that is far away and what is left, by a call for each lane: operands and
+    results of calls are in registers, but not as vectors."""
     f = x.function
-    with f.when(_any(far.value, f), quarter.value, r.value, unlikely=True) as region:
-        exact = trigonometric.from_far(x)
-        region.give(far.select(exact.quarter, quarter).value, far.select(exact.r + exact.low, r).value)
-    quarter, r = (Term(f, value) for value in region.results)
+    name = f.module.helper(FAR_ANGLE, [llvm.Parameter("x", llvm.float_)], _write_far_angle, llvm.i64)
+
+    def of(value: llvm.Value) -> Term:
+        pair = f.call(name, llvm.i64, value)
+        assert pair is not None
+        return Term(f, pair)
+
+    if not x.type.is_vector:
+        pairs = of(x.value)
+    else:
+        both = llvm.zero(x.typed(llvm.i64))
+        for n in range(x.type.count):
+            both = f.insert(both, of(f.extract(x.value, n)).value, n)
+        pairs = Term(f, both)
+    return pairs.lshr(32).narrow(32), pairs.narrow(32).cooked()
+
+
+def _write_far_angle(f: llvm.Function) -> None:
+    """Both as one integer, the quarters above."""
+    exact = trigonometric.argument_reduction(Term(f, f.arguments[0]).long())
+    angle = (exact.r + exact.low).short().raw().wide(64, signed=False)
+    f.ret((angle | (exact.quarter << 32)).value)
+
+
+def _cosine(r: Term, quarter: Term) -> Term:
+    """The cosine of an angle of so many quarters of a circle and r."""
     z = r * r
     chosen = (quarter & 1).equals(0).select(z.fma(polynomial(z, COS), 1.0), _sine(r))
     return (chosen.raw() ^ (((quarter + 1) & 2) << 30)).cooked()
 
 
+def _signed_sine(r: Term, halves: Term) -> Term:
+    """The sine of an angle of so many halves of a circle and r."""
+    return (_sine(r).raw() ^ (halves << 31)).cooked()
+
+
 def _sine(r: Term) -> Term:
     """The sine of at most pi/2."""
     z = r * r
-    return (r * z).fma(polynomial(z, SIN), r).copysign(r)  # also of -0
+    # What is added keeps the sign of -0, which is multiplied by a positive number then.
+    return r.fma(z.fma(polynomial(z, SIN), SMALLEST_NORMAL[32]), r)
 
 
 def _any(mask: llvm.Value, f: llvm.Function) -> llvm.Value:

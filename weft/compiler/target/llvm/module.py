@@ -45,11 +45,12 @@ class Module:
         function = self.functions[name] = Function(self, name, returns, parameters, linkage)
         return function
 
-    def helper(self, name: str, parameters: Sequence[Parameter], write: Callable[[Function], None]) -> str:
-        """A function that several others call, written when it is first asked for; it returns nothing, and is called
-        seldom."""
+    def helper(
+        self, name: str, parameters: Sequence[Parameter], write: Callable[[Function], None], returns: Type = void
+    ) -> str:
+        """A function that several others call, written when it is first asked for; it is called seldom."""
         if name not in self.functions:
-            helper = self.function(name, void, parameters, linkage="internal")
+            helper = self.function(name, returns, parameters, linkage="internal")
             helper.attributes = "noinline "
             write(helper)
         return name

@@ -87,47 +87,54 @@ def from_far(x: Term) -> ReducedAngle:
 
 
 def write_argument_reduction(f: Function) -> None:
-    """Payne and Hanek's reduction of an array of doubles.
+    """The reduction of an array of doubles."""
+    x, quarters, rs, lows, count = f.arguments
+    with f.loop(constant(0, i32), count) as i:
+        reduced = argument_reduction(Term(f, f.load(double, f.offset(x, double, i), 8)))
+        f.store(reduced.quarter.value, f.offset(quarters, i64, i), 8)
+        f.store(reduced.r.value, f.offset(rs, double, i), 8)
+        f.store(reduced.low.value, f.offset(lows, double, i), 8)
+    f.ret()
+
+
+def argument_reduction(angle: Term) -> ReducedAngle:
+    """Payne and Hanek's reduction of a double.
 
     A double is m * 2**e with 53 bits of m. Bits of 2/pi that weigh 4 or more after multiplication only add full
     circles: 192 bits after those are multiplied with m, which yields the quarter in the two upper bits and then the
     fraction.
     """
-    x, quarters, rs, lows, count = f.arguments
+    f = angle.function
     table = f.module.table("weft.two_over_pi", i64, [0, *_two_over_pi(TWO_OVER_PI_WORDS - 1)])
-    with f.loop(constant(0, i32), count) as i:
-        angle = Term(f, f.load(double, f.offset(x, double, i), 8))
-        raw = angle.raw()
-        mantissa = (raw & ((1 << 52) - 1)) | (1 << 52)
-        # The table has 64 zeros before the point, and the first bit taken weighs 2 once multiplied by 2**e.
-        start = (raw.lshr(52) & 0x7FF) - 1075 + 62
-        # A lane that is not far away reads inside of the table too; its result is not used.
-        start = start.below(64 * (TWO_OVER_PI_WORDS - 4)).select(start, 0)
-        digits = [Term(f, f.load(i64, f.offset(table, i64, (start.lshr(6) + k).value), 8)) for k in range(4)]
-        shift = (start & 63).value
-        upper, middle, lower = (Term(f, f.fshl(a.value, b.value, shift)) for a, b in itertools.pairwise(digits))
-        product = (
-            (_doubled(upper * mantissa) << 64)
-            + _doubled(middle) * _doubled(mantissa)
-            + (_doubled(lower) * _doubled(mantissa)).lshr(64)
-        )
-        # The nearest quarter, so that the fraction, taken as signed, is between -1/2 and 1/2.
-        quarter = (product + (1 << 125)).lshr(126).narrow(64)
-        fraction = product << 2
-        size = (fraction < 0).select(0 - fraction, fraction)
-        zeros = Term(f, f.ctlz(size.value))
-        top = (size << (zeros & 127)).lshr(64).narrow(64)
-        scale = ((1023 - zeros.narrow(64)) << 52).cooked()
-        scale = ((fraction < 0) ^ (raw < 0)).select(-scale, scale)
-        high = top.lshr(11).to_float(double) * scale * 2.0**-53
-        rest = (top & 0x7FF).to_float(double) * scale * 2.0**-64
-        first, second, _ = HALF_PI[64]
-        r = high * first
-        low = high.fma(first, -r) + high.fma(second, rest * first)
-        f.store((raw < 0).select(0 - quarter, quarter).value, f.offset(quarters, i64, i), 8)
-        f.store((r + (angle - angle)).value, f.offset(rs, double, i), 8)  # an infinite number becomes nan
-        f.store(low.value, f.offset(lows, double, i), 8)
-    f.ret()
+    raw = angle.raw()
+    mantissa = (raw & ((1 << 52) - 1)) | (1 << 52)
+    # The table has 64 zeros before the point, and the first bit taken weighs 2 once multiplied by 2**e.
+    start = (raw.lshr(52) & 0x7FF) - 1075 + 62
+    # A lane that is not far away reads inside of the table too; its result is not used.
+    start = start.below(64 * (TWO_OVER_PI_WORDS - 4)).select(start, 0)
+    digits = [Term(f, f.load(i64, f.offset(table, i64, (start.lshr(6) + k).value), 8)) for k in range(4)]
+    shift = (start & 63).value
+    upper, middle, lower = (Term(f, f.fshl(a.value, b.value, shift)) for a, b in itertools.pairwise(digits))
+    product = (
+        (_doubled(upper * mantissa) << 64)
+        + _doubled(middle) * _doubled(mantissa)
+        + (_doubled(lower) * _doubled(mantissa)).lshr(64)
+    )
+    # The nearest quarter, so that the fraction, taken as signed, is between -1/2 and 1/2.
+    quarter = (product + (1 << 125)).lshr(126).narrow(64)
+    fraction = product << 2
+    size = (fraction < 0).select(0 - fraction, fraction)
+    zeros = Term(f, f.ctlz(size.value))
+    top = (size << (zeros & 127)).lshr(64).narrow(64)
+    scale = ((1023 - zeros.narrow(64)) << 52).cooked()
+    scale = ((fraction < 0) ^ (raw < 0)).select(-scale, scale)
+    high = top.lshr(11).to_float(double) * scale * 2.0**-53
+    rest = (top & 0x7FF).to_float(double) * scale * 2.0**-64
+    first, second, _ = HALF_PI[64]
+    r = high * first
+    low = high.fma(first, -r) + high.fma(second, rest * first)
+    # An infinite number becomes nan.
+    return ReducedAngle((raw < 0).select(0 - quarter, quarter), r + (angle - angle), low)
 
 
 def _doubled(x: Term) -> Term:
