@@ -17,14 +17,16 @@ from weft.base.publish import publish as _publish
 from weft.ir.types import array_type
 from weft.runtime.array import adopted, copied
 from weft.runtime.device import default_placement
+from weft.runtime.dlpack import from_capsule, is_exchanged
 from weft.trace.array import Array
 
 __all__ = ["from_dlpack", "is_supported_dtype"]
 
 
 def is_supported_dtype(dtype: Any) -> bool:
-    """Whether arrays of a dtype can be exchanged: booleans, integers, floats and complex numbers that NumPy has."""
-    return np.dtype(dtype).kind in "biufc" and np.dtype(dtype).isbuiltin == 1
+    """Whether arrays of a dtype can be exchanged: booleans, integers, floats, bfloat16 and 8-bit ones too, and complex
+    numbers."""
+    return is_exchanged(np.dtype(dtype))
 
 
 def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Array:
@@ -55,10 +57,10 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
     if isinstance(external_array, Array) and not copy:
         return external_array if device is None else device_put(external_array, device)
     try:
-        value = np.from_dlpack(external_array)
+        value = from_capsule(external_array)
     except (BufferError, RuntimeError, TypeError) as error:
-        what = "This array cannot be exchanged by DLPack: NumPy does not understand its dtype or device."
-        fix = "convert it there to a dtype of NumPy's, on the CPU"
+        what = "This array cannot be exchanged by DLPack: its dtype or its device is not known here."
+        fix = "convert it there to a dtype that weft.dlpack.is_supported_dtype knows, on the CPU"
         raise ArgumentTypeError(what, received=str(error), fix=fix) from error
     converted = dtypes.canonical_array(value)
     if converted is not value and copy is False:

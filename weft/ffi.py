@@ -25,6 +25,7 @@ from typing import Any
 from weft.api.callbacks import result_structure
 from weft.api.user_primitive import LoweredFunction
 from weft.base import tree
+from weft.base.capsules import capsule_address, is_capsule, new_capsule
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.publish import publish as _publish
 from weft.ir.types import is_value, type_of
@@ -39,15 +40,10 @@ __all__ = [
     "include_dir",
     "pycapsule",
     "register_ffi_target",
+    "register_ffi_type",
+    "register_ffi_type_id",
 ]
 
-_python = ctypes.pythonapi
-_python.PyCapsule_New.restype = ctypes.py_object
-_python.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_python.PyCapsule_GetName.restype = ctypes.c_char_p
-_python.PyCapsule_GetName.argtypes = [ctypes.py_object]
-_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _NAME = b"weft._FFI_TARGET"
 
 
@@ -61,7 +57,7 @@ def pycapsule(funcptr: Any) -> Any:
     address = funcptr if isinstance(funcptr, int) else ctypes.cast(funcptr, ctypes.c_void_p).value
     if not address:
         raise ArgumentError("There is no function at address 0.", received=repr(funcptr))
-    return _python.PyCapsule_New(address, _NAME, None)
+    return new_capsule(address, _NAME)
 
 
 def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: int = 1, **kwargs: Any) -> None:
@@ -86,8 +82,9 @@ def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: 
         raise ArgumentError(what, received=", ".join([f"api_version={api_version}", *kwargs]))
     if isinstance(fn, Mapping):
         fn = fn.get("execute")
-    if type(fn).__name__ == "PyCapsule":
-        address = _python.PyCapsule_GetPointer(fn, _python.PyCapsule_GetName(fn))
+    address: int | None
+    if is_capsule(fn):
+        address = capsule_address(fn)
     elif isinstance(fn, (int, ctypes._CFuncPtr)) and not isinstance(fn, bool):  # type: ignore[attr-defined]
         address = fn if isinstance(fn, int) else ctypes.cast(fn, ctypes.c_void_p).value
     else:
@@ -99,6 +96,47 @@ def register_ffi_target(name: str, fn: Any, platform: str = "cpu", api_version: 
     if not address:
         raise ArgumentError("There is no function at address 0.", received=repr(fn))
     _foreign.register_target(name, platform, _foreign.Target(address, fn))
+
+
+def register_ffi_type(name: str, type_registration: Mapping[str, Any], platform: str = "cpu") -> None:
+    """Give a type of a library an id of its own, by which its functions tell their objects from those of others.
+
+    The library has a 64-bit integer that is 0, and reads the id there. One name has one id in a process, on all
+    platforms; an integer that is not 0 is an id that the library has got before.
+
+    Args:
+        name: the name of the type, unique in the process.
+        type_registration: a dictionary with the address of the integer under "type_id": a capsule, or an int. Others of
+            JAX's entries describe how XLA holds objects between calls, which Weft does not.
+        platform: "cpu", or another platform.
+
+    >>> import ctypes, weft
+    >>> variable = ctypes.c_int64(0)
+    >>> weft.ffi.register_ffi_type("docs.counter", {"type_id": ctypes.addressof(variable)})
+    >>> variable.value > 0
+    True
+    """
+    if "type_id" not in type_registration:
+        what = "register_ffi_type takes a dictionary with the address of a 64-bit integer under 'type_id'."
+        raise ArgumentError(what, received=f"a dictionary of {', '.join(type_registration) or 'nothing'}")
+    register_ffi_type_id(name, type_registration["type_id"], platform)
+
+
+def register_ffi_type_id(name: str, obj: Any, platform: str = "cpu") -> None:
+    """Give a type of a library an id, as `register_ffi_type` does: `obj` is the address of its 64-bit integer."""
+    address = capsule_address(obj) if is_capsule(obj) else obj
+    if not isinstance(address, int) or not address:
+        fix = "a capsule, or ctypes.addressof(variable)"
+        raise ArgumentTypeError("A type's id is written to an address.", received=repr(obj), fix=fix)
+    stored = ctypes.c_int64.from_address(address)
+    known = _type_ids.setdefault(name, stored.value or len(_type_ids) + 1)
+    if stored.value not in (0, known):
+        what = f"The type {name!r} is registered already, with another id."
+        raise ArgumentError(what, received=f"{stored.value} for {known}", fix="register it under a name of its own")
+    stored.value = known
+
+
+_type_ids: dict[str, int] = {}
 
 
 def ffi_call(

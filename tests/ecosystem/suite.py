@@ -78,16 +78,18 @@ def test_files(suite: Suite, source: pathlib.Path, only: str) -> list[str]:
 
 def run_file(source: pathlib.Path, path: str, outcomes: pathlib.Path, *, on_weft: bool, part: int, limit: int) -> None:
     """Run one test file; what its tests give is appended to `outcomes`."""
+    # The folder of the plugin comes last: a library may have a package `tests` of its own.
+    paths = [ROOT, source, pathlib.Path(__file__).parent]
     environment = {
         **os.environ,
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{source}",
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "WEFT_OUTCOMES": str(outcomes),
         "WEFT_OUTCOMES_PART": str(part),
         "KERAS_BACKEND": "jax",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8" if "flax" in source.name else "",
     }
     plugins = ["-p", "weft.compat.pytest_plugin"] if on_weft else []
-    plugins += ["-p", "tests.ecosystem.outcomes", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    plugins += ["-p", "outcomes", "-p", "no:cacheprovider", "-p", "no:xdist"]
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "--tb=short", "-W", "ignore", *plugins, path]
     try:
         subprocess.run(command, cwd=source, env=environment, capture_output=True, timeout=limit, check=False)

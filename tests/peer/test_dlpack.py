@@ -60,8 +60,19 @@ def test_jax_arrays_both_ways():
     np.testing.assert_array_equal(jnp.from_dlpack(x), x)
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_floats_that_numpy_has_not(kind):
+    source = torch.arange(6.0).reshape(2, 3).to(kind)
+    x = from_dlpack(source, copy=False)
+    assert x.unsafe_buffer_pointer() == source.data_ptr() and str(x.dtype) == str(kind).removeprefix("torch.")
+    assert x.tolist() == source.float().tolist()
+    back = torch.from_dlpack(x)
+    assert back.dtype == kind and back.float().tolist() == x.tolist()
+    assert jnp.from_dlpack(x).dtype == x.dtype and from_dlpack(jnp.from_dlpack(x)).tolist() == x.tolist()
+
+
 def test_what_cannot_be_exchanged():
     with pytest.raises(TypeError, match="cannot be exchanged"):
-        from_dlpack(torch.ones(2, dtype=torch.bfloat16))
+        from_dlpack(torch.ones(2, device="meta"))
     with pytest.raises(TypeError, match="has DLPack"):
         from_dlpack([1, 2])

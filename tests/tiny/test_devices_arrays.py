@@ -133,6 +133,24 @@ def test_dlpack_in(dtype) -> None:
     assert np.array_equal(wnp.from_dlpack(result), result)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz"])
+def test_dlpack_of_floats_that_numpy_has_not(dtype) -> None:
+    x = wnp.arange(6.0).reshape(2, 3).astype(dtype)
+    assert weft.dlpack.is_supported_dtype(x.dtype)
+    for source in (x, _Old(x)):
+        result = weft.dlpack.from_dlpack(source, copy=True)
+        assert result.dtype == x.dtype and result.tolist() == x.tolist()
+        assert wnp.from_dlpack(source).dtype == x.dtype
+    assert weft.dlpack.from_dlpack(_Versioned(x)).unsafe_buffer_pointer() == x.unsafe_buffer_pointer()
+
+
+class _Versioned(_Old):
+    """An array of another library that knows versions of DLPack."""
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+
 # -- deletion ---------------------------------------------------------------------------------------------------------
 
 

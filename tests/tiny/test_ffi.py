@@ -205,3 +205,17 @@ def test_mistakes():
         call_of("once", x, input_output_aliases={0: 3})(x)
     with pytest.raises(TypeError, match="arrays of numbers"):
         ffi.ffi_call("once", weft.ShapeDtypeStruct((), weft.random.key_dtype()))(weft.random.key(0))
+
+
+def test_types_have_ids():
+    first, second, again = ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_int64(0)
+    ffi.register_ffi_type("counter", {"type_id": ffi.pycapsule(ctypes.addressof(first))})
+    ffi.register_ffi_type("table", {"type_id": ctypes.addressof(second)}, platform="cuda")
+    ffi.register_ffi_type_id("counter", ctypes.addressof(again))
+    assert 0 != first.value == again.value != second.value != 0
+    with pytest.raises(ValueError, match="another id"):
+        ffi.register_ffi_type_id("counter", ctypes.addressof(second))
+    with pytest.raises(ValueError, match="under 'type_id'"):
+        ffi.register_ffi_type("other", {})
+    with pytest.raises(TypeError, match="written to an address"):
+        ffi.register_ffi_type_id("other", None)

@@ -363,6 +363,19 @@ def test_a_struct_is_a_value() -> None:
             setattr(struct, name, (4,))
 
 
+def test_stages_from_other_stages() -> None:
+    traced = weft.jit(lambda x: (x, x * 2)).trace(1.0)
+    listed = weft.tree.structure([0, 0])
+    lowered = weft.stages.Lowered(traced, traced.args_info, listed, no_kwargs=True, out_types=traced.out_avals)
+    assert isinstance(lowered.out_info, list)
+    assert lowered.compile()(3.0) == [3.0, 6.0]
+    with pytest.raises(NotImplementedError, match="does not support keyword arguments"):
+        lowered.compile()(x=3.0)
+    ones = wnp.ones(3)
+    captured = weft.jit(lambda x: x + ones).trace(1.0)
+    assert weft.stages.Compiled(captured, [wnp.full(3, 4.0)])(1.0).tolist() == [5.0] * 3
+
+
 def test_compiled_function_refuses_other_types_and_structures() -> None:
     compiled = weft.jit(lambda x: x["a"]).lower({"a": wnp.ones(3)}).compile()
     with pytest.raises(errors.InvalidInputTypeError, match=r"another type at args\[0\]\['a'\]") as caught:

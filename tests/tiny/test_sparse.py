@@ -95,6 +95,11 @@ def test_scipy_matrices_and_functions_of_matrices() -> None:
     x = draw((4, 5))
     same(sparse.BCOO.from_scipy_sparse(csr_matrix(x)), x)
     same(sparse.BCSR.from_scipy_sparse(csr_matrix(x)), x)
+    for kind in (sparse.BCOO, sparse.BCSR):
+        with pytest.raises(ValueError, match=rf"(?s)neither batch nor dense.*fix +{kind.__name__}\.from_scipy_sparse"):
+            kind.from_scipy_sparse(csr_matrix(x), n_batch=1)
+        with pytest.raises(TypeError, match=rf"(?s)sparse matrix of SciPy.*fix +{kind.__name__}\.fromdense"):
+            kind.from_scipy_sparse(x)
     coo, csr = sparse.coo_fromdense(x), sparse.csr_fromdense(x)
     for mat, vector, matrix, dense in (
         (coo, sparse.coo_matvec, sparse.coo_matmat, sparse.coo_todense),

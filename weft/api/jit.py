@@ -37,7 +37,7 @@ from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.searched import SearchedFunction
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
 from weft.api.staged import StagedFunction
-from weft.api.stages import Lowered, Traced, check_compiler_options, with_structs
+from weft.api.stages import Lowered, Origin, Traced, check_compiler_options, with_structs
 from weft.base import collector, events, memo, tree
 from weft.base.errors import ArgumentError, UnhashableStaticArgumentError, message
 from weft.base.settings import config, default_device
@@ -484,9 +484,10 @@ class JitFunction:
         dynamic = (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
         static = () if self._simple else self._split(args, kwargs)[2]
         paths = argument_paths(self._function, *dynamic, self._dynamic_names(static))
-        return Traced(
-            staged, leaves, tree.structure(dynamic), name_of(self._function), self._dynamic, paths, self._device
+        origin = Origin(
+            name_of(self._function), staged.out_types, staged.result, staged.refs, self._dynamic, paths, self._device
         )
+        return Traced(leaves, staged.params, tree.structure(dynamic), staged.out_tree, staged.constants, origin)
 
     def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         return (args, kwargs) if self._simple else self._split(args, kwargs)[:2]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from weft.api.communication import Communication
 from weft.api.flat import structure_differences
 from weft.api.shardings import placed_argument
 from weft.base import tree
 from weft.base.dtypes import float0
-from weft.base.errors import ArgumentError, InvalidInputTypeError
+from weft.base.errors import ArgumentError, InvalidInputTypeError, NotSupportedError
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.ir.context import EVALUATION, context
@@ -73,28 +73,50 @@ class Wrapped(Protocol):
         ...
 
 
+class Origin(NamedTuple):
+    """What a traced function needs of the jitted one."""
+
+    name: str
+    out_types: Sequence[Any]
+    result: Callable[[Sequence[Any]], Any]
+    """The function's result, from the results of the jaxpr."""
+    refs: Any
+    dynamic: Dynamic
+    paths: Sequence[str]
+    """Names of the leaves of the arguments, for messages."""
+    device: Device | None
+
+
 class Traced:
-    """A function staged for one signature."""
+    """A function staged for one signature.
+
+    Args:
+        meta_tys_flat: the leaves of the arguments: arrays, or `ShapeDtypeStruct`s in their place.
+        params: the parameters of the call that it is in a jaxpr.
+        in_tree: the tree of `(args, kwargs)`.
+        out_tree: the tree of the result.
+        consts: the arrays that it closes over.
+        origin: what `jit` knows besides.
+    """
 
     def __init__(
         self,
-        staged: Any,
-        leaves: Sequence[Any],
+        meta_tys_flat: Sequence[Any],
+        params: dict[str, Any],
         in_tree: Any,
-        name: str,
-        dynamic: Dynamic,
-        paths: Sequence[str],
-        device: Device | None,
+        out_tree: Any,
+        consts: Sequence[Any],
+        origin: Origin,
     ):
-        self._paths, self._device = paths, device
+        self._paths, self._device = origin.paths, origin.device
         # What holds while it is compiled.
         self._settings: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-        self._jaxpr, self._constants, self._params = staged.jaxpr, staged.constants, staged.params
-        self._out_types, self._result, self._refs = staged.out_types, staged.result, staged.refs
-        self.in_tree, self.out_tree = in_tree, staged.out_tree
-        self.fun_name = name
-        self._dynamic = dynamic
-        self._shardings = [*map(sharding_of, self._constants), *map(sharding_of, leaves)]
+        self._jaxpr, self._constants, self._params = params["jaxpr"], consts, params
+        self._out_types, self._result, self._refs = origin.out_types, origin.result, origin.refs
+        self.in_tree, self.out_tree = in_tree, out_tree
+        self.fun_name = origin.name
+        self._dynamic = origin.dynamic
+        self._shardings = [*map(sharding_of, consts), *map(sharding_of, meta_tys_flat)]
 
     @property
     def jaxpr(self) -> Jaxpr:
@@ -151,11 +173,22 @@ class Traced:
 
 
 class Stage:
-    """What later stages say of the function as it was traced."""
+    """What later stages say of the function as it was traced. What is not given is what tracing found."""
 
-    def __init__(self, traced: Traced):
+    def __init__(
+        self,
+        traced: Traced,
+        args_info: Any = None,
+        out_tree: Any = None,
+        no_kwargs: bool = False,
+        in_types: Sequence[Any] | None = None,
+        out_types: Sequence[Any] | None = None,
+    ):
         self._traced = traced
-        self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
+        self.in_tree = traced.in_tree
+        self.out_tree = traced.out_tree if out_tree is None else out_tree
+        self._args_info, self._no_kwargs = args_info, no_kwargs
+        self._in_types, self._out_types = in_types, out_types
 
     @property
     def jaxpr(self) -> Jaxpr:
@@ -165,12 +198,13 @@ class Stage:
     @property
     def out_info(self) -> Any:
         """Shapes and dtypes of the result, in its tree."""
-        return self._traced.out_info
+        types = self._traced._out_types if self._out_types is None else self._out_types
+        return tree.unflatten(self.out_tree, [struct(t) for t in types])
 
     @property
     def in_avals(self) -> Any:
         """Types of the arguments, in the tree of `(args, kwargs)`."""
-        return self._traced.in_avals
+        return self._traced.in_avals if self._in_types is None else tree.unflatten(self.in_tree, self._in_types)
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
@@ -180,7 +214,7 @@ class Stage:
     @property
     def args_info(self) -> Any:
         """What is known of the arguments, in the tree of `(args, kwargs)`."""
-        return self._traced.args_info
+        return self._traced.args_info if self._args_info is None else self._args_info
 
 
 class Lowered(Stage):
@@ -190,13 +224,29 @@ class Lowered(Stage):
     counts operations and bytes.
 
     Args:
-        traced: what `jit(f).trace(...)` returned.
+        lowering: what `jit(f).trace(...)` returned.
+        args_info: what is known of the arguments; by default what tracing found, as for all that follow.
+        out_tree: the tree of the result.
+        no_kwargs: whether the compiled function refuses arguments by name.
+        in_types: types of the leaves of the arguments.
+        out_types: types of the leaves of the result.
 
     >>> import weft
     >>> lowered = weft.jit(lambda x: x + 1.0).lower(1.0)
     >>> lowered.compile()(2.0)
     Array(3., dtype=float32, weak_type=True)
     """
+
+    def __init__(
+        self,
+        lowering: Traced,
+        args_info: Any = None,
+        out_tree: Any = None,
+        no_kwargs: bool = False,
+        in_types: Sequence[Any] | None = None,
+        out_types: Sequence[Any] | None = None,
+    ):
+        super().__init__(lowering, args_info, out_tree, no_kwargs, in_types, out_types)
 
     def compiler_ir(self, dialect: str | None = None) -> Jaxpr:
         """What the compiler takes: a jaxpr, which is the one dialect that there is."""
@@ -217,7 +267,8 @@ class Lowered(Stage):
     def compile(self, compiler_options: Mapping[str, Any] | None = None) -> Compiled:
         """Machine code for this signature."""
         check_compiler_options("compile", compiler_options)
-        return Compiled(self._traced)
+        properties = (self._args_info, self.out_tree, self._no_kwargs, self._in_types, self._out_types)
+        return Compiled(self._traced, (), *properties)
 
 
 class Compiled(Stage):
@@ -225,10 +276,25 @@ class Compiled(Stage):
 
     What it went through can be looked at: `stages` after each pass, `fusions`, `program`, `kernels`, `llvm`, `asm`. Of
     a program for many devices these are what each device runs, and `communication` is what it sends.
+
+    Args:
+        executable: what `jit(f).trace(...)` returned.
+        const_args: arrays in place of those that the function closes over; by default these.
+        args_info, out_tree, no_kwargs, in_types, out_types: as for `Lowered`.
     """
 
-    def __init__(self, traced: Traced):
-        super().__init__(traced)
+    def __init__(
+        self,
+        executable: Traced,
+        const_args: Sequence[Any] = (),
+        args_info: Any = None,
+        out_tree: Any = None,
+        no_kwargs: bool = False,
+        in_types: Sequence[Any] | None = None,
+        out_types: Sequence[Any] | None = None,
+    ):
+        super().__init__(executable, args_info, out_tree, no_kwargs, in_types, out_types)
+        traced, self._const_args = executable, tuple(const_args)
         with traced._settings():
             self._partitioned = traced._partitioned()
         if self._partitioned is not None:
@@ -339,6 +405,12 @@ class Compiled(Stage):
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         traced = self._traced
+        if self._no_kwargs and kwargs:
+            raise NotSupportedError(
+                "function was compiled by a transformation that does not support keyword arguments, but called with "
+                f"keyword arguments: {', '.join(kwargs)}",
+                fix="pass them by position",
+            )
         dynamic = (args, kwargs)
         leaves, in_tree = tree.flatten(dynamic)
         if in_tree != self.in_tree:  # static arguments, which are fixed, may be given too
@@ -371,7 +443,7 @@ class Compiled(Stage):
                     fix="call the jitted function, which compiles for new types, or convert the argument",
                     at=user_line(),
                 )
-        operands = (*traced._constants, *leaves)
+        operands = (*(self._const_args or traced._constants), *leaves)
         if self._partitioned is not None and context.trace is EVALUATION:
             donated = traced._params.get("donated", ())
             give = (lambda: donate(operands, donated)) if donated else None
@@ -382,7 +454,8 @@ class Compiled(Stage):
             count = len(results) - refs.written_count
             refs.write_back(passed, results[count:])
             results = results[:count]
-        return traced._result(results)
+        result = traced._result(results)
+        return result if self.out_tree is traced.out_tree else tree.unflatten(self.out_tree, tree.leaves(result))
 
 
 def format_of(aval: Any, sharding: Sharding) -> Format:

@@ -284,6 +284,7 @@ def export(
     *,
     platforms: Sequence[str] | None = None,
     disabled_checks: Sequence[DisabledSafetyCheck] = (),
+    _override_lowering_rules: Sequence[tuple[Any, Any]] | None = None,
 ) -> Callable[..., Exported]:
     """A function of arguments, or of `ShapeDtypeStruct`s in their place, that returns a jitted function exported for
     their types.
@@ -303,6 +304,12 @@ def export(
     if not isinstance(fun_jit, JitFunction) and not hasattr(fun_jit, "trace"):
         raise ArgumentTypeError(
             "export takes a function that jit returned.", received=repr(fun_jit), fix="export(weft.jit(f))"
+        )
+    if _override_lowering_rules:
+        raise NotSupportedError(
+            "An export has jaxprs, which nothing lowers further: there are no rules of lowering to override.",
+            received=f"_override_lowering_rules for {', '.join(str(p) for p, _ in _override_lowering_rules)}",
+            fix="leave it out",
         )
     names = PLATFORMS if platforms is None else tuple(_NAMES.get(p, p) for p in platforms)
     if not names or any(not isinstance(p, str) for p in names):

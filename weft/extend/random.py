@@ -15,13 +15,17 @@ from weft.random.keys import seed_value as _seed_value
 
 __all__ = [
     "random_seed",
+    "rbg_prng_impl",
     "seed_with_impl",
     "threefry2x32_p",
     "threefry_2x32",
     "threefry_prng_impl",
+    "unsafe_rbg_prng_impl",
 ]
 
 threefry_prng_impl: KeyDtype = IMPLEMENTATIONS["threefry2x32"]
+rbg_prng_impl: KeyDtype = IMPLEMENTATIONS["rbg"]
+unsafe_rbg_prng_impl: KeyDtype = IMPLEMENTATIONS["unsafe_rbg"]
 
 
 def random_seed(seeds: Any, impl: Any) -> Any:

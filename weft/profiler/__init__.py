@@ -28,6 +28,7 @@ from weft.profiler.memory import device_memory_profile, save_device_memory_profi
 from weft.profiler.recorder import Recorder
 from weft.profiler.report import Profile
 from weft.profiler.server import Server
+from weft.profiler.subprocesses import Registration, begin_traces, end_traces, merged
 
 __all__ = [
     "Profile",
@@ -40,6 +41,7 @@ __all__ = [
     "annotate_function",
     "device_memory_profile",
     "profile",
+    "register_subprocess",
     "save_device_memory_profile",
     "start_server",
     "start_trace",
@@ -120,7 +122,7 @@ class ProfileOptions:
         self.session_id = ""
 
 
-_trace: tuple[Recorder, pathlib.Path, bool, ProfileOptions] | None = None
+_trace: tuple[Recorder, pathlib.Path, bool, ProfileOptions, dict[int, int]] | None = None
 
 
 def start_trace(
@@ -152,7 +154,7 @@ def start_trace(
             raise RuntimeError("A trace is under way already; stop_trace ends it. There is one at a time.")
         recorder = Recorder(events=True)
         wanted = create_perfetto_trace or create_perfetto_link
-        _trace = recorder, pathlib.Path(log_dir), wanted, profiler_options or ProfileOptions()
+        _trace = recorder, pathlib.Path(log_dir), wanted, profiler_options or ProfileOptions(), begin_traces()
     if create_perfetto_link:
         print(f"When the trace has ended, open https://ui.perfetto.dev and give it the file below {log_dir}.")
     _start(recorder)
@@ -175,12 +177,12 @@ def stop_trace() -> pathlib.Path:
     with _lock:
         if _trace is None:
             raise RuntimeError("No trace is under way; start_trace begins one.")
-        (recorder, root, perfetto, options), _trace = _trace, None
+        (recorder, root, perfetto, options, asked), _trace = _trace, None
     _stop(recorder)
     name = options.session_id or datetime.datetime.now().strftime("%Y_%m_%d_%H_%M_%S")
     folder = root / "plugins" / "profile" / name
     folder.mkdir(parents=True, exist_ok=True)
-    content = gzip.compress(json.dumps(trace_of(recorder)).encode())
+    content = gzip.compress(json.dumps(merged(trace_of(recorder), end_traces(asked))).encode())
     path = folder / f"{socket.gethostname() or 'host'}.trace.json.gz"
     path.write_bytes(content)
     if perfetto:
@@ -255,13 +257,32 @@ def stop_server() -> None:
 
 def _record(wait: Callable[[], None]) -> dict[str, Any]:
     """A trace of all threads while somebody waits."""
-    recorder = Recorder(events=True)
+    recorder, asked = Recorder(events=True), begin_traces()
     _start(recorder)
     try:
         wait()
     finally:
         _stop(recorder)
-    return trace_of(recorder)
+    return merged(trace_of(recorder), end_traces(asked))
+
+
+def register_subprocess(pid: int, port: int) -> Callable[[], None]:
+    """Trace another process of this machine together with this one, such as one that loads data.
+
+    The other process runs a profiler server (`start_server(port)`). Every trace that this process collects from now
+    on, by `trace` or by its own server, has the events of both.
+
+    Args:
+        pid: the other process's number.
+        port: the port that its profiler server listens on.
+
+    Returns:
+        A function that ends this. It ends by itself when nobody holds the function any more.
+
+    Raises:
+        RuntimeError: if the process is registered already, or its server does not answer.
+    """
+    return Registration(pid, port)
 
 
 class TraceAnnotation(contextlib.ContextDecorator):

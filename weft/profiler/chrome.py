@@ -25,7 +25,8 @@ def trace_of(recorder: Recorder) -> dict[str, Any]:
     for run in recorder.runs:
         events += _steps(recorder, run)
     dropped = sum(run.log.dropped for run in recorder.runs)
-    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": {"producer": PRODUCER, "dropped": dropped}}
+    other = {"producer": PRODUCER, "dropped": dropped, "begin": recorder.begin}
+    return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
 
 
 def _meta(kind: str, thread: int, name: str) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""A server that traces the process it is in when asked: `GET /trace?seconds=2` answers with the trace."""
+"""A server that traces the process it is in when asked: `GET /trace?seconds=2` answers with the trace.
+
+`/start` begins a trace, which `/stop` answers with: so does a process that traces others together with itself.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,43 @@ from typing import Any
 
 LONGEST = 600.0
 
+Record = Callable[[Callable[[], Any]], dict[str, Any]]
+"""A function that traces while another one waits."""
+
 
 class Server:
     """Listens on a port of this machine, in a thread of its own, until it is stopped."""
 
-    def __init__(self, port: int, record: Callable[[Callable[[], None]], dict[str, Any]]) -> None:
+    def __init__(self, port: int, record: Record) -> None:
+        under_way: list[_Running] = []
+
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 asked = urllib.parse.urlsplit(self.path)
-                if asked.path != "/trace":
-                    self.send_error(404, "ask for /trace?seconds=2")
-                    return
+                if asked.path == "/trace":
+                    self._trace(asked.query)
+                elif asked.path == "/alive":
+                    self._answer({})
+                elif asked.path == "/start" and not under_way:
+                    under_way.append(_Running(record))
+                    self._answer({})
+                elif asked.path == "/stop" and under_way:
+                    self._answer(under_way.pop().result())
+                else:
+                    self.send_error(404, "ask for /trace?seconds=2, or for /start and then /stop")
+
+            def _trace(self, query: str) -> None:
                 try:
-                    seconds = float(urllib.parse.parse_qs(asked.query).get("seconds", ["1"])[0])
+                    seconds = float(urllib.parse.parse_qs(query).get("seconds", ["1"])[0])
                     if not 0 <= seconds <= LONGEST:
                         raise ValueError
                 except ValueError:
                     self.send_error(400, f"seconds must be a number from 0 to {LONGEST:g}")
                     return
-                content = gzip.compress(json.dumps(record(lambda: time.sleep(seconds))).encode())
+                self._answer(record(lambda: time.sleep(seconds)))
+
+            def _answer(self, value: dict[str, Any]) -> None:
+                content = gzip.compress(json.dumps(value).encode())
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Encoding", "gzip")
@@ -57,3 +78,24 @@ class Server:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class _Running:
+    """A trace that goes on, in a thread of its own, until its result is asked for or the longest time has passed."""
+
+    def __init__(self, record: Record) -> None:
+        self._end, begun = threading.Event(), threading.Event()
+        self._results: list[dict[str, Any]] = []
+
+        def wait() -> None:
+            begun.set()
+            self._end.wait(LONGEST)
+
+        self._thread = threading.Thread(target=lambda: self._results.append(record(wait)), daemon=True)
+        self._thread.start()
+        begun.wait()
+
+    def result(self) -> dict[str, Any]:
+        self._end.set()
+        self._thread.join()
+        return self._results[0]

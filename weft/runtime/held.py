@@ -11,6 +11,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError, DonatedArrayError, ImmutableArrayError
 from weft.base.source import Location, user_line
 from weft.base.tracebacks import boundary, conceal
+from weft.runtime.dlpack import to_capsule
 from weft.trace.array import Array
 from weft.trace.tracer import ambiguous
 
@@ -23,6 +24,10 @@ class HeldArray(Array):
     @property
     def _value(self) -> np.ndarray:
         raise NotImplementedError(f"{type(self).__name__} does not say where its numbers are")
+
+    @property
+    def addressable_shards(self) -> list[Any]:
+        raise NotImplementedError(f"{type(self).__name__} does not say where its parts are")
 
     def is_deleted(self) -> bool:
         raise NotImplementedError(f"{type(self).__name__} does not say whether it is deleted")
@@ -58,6 +63,16 @@ class HeldArray(Array):
     def on_device_size_in_bytes(self) -> int:
         return self.nbytes
 
+    @property
+    def device_buffers(self) -> list[Array]:
+        """The parts of the array on devices of this process, as arrays: an older name for `addressable_shards`."""
+        return [shard.data for shard in self.addressable_shards]
+
+    @property
+    def device_buffer(self) -> Array:
+        """The array on its one device, or its first part: an older name for `addressable_data(0)`."""
+        return self.device_buffers[0]
+
     # -- to Python and NumPy ---------------------------------------------------------------------------------------
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -79,13 +94,13 @@ class HeldArray(Array):
     ) -> Any:
         if not copy and max_version is not None and max_version >= (1, 0):
             try:
-                return np.asarray(self).__dlpack__(max_version=max_version)  # a view that says it is read-only
+                return to_capsule(np.asarray(self), max_version=max_version)  # a view that says it is read-only
             except TypeError:  # NumPy 2.0 knows no versions
                 pass
         if copy is False:
             raise BufferError("An array cannot be shared with a consumer that might write to it; allow a copy.")
         # Who cannot be told that a buffer is read-only gets one of its own.
-        return self._value.copy().__dlpack__()
+        return to_capsule(self._value.copy())
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._value.__dlpack_device__()

@@ -195,3 +195,17 @@ def check_sparse(function: str, value: Any, kind: type) -> None:
             received=f"{type(value).__name__}",
             fix=f"{kind.__name__}.fromdense(x), or the function of that name without a prefix for dense arrays",
         )
+
+
+def check_scipy(kind: type, matrix: Any, n_batch: int, n_dense: int, fix: str) -> None:
+    """What `from_scipy_sparse` takes is a matrix of SciPy, all of whose dimensions are sparse."""
+    function = f"{kind.__name__}.from_scipy_sparse"
+    if n_dense or n_batch:
+        raise ArgumentError(
+            f"{function}: matrices of SciPy have neither batch nor dense dimensions.",
+            received=f"n_dense={n_dense}, n_batch={n_batch}",
+            fix=fix,
+        )
+    if not hasattr(matrix, "tocoo"):
+        what, fix = f"{function} takes a sparse matrix of SciPy.", f"{kind.__name__}.fromdense(x)   for a dense array"
+        raise ArgumentTypeError(what, received=f"an object of type {type(matrix).__name__}", fix=fix)

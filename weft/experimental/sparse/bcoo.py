@@ -13,7 +13,7 @@ from weft import lax
 from weft.api.vectorize import vmap
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.experimental.sparse.base import JAXSparse, Shape, check_sparse, is_array, is_known, needs_nse
+from weft.experimental.sparse.base import JAXSparse, Shape, check_scipy, check_sparse, is_array, is_known, needs_nse
 
 
 class BCOO(JAXSparse):
@@ -161,12 +161,8 @@ class BCOO(JAXSparse):
     @classmethod
     def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCOO:
         """A sparse array of a SciPy matrix."""
-        if n_dense or n_batch:
-            raise ArgumentError(
-                "from_scipy_sparse: matrices of SciPy have neither batch nor dense dimensions.",
-                received=f"n_dense={n_dense}, n_batch={n_batch}",
-                fix="BCOO.from_scipy_sparse(mat).update_layout(n_batch=1)",
-            )
+        fix = "BCOO.from_scipy_sparse(mat).update_layout(n_batch=1)"
+        check_scipy(cls, mat, n_batch, n_dense, fix)
         coordinates = mat.tocoo()
         indices = np.stack([coordinates.row, coordinates.col], axis=1).astype(index_dtype or np.int32)
         return cls((coordinates.data, indices), shape=mat.shape)

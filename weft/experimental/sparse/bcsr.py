@@ -11,7 +11,7 @@ import weft.numpy as wnp
 from weft import lax
 from weft.base import dtypes, tree
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.experimental.sparse.base import JAXSparse, Shape, check_sparse, is_array
+from weft.experimental.sparse.base import JAXSparse, Shape, check_scipy, check_sparse, is_array
 from weft.experimental.sparse.bcoo import (
     BCOO,
     batched,
@@ -181,11 +181,8 @@ class BCSR(JAXSparse):
     @classmethod
     def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCSR:
         """A sparse array of a SciPy matrix."""
-        if n_dense or n_batch:
-            raise ArgumentError(
-                "from_scipy_sparse: matrices of SciPy have neither batch nor dense dimensions.",
-                received=f"n_dense={n_dense}, n_batch={n_batch}",
-            )
+        fix = "BCSR.from_scipy_sparse(mat); for a stack of matrices BCSR.fromdense(x, n_batch=1)"
+        check_scipy(cls, mat, n_batch, n_dense, fix)
         rows = mat.tocsr()
         index_dtype = index_dtype or np.int32
         return cls((rows.data, rows.indices.astype(index_dtype), rows.indptr.astype(index_dtype)), shape=mat.shape)

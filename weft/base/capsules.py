@@ -1,0 +1,32 @@
+"""Capsules of Python's C interface: addresses that carry a name."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+_python = ctypes.pythonapi
+_python.PyCapsule_New.restype = ctypes.py_object
+_python.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_python.PyCapsule_GetName.restype = ctypes.c_char_p
+_python.PyCapsule_GetName.argtypes = [ctypes.py_object]
+_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def new_capsule(address: int, name: bytes) -> Any:
+    """A capsule around an address; `name` must live as long as it does."""
+    return _python.PyCapsule_New(address, name, None)
+
+
+def is_capsule(value: Any) -> bool:
+    return type(value).__name__ == "PyCapsule"
+
+
+def capsule_name(capsule: Any) -> bytes | None:
+    return _python.PyCapsule_GetName(capsule)
+
+
+def capsule_address(capsule: Any) -> int:
+    """The address in a capsule, whatever its name is."""
+    return _python.PyCapsule_GetPointer(capsule, _python.PyCapsule_GetName(capsule))

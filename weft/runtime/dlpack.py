@@ -1,0 +1,107 @@
+"""Arrays as capsules of DLPack, and back, for dtypes that NumPy does not exchange too.
+
+NumPy makes and reads the capsules. Of a dtype that it refuses, such as bfloat16, it is given unsigned integers of the
+same size, and the dtype that is written in the capsule is replaced.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.capsules import capsule_address, capsule_name
+
+CODES = {
+    "bfloat16": 4,
+    "float8_e3m4": 7,
+    "float8_e4m3": 8,
+    "float8_e4m3b11fnuz": 9,
+    "float8_e4m3fn": 10,
+    "float8_e4m3fnuz": 11,
+    "float8_e5m2": 12,
+    "float8_e5m2fnuz": 13,
+    "float8_e8m0fnu": 14,
+}
+"""DLPack's codes of the dtypes that NumPy does not exchange."""
+
+_UNSIGNED = 1
+
+
+class _Tensor(ctypes.Structure):
+    """The first fields of a `DLTensor`."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+    )
+
+
+class _Versioned(ctypes.Structure):
+    """The first fields of a `DLManagedTensorVersioned`; those without a version begin with their tensor."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+def is_exchanged(dtype: np.dtype) -> bool:
+    """Whether arrays of a dtype can be exchanged."""
+    return dtype.name in CODES or (dtype.kind in "biufc" and dtype.isbuiltin == 1)
+
+
+def to_capsule(value: np.ndarray, **options: Any) -> Any:
+    """A capsule over the memory of a NumPy array; `options` are those of NumPy's `__dlpack__`."""
+    code = CODES.get(value.dtype.name)
+    if code is None:
+        return value.__dlpack__(**options)
+    capsule = value.view(f"u{value.dtype.itemsize}").__dlpack__(**options)
+    _tensor_of(capsule).code = code
+    return capsule
+
+
+def from_capsule(external: Any) -> np.ndarray:
+    """A NumPy array over the memory of another library's array, which has `__dlpack__`."""
+    source = _Integers(external)
+    value = np.from_dlpack(source)
+    return value if source.dtype is None else value.view(source.dtype)
+
+
+class _Integers:
+    """Another library's array, as one of unsigned integers if NumPy does not exchange its dtype."""
+
+    def __init__(self, external: Any) -> None:
+        self._external = external
+        self.dtype: np.dtype | None = None
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._external.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        capsule = self._external.__dlpack__(**options)
+        tensor = _tensor_of(capsule)
+        for name, code in CODES.items():
+            if tensor.code == code and tensor.lanes == 1:
+                self.dtype = dtypes.storage(dtypes.as_dtype(name))
+                tensor.code = _UNSIGNED
+        return capsule
+
+
+def _tensor_of(capsule: Any) -> _Tensor:
+    """The tensor that a capsule describes, to read and to change."""
+    address = capsule_address(capsule)
+    if capsule_name(capsule) == b"dltensor_versioned":
+        return _Versioned.from_address(address).tensor
+    return _Tensor.from_address(address)
