@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -94,6 +95,13 @@ class SimulatedDriver:
     def copy_out(self, value: np.ndarray, address: int) -> None:
         self.calls.append(f"out {value.nbytes}")
         ctypes.memmove(value.ctypes.data, self.view(address, value.nbytes).ctypes.data, value.nbytes)
+
+    def copy_out_later(self, value: np.ndarray, address: int, holds: Any) -> Future[None]:
+        self.calls.append("later")
+        done: Future[None] = Future()
+        self.copy_out(value, address)
+        done.set_result(None)
+        return done
 
     def copy(self, target: int, source: int, size: int) -> None:
         self.calls.append(f"copy {size}")

@@ -108,3 +108,49 @@ def test_arguments_on_different_devices(gpu: tuple[Device, SimulatedDriver]) -> 
         assert f(np.ones(3, np.float32), there).device is device
     assert weft.jit(lambda x: x + 1, device=device)(here).device is device
     assert isinstance(weft.device_get(there), np.ndarray)
+
+
+def test_statistics_of_memory(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+    x = weft.device_put(np.ones(1 << 18, np.float32), device)
+    found = device.memory_stats()
+    assert found is not None and found["bytes_in_use"] == found["peak_bytes_in_use"] == 1 << 20
+    assert found["bytes_limit"] == driver.capacity and found["num_allocs"] == 1
+    del x
+    after = device.memory_stats()
+    assert after is not None
+    assert (after["bytes_in_use"], after["pool_bytes"], after["bytes_reserved"]) == (0, 1 << 20, 1 << 20)
+    assert after["peak_bytes_in_use"] == 1 << 20
+    assert weft.devices("cpu")[0].memory_stats() is None
+
+
+def test_out_of_memory_names_the_largest_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    with simulated_gpu(monkeypatch, capacity=12 << 20) as (device, driver):
+        large = weft.device_put(np.ones(1 << 20, np.float32), device)  # this line is named
+        small = weft.device_put(np.ones(10, np.float32), device)
+        for free in range(3):  # what is free is returned before anything is said
+            weft.device_put(np.ones((1 << 18) + 20_000 * free, np.float32), device)
+        with pytest.raises(MemoryError) as caught:
+            weft.device_put(np.ones(2 << 20, np.float32), device)
+        text = str(caught.value)
+        assert "an array on the GPU: 8.0 MiB" in text and "4.0 MiB: f32[1048576] at test_arrays.py" in text
+        assert "this line is named" in text and "f32[10]" in text and len(driver.memory) == 2
+        with pytest.raises(MemoryError) as caught:
+            weft.jit(lambda x: (x * 2, wnp.tile(x, 4)))(large)
+        text = str(caught.value)
+        assert "result 1 (f32[4194304]) of" in text and "this line is named" in text and "16.0 MiB" in text
+        np.testing.assert_array_equal(np.asarray(large * 2)[:2] + np.asarray(small)[:2], 3)
+
+
+def test_copies_to_the_host_that_are_begun(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+    x = weft.device_put(np.arange(5, dtype=np.float32), device)
+    for _ in range(3):
+        x.copy_to_host_async()
+    np.testing.assert_array_equal(np.asarray(x), np.arange(5))
+    x.copy_to_host_async()
+    assert driver.calls.count("later") == 1 and driver.calls.count("out 20") == 1
+    wnp.ones(3).copy_to_host_async()
+    x.delete()
+    with pytest.raises(RuntimeError, match="deleted"):
+        x.copy_to_host_async()

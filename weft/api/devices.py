@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from weft.runtime.array import ConcreteArray, from_numpy, put
 from weft.runtime.device import Placement, placement_of
 from weft.runtime.guards import explicit_transfers, transferred
 from weft.runtime.held import HeldArray
+from weft.runtime.held import live_arrays as all_live_arrays
 from weft.runtime.processes import world
 from weft.runtime.sharded import ShardedArray, split
 from weft.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
@@ -152,9 +152,8 @@ def live_arrays(platform: str | None = None) -> list[HeldArray]:
     >>> any(a is x for a in weft.live_arrays())
     True
     """
-    found = [x for x in gc.get_objects() if isinstance(x, HeldArray) and not x.is_deleted()]
     wanted = {"cuda": "gpu"}.get(platform or "", platform)
-    return [x for x in found if wanted is None or any(d.platform == wanted for d in x.devices())]
+    return [x for x in all_live_arrays() if wanted is None or any(d.platform == wanted for d in x.devices())]
 
 
 def default_backend() -> str:

@@ -70,8 +70,11 @@ class ConcreteArray(HeldArray):
         >>> import weft.numpy as wnp
         >>> wnp.ones(2).copy_to_host_async()
         """
-        if type(self._memory) is not Promise:
-            super().copy_to_host_async()
+        if self._buffer is None and type(self._memory) is not Promise:
+            if self._memory is None:
+                self._raise_deleted()
+            dtype = dtypes.storage(self.aval.dtype)
+            self._placement.backend.copy_to_host_later(self._memory, self._pointer, self.aval.shape, dtype)
 
     def _address(self) -> int:
         """The address of the elements, which are contiguous; cached in `_pointer`."""

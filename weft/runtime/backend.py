@@ -45,6 +45,10 @@ class DeviceMemory(Protocol):
         """Give free memory that is pooled back to the system."""
         ...
 
+    def statistics(self) -> dict[str, int] | None:
+        """How much of it is used for what; None where nobody counts."""
+        ...
+
 
 # The memory of an array: a NumPy array, where that is what the device reads; or an allocation and an address in it.
 Buffer = tuple[np.ndarray | None, Any, int]
@@ -102,6 +106,10 @@ class Backend(Protocol):
     def gather(self, addresses: bytes, layout: Layout) -> tuple[np.ndarray, Any]:
         """The parts at these addresses as a NumPy array that nobody may write, and what its memory is in, if it can be
         used again."""
+        ...
+
+    def copy_to_host_later(self, memory: Any, address: int, shape: Any, dtype: np.dtype) -> None:
+        """Have `copy_to_host` of the same find a copy that was begun now, where it would copy."""
         ...
 
     def donated_memory(self, array: ConcreteArray) -> Any:

@@ -13,7 +13,7 @@ from weft.base.settings import config, num_cpu_devices
 from weft.runtime.backend import Backend, backend_of, platforms, register
 from weft.runtime.cpu.backend import CpuBackend
 from weft.sharding import SingleDeviceSharding
-from weft.sharding.device import Device, is_addressable
+from weft.sharding.device import Device, is_addressable, set_memory_statistics
 from weft.sharding.device import process_index as current_process
 
 
@@ -153,6 +153,7 @@ def placement_of(device: Device, committed: bool) -> Placement:
         return _placements.get(key) or _placements.setdefault(key, Placement(known(device), committed))
 
 
+set_memory_statistics(lambda device: backend_of(device).memory(known(device)).statistics())
 # Where arrays are unless somebody names a device.
 HOME = placement_of(CPU, False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from typing import Any, NoReturn
 
@@ -14,6 +15,12 @@ from weft.base.tracebacks import boundary, conceal
 from weft.runtime.dlpack import to_capsule
 from weft.trace.array import Array
 from weft.trace.tracer import ambiguous
+
+
+def live_arrays() -> list[HeldArray]:
+    """All arrays of this process that somebody refers to and that were not deleted. It looks through all objects that
+    Python knows."""
+    return [x for x in gc.get_objects() if isinstance(x, HeldArray) and not x.is_deleted()]
 
 
 class HeldArray(Array):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from weft.base.errors import ArgumentError
@@ -53,6 +54,18 @@ class Device:
     def client(self) -> Client:
         """What runs programs on it: one for each platform."""
         return Client(self.platform)
+
+    def memory_stats(self) -> dict[str, int] | None:
+        """How much of its memory is used for what, in bytes; None where nobody counts, as on CPUs.
+
+        Returns:
+            A dict with `bytes_in_use` (arrays and programs), `peak_bytes_in_use`, `bytes_reserved` (in use, or pooled
+            for reuse), `pool_bytes`, `largest_alloc_size`, `num_allocs`, `bytes_limit` and `bytes_reservable_limit`.
+
+        >>> import weft
+        >>> weft.devices("cpu")[0].memory_stats()
+        """
+        return _memory_statistics[0](self)
 
     def addressable_memories(self) -> list[Memory]:
         """The memories that an array may be put in with this device."""
@@ -110,6 +123,15 @@ class AbstractDevice:
 
     def __repr__(self) -> str:
         return f"AbstractDevice({self!s})"
+
+
+# What knows the memory of devices: the runtime, which says so when it is loaded.
+_memory_statistics: list[Callable[[Device], dict[str, int] | None]] = [lambda device: None]
+
+
+def set_memory_statistics(function: Callable[[Device], dict[str, int] | None]) -> None:
+    """Say what `Device.memory_stats` returns."""
+    _memory_statistics[0] = function
 
 
 _process_index = 0

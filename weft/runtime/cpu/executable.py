@@ -36,6 +36,7 @@ from weft.runtime.array import array_at
 from weft.runtime.cpu import memory, tapes, tiers
 from weft.runtime.device import HOME, Placement
 from weft.runtime.memory import out_of_memory
+from weft.runtime.program_memory import memory_summary
 
 if TYPE_CHECKING:
     from weft.runtime.cpu.inside import Inside
@@ -327,8 +328,6 @@ class Executable:
             raise self._out_of_memory("the temporaries", self.program.temporary_bytes) from None
 
     def _out_of_memory(self, what: str, size: int) -> OutOfMemoryError:
-        from weft.runtime.cpu.inside import memory_summary
-
         of = f"{what} of {self.program.name or 'the program'}"
         return out_of_memory(of, size, memory_summary(self))
 

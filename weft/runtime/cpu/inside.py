@@ -9,44 +9,15 @@ from weft.compiler.fuse import report
 from weft.compiler.kernel import printer as kernel_printer
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program import printer
-from weft.compiler.program.ir import Kind, Launch, Slot, Step
+from weft.compiler.program.ir import Launch
 from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.lower import module_text
 from weft.compiler.verify import verify_program
 from weft.ir.verifier import verify
-from weft.runtime.memory import in_units
 
 if TYPE_CHECKING:
     from weft.runtime.cpu.executable import Executable
-
-
-# How many buffers a message names.
-MOST_NAMED = 4
-
-
-def memory_summary(executable: Executable) -> str:
-    """What a run of a program takes, and the largest of its buffers with the lines that they are for."""
-    program = executable.program
-    kinds = {
-        "arguments": sum(slot.size for slot in program.arguments),
-        "results": sum(slot.size for slot in program.results),
-        "temporaries": program.temporary_bytes,
-        "constants": program.constant_bytes,
-    }
-    lines = [", ".join(f"{name} {in_units(size)}" for name, size in kinds.items() if size)]
-    executable.compilation.complete()  # steps from disk have no lines
-    largest: dict[Slot, Step] = {}
-    for step in program.all_steps():
-        for slot in step.writes:
-            if slot.kind is not Kind.POINTED:
-                largest.setdefault(slot, step)
-    for slot in sorted(largest, key=lambda slot: -slot.size)[:MOST_NAMED]:
-        step = largest[slot]
-        name = step.label or type(step).__name__.lower()
-        at = "" if step.line is None else f" at {step.line.describe()}"
-        lines.append(f"{in_units(slot.size)} written by {name}{at}")
-    return "\n".join(lines)
 
 
 class Inside:

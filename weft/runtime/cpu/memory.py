@@ -275,6 +275,9 @@ class DeviceMemory:
         block = self.pool.take(size)
         return block.address, block
 
+    def statistics(self) -> None:
+        """None: the memory of the host is not counted by device."""
+
     def temporaries(self, size: int) -> Temporaries:
         """Free memory for the temporaries of programs that need so many bytes."""
         size_class = class_of(size)

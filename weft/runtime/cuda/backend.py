@@ -55,11 +55,24 @@ class CudaBackend:
         return None, block, block.address
 
     def copy_to_host(self, memory: Block, address: int, shape: Any, dtype: np.dtype) -> np.ndarray:
-        value = np.empty(shape, dtype)
-        if value.nbytes:
-            memory.owner.driver.copy_out(value, address)
-        value.flags.writeable = False
+        begun = memory.host_copy
+        if begun is not None:
+            value, later = begun
+            later.result()
+            memory.host_copy = None
+        else:
+            value = np.empty(shape, dtype)
+            if value.nbytes:
+                memory.owner.driver.copy_out(value, address)
+            value.flags.writeable = False
         return value
+
+    def copy_to_host_later(self, memory: Block, address: int, shape: Any, dtype: np.dtype) -> None:
+        """By another thread, once the work that was started so far has ended."""
+        value = np.empty(shape, dtype)
+        if value.nbytes and memory.host_copy is None:
+            memory.host_copy = value, memory.owner.driver.copy_out_later(value, address, memory)
+            value.flags.writeable = False
 
     def copy_between(self, array: ConcreteArray, device: Device) -> Buffer:
         """On the GPU itself, or through the host."""

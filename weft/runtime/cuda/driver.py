@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from weft.compiler.target.cuda.loops import THREADS, LoopCode
 from weft.compiler.target.cuda.lower import launch_shape, module_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.target import Target
+from weft.runtime.cuda.copies import Copies
 from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
 from weft.runtime.cuda.libraries.find import present
 from weft.runtime.cuda.libraries.routines import ROUTINES
@@ -62,6 +64,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuEventRecordWithFlags": (c_void_p, c_void_p, c_uint),
     "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
     "cuEventDestroy_v2": (c_void_p,),
+    "cuEventQuery": (c_void_p,),
+    "cuEventSynchronize": (c_void_p,),
+    "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
+    "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
     "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
     "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
@@ -70,6 +76,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 _OUT_OF_MEMORY, _NOT_READY = 2, 600
 _OTHER_CONTEXT = (201, 400)  # no context, or a handle of another one
 _NON_BLOCKING = 1
+_NOT_TIMED = 2
 _RECORDED_EVENT = 1  # one that a graph records each time it runs
 _RELAXED = 2  # other threads may do what they like while this one records
 _MAJOR, _MINOR, _PROCESSORS = 75, 76, 16
@@ -136,6 +143,14 @@ class Stream:
         """Start copying bytes on the GPU."""
         call("cuMemcpyDtoDAsync_v2", target, source, size, self.handle)
 
+    def copy_in(self, target: int, source: int, size: int) -> None:
+        """Start copying bytes of pinned memory to the GPU."""
+        call("cuMemcpyHtoDAsync_v2", target, source, size, self.handle)
+
+    def copy_out(self, target: int, source: int, size: int) -> None:
+        """Start copying bytes of the GPU to pinned memory."""
+        call("cuMemcpyDtoHAsync_v2", target, source, size, self.handle)
+
     def fill(self, target: int, size: int) -> None:
         """Start filling bytes with zeros."""
         call("cuMemsetD8Async", target, 0, size, self.handle)
@@ -166,6 +181,14 @@ class Stream:
         """Have an event happen when what was started before has ended."""
         call("cuEventRecordWithFlags", event.handle, self.handle, self._event_flags)
 
+    def wait(self, event: Event) -> None:
+        """What is started from now on begins when an event has happened."""
+        call("cuStreamWaitEvent", self.handle, event.handle, 0)
+
+    def synchronize(self) -> None:
+        """Wait until all work that was started here has ended."""
+        call("cuStreamSynchronize", self.handle)
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -188,11 +211,20 @@ class Graph:
 
 
 class Event:
-    """A moment in the work of a GPU."""
+    """A moment in the work of a GPU; its time is known only if it is `timed`. One that was never marked has
+    happened."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, timed: bool = True) -> None:
         self._driver, self.handle = driver, c_void_p()
-        call("cuEventCreate", byref(self.handle), 0)
+        call("cuEventCreate", byref(self.handle), 0 if timed else _NOT_TIMED)
+
+    def synchronize(self) -> None:
+        """Wait until it has happened."""
+        call("cuEventSynchronize", self.handle)
+
+    def has_happened(self) -> bool:
+        """Whether nobody would wait for it."""
+        return bool(library().cuEventQuery(self.handle) != _NOT_READY)  # type: ignore[union-attr]
 
     def __del__(self) -> None:
         if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
@@ -271,14 +303,39 @@ class Driver:
     def copy_in(self, address: int, value: np.ndarray) -> None:
         """The bytes of a contiguous array of the host to an address. When this returns, the array may change."""
         self._enter()
-        call("cuMemcpyHtoDAsync_v2", address, value.ctypes.data, value.nbytes, self._stream.handle)
-        call("cuStreamSynchronize", self._stream.handle)
+        self.copies.copy_in(address, value)
 
     def copy_out(self, value: np.ndarray, address: int) -> None:
         """The bytes at an address into a contiguous array of the host, once all work before has ended."""
         self._enter()
-        call("cuMemcpyDtoHAsync_v2", value.ctypes.data, address, value.nbytes, self._stream.handle)
-        call("cuStreamSynchronize", self._stream.handle)
+        self.copies.copy_out(value, address)
+
+    def copy_out_later(self, value: np.ndarray, address: int, holds: Any) -> Future[None]:
+        """The same in another thread, which holds an object until then."""
+        self._enter()
+        return self.copies.copy_out_later(value, address, holds)
+
+    @functools.cached_property
+    def copies(self) -> Copies:
+        """The copies between this GPU and the host."""
+        return Copies(self, self._enter)
+
+    def pinned(self, size: int) -> int:
+        """The address of new memory of the host that the GPU reads and writes."""
+        address = c_void_p()
+        call("cuMemHostAlloc", byref(address), size, 0)
+        assert address.value is not None
+        return address.value
+
+    @property
+    def stream(self) -> Stream:
+        """The stream of all work."""
+        return self._stream
+
+    def new_stream(self) -> Stream:
+        """Another stream, whose work is beside that of others."""
+        self._enter()
+        return Stream()
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Start copying bytes on the GPU."""
@@ -411,10 +468,10 @@ class Driver:
 
     # -- times -----------------------------------------------------------------------------------------------------
 
-    def event(self) -> Event:
-        """A new event, which has not happened."""
+    def event(self, timed: bool = True) -> Event:
+        """A new event."""
         self._enter()
-        return Event(self)
+        return Event(self, timed)
 
     def mark(self, event: Event) -> None:
         """Have an event happen when what was started before has ended."""

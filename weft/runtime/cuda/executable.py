@@ -13,7 +13,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from weft.base import spans
-from weft.base.errors import NotSupportedError
+from weft.base.errors import NotSupportedError, OutOfMemoryError
 from weft.base.settings import config
 from weft.compiler.compilation import Compilation
 from weft.compiler.kernel.ir import Kernel
@@ -49,6 +49,8 @@ from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.cuda.tapes import Tapes
 from weft.runtime.cuda.timing import StepTimer
 from weft.runtime.device import Placement
+from weft.runtime.memory import out_of_memory
+from weft.runtime.program_memory import memory_summary
 
 # Graphs of a program on a GPU, by addresses; and addresses that it was called with once.
 MOST_GRAPHS, MOST_SEEN = 8, 64
@@ -209,14 +211,16 @@ class CudaExecutable:
             for a, t in zip(arrays, self.in_types, strict=True)
         ]
         addresses = [a.address if type(a) is Block else a._pointer for a in operands]
-        results, outputs = [], []
+        results: list[Any] = []
+        outputs: list[int] = []
         for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
-            block = memory.take(bytes_of(aval)) if alias is None else operands[alias]
+            what = f"result {len(results)} ({aval.short()})"
+            block = self._taken(memory, bytes_of(aval), what) if alias is None else operands[alias]
             results.append(array_at(placement, None, aval, block, block.address))
             if alias is None:
                 outputs.append(block.address)
         # It goes back to the pool at once; what takes it next comes later in the stream.
-        temporaries = memory.take(self.loaded(memory).temporary_bytes)
+        temporaries = self._taken(memory, self.loaded(memory).temporary_bytes, "the temporaries")
         if donate is not None:
             donate()
         started = start((*addresses, *outputs, temporaries.address), tapes)
@@ -225,6 +229,14 @@ class CudaExecutable:
             for r, t in zip(results, self.out_types, strict=True)
         ]
         return found, started
+
+    def _taken(self, memory: CudaMemory, size: int, what: str) -> Block:
+        """Memory for a part of the program; the error says for which."""
+        try:
+            return memory.take(size)
+        except OutOfMemoryError as error:
+            of, said = f"{what} of {self.program.name or 'the program'} on the GPU", error.received
+        raise out_of_memory(of, size, f"{memory_summary(self)}\n{said}")
 
     def loaded(self, memory: CudaMemory) -> LoadedProgram:
         """The program on a GPU."""

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import numpy as np
 
 from weft.base.errors import OutOfMemoryError
 from weft.base.forks import held
+from weft.base.source import Location, user_location
+from weft.runtime.held import live_arrays
 from weft.runtime.memory import in_units, out_of_memory
 
 # Every address is a multiple of this, and every block at least as long.
 ALIGNMENT = 512
+# Blocks of so many bytes know the line of the user that they are from; errors list so many of them.
+LARGE, LISTED = 1 << 20, 5
 
 
 class Gpu(Protocol):
@@ -32,6 +37,8 @@ class Gpu(Protocol):
     def copy_in(self, address: int, value: np.ndarray) -> None: ...
 
     def copy_out(self, value: np.ndarray, address: int) -> None: ...
+
+    def copy_out_later(self, value: np.ndarray, address: int, holds: Any) -> Future[None]: ...
 
     def copy(self, target: int, source: int, size: int) -> None: ...
 
@@ -66,12 +73,17 @@ class Gpu(Protocol):
 
 
 class Block:
-    """A piece of a GPU's memory. It goes back to its allocator when nobody refers to it any more."""
+    """A piece of a GPU's memory. It goes back to its allocator when nobody refers to it any more. `made_at` is the
+    user's line that a large one was taken at, and `host_copy` an array of the host that another thread copies it to."""
 
-    __slots__ = ("_free", "address", "owner", "size")
+    __slots__ = ("_free", "address", "host_copy", "made_at", "owner", "size")
 
-    def __init__(self, owner: CudaMemory, address: int, size: int, free: list[int]) -> None:
+    def __init__(
+        self, owner: CudaMemory, address: int, size: int, free: list[int], made_at: Location | None = None
+    ) -> None:
         self.owner, self.address, self.size, self._free = owner, address, size, free
+        self.made_at = made_at
+        self.host_copy: tuple[np.ndarray, Future[None]] | None = None
 
     def __del__(self) -> None:
         self._free.append(self.address)
@@ -86,6 +98,7 @@ class CudaMemory:
         self._free: dict[int, list[int]] = {}
         self._lock = held(threading.RLock())
         self.bytes_reserved = self.peak_bytes_in_use = 0
+        self._count = self._largest = 0  # what the driver was asked for
 
     @property
     def bytes_pooled(self) -> int:
@@ -118,13 +131,20 @@ class CudaMemory:
                 address = self._allocated(size)
             return Block(self, address, size, free)
 
-        return take
+        def take_large() -> Block:
+            block = take()
+            block.made_at = user_location()
+            return block
+
+        return take if size < LARGE else take_large
 
     def _allocated(self, size: int) -> int:
         """New memory of the driver."""
         with self._lock:
             address = self._from_driver(size)
             self.bytes_reserved += size
+            self._count += 1
+            self._largest = max(self._largest, size)
             self.peak_bytes_in_use = max(self.peak_bytes_in_use, self.bytes_in_use)
         return address
 
@@ -136,9 +156,41 @@ class CudaMemory:
         try:
             return self.driver.allocate(size)
         except OutOfMemoryError:
-            free, total = self.driver.memory_left()
-            said = f"{in_units(free)} of {in_units(total)} are free, {in_units(self.bytes_in_use)} are those of arrays"
-            raise out_of_memory("an array on the GPU", size, said) from None
+            raise out_of_memory("an array on the GPU", size, self.summary()) from None
+
+    def summary(self) -> str:
+        """What an error says of the memory: how much is left, and the largest arrays with the lines that they are
+        from."""
+        free, total = self.driver.memory_left()
+        found: dict[int, tuple[int, str]] = {}  # arrays may share their memory
+        for array in live_arrays():
+            block = getattr(array, "_memory", None)
+            if isinstance(block, Block) and block.owner is self:
+                line = "" if block.made_at is None else f" at {block.made_at.describe()}"
+                found[block.address] = (block.size, f"{in_units(block.size)}: {array.aval.short()}{line}")
+        arrays = sum(size for size, _ in found.values())
+        said = f"{in_units(free)} of {in_units(total)} are free, arrays have {in_units(arrays)}"
+        others = self.bytes_in_use - arrays
+        if others:
+            said += f", programs {in_units(others)}"
+        largest = sorted(found.values(), key=lambda pair: -pair[0])[:LISTED]
+        return "\n".join([said, *(text for _, text in largest)])
+
+    def statistics(self) -> dict[str, int]:
+        """How much of the memory is used for what, by the names that JAX has for it."""
+        free, total = self.driver.memory_left()
+        with self._lock:
+            self.peak_bytes_in_use = max(self.peak_bytes_in_use, self.bytes_in_use)
+            return {
+                "bytes_in_use": self.bytes_in_use,
+                "peak_bytes_in_use": self.peak_bytes_in_use,
+                "bytes_reserved": self.bytes_reserved,
+                "pool_bytes": self.bytes_pooled,
+                "largest_alloc_size": self._largest,
+                "num_allocs": self._count,
+                "bytes_limit": total,
+                "bytes_reservable_limit": free + self.bytes_reserved,
+            }
 
     def clear(self) -> None:
         """Give free memory back to the driver."""
