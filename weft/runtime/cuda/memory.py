@@ -73,16 +73,16 @@ class Gpu(Protocol):
 
 
 class Block:
-    """A piece of a GPU's memory. It goes back to its allocator when nobody refers to it any more. `made_at` is the
+    """A piece of a GPU's memory. It goes back to its allocator when nobody refers to it any more. `origin` is the
     user's line that a large one was taken at, and `host_copy` an array of the host that another thread copies it to."""
 
-    __slots__ = ("_free", "address", "host_copy", "made_at", "owner", "size")
+    __slots__ = ("_free", "address", "host_copy", "origin", "owner", "size")
 
     def __init__(
-        self, owner: CudaMemory, address: int, size: int, free: list[int], made_at: Location | None = None
+        self, owner: CudaMemory, address: int, size: int, free: list[int], origin: Location | None = None
     ) -> None:
         self.owner, self.address, self.size, self._free = owner, address, size, free
-        self.made_at = made_at
+        self.origin = origin
         self.host_copy: tuple[np.ndarray, Future[None]] | None = None
 
     def __del__(self) -> None:
@@ -133,7 +133,7 @@ class CudaMemory:
 
         def take_large() -> Block:
             block = take()
-            block.made_at = user_location()
+            block.origin = user_location()
             return block
 
         return take if size < LARGE else take_large
@@ -166,7 +166,7 @@ class CudaMemory:
         for array in live_arrays():
             block = getattr(array, "_memory", None)
             if isinstance(block, Block) and block.owner is self:
-                line = "" if block.made_at is None else f" at {block.made_at.describe()}"
+                line = "" if block.origin is None else f" at {block.origin.describe()}"
                 found[block.address] = (block.size, f"{in_units(block.size)}: {array.aval.short()}{line}")
         arrays = sum(size for size, _ in found.values())
         said = f"{in_units(free)} of {in_units(total)} are free, arrays have {in_units(arrays)}"
