@@ -101,14 +101,6 @@ def test_fully_sharded_has_the_losses_of_one_device(expected: dict[str, Any]) ->
         assert len(beside) == 2
 
 
-def test_several_processes_are_told_to_have_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weft, "process_count", lambda: 2)
-    distribution.set_distribution(DataParallel(devices=NAMES))
-    with pytest.raises(ArgumentError, match="auto_shard_dataset=False"):
-        mlp().fit(X, Y, verbose=0)
-    DataParallel(devices=NAMES, auto_shard_dataset=False).check_processes()
-
-
 def test_model_parallel_has_the_losses_of_one_device(expected: dict[str, Any]) -> None:
     distribution.set_distribution(model_parallel())
     model = mlp()
@@ -121,6 +113,25 @@ def test_model_parallel_has_the_losses_of_one_device(expected: dict[str, Any]) -
             assert each.value.sharding.spec == spec and each.layout.spec == spec, each.path
             assert each.value.addressable_shards[0].data.size == each.value.size // 2
     assert down.bias.value.is_fully_replicated
+
+
+def test_layouts_that_are_searched_for(expected: dict[str, Any]) -> None:
+    # A device has memory for a part of the model only, or for all of it: then copies of such a small one are best.
+    for memory, splits in ((8e3, True), (None, False)):
+        mesh = DeviceMesh((4,), ("batch",), NAMES)
+        found = ModelParallel(auto=True, device_mesh=mesh, memory=memory, seconds=1.0)
+        distribution.set_distribution(found)
+        model = mlp()
+        model.build((None, 8))
+        assert model.get_layer("up").kernel.value.sharding.spec == P(None, "batch")  # no device has it all at first
+        loss = model.fit(X, Y, batch_size=12, verbose=0).history["loss"]
+        np.testing.assert_allclose(loss, expected["loss"][:1], rtol=1e-5)
+        kernel = model.get_layer("up").kernel
+        assert splits == (not kernel.value.is_fully_replicated) == (kernel.path in found.layout_map)
+        slot = next(v for v in model.optimizer.variables if v.path == "adam/mlp_up_kernel_momentum")
+        assert slot.value.sharding == slot.layout
+    with pytest.raises(ArgumentError, match="searched for or in a LayoutMap"):
+        ModelParallel(auto=True, layout_map=LayoutMap(grid()))
 
 
 def test_a_model_from_before_is_distributed(expected: dict[str, Any]) -> None:

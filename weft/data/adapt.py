@@ -9,6 +9,7 @@ from weft.data.adapters import arrays, generator, grain, huggingface, py_dataset
 from weft.data.adapters.loader import LoaderAdapter
 from weft.data.loader import Loader
 from weft.data.order import Shuffle, checked_seed
+from weft.data.placing import sharding_of
 from weft.data.sharing import share_of
 from weft.data.source import is_map_style
 from weft.errors import ArgumentError, ArgumentTypeError
@@ -26,6 +27,7 @@ def adapt(
     prefetch: int = 2,
     float_dtype: Any = None,
     shard: tuple[int, int] | str | None = None,
+    device: Any = None,
 ) -> Adapter:
     """Data of any kind, with the one interface that training uses.
 
@@ -40,6 +42,9 @@ def adapt(
         prefetch: How many batches of a stream are read ahead; 0: in the calling thread.
         float_dtype: What floating arrays are converted to; None: what they are.
         shard: The part of this process, (index, count) or "process"; None: all rows.
+        device: Where batches of arrays, of samples and of a `Loader` are put: a device, a sharding, or a mesh. Of a
+            sharding over several processes each reads only the rows that its devices have, and `batch_size` is that of
+            all together. Other streams deliver the batches that they have. None: batches are host arrays.
 
     Returns:
         An `Adapter`: its `batches(epoch, start)` iterates over `(x, y, sample_weight)`.
@@ -54,6 +59,9 @@ def adapt(
     """
     if isinstance(x, Adapter):
         return x
+    placed = sharding_of(device)
+    if placed is not None and shard is None:
+        shard = "process"
     if arrays.recognises((x, y, sample_weight)):
         if batch_size is not None and batch_size < 1:
             raise ArgumentError("batch_size is at least 1.", received=str(batch_size))
@@ -63,8 +71,9 @@ def adapt(
             shuffle,
             checked_seed(seed),
             drop_remainder,
-            share_of(shard),
+            share_of(shard, placed),
             float_dtype,
+            device,
         )
     for name, value in (("x", x), ("y", y), ("sample_weight", sample_weight)):
         _refuse_what_is_nearly_an_array(name, value)
@@ -76,7 +85,8 @@ def adapt(
                 fix="batches (x, y) or (x, y, sample_weight)",
             )
     if isinstance(x, Loader):
-        return LoaderAdapter(x, float_dtype=float_dtype)
+        moves = device is not None and x.device is None and x.batch_size is not None
+        return LoaderAdapter(x.placed(device) if moves else x, float_dtype=float_dtype)
     if generator.recognises(x):
         return generator.GeneratorAdapter(x, prefetch, float_dtype)
     if py_dataset.recognises(x):
@@ -93,6 +103,7 @@ def adapt(
             seed=seed,
             drop_remainder=drop_remainder,
             prefetch=prefetch,
+            device=device,
             shard=shard,
         )
         return LoaderAdapter(loader, f"source of samples, {type(x).__name__},", float_dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import os
@@ -96,7 +97,8 @@ class Loader:
         self.is_map_style = is_map_style(self.source)
         self._check()
         # Elements that are batches already belong to whoever made the source.
-        self._share = share_of(None if batch_size is None else shard, sharding_of(device))
+        self._shard = None if batch_size is None else shard
+        self._share = share_of(self._shard, sharding_of(device))
         # Samples that are left out, or whose batch is known when they are there, are put together in the end.
         self._regroups = any(isinstance(t, Filter) for t in self.transforms) or (
             buckets is not None and not self.is_map_style
@@ -135,6 +137,15 @@ class Loader:
                 "pad='longest' is another size in each process, since each reads its own rows.",
                 fix=("pad=128", "pad='bucket', with buckets"),
             )
+
+    def placed(self, device: Any) -> Loader:
+        """A loader of the same batches that puts them on a device, or splits them as a sharding says: of several
+        processes each reads the rows that its devices have. The position of this one stays what it is."""
+        found = copy.copy(self)
+        found.device, found._put = device, placement(device)
+        found._share = share_of(found._shard, sharding_of(device))
+        found._check_padding()
+        return found
 
     # -------------------------------------------------------------------------------------------------- what is known
 

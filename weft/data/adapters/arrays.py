@@ -11,6 +11,7 @@ import weft
 from weft.data.adapter import Adapter, Batch, converted
 from weft.data.adapters import pandas
 from weft.data.order import Order, Shuffle
+from weft.data.placing import placement
 from weft.data.sharing import WHOLE, ShardingShare, Share
 from weft.data.spec import spec_of
 from weft.errors import ArgumentError
@@ -75,15 +76,19 @@ class ArrayAdapter(Adapter):
         drop_remainder: bool = False,
         share: Share | ShardingShare = WHOLE,
         float_dtype: Any = None,
+        device: Any = None,
     ) -> None:
-        self.resident = in_memory(data, float_dtype)
-        self.samples = count_of(self.resident)
+        self._arrays = in_memory(data, float_dtype)
+        self._put = None if device is None else placement(device)
+        # What is put batch by batch is for those who take batches.
+        self.resident = self._arrays if device is None else None
+        self.samples = count_of(self._arrays)
         self.batch_size = DEFAULT_BATCH_SIZE if batch_size is None else batch_size
         full, rest = divmod(self.samples, self.batch_size)
         self.size = full + bool(rest and not drop_remainder)
         self._order = Order(self.samples, shuffle, seed, self.batch_size)
         self._share = share
-        self.spec = spec_of(self.resident)
+        self.spec = spec_of(self._arrays)
 
     def order(self, epoch: int) -> np.ndarray | None:
         return self._order.rows(epoch)
@@ -93,4 +98,5 @@ class ArrayAdapter(Adapter):
         indices = self._order.indices(epoch)
         for i in range(start, self.size):
             chosen = indices[i * self.batch_size : (i + 1) * self.batch_size]
-            yield rows_of(self.resident, chosen[self._share.rows(len(chosen))])
+            batch = rows_of(self._arrays, chosen[self._share.rows(len(chosen))])
+            yield batch if self._put is None else self._put(batch, len(chosen))

@@ -12,6 +12,8 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.errors import ArgumentError
+from weft.experimental import multihost_utils
 from weft.keras.core.scope import StatelessScope
 from weft.sharding import NamedSharding, PartitionSpec
 
@@ -91,13 +93,77 @@ def pinned(variable: Any, value: Any) -> Any:
 
 
 def sharded_batch(batch: Any) -> Any:
-    """The arrays of a batch as the current distribution shards data: each device gets its rows."""
+    """The arrays of a batch as the current distribution shards data: each device gets its rows.
+
+    Of several processes each has the whole batch, of which it takes the rows of its devices; or, where the data was
+    divided before (`auto_shard_dataset=False`), only these rows.
+    """
     distribution = current_distribution()
     if distribution is None:
         return batch
-    distribution.check_processes()
-    layout = lambda leaf: sharding_of(distribution.get_data_layout(np.shape(leaf)))
-    return weft.tree.map(lambda leaf: weft.device_put(leaf, layout(leaf)), batch)
+
+    def of_leaf(leaf: Any) -> Any:
+        layout = sharding_of(distribution.get_data_layout(np.shape(leaf)))
+        if not distribution.spans_processes or (isinstance(leaf, weft.Array) and not leaf.is_fully_addressable):
+            return weft.device_put(leaf, layout)
+        host = np.asarray(leaf)
+        host = host.astype(weft.dtypes.canonicalize_dtype(host.dtype), copy=False)
+        if distribution.auto_shard_dataset:
+            return weft.make_array_from_callback(host.shape, layout, lambda index: host[index])
+        return weft.make_array_from_process_local_data(layout, host)
+
+    return weft.tree.map(of_leaf, batch)
+
+
+def divided_rows() -> Any:
+    """The sharding of the rows of data that is to be divided between processes; None if there is nothing to divide."""
+    distribution = current_distribution()
+    if distribution is None or not distribution.spans_processes or not distribution.auto_shard_dataset:
+        return None
+    return sharding_of(distribution.get_data_layout((1,)))
+
+
+def whole_everywhere(outputs: Any) -> Any:
+    """What a program returns to the host: where several processes have parts of it, each gets all of it."""
+    distribution = current_distribution()
+    if distribution is None or not distribution.spans_processes:
+        return outputs
+    whole = lambda leaf: NamedSharding(sharding_of(distribution.get_data_layout(leaf.shape)).mesh, PartitionSpec())
+    return weft.tree.map(lambda leaf: lax.with_sharding_constraint(leaf, whole(leaf)), outputs)
+
+
+def own_rows(outputs: Any) -> Any:
+    """Of outputs for all rows those of this process, if each process has predicted from rows of its own."""
+    distribution = current_distribution()
+    if distribution is None or not distribution.spans_processes or distribution.auto_shard_dataset:
+        return outputs
+    own = lambda leaf: weft.process_slices(sharding_of(distribution.get_data_layout(leaf.shape)), leaf.shape)[0]
+    # On the host: a program that takes other rows in each process would be another one in each.
+    return weft.tree.map(lambda leaf: np.asarray(leaf)[own(leaf)], outputs)
+
+
+def agreed(value: int) -> int:
+    """An integer that all processes of the current distribution have: that of the first one."""
+    distribution = current_distribution()
+    if distribution is None or not distribution.spans_processes:
+        return value
+    return int(multihost_utils.broadcast_one_to_all(np.int64(value)))
+
+
+def check_agreement(variables: Sequence[Any]) -> None:
+    """An error if processes of the current distribution have other values of variables of which each has the whole."""
+    distribution = current_distribution()
+    if distribution is None or not distribution.spans_processes:
+        return
+    whole = {v.path: v._value for v in variables if v.layout is not None and v.layout.is_fully_replicated}
+    try:
+        multihost_utils.assert_equal(whole, "Processes have different values of variables")
+    except AssertionError as error:
+        raise ArgumentError(
+            "Processes have to begin with the same variables.",
+            received=str(error),
+            fix="keras.utils.set_random_seed(0) in each process, before layers are constructed",
+        ) from None
 
 
 def output_in_layout(outputs: Any, path: str | None) -> Any:

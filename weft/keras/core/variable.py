@@ -272,6 +272,11 @@ class Variable:
             if self._layout is not None:
                 self._value = weft.device_put(self._value, self._layout)
 
+    def redistribute(self, layout: Any) -> None:
+        """Bring a variable into another layout than it has."""
+        self._layout = sharding_of(layout)
+        self._value = weft.device_put(self._value, self._layout)
+
     def assign_add(self, value: Any) -> Any:
         """Add to the value."""
         return self.assign(self._stored_value() + wnp.asarray(value))

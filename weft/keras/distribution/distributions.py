@@ -9,11 +9,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import weft
-from weft import parallel
+from weft import data, parallel
 from weft.errors import ArgumentError
-from weft.keras.core.layouts import current_distribution, distribution_scope, set_current_distribution
+from weft.keras.core.layouts import current_distribution, distribution_scope, divided_rows, set_current_distribution
 from weft.keras.distribution.layout import LayoutMap, TensorLayout
 from weft.keras.distribution.mesh import DeviceMesh, list_devices
+from weft.keras.distribution.searching import SearchedLayouts, key_of
 
 
 class Distribution:
@@ -25,8 +26,9 @@ class Distribution:
     Args:
         device_mesh: the mesh.
         batch_dim_name: the axis that batches are split over; the first one of the mesh where None.
-        auto_shard_dataset: in one process, accepted. Of several, none divides the data: that is an error unless this is
-            False, which says that all have the same data in the same order.
+        auto_shard_dataset: with several processes, whether data is divided between them: all have the same data in
+            the same order, `batch_size` is that of all together, and each reads its rows of a batch. False: each has
+            data of its own, of which the batches of all processes together are one.
 
     Example:
         >>> from weft import keras
@@ -50,6 +52,8 @@ class Distribution:
         self._mesh = device_mesh
         self._batch_dim_name = name
         self._auto_shard_dataset = bool(auto_shard_dataset)
+        devices = device_mesh.backend_mesh.devices.flat
+        self._spans_processes = len({device.process_index for device in devices}) > 1
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -65,6 +69,11 @@ class Distribution:
     def auto_shard_dataset(self) -> bool:
         """What the constructor was called with."""
         return self._auto_shard_dataset
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether devices of several processes are in the mesh."""
+        return self._spans_processes
 
     def get_data_layout(self, data_shape: Sequence[int]) -> TensorLayout:
         """The layout of an array of data: its rows are split. They need not split evenly.
@@ -93,6 +102,17 @@ class Distribution:
         """
         return None
 
+    def choose(self, step: Any) -> bool:
+        """Layouts may depend on what a training step computes: see `ModelParallel`.
+
+        Args:
+            step: the step.
+
+        Returns:
+            Whether layouts have changed.
+        """
+        return False
+
     def check_matched(self) -> None:
         """An error if something that was named does not exist, when a model has been built."""
 
@@ -101,25 +121,18 @@ class Distribution:
         return distribution_scope(self)
 
     def distribute_dataset(self, dataset: Any) -> Any:
-        """The part of the data that this process reads.
+        """The data, divided between processes: what `fit` does with the data that it is called with.
 
         Args:
             dataset: any data that `fit` takes.
 
         Returns:
-            The data itself: there is one process, or `auto_shard_dataset` is False.
+            The data itself in one process, and where `auto_shard_dataset` is False; else batches of which each process
+            has the rows of its devices.
         """
-        self.check_processes()
-        return dataset
-
-    def check_processes(self) -> None:
-        """An error if there are several processes, unless all are said to have the same data."""
-        if weft.process_count() > 1 and self._auto_shard_dataset:
-            raise ArgumentError(
-                "The data of several processes is not divided here.",
-                received=f"{weft.process_count()} processes",
-                fix="auto_shard_dataset=False, with the same data and seed in each process",
-            )
+        with self.scope():
+            rows = divided_rows()
+        return dataset if rows is None else data.adapt(dataset, device=rows)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} device_mesh={self._mesh}, batch_dim_name={self._batch_dim_name!r}>"
@@ -200,9 +213,13 @@ class FullyShardedDataParallel(DataParallel):
         Args:
             variable: has a `path` and a `shape`, and may not have a value yet.
         """
-        value = weft.ShapeDtypeStruct(tuple(variable.shape), "float32")
-        found = parallel.fsdp(value, self._mesh.backend_mesh, self._batch_dim_name, min_size=self._min_size)
-        return TensorLayout(found.spec, self._mesh)
+        return fully_sharded(variable, self._mesh, self._batch_dim_name, self._min_size)
+
+
+def fully_sharded(variable: Any, mesh: DeviceMesh, axis: str, min_size: int = 0) -> TensorLayout:
+    """The layout of a variable that is split over an axis along its largest dimension that the devices divide."""
+    value = weft.ShapeDtypeStruct(tuple(variable.shape), "float32")
+    return TensorLayout(parallel.fsdp(value, mesh.backend_mesh, axis, min_size=min_size).spec, mesh)
 
 
 class ModelParallel(Distribution):
@@ -211,11 +228,19 @@ class ModelParallel(Distribution):
     A variable whose path matches no pattern is whole on each device. Variables are created in their layouts, so a model
     may be larger than the memory of a device. What optimizers have beside weights is split like them.
 
+    With `auto=True` there is no map: layouts are searched for when the first training step of a model is compiled, by
+    what the whole step costs (`weft.sharding.search`). Before that, variables are split as `FullyShardedDataParallel`
+    splits them, so that no device has the whole model; then they are brought into the layouts that were found, which
+    `layout_map` has to look at, and to write down.
+
     Args:
         layout_map: layouts by paths.
         batch_dim_name: the axis that batches are split over; the first one of the mesh where None.
         auto_shard_dataset: see `Distribution`.
-        device_mesh: accepted: the mesh of the map.
+        device_mesh: the mesh, with `auto=True`; that of the map otherwise.
+        auto: whether layouts are searched for.
+        memory: with `auto=True`, what a device has: bytes, or a text such as "16GB"; None: what the machine has.
+        seconds: with `auto=True`, how long to search.
 
     Example:
         >>> from weft import keras
@@ -235,26 +260,68 @@ class ModelParallel(Distribution):
         layout_map: LayoutMap | None = None,
         batch_dim_name: str | None = None,
         auto_shard_dataset: bool = True,
-        **kwargs: Any,
+        device_mesh: DeviceMesh | None = None,
+        auto: bool = False,
+        memory: Any = None,
+        seconds: float = 10.0,
     ) -> None:
-        mesh = kwargs.pop("device_mesh", None)
-        if kwargs:
-            raise ArgumentError("ModelParallel has no such arguments.", received=", ".join(kwargs))
+        if auto:
+            if layout_map is not None:
+                raise ArgumentError(
+                    "Layouts are either searched for or in a LayoutMap.",
+                    received=f"auto=True, layout_map of {len(layout_map)} patterns",
+                    fix="ModelParallel(auto=True, device_mesh=mesh)",
+                )
+            device_mesh = DataParallel().device_mesh if device_mesh is None else device_mesh
+            layout_map = LayoutMap(device_mesh)
         if not isinstance(layout_map, LayoutMap):
             raise ArgumentError(
                 "ModelParallel has a LayoutMap.",
                 received=f"layout_map={layout_map!r}",
-                fix='layout_map = LayoutMap(mesh); layout_map["dense.*kernel"] = (None, "model")',
+                fix=(
+                    'layout_map = LayoutMap(mesh); layout_map["dense.*kernel"] = (None, "model")',
+                    "ModelParallel(auto=True, device_mesh=mesh)",
+                ),
             )
-        if mesh is not None and mesh is not layout_map.device_mesh:
-            raise ArgumentError("The mesh is that of the LayoutMap.", received=f"device_mesh={mesh}")
+        if device_mesh is not None and device_mesh is not layout_map.device_mesh:
+            raise ArgumentError("The mesh is that of the LayoutMap.", received=f"device_mesh={device_mesh}")
         super().__init__(layout_map.device_mesh, batch_dim_name, auto_shard_dataset)
         self._layout_map = layout_map
+        self._searched = SearchedLayouts(self.device_mesh, memory, seconds) if auto else None
 
     @property
     def layout_map(self) -> LayoutMap:
-        """Layouts by paths."""
+        """Layouts by paths; with `auto=True` those that were found."""
         return self._layout_map
+
+    def get_data_layout(self, data_shape: Sequence[int]) -> TensorLayout:
+        """The layout of an array of data: its rows are split, or what a search has found.
+
+        Args:
+            data_shape: the shape of the array.
+        """
+        found = None if self._searched is None else self._searched.batches.get(tuple(data_shape[1:]))
+        return super().get_data_layout(data_shape) if found is None else found
+
+    def choose(self, step: Any) -> bool:
+        """With `auto=True`, find layouts for a training step that has other variables than those before.
+
+        Args:
+            step: has `variables`, `value_specs()`, `batch` and `unpinned(values, batch)`.
+
+        Returns:
+            Whether layouts have changed: variables are in new ones then, and the step is to be traced again.
+        """
+        searched = self._searched
+        if searched is None or searched.knows(step.variables):
+            return False
+        searched.search(step)
+        for variable in step.variables:
+            variable.redistribute(searched.variables[key_of(variable)])
+        for path, layout in searched.split.items():
+            if path not in self._layout_map:
+                self._layout_map[path] = layout
+        return True
 
     def get_variable_layout(self, variable: Any) -> TensorLayout:
         """The layout of a variable: that of the pattern that matches its path; else it is whole on each device.
@@ -262,6 +329,9 @@ class ModelParallel(Distribution):
         Args:
             variable: has a `path` and a `shape`, and may not have a value yet.
         """
+        if self._searched is not None:
+            chosen = self._searched.variables.get(key_of(variable))
+            return fully_sharded(variable, self.device_mesh, self.batch_dim_name) if chosen is None else chosen
         found = self._layout_map.find(variable.path)
         if found is None:
             return super().get_variable_layout(variable)
@@ -278,7 +348,8 @@ class ModelParallel(Distribution):
 
     def check_matched(self) -> None:
         """An error for a pattern of the map that matches nothing."""
-        self._layout_map.check_matched()
+        if self._searched is None:
+            self._layout_map.check_matched()
 
 
 def distribution() -> Distribution | None:

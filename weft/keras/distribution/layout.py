@@ -133,10 +133,12 @@ class LayoutMap(MutableMapping[str, Any]):
         return None if pattern is None else self._layouts[pattern]
 
     def pattern_of(self, path: str) -> str | None:
-        """The key that is equal to a path, or else the one that matches it."""
+        """The key that is equal to a path, or else the one that matches all of it, or else a part of it."""
         if path in self._layouts:
             return path
-        matching = [pattern for pattern in self._layouts if re.search(pattern, path)]
+        # Keras matches whole paths; before 3.10 it matched parts.
+        matching = [pattern for pattern in self._layouts if re.fullmatch(pattern, path)]
+        matching = matching or [pattern for pattern in self._layouts if re.search(pattern, path)]
         if len(matching) > 1:
             raise ArgumentError(
                 f"{len(matching)} patterns match the path {path!r}.",

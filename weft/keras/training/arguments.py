@@ -14,6 +14,7 @@ from weft import data
 from weft.data.adapter import converted, unpacked
 from weft.errors import ArgumentError
 from weft.keras.core import config
+from weft.keras.core.layouts import divided_rows
 
 __all__ = ["adapted", "batch_of", "canonical", "on_device", "packed", "split", "unpacked", "with_class_weight"]
 
@@ -35,7 +36,7 @@ def adapted(
     shuffle: Any = False,
     seed: int = 0,
 ) -> data.Adapter:
-    """Any data as an adapter, floats in the default float dtype."""
+    """Any data as an adapter, floats in the default float dtype; of several processes each reads its rows."""
     return data.adapt(
         x,
         y,
@@ -44,6 +45,7 @@ def adapted(
         shuffle=shuffle,
         seed=seed,
         float_dtype=float_dtype(),
+        device=divided_rows(),
     )
 
 

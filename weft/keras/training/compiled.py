@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import weft
-from weft.keras.core.layouts import current_distribution
+from weft.keras.core.layouts import check_agreement, current_distribution
 from weft.keras.metrics import Mean
 from weft.keras.training.compiled_losses import CompileLoss
 from weft.keras.training.compiled_metrics import CompileMetrics
@@ -95,7 +95,11 @@ def make_program(model: Any, mode: str, batch: Any, table: bool) -> Any:
         return EagerProgram(function, variables, logs=mode != "predict")
     step = Step(function, variables, batch)
     if distribution is not None:
+        if mode == "train" and distribution.choose(step):
+            compiled.programs.clear()
+            step = Step(function, step.variables, batch)
         distribution.check_matched()
+        check_agreement(step.variables)
     count = next((leaf.shape[0] for leaf in weft.tree.leaves(batch) if leaf.shape), 0)
     if mode == "predict":
         return PredictProgram(step, count)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+import weft
 from weft import data
 from weft.data.adapters.arrays import DEFAULT_BATCH_SIZE
 from weft.errors import ArgumentError
@@ -22,7 +23,8 @@ from weft.keras.training.predicting import as_numpy, predict_arrays, predict_bat
 def verbosity(verbose: int | str) -> int:
     """0, 1 or 2."""
     if verbose == "auto":
-        return 1
+        # Of several processes one is enough to look at.
+        return int(weft.process_index() == 0)
     if verbose not in (0, 1, 2):
         raise ArgumentError('verbose is 0, 1, 2 or "auto".', received=repr(verbose))
     return int(verbose)

@@ -141,7 +141,7 @@ class StreamFeed:
 
     def prepare(self) -> Any:
         """The program of the first batch."""
-        return self.program_for(spec_of_batch(self.packed(self.adapter.first())))
+        return self.program_for(spec_of_batch(sharded_batch(self.packed(self.adapter.first()))))
 
     def packed(self, batch: tuple[Any, Any, Any]) -> Any:
         """What a step receives of a batch."""
@@ -171,9 +171,11 @@ class StreamFeed:
             found = self._collect(min(count - done, self._most))
             if not found:
                 break
-            program = self.program_for(spec_of_batch(found[0]))
+            # Under a distribution there is one at a time; of several processes it may have rows of this one only.
+            batch = sharded_batch(found[0])
+            program = self.program_for(spec_of_batch(batch))
             if len(found) == 1:
-                ran = Ran(1, program.run_batch(sharded_batch(found[0])), program.packing)
+                ran = Ran(1, program.run_batch(batch), program.packing)
             else:
                 logs, table = program.run_chunk(ring_of(found), None, 0, len(found))
                 ran = Ran(len(found), logs, program.packing, table)

@@ -14,6 +14,7 @@ from weft.data.adapters import arrays
 from weft.errors import ArgumentError
 from weft.keras.callbacks import CallbackList, History
 from weft.keras.core.config import settings
+from weft.keras.core.layouts import agreed
 from weft.keras.training.arguments import adapted, split, unpacked, with_class_weight
 from weft.keras.training.compiled import flags_of
 from weft.keras.training.evaluating import evaluate_feed, feed_of, limited, verbosity
@@ -78,7 +79,7 @@ class Fit:
         self.steps = limited(arguments.steps_per_epoch)
         x, y, sample_weight, self.validation = training_and_validation(arguments)
         # The order of an epoch is a function of the seed and the epoch, so that a training can go on elsewhere.
-        self.seed = int(np.random.randint(2**31)) if arguments.shuffle else 0
+        self.seed = agreed(int(np.random.randint(2**31))) if arguments.shuffle else 0
         self.adapter = self.adapt(x, y, sample_weight, self.seed)
         self._source = (x, y, sample_weight)
         size = self.adapter.size if self.steps is None else self.steps

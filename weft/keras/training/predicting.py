@@ -11,7 +11,7 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import data, lax
-from weft.keras.core.layouts import sharded_batch
+from weft.keras.core.layouts import own_rows, sharded_batch, whole_everywhere
 from weft.keras.training.arguments import canonical, on_device, packed
 from weft.keras.training.feed import spec_of_batch, spec_of_rows
 from weft.keras.training.loop import CHUNK_SECONDS, FIRST_CHUNK, GROWTH
@@ -38,7 +38,7 @@ class PredictProgram:
 
     def _one_batch(self, moving: list[Any], fixed: list[Any], batch: Any) -> tuple[list[Any], Any]:
         result, moving = self.step.call(self.step.merged(moving, fixed), batch)
-        return moving, result
+        return moving, whole_everywhere(result)
 
     def _chunk(
         self, moving: list[Any], fixed: list[Any], outputs: Any, arrays: Any, start: Any, stop: Any
@@ -118,7 +118,8 @@ def predict_batches(batches: Any, program_for: Callable[[Any], Any], callbacks: 
             break
         # A stream for training has targets, which are not predicted from.
         batch = canonical(packed(found[0]))
-        parts.append(_one(program_for(spec_of_batch(batch)), batch, i, callbacks))
+        batch = sharded_batch(batch)
+        parts.append(own_rows(_one(program_for(spec_of_batch(batch)), batch, i, callbacks)))
         if steps is not None and i + 1 >= steps:
             break
     return concatenated(parts)
@@ -126,7 +127,7 @@ def predict_batches(batches: Any, program_for: Callable[[Any], Any], callbacks: 
 
 def _one(program: Any, batch: Any, i: int, callbacks: Any) -> Any:
     callbacks.on_predict_batch_begin(i, {})
-    outputs = program.run_batch(sharded_batch(batch))
+    outputs = program.run_batch(batch)
     callbacks.on_predict_batch_end(i, {"outputs": outputs})
     callbacks.on_predict_chunk_end(i, {"outputs": outputs})
     return outputs

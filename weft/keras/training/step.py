@@ -70,14 +70,19 @@ class Step:
         self.fixed = tuple(i for i in range(len(self.variables)) if i not in moving)
 
     def _run(self, values: Sequence[Any], batch: Any) -> tuple[Any, list[Any]]:
+        result, after = self.unpinned(values, batch)
+        self.written = tuple(i for i, value in enumerate(after) if value is not values[i])
+        return result, [pinned(self.variables[i], after[i]) for i in self.written]
+
+    def unpinned(self, values: Sequence[Any], batch: Any) -> tuple[Any, list[Any]]:
+        """The result and the values of all variables after the step, in whatever layouts follow from the arguments."""
         scope = RecordingScope(self.variables, values)
         with scope:
             result = self.function(batch)
             after = [scope.get_current_value(variable) for variable in self.variables]
         if scope.unknown:
             raise UnknownVariables(list(scope.unknown.values()))
-        self.written = tuple(i for i, value in enumerate(after) if value is not values[i])
-        return result, [pinned(self.variables[i], after[i]) for i in self.written]
+        return result, after
 
     def value_specs(self) -> list[weft.ShapeDtypeStruct]:
         """Types of the variables."""

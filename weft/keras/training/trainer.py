@@ -11,7 +11,7 @@ import weft.numpy as wnp
 from weft import keras
 from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import registry
-from weft.keras.core.layouts import sharded_batch
+from weft.keras.core.layouts import own_rows, sharded_batch
 from weft.keras.core.scope import StatelessScope, stateless
 from weft.keras.graph.shapes import compute_output_spec
 from weft.keras.graph.tensor import KerasTensor
@@ -480,7 +480,7 @@ class Trainer:
     def predict_on_batch(self, x: Any) -> Any:
         """The outputs for one batch, as arrays of NumPy."""
         batch = self._standardized(packed(x))
-        return as_numpy(program_for(self, "predict")(spec_of_batch(batch)).run_batch(batch))
+        return as_numpy(own_rows(program_for(self, "predict")(spec_of_batch(batch)).run_batch(batch)))
 
     def _standardized(self, batch: Any) -> Any:
         return sharded_batch(on_device(batch_of(batch)))
