@@ -106,8 +106,8 @@ def sharded_batch(batch: Any) -> Any:
         layout = sharding_of(distribution.get_data_layout(np.shape(leaf)))
         if not distribution.spans_processes or (isinstance(leaf, weft.Array) and not leaf.is_fully_addressable):
             return weft.device_put(leaf, layout)
-        host = np.asarray(leaf)
-        host = host.astype(weft.dtypes.canonicalize_dtype(host.dtype), copy=False)
+        dtype: Any = weft.dtypes.canonicalize_dtype(leaf.dtype)
+        host = np.asarray(leaf, dtype)
         if distribution.auto_shard_dataset:
             return weft.make_array_from_callback(host.shape, layout, lambda index: host[index])
         return weft.make_array_from_process_local_data(layout, host)

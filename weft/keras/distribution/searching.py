@@ -14,7 +14,6 @@ import weft.numpy as wnp
 from weft.experimental import multihost_utils
 from weft.keras.distribution.layout import TensorLayout
 from weft.keras.distribution.mesh import DeviceMesh
-from weft.sharding import search
 
 logger = logging.getLogger("weft")
 
@@ -90,7 +89,10 @@ class SearchedLayouts:
             platform = self.mesh.backend_mesh.devices.flat[0].platform
             machine = "cpu" if platform == "cpu" else "h100"
             mesh = self.mesh.backend_mesh
-            self.found = search(run, values, batch, mesh=mesh, memory=self.memory, time=self.seconds, machine=machine)
+            sharding: Any = weft.sharding  # of which `search` is there when it is asked for
+            self.found = sharding.search(
+                run, values, batch, mesh=mesh, memory=self.memory, time=self.seconds, machine=machine
+            )
             specs = weft.tree.leaves(self.found.specs, is_leaf=lambda spec: isinstance(spec, weft.P))
             chosen = np.stack([self._dimensions(spec) for spec in specs])
             logger.info("%s", f"Layouts found for a training step over {mesh}:\n{self.found!r}")
