@@ -18,11 +18,14 @@ from weft.compiler import pipeline
 from weft.compiler.compile import compile_program
 from weft.compiler.family import Outline, compile_instance
 from weft.compiler.fuse.fusion import fusions
+from weft.compiler.kernel.merge import merge_loops
 from weft.compiler.kernel.printer import symbol_of, to_text
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build
+from weft.compiler.program.cost import estimate
 from weft.compiler.program.emissions import SYMBOLIC_KINDS, emission_at
-from weft.compiler.program.ir import Launch
+from weft.compiler.program.ir import Copy, Kind, Launch, Program, Slot
+from weft.compiler.program.prepared import PreparedPrograms
 from weft.compiler.target.cpu.lower import lower
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.verify import verify_program
@@ -151,14 +154,39 @@ def test_emissions_at_sizes_are_the_concrete_ones(name: str) -> None:
     function, shape, argument = PROGRAMS[name]
     staged = weft.jit(lambda x: function(x), dynamic={0: shape})._find((argument(7),), {})[0].jaxpr
     fused = pipeline.run(staged.general, host(), pipeline.ALL_STEPS)
+    programs = PreparedPrograms(fused, (), host())
     for size in SIZES:
         sizes = {s: size if s.name == "t" else n for s, n in staged.sizes.items()}
         instance = build(Outline(sizes).jaxpr(fused), (), host(), sizes=sizes)
         concrete = build(at_sizes(fused, sizes), (), host())
         launches = [[s for s in p.all_steps() if isinstance(s, Launch)] for p in (instance, concrete)]
-        kernels = [[to_text(s.concrete) for s in of if s.label != "contraction"] for of in launches]
+        # Loops that are one only at this size are merged only in the concrete program.
+        kernels = [[to_text(merge_loops(s.concrete)) for s in of if s.label != "contraction"] for of in launches]
         assert kernels[0] == kernels[1], size
         verify_program(assign(instance), host().memory_spaces)
+        prepared = programs.at(sizes)
+        if prepared is not None:  # it has the steps that are built for the size
+            verify_program(prepared, host().memory_spaces)
+            assert rows(prepared) == rows(instance), size
+            assert prepared.temporary_bytes == instance.temporary_bytes
+            assert prepared.nanoseconds == pytest.approx(estimate(instance, host().kernel))
+
+
+def rows(program: Program) -> list[tuple[Any, ...]]:
+    """Launches and copies, with what they touch; equal constants may be one."""
+
+    def memory(slot: Slot) -> tuple[Any, ...]:
+        if slot.kind is Kind.CONSTANT:
+            return (program.constants[slot.index].tobytes(),)
+        return slot.kind, slot.index, slot.size, slot.offset
+
+    found: list[tuple[Any, ...]] = []
+    for step in program.all_steps():
+        if isinstance(step, Launch):
+            found.append((step.kernel, step.grain, step.sizes, step.iterations, *map(memory, step.slots)))
+        elif isinstance(step, Copy):
+            found.append((step.size, memory(step.target), memory(step.source)))
+    return found
 
 
 @pytest.mark.parametrize("name", ["softmax", "columns", "all", "mask"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,9 @@ from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build
 from weft.compiler.program.cost import estimate
+from weft.compiler.program.emissions import Sizes
+from weft.compiler.program.ir import Program
+from weft.compiler.program.prepared import PreparedPrograms
 from weft.compiler.target.target import Target
 from weft.compiler.verify import verify_program
 from weft.indexing.inconclusive import InconclusiveDimensionError
@@ -34,15 +38,19 @@ def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Targe
         compilation = compile_program(jaxpr.plain(), donated, target, flagged)
         compilation.traced = jaxpr
         return compilation
+    details = OutlineDetails(fused, jaxpr.sizes, stages)
     with measured(seconds, "compile", "emit"):
-        outline = Outline(jaxpr.sizes).jaxpr(fused)
-        program = build(outline, donated, target, sizes=jaxpr.sizes)
-    with measured(seconds, "compile", "memory"):
-        program = assign(program)
+        prepared = fused.cached(("prepared", donated, target), lambda: PreparedPrograms(fused, donated, target))
+        program: Program | None = prepared.at(jaxpr.sizes)
+    if program is None:
+        with measured(seconds, "compile", "emit"):
+            program = build(details.fused, donated, target, sizes=jaxpr.sizes)
+        with measured(seconds, "compile", "memory"):
+            program = assign(program)
+        program.nanoseconds = estimate(program, target.kernel)
     if config.enable_checks:
         verify_program(program, target.memory_spaces)
-    program.nanoseconds = estimate(program, target.kernel)
-    return Compilation(jaxpr, tuple(donated), program, target, Details(outline, stages), seconds, flagged=flagged)
+    return Compilation(jaxpr, tuple(donated), program, target, details, seconds, flagged=flagged)
 
 
 def _fused(general: Jaxpr, target: Target, flagged: bool) -> tuple[list[pipeline.Stage], Jaxpr | None]:
@@ -56,6 +64,17 @@ def _fused(general: Jaxpr, target: Target, flagged: bool) -> tuple[list[pipeline
         if config.log_compiles:
             logger.warning("%s", f"{general.name or 'A program'} is compiled for each size: {error}")
         return stages, None
+
+
+class OutlineDetails(Details):
+    """What became of a jaxpr at sizes on its way to steps; the fused jaxpr is made when somebody asks for it."""
+
+    def __init__(self, general: Jaxpr, sizes: Sizes, stages: list[pipeline.Stage]) -> None:
+        self._general, self._sizes, self.stages = general, sizes, stages
+
+    @functools.cached_property
+    def fused(self) -> Jaxpr:  # type: ignore[override]
+        return Outline(self._sizes).jaxpr(self._general)
 
 
 class Outline(AtSizes):

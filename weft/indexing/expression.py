@@ -22,6 +22,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from weft.base.forks import held
+from weft.base.memo import Memo
 from weft.indexing import polynomial
 from weft.indexing.guards import current
 from weft.indexing.operators import Algebra, IntegerOperators, as_integer
@@ -35,6 +36,8 @@ Substitution: TypeAlias = Mapping[Any, Any]
 # Expressions live as long as they are referenced; the lock makes look-up-or-insert one step for all threads.
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Expression] = weakref.WeakValueDictionary()
 _interning = held(threading.Lock())
+# Results of each operation on two expressions that are remembered.
+MOST_REMEMBERED = 1 << 13
 
 
 def _algebra(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,6 +52,25 @@ def _algebra(function: Callable[..., Any]) -> Callable[..., Any]:
         current.answers = None
         try:
             return function(*args)
+        finally:
+            current.answers = answers
+
+    return method
+
+
+def _binary(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The same for an operation on two integers, which remembers what it returned: emitters compute the same indices
+    again and again."""
+    known: Memo[tuple[Any, Any], Any] = Memo(MOST_REMEMBERED)
+
+    @functools.wraps(function)
+    def method(left: Any, right: Any) -> Any:
+        answers = current.answers
+        current.answers = None
+        try:
+            key = (left, right)
+            found = known.get(key)
+            return known.keep(key, function(left, right)) if found is None else found
         finally:
             current.answers = answers
 
@@ -413,7 +435,7 @@ def _normal_form(total: Coefficients) -> Integer:
     return result
 
 
-@_algebra
+@_binary
 def add(left: Integer, right: Integer) -> Integer:
     """Sum in normal form."""
     if isinstance(left, int) and isinstance(right, int):
@@ -425,7 +447,7 @@ def add(left: Integer, right: Integer) -> Integer:
     return from_terms(terms_of(left) + terms_of(right))
 
 
-@_algebra
+@_binary
 def multiply(left: Integer, right: Integer) -> Integer:
     """Product in normal form, multiplied out."""
     if isinstance(left, int) and isinstance(right, int):
@@ -541,7 +563,7 @@ def _single_term(divisor: Integer) -> Term | None:
 # --- division -----------------------------------------------------------------------------------------------------
 
 
-@_algebra
+@_binary
 def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
     """`dividend // divisor`, simplified. A divisor that may be zero is left alone."""
     if isinstance(dividend, int) and isinstance(divisor, int):
@@ -576,7 +598,7 @@ def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
     return _atom(FloorDivide, inside, divisor)
 
 
-@_algebra
+@_binary
 def modulo(dividend: Integer, divisor: Integer) -> Integer:
     """`dividend % divisor`, simplified. A divisor that may be zero is left alone."""
     if isinstance(dividend, int) and isinstance(divisor, int):

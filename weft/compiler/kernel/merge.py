@@ -47,10 +47,10 @@ def _pair(outer: Loop) -> Loop | None:
     if len(outer.body) != 1 or not isinstance(outer.body[0], Loop):
         return None
     inner = outer.body[0]
-    plain = all(x.start == 0 and x.step == 1 and not x.carries and x.limit is None for x in (outer, inner))
+    plain = all(_is(x.start, 0) and x.step == 1 and not x.carries and x.limit is None for x in (outer, inner))
     if not plain or outer.kind is LoopKind.LANES:
         return None
-    if inner.stop == 1 and inner.kind is not LoopKind.LANES:
+    if _is(inner.stop, 1) and inner.kind is not LoopKind.LANES:
         return replace(outer, body=substituted(inner.body, inner.variable, Index()))
     if not advance_together(indices_of(inner.body), outer.variable, inner.variable, inner.stop):
         return None
@@ -59,6 +59,11 @@ def _pair(outer: Loop) -> Loop | None:
     return replace(
         inner, stop=outer.stop * inner.stop, kind=kind, body=substituted(inner.body, outer.variable, Index())
     )
+
+
+def _is(size: Integer, value: int) -> bool:
+    """Whether a size has a value for all symbols: a loop that could be merged for one size only is left as it is."""
+    return isinstance(size, int) and size == value
 
 
 def advance_together(indices: Iterable[Index], outer: Variable, inner: Variable, size: Integer) -> bool:

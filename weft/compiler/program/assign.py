@@ -137,35 +137,48 @@ class Lifetimes:
 
 
 def pack(ranges: dict[Slot, tuple[int, int]]) -> int:
-    """Assign offsets in one block to temporaries, such that those needed at one time do not overlap; returns its size.
+    """Assign offsets in one block to temporaries, such that those needed at one time do not overlap; returns its
+    size."""
+    offsets, top = offsets_of(list(ranges.values()), [slot.size for slot in ranges])
+    for slot, offset in zip(ranges, offsets, strict=True):
+        slot.offset = offset
+    return top
+
+
+def offsets_of(extents: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[list[int], int]:
+    """The offsets of pieces of memory in one block, by when they are needed and how large they are; and its size.
 
     In the order of time each takes the smallest hole that fits, and releases it when it is done.
     """
-    events = sorted(ranges.items(), key=lambda item: (item[1][0], -item[0].size))
     ends: list[tuple[int, int, int, int]] = []  # (last, order, offset, size), sorted
     holes: list[tuple[int, int]] = []  # (offset, size), sorted by offset, never adjacent
-    top = 0
-    for order, (slot, (first, last)) in enumerate(events):
-        size = aligned(slot.size)
+    offsets, top = [0] * len(sizes), 0
+    events = sorted([(extent[0], -size, i) for i, (extent, size) in enumerate(zip(extents, sizes, strict=True))])
+    for order, (first, negative, i) in enumerate(events):
+        size = -(negative // ALIGNMENT) * ALIGNMENT
         while ends and ends[0][0] < first:
             _, _, offset, freed = ends.pop(0)
             _release(holes, offset, freed)
         if not size:
             continue
-        best = min((h for h in holes if h[1] >= size), key=lambda h: h[1], default=None)
+        best: tuple[int, int] | None = None
+        for hole in holes:
+            if hole[1] >= size and (best is None or hole[1] < best[1]):
+                best = hole
         if best is not None:
             holes.remove(best)
-            slot.offset = best[0]
+            offset = best[0]
             if best[1] > size:
-                bisect.insort(holes, (best[0] + size, best[1] - size))
+                bisect.insort(holes, (offset + size, best[1] - size))
         elif holes and holes[-1][0] + holes[-1][1] == top:
             # The last hole touches the end: it grows.
-            slot.offset = holes.pop()[0]
-            top = slot.offset + size
+            offset = holes.pop()[0]
+            top = offset + size
         else:
-            slot.offset, top = top, top + size
-        bisect.insort(ends, (last, order, slot.offset, size))
-    return top
+            offset, top = top, top + size
+        offsets[i] = offset
+        bisect.insort(ends, (extents[i][1], order, offset, size))
+    return offsets, top
 
 
 def _release(holes: list[tuple[int, int]], offset: int, size: int) -> None:

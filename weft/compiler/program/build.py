@@ -303,10 +303,7 @@ class Builder:
         schedule: int = 0,
     ) -> None:
         """The kernels of a fusion, whose operands and results are those of an equation."""
-        if self.sizes is None:
-            emission = emission_of(kind, jaxpr, hero, self.target, schedule)
-        else:
-            emission = emission_at(kind, jaxpr, hero, self.target, schedule, self.sizes)
+        emission = self.emission(kind, jaxpr, hero, schedule)
         arguments = [self.atom(block, a) for a in equation.invars]
         results: list[Slot] = []
         for i, v in enumerate(equation.outvars):
@@ -315,6 +312,12 @@ class Builder:
         literals = [self.constant(a) for a in literal_arrays(jaxpr)]
         operands = [*arguments, *results, *scratch, *literals]
         self.launch(emission, operands, kind)
+
+    def emission(self, kind: str, jaxpr: Jaxpr, hero: int | None, schedule: int) -> Emission:
+        """The kernels of a fusion."""
+        if self.sizes is None:
+            return emission_of(kind, jaxpr, hero, self.target, schedule)
+        return emission_at(kind, jaxpr, hero, self.target, schedule, self.sizes)
 
     def result(
         self,

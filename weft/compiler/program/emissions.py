@@ -64,8 +64,13 @@ def emission_of(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, sched
 
 def emission_at(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int, sizes: Sizes) -> Emission:
     """The kernels of a fusion that may have symbolic sizes, at given ones: all of it but the kernels is integers."""
+    return emissions_of(kind, jaxpr, hero, target, schedule).at(sizes)
+
+
+def emissions_of(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int) -> Emissions:
+    """All emissions of a fusion that may have symbolic sizes; equal fusions share them."""
     key = ("emissions", kind, hero, target, schedule)
-    return jaxpr.cached(key, lambda: _emissions_for(kind, jaxpr, hero, target, schedule)).at(sizes)
+    return jaxpr.cached(key, lambda: _emissions_for(kind, jaxpr, hero, target, schedule))
 
 
 def _emissions_for(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int) -> Emissions:
@@ -86,15 +91,16 @@ def takes_symbols(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> 
     return kind in SYMBOLIC_KINDS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SizeClass:
     """Sizes for which an emitter does the same: `guards` say which, `holds` checks them. `integers` computes what is
-    symbolic in the emission."""
+    symbolic in the emission: for each launch the values of its kernel's sizes, its iterations and its work, and then
+    the elements of scratch buffers, all in one tuple."""
 
     guards: tuple[Guard | RuleGuard, ...]
     holds: Callable[..., bool]
     emission: Emission
-    integers: Callable[..., Any]
+    integers: Callable[..., tuple[Any, ...]]
 
 
 class Emissions:
@@ -105,53 +111,81 @@ class Emissions:
         self.symbols = symbols_of_jaxpr(jaxpr)
         self.classes: list[SizeClass] = []
         self.needs_constants = 0
-        self._latest: tuple[Any, Emission] | None = None  # equal fusions of one program ask one after the other
+        # Equal fusions of one program ask one after the other.
+        self._latest: tuple[Any, Emission] | None = None
+        self._latest_class: tuple[Any, SizeClass | None] | None = None
 
     def at(self, sizes: Sizes) -> Emission:
         """The emission at these sizes."""
-        values = tuple([sizes[symbol] for symbol in self.symbols])
+        values = self.values(sizes)
         latest = self._latest
         if latest is None or latest[0] != values:
             latest = self._latest = (values, self._make(values, sizes))
         return latest[1]
 
-    def _make(self, values: Sequence[int], sizes: Sizes) -> Emission:
-        takes = self.needs_constants < MOST_CONSTANTS and takes_symbols(self.kind, self.jaxpr, self.hero, self.target)
-        if not self.symbols or not takes:
-            return self._concrete(sizes)
-        for known in self.classes:
+    def values(self, sizes: Sizes) -> tuple[int, ...]:
+        """The values of the symbols that the fusion has."""
+        return tuple([sizes[symbol] for symbol in self.symbols])
+
+    def class_at(self, sizes: Sizes) -> SizeClass | None:
+        """The class that sizes are of, emitted now if it is new; None if the fusion is emitted for each size."""
+        values = self.values(sizes)
+        latest = self._latest_class
+        if latest is None or latest[0] != values:
+            latest = self._latest_class = (values, self._class(values, sizes))
+        return latest[1]
+
+    def _class(self, values: Sequence[int], sizes: Sizes) -> SizeClass | None:
+        for i, known in enumerate(self.classes):
             if known.holds(*values):
-                return self._evaluated(known, values)
+                if i:  # the next size is likely of the same class
+                    self.classes = [known, *self.classes[:i], *self.classes[i + 1 :]]
+                return known
+        if not self.symbols:
+            return self._new_class((), self._concrete(sizes))
+        if self.needs_constants >= MOST_CONSTANTS:
+            return None
+        if not takes_symbols(self.kind, self.jaxpr, self.hero, self.target):
+            return None
         with deciding({s: sizes[s] for s in self.symbols}) as answers:
             emission = emit(self.kind, self.jaxpr, self.hero, self.target, self.schedule)
         if answers.constants:  # it would serve this size only
             self.needs_constants += 1
-            return self._concrete(sizes)
-        guards = answers.guards
+            return None
+        return self._new_class(answers.guards, emission)
+
+    def _new_class(self, guards: tuple[Guard | RuleGuard, ...], emission: Emission) -> SizeClass:
         new = SizeClass(guards, checker(guards, self.symbols), emission, self._integers(emission))
-        self.classes = [*self.classes[-(MOST_CLASSES - 1) :], new]
-        return self._evaluated(new, values)
+        self.classes = [new, *self.classes[: MOST_CLASSES - 1]]
+        return new
+
+    def _make(self, values: Sequence[int], sizes: Sizes) -> Emission:
+        known = self.class_at(sizes) if self.symbols else None
+        return self._concrete(sizes) if known is None else self._evaluated(known, values)
 
     def _concrete(self, sizes: Sizes) -> Emission:
         """The emission of the fusion at these sizes, as it is in a program for them."""
         jaxpr = at_sizes(self.jaxpr, sizes) if self.symbols else self.jaxpr
         return emission_of(self.kind, jaxpr, self.hero, self.target, self.schedule)
 
-    def _integers(self, emission: Emission) -> Callable[..., Any]:
-        """A function of the sizes that returns, for each launch, the values of its kernel's sizes, its iterations and
-        its work, and then the sizes of scratch buffers."""
-        launches = []
+    def _integers(self, emission: Emission) -> Callable[..., tuple[Any, ...]]:
+        """The `integers` of a class."""
+        parts: list[str] = []
         for launch in emission.launches:
-            sizes = "".join(f"{size}, " for size in launch.kernel.sizes)
-            launches.append(f"(({sizes}), {launch.kernel.count}, {work_text(launch.kernel, self.target.kernel)}), ")
-        scratch = "".join(f"{s.size}, " for s in emission.scratch)
-        return evaluated(f"(({''.join(launches)}), ({scratch}))", self.symbols)
+            parts += [*map(str, launch.kernel.sizes), str(launch.kernel.count)]
+            parts.append(work_text(launch.kernel, self.target.kernel))
+        parts += [str(s.size) for s in emission.scratch]
+        return evaluated(f"({''.join(f'{part}, ' for part in parts)})", self.symbols)
 
     def _evaluated(self, known: SizeClass, values: Sequence[int]) -> Emission:
-        rows, scratch = known.integers(*values)
-        launches = tuple(
-            KernelLaunch(launch.kernel, launch.operands, sizes, count, grain_for(count, work, self.target.kernel), work)
-            for launch, (sizes, count, work) in zip(known.emission.launches, rows, strict=True)
-        )
-        buffers = tuple(replace(s, size=size) for s, size in zip(known.emission.scratch, scratch, strict=True))
-        return replace(known.emission, launches=launches, scratch=buffers)
+        integers = known.integers(*values)
+        launches: list[KernelLaunch] = []
+        start = 0
+        for launch in known.emission.launches:
+            end = start + len(launch.kernel.sizes)
+            count, work = integers[end : end + 2]
+            grain = grain_for(count, work, self.target.kernel)
+            launches.append(KernelLaunch(launch.kernel, launch.operands, integers[start:end], count, grain, work))
+            start = end + 2
+        buffers = tuple(replace(s, size=n) for s, n in zip(known.emission.scratch, integers[start:], strict=True))
+        return replace(known.emission, launches=tuple(launches), scratch=buffers)

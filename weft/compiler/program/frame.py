@@ -55,6 +55,13 @@ class CallFrame:
         self.count = own + len(self.fixed)
         self.pack = struct.Struct(f"{self.count}Q").pack
 
+    def at(self, constants: int) -> CallFrame:
+        """The same frame with its constants at another address."""
+        frame = object.__new__(CallFrame)
+        frame.constants, frame.registers, frame.fixed = constants, self.registers, self.fixed
+        frame.count, frame.pack = self.count, self.pack
+        return frame
+
     def entries(
         self, temporaries: Any, arguments: Sequence[Any], results: Sequence[Any], spaces: Sequence[Any] = ()
     ) -> list[Any]:

@@ -23,6 +23,7 @@ from weft.base import dtypes
 from weft.base.source import Location
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.sizes import at_values
+from weft.indexing.expression import Expression
 from weft.ir.jaxpr import Equation
 from weft.ir.types import TapeType
 
@@ -37,11 +38,12 @@ DEFAULT_SPACE = "device"
 ESTIMATED_ITERATIONS = 100
 
 
-def bytes_of(aval: Any) -> int:
-    """How much memory a value takes."""
+def bytes_of(aval: Any) -> Any:
+    """How much memory a value takes: an integer, or an expression if its sizes are symbolic."""
     if isinstance(aval, TapeType):
         return TAPE_BYTES
-    return int(math.prod(aval.shape)) * dtypes.storage(aval.dtype).itemsize
+    count = math.prod(aval.shape)
+    return (count if isinstance(count, Expression) else int(count)) * dtypes.storage(aval.dtype).itemsize
 
 
 class Kind(Enum):

@@ -23,9 +23,11 @@ from weft.compiler.load import compilation_of
 from weft.compiler.program import times
 from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, While, bytes_of
+from weft.compiler.program.prepared import ProgramAtSizes
 from weft.compiler.target.cpu import bytecode, interrupt, kernels, loops, pool, tape, timestamps
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
+from weft.compiler.target.cpu.prepared_code import PreparedCode, launched
 from weft.compiler.target.target import Target
 from weft.ir.at_sizes import JaxprAtSizes
 from weft.ir.context import EVALUATION, context
@@ -366,6 +368,57 @@ class Executable:
         raise InternalError(f"The program {self.program.name} ended with status {status}.", stage="run")
 
 
+class InstanceExecutable(Executable):
+    """A program at sizes in memory: its kernels and its bytecode but for integers are those of the program for all
+    sizes of its class."""
+
+    program: ProgramAtSizes
+
+    def __init__(self, compilation: Compilation, again: Callable[[], Executable] | None = None) -> None:
+        self.compilation, self.again = compilation, again
+        program = compilation.program
+        assert isinstance(program, ProgramAtSizes)
+        self.program = program
+        self._first_host = 0
+        self._codes, self._held, self.compile_stats = [], [], []
+        self.loops, self.blocks = {}, []
+        self._timed = None
+        self._calls = 0
+        traced = compilation.traced
+        assert isinstance(traced, JaxprAtSizes)
+        self._calls_of_all = traced.general.cached("calls", lambda: [0])
+        self.nanoseconds, self.asynchronous = 0, False
+        self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK)
+        prepared = program.prepared
+        block = memory.aligned_bytes(prepared.block.nbytes).view(np.int64)
+        prepared.write_constants(program.integers, block)
+        self.constants = block.view(np.uint8)
+        frame = prepared.frame
+        if frame is None:
+            frame = prepared.frame = CallFrame(prepared.program)
+        self.frame = frame.at(block.ctypes.data)
+        self.in_types = [v.aval for v in traced.invars]
+        self.out_types = [v.aval for v in traced.outvars]
+        self.has_tapes = False
+
+    def _link(self, tier: Tier) -> None:  # type: ignore[override]
+        stats = kernels.CompileStats(tier)
+        prepared, target = self.program.prepared, self.compilation.target
+        found: PreparedCode | None = prepared.codes.get(target)
+        if found is None or found.tier.value < tier.value:
+            compiled = kernels.compiled(launched(prepared), target, tier, stats)
+            with spans.measured(stats.seconds, "compile", "assemble"):
+                found = prepared.codes[target] = PreparedCode(prepared, compiled, stats.tier)
+        else:
+            stats.reused, stats.tier = len(found.kernels), found.tier
+        self.kernels, self.tier = found.kernels, found.tier
+        self.can_improve = found.tier is Tier.QUICK
+        self._codes.append(found.at(self.program))  # a run may still be at the older one
+        self._held.append(self.kernels)
+        self.compile_stats.append(stats)
+        self.code_address = self._codes[-1].ctypes.data
+
+
 @collector.without_collection
 def compile_executable(
     jaxpr: Jaxpr,
@@ -379,6 +432,8 @@ def compile_executable(
     changes the order of steps, and assigns their memory again."""
     tuner = _tune if config.autotune_milliseconds else None
     compilation = compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat))
+    if isinstance(compilation.program, ProgramAtSizes) and scheduled is None:
+        return InstanceExecutable(compilation, again)
     return Executable(compilation if scheduled is None else scheduled(compilation), again)
 
 

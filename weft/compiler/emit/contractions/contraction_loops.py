@@ -129,6 +129,11 @@ def divides(part: Integer, size: Integer) -> bool:
     return not isinstance(rest, Expression) and rest == 0
 
 
+def may_be_several(count: Integer) -> bool:
+    """Whether a loop is needed for so many iterations. Symbolic ones have a loop for any number."""
+    return isinstance(count, Expression) or count > 1
+
+
 def sum_dtype(compute: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype in which sums are stored: bools as bytes, which the machine has vectors of."""
     return np.dtype(np.uint8) if compute == dtypes.bool_ else compute

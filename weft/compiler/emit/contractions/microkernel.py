@@ -30,6 +30,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
     add_sums,
     divides,
     finish,
+    may_be_several,
     multiply_add,
     store_at,
     sum_dtype,
@@ -52,6 +53,9 @@ from weft.ir.primitive import weight_of
 BLOCK_ROWS = 48
 # Sums of so few terms, and tiles of so many fused sums, are unrolled.
 UNROLLED_TERMS, UNROLLED_SUMS = 4, 36
+
+# Symbolic sizes from which on multiples of a panel's width have kernels of their own, without masks.
+WORTH_WHOLE_PANELS = 256
 
 Offsets = tuple[tuple[ContractionAxis, int], ...]
 
@@ -171,7 +175,7 @@ class _Kernel:
             self.tile, self.height = chosen.tiles[0]
             self.whole, self.edge = divmod(self.tile.size, self.height)
         self.block = self.tiles_of_block()
-        self.blocks = maximum(1, ceil_divide(self.whole, self.block))
+        self.blocks = 1 if self.block is self.whole else maximum(1, ceil_divide(self.whole, self.block))
         lanes = self.free_lanes
         self.panels = -(-lanes.size // chosen.width) if lanes is not None else 1
         self.group = min(chosen.blocks.panels, self.panels) if chosen.blocks is not None else 1
@@ -210,7 +214,7 @@ class _Kernel:
         counts = [level.count for level in shared]
         with ExitStack() as stack:
             task = Index()
-            if prod(counts) > 1:
+            if may_be_several(prod(counts)):
                 task = Index.of(stack.enter_context(self.k.loop(prod(counts), kind=LoopKind.THREADS)))
             coords = Coordinates({})
             for level, index in zip(shared, unravelled(self.k, task, counts), strict=True):
@@ -218,7 +222,7 @@ class _Kernel:
             self.chunks(stack)
             for level in levels:
                 index, limit = Index(), level.limit(coords)
-                if level.count > 1:
+                if may_be_several(level.count):
                     index = Index.of(stack.enter_context(self.k.loop(level.count, limit=limit)))
                 coords = level.enter(coords, index)
             self.panel(coords)
@@ -297,10 +301,13 @@ class _Kernel:
         if axis is None:
             self.tiles(coords)
             return
-        whole, rest = divmod(axis.size, width)
-        if not rest or self.target.masks:
-            limit = Index(axis.size) - coords.panel * width if rest else None
+        if self.target.masks:
+            limit = None if self.fills_panels(axis) else Index(axis.size) - coords.panel * width
             self.lanes(coords, axis, width, limit)
+            return
+        whole, rest = divmod(axis.size, width)
+        if not rest:
+            self.lanes(coords, axis, width, None)
             return
         if not whole:
             self.pieces(coords, axis, rest)
@@ -310,6 +317,13 @@ class _Kernel:
             self.lanes(coords, axis, width, None)
         with self.k.when(at_edge):
             self.pieces(Coordinates(coords.indices, Index(whole)), axis, rest)
+
+    def fills_panels(self, axis: ContractionAxis) -> bool:
+        """Whether no lanes are left over. Small symbolic sizes have masks in any case: kernels of their own would gain
+        less than they take to compile."""
+        if isinstance(axis.size, Expression) and axis.size < WORTH_WHOLE_PANELS:
+            return False
+        return not axis.size % self.plan.width
 
     def pieces(self, coords: Coordinates, axis: ContractionAxis, rest: Integer) -> None:
         """The lanes at the edge, without masks: full registers, then the remainder. If that is symbolic, as many lanes
@@ -342,7 +356,7 @@ class _Kernel:
         if self.tile is None:
             self.sums(coords, self.offsets(1))
             return
-        if self.whole:
+        if isinstance(self.whole, Expression) or self.whole:
             first = self.at_block * self.block
             limit = None if divides(self.block, self.whole) else Index(self.whole) - first
             with ExitStack() as stack:
@@ -351,7 +365,7 @@ class _Kernel:
                 self.sums(coords.at(self.tile, (first + i) * self.height), self.offsets(self.height))
         for rows, start, count in self.edges():
             with ExitStack() as stack:
-                if self.blocks > 1:
+                if may_be_several(self.blocks):
                     stack.enter_context(k.loop(1, limit=last))
                 if isinstance(count, Expression):
                     stack.enter_context(k.loop(count))
@@ -489,12 +503,13 @@ class _Kernel:
 
 def unravelled(k: KernelBuilder, flat: Index, counts: Sequence[int]) -> list[Index]:
     """The indices of several loops from the flat index of all of them."""
-    if sum(count > 1 for count in counts) <= 1:
-        return [flat if count > 1 else Index() for count in counts]
+    several = [may_be_several(count) for count in counts]
+    if sum(several) <= 1:
+        return [flat if loops else Index() for loops in several]
     indices: list[Index] = []
     rest = k.position(flat)
-    for count in reversed(counts[1:]):
+    for count, loops in zip(reversed(counts[1:]), reversed(several[1:]), strict=True):
         size = k.constant(count, "int64")
-        indices.append(Index.of(k.compute("rem", rest, size)) if count > 1 else Index())
-        rest = k.compute("div", rest, size) if count > 1 else rest
+        indices.append(Index.of(k.compute("rem", rest, size)) if loops else Index())
+        rest = k.compute("div", rest, size) if loops else rest
     return [Index.of(rest), *reversed(indices)]

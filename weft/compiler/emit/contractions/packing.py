@@ -16,6 +16,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
     Coordinates,
     OperandReader,
     divides,
+    may_be_several,
     sum_dtype,
 )
 from weft.compiler.emit.contractions.contraction_loops import access as access_of
@@ -56,7 +57,7 @@ def packed(
         indices += [*(coords.indices[a] for a in k_axes), coords.lane if lanes else Index()]
         total, stride = Index(), 1
         for size, i in zip(reversed(sizes), reversed(indices), strict=True):
-            total, stride = total + i * stride if size > 1 else total, stride * size
+            total, stride = total + i * stride if may_be_several(size) else total, stride * size
         return total
 
     _Copy(fusion, plan.width, operand, access, (free, lanes, k_axes), scratch, position).write()

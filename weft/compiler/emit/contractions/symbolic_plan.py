@@ -21,7 +21,7 @@ from weft.compiler.emit.contractions.tiling import (
 )
 from weft.compiler.target.target import Target
 from weft.indexing.dimension import ceil_divide
-from weft.indexing.expression import Expression
+from weft.indexing.expression import Expression, maximum
 from weft.indexing.guards import decided
 
 # Blocks of tiles that are shared by threads, at least, and panels that make a block of several.
@@ -79,7 +79,7 @@ def symbolic_plan(contraction: ContractionLoops, operands: tuple[Access, Access]
     if choice.blocks is not None:
         ((tile, height), *_), lanes = plan.tiles, plan.lanes
         assert lanes is not None
-        tiles: Any = ceil_divide(tile.size // height, choice.blocks[0])
+        tiles: Any = maximum(1, ceil_divide(tile.size // height, choice.blocks[0]))
         panels: Any = choice.blocks[1] or ceil_divide(lanes.size, plan.width)
         plan = replace(plan, blocks=Blocks(tiles, panels))
     return plan
@@ -134,15 +134,22 @@ def _split(chooser: Chooser, plan: Plan) -> Split | None:
 
 
 def _blocks(chooser: Chooser, plan: Plan) -> tuple[int, int] | None:
-    found = chooser.blocks(plan)
-    if found is None or plan.lanes is None:
+    """How tiles are shared among threads. There is one answer for many sizes: where little is to be shared, blocks cost
+    next to nothing."""
+    if plan.lanes_along_k or plan.lanes is None or not plan.tiles:
+        return None
+    if plan.split_k is not None and plan.split_k.parts > 1:
         return None
     (tile, height), *_ = plan.tiles
+    if chooser.sums // (tile.size * plan.lanes.size) >= chooser.costs.most_tasks:
+        return None
+    found = chooser.blocks(plan)
+    if found is None:
+        return LEAST_BLOCKS, 1
     tiles, panels = tile.size // height, -(-plan.lanes.size // plan.width)
-    # Few classes: one block, or some of about the size that the cache wants; panels one by one, or many.
     count = -(-tiles // found.tiles)
-    group = 0 if found.panels >= panels else 1 if found.panels < MANY_PANELS else MANY_PANELS
-    return 1 if count == 1 else max(LEAST_BLOCKS, 2 * _power(count - 1)), group
+    group = 1 if found.panels < MANY_PANELS or panels <= MANY_PANELS else 0 if found.panels >= panels else MANY_PANELS
+    return max(LEAST_BLOCKS, 2 * _power(max(1, count - 1))), group
 
 
 def _power(size: int) -> int:

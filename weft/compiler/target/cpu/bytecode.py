@@ -101,6 +101,11 @@ class Assembler:
         # How many registers the program uses: one more than the greatest index.
         self.registers = 0
 
+    @property
+    def instructions(self) -> Sequence[int]:
+        """What was written so far, jumps aside."""
+        return self._code
+
     # -- labels ----------------------------------------------------------------------------------------------------
 
     def label(self) -> Label:
