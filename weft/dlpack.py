@@ -1,7 +1,7 @@
 """Arrays shared with other libraries by DLPack, without copying them where that can be.
 
 An array of Weft is given to others as it is: `torch.from_dlpack(x)`, `numpy.from_dlpack(x)`. Who is told that memory is
-read-only shares it; others get a copy.
+read-only shares it; others get a copy. Arrays of GPUs are shared in any case, and work on both sides is ordered.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.publish import publish as _publish
 from weft.ir.types import array_type
 from weft.runtime.array import adopted, copied
+from weft.runtime.borrowing import from_gpu, is_on_gpu
 from weft.runtime.device import default_placement
 from weft.runtime.dlpack import from_capsule, is_exchanged
 from weft.trace.array import Array
@@ -56,6 +57,9 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
         raise ArgumentTypeError(what, received=f"an object of type {type(external_array).__name__}", fix=fix)
     if isinstance(external_array, Array) and not copy:
         return external_array if device is None else device_put(external_array, device)
+    if is_on_gpu(external_array):
+        found = from_gpu(external_array, copy)
+        return found if device is None else device_put(found, device)
     try:
         value = from_capsule(external_array)
     except (BufferError, RuntimeError, TypeError) as error:

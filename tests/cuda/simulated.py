@@ -191,6 +191,19 @@ class SimulatedDriver:
     def nanoseconds_between(self, first: list[int], last: list[int]) -> int:
         return last[0] - first[0]
 
+    # -- streams of others -----------------------------------------------------------------------------------------
+
+    stream_handle = 77
+
+    def precede(self, stream: int) -> None:
+        self.calls.append(f"{stream} waits for work")
+
+    def follow(self, stream: int) -> None:
+        self.calls.append(f"work waits for {stream}")
+
+    def hold(self, value: Any) -> None:
+        self.calls.append("hold")
+
     def synchronize(self) -> None:
         self.calls.append("wait")
 

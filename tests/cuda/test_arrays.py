@@ -13,6 +13,7 @@ import weft.numpy as wnp
 from tests.cuda.simulated import SimulatedDriver, simulated_gpu
 from weft import lax
 from weft.base.errors import ArgumentError
+from weft.runtime import dlpack
 from weft.sharding.device import Device
 
 
@@ -154,3 +155,84 @@ def test_copies_to_the_host_that_are_begun(gpu: tuple[Device, SimulatedDriver]) 
     x.delete()
     with pytest.raises(RuntimeError, match="deleted"):
         x.copy_to_host_async()
+
+
+class Other:
+    """An array of another library, on the GPU: a NumPy array whose memory is that of the simulated one."""
+
+    def __init__(self, driver: SimulatedDriver, value: np.ndarray, offset: int = 0) -> None:
+        address = driver.allocate(value.nbytes + offset) + offset
+        memory = driver.view(address, value.nbytes)
+        memory[:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        self.value, self.streams = memory.view(value.dtype).reshape(value.shape), []  # type: ignore[var-annotated]
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None) -> Any:
+        self.streams.append(stream)
+        unknown = self.value.dtype.isbuiltin != 1
+        capsule = (self.value.view("u2") if unknown else self.value).__dlpack__(max_version=max_version)
+        tensor = dlpack._tensor_of(capsule)
+        tensor.device_type, tensor.code = 2, dlpack.CODES["bfloat16"] if unknown else tensor.code
+        return capsule
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "complex64"])
+def test_memory_of_other_libraries(gpu: tuple[Device, SimulatedDriver], dtype: str) -> None:
+    device, driver = gpu
+    value = np.arange(6).reshape(2, 3).astype(weft.dtypes.canonicalize_dtype(dtype))
+    other = Other(driver, value)
+    x = weft.dlpack.from_dlpack(other)
+    assert x.device is device and x.committed and other.streams == [driver.stream_handle]
+    assert x.unsafe_buffer_pointer() == other.value.ctypes.data and x.dtype == value.dtype
+    np.testing.assert_array_equal(np.asarray(x), value)
+    np.testing.assert_array_equal(np.asarray(weft.jit(lambda a: a.T)(x)), value.T)
+    weft.jit(lambda a: a[::-1], donate_argnums=0)(x)  # which does not write to memory of others
+    np.testing.assert_array_equal(other.value, value)
+    del x
+    assert "hold" in driver.calls  # until no work reads it
+    for copied in (weft.dlpack.from_dlpack(other, copy=True), wnp.from_dlpack(other)):
+        assert copied.device is device and copied.unsafe_buffer_pointer() != other.value.ctypes.data
+        np.testing.assert_array_equal(np.asarray(copied), value)
+
+
+def test_memory_of_other_libraries_that_is_copied(gpu: tuple[Device, SimulatedDriver]) -> None:
+    """At addresses that programs do not expect, with axes in another order, and of 64-bit types."""
+    _, driver = gpu
+    value = np.arange(12, dtype=np.float32).reshape(3, 4)
+    turned = Other(driver, value)
+    turned.value = turned.value.T
+    parts = Other(driver, value)
+    parts.value = parts.value[:, ::2]
+    for other in (Other(driver, value, offset=16), turned, Other(driver, value.astype(np.float64))):
+        with pytest.raises(ArgumentError, match="without a copy"):
+            weft.dlpack.from_dlpack(other, copy=False)
+        found = weft.dlpack.from_dlpack(other)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(np.asarray(found), other.value)
+    with pytest.raises(TypeError, match="gaps between its elements"):
+        weft.dlpack.from_dlpack(parts)
+
+
+def test_memory_for_other_libraries(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+    for dtype in ("float32", "bfloat16", "int8"):
+        x = weft.device_put(np.arange(6).reshape(2, 3).astype(weft.dtypes.canonicalize_dtype(dtype)), device)
+        assert x.__dlpack_device__() == (2, 0)
+        for options, waits in (({"stream": 9, "max_version": (1, 0)}, 9), ({}, 1), ({"stream": -1}, None)):
+            driver.calls.clear()
+            capsule = x.__dlpack__(**options)  # type: ignore[arg-type]
+            tensor = dlpack._tensor_of(capsule)
+            assert tensor.data == x.unsafe_buffer_pointer() and (tensor.device_type, tensor.device_id) == (2, 0)
+            assert driver.calls == ([f"{waits} waits for work"] if waits else [])
+            assert tensor.code == (4 if dtype == "bfloat16" else tensor.code)
+            del capsule, tensor
+            assert driver.calls[1:] == ([f"work waits for {waits}"] if waits else [])
+    assert dlpack._tensor_of(x.__dlpack__(copy=True)).data != x.unsafe_buffer_pointer()
+    np.testing.assert_array_equal(np.from_dlpack(x, device="cpu"), np.asarray(x))
+    interface = x.__cuda_array_interface__
+    assert interface["data"] == (x.unsafe_buffer_pointer(), True) and interface["stream"] == driver.stream_handle
+    assert not hasattr(wnp.ones(3), "__cuda_array_interface__")
+    with pytest.raises(BufferError):
+        weft.device_put(weft.random.key(0), device).__dlpack__()

@@ -12,6 +12,7 @@ from weft.base.source import Location
 from weft.ir.types import ArrayType, array_type, type_of
 from weft.runtime.backend import Allocation
 from weft.runtime.device import HOME, Placement, default_placement
+from weft.runtime.dlpack import is_exchanged, to_device_capsule
 from weft.runtime.guards import transferred
 from weft.runtime.held import HeldArray
 from weft.runtime.promise import Promise
@@ -212,7 +213,57 @@ class ConcreteArray(HeldArray):
         return self.addressable_shards
 
     def unsafe_buffer_pointer(self) -> int:
-        return self._value.__array_interface__["data"][0]
+        if self._placement.backend.reads_host:
+            return self._value.__array_interface__["data"][0]
+        if self.is_deleted():
+            self._raise_deleted()
+        return self._pointer
+
+    # -- shared with other libraries -------------------------------------------------------------------------------
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._placement.backend.dlpack_device(self._placement.device)
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        """On GPUs the memory is shared with those too who cannot be told that it is read-only, as is usual there."""
+        backend = self._placement.backend
+        if backend.reads_host:
+            return super().__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        if self.is_deleted():
+            self._raise_deleted()
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            if copy is False:
+                raise BufferError("An array of a GPU is copied to be read elsewhere; allow a copy.")
+            return HeldArray.__dlpack__(self, max_version=max_version)  # of the host
+        array = put(self, self._placement, may_alias=False) if copy else self
+        versioned = max_version is not None and tuple(max_version) >= (1, 0)
+        if isinstance(self.aval.dtype, dtypes.ExtendedDtype) or not is_exchanged(self.aval.dtype):
+            raise BufferError(f"DLPack has no type for {dtypes.name(self.aval.dtype)}.")
+        return to_device_capsule(
+            array._pointer,
+            self.aval.shape,
+            self.aval.dtype,
+            self.__dlpack_device__(),
+            backend.lend(array._memory, stream),
+            **({"max_version": (1, 0)} if versioned else {}),
+        )
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """What Numba, CuPy and others read of an array on a GPU."""
+        dtype, backend = self.aval.dtype, self._placement.backend
+        if backend.reads_host or not isinstance(dtype, np.dtype) or dtype.isbuiltin != 1:
+            raise AttributeError(f"{self.aval.short()} on {self.device!r} has no __cuda_array_interface__")
+        return {
+            "shape": self.aval.shape,
+            "typestr": dtype.str,
+            "data": (self.unsafe_buffer_pointer(), True),
+            "strides": None,
+            "stream": backend.stream_of(self._placement.device),
+            "version": 3,
+        }
 
     def __reduce__(self) -> Any:
         return _rebuild, (np.asarray(self._value), self.aval)  # another process has other devices

@@ -125,6 +125,25 @@ class Backend(Protocol):
         """Devices have other ids than before, since this process has become one of several."""
         ...
 
+    # -- memory that is shared with other libraries -----------------------------------------------------------------
+
+    def dlpack_device(self, device: Device) -> tuple[int, int]:
+        """What a device is called in DLPack: its type and its index."""
+        ...
+
+    def stream_of(self, device: Device) -> int | None:
+        """The stream in which work of a device is started; None where there are none."""
+        ...
+
+    def lend(self, memory: Any, stream: int | None) -> Any:
+        """An object that has memory for another library, whose work is in a stream; it is returned when the object is
+        deleted."""
+        ...
+
+    def borrow(self, value: np.ndarray, device: Device) -> Buffer:
+        """The memory of another library at the address of a contiguous array, or a copy where it has to be one."""
+        ...
+
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, memory: Any) -> None:

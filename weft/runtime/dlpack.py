@@ -1,12 +1,14 @@
-"""Arrays as capsules of DLPack, and back, for dtypes that NumPy does not exchange too.
+"""Arrays as capsules of DLPack, and back, for dtypes and devices that NumPy does not exchange too.
 
 NumPy makes and reads the capsules. Of a dtype that it refuses, such as bfloat16, it is given unsigned integers of the
-same size, and the dtype that is written in the capsule is replaced.
+same size, and the dtype that is written in the capsule is replaced. So is the device: NumPy arrays at addresses of a
+GPU are made and deleted, and nobody looks at their elements.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,8 @@ CODES = {
 """DLPack's codes of the dtypes that NumPy does not exchange."""
 
 _UNSIGNED = 1
+CPU_DEVICE = 1, 0
+CUDA = 2  # the type of devices that are GPUs of NVIDIA
 
 
 class _Tensor(ctypes.Structure):
@@ -72,9 +76,36 @@ def to_capsule(value: np.ndarray, **options: Any) -> Any:
     return capsule
 
 
-def from_capsule(external: Any) -> np.ndarray:
-    """A NumPy array over the memory of another library's array, which has `__dlpack__`."""
-    source = _Integers(external)
+def to_device_capsule(
+    address: int, shape: tuple[int, ...], dtype: np.dtype, device: tuple[int, int], holder: Any, **options: Any
+) -> Any:
+    """A capsule over contiguous memory of a device, which is there for as long as an object is. `options` are those of
+    NumPy's `__dlpack__`: only who asks for a version can be told that it is read-only."""
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.asarray(_Memory(address, size, bool(options), holder))
+    capsule = to_capsule(memory.view(dtype).reshape(shape), **options)
+    tensor = _tensor_of(capsule)
+    tensor.device_type, tensor.device_id = device
+    return capsule
+
+
+class _Memory:
+    """Bytes at an address, for NumPy, with an object that has them."""
+
+    def __init__(self, address: int, size: int, read_only: bool, holder: Any) -> None:
+        self._holder = holder
+        self.__array_interface__ = {
+            "data": (address, read_only),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def from_capsule(external: Any, stream: int | None = None) -> np.ndarray:
+    """A NumPy array over the memory of another library's array, which has `__dlpack__`. With the `stream` of a GPU that
+    memory is of a GPU: its work may begin to read it when what the other library has started has ended."""
+    source = _Integers(external) if stream is None else _AtAddresses(external, stream)
     value = np.from_dlpack(source)
     return value if source.dtype is None else value.view(source.dtype)
 
@@ -96,6 +127,26 @@ class _Integers:
             if tensor.code == code and tensor.lanes == 1:
                 self.dtype = dtypes.storage(dtypes.as_dtype(name))
                 tensor.code = _UNSIGNED
+        return capsule
+
+
+class _AtAddresses(_Integers):
+    """Another library's array on a GPU, as if it was one of the host."""
+
+    def __init__(self, external: Any, stream: int) -> None:
+        super().__init__(external)
+        self._stream = stream
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU_DEVICE
+
+    def __dlpack__(self, max_version: Any = None, **options: Any) -> Any:
+        try:
+            capsule = super().__dlpack__(stream=self._stream, max_version=max_version)
+        except TypeError:  # a library that knows no versions
+            capsule = super().__dlpack__(stream=self._stream)
+        tensor = _tensor_of(capsule)
+        tensor.device_type, tensor.device_id = CPU_DEVICE
         return capsule
 
 

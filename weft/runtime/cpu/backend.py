@@ -15,6 +15,7 @@ from weft.primitives.elementwise.elementwise import Elementwise
 from weft.primitives.families import Reduction
 from weft.runtime.cpu import parts
 from weft.runtime.cpu.memory import SMALL, Block, Chunk, DeviceMemory
+from weft.runtime.dlpack import CPU_DEVICE
 from weft.runtime.promise import Promise
 from weft.sharding.device import Device
 
@@ -100,6 +101,18 @@ class CpuBackend:
     def devices_changed(self) -> None:
         """The first device has another id, by which its allocator is found."""
         self._memories = dict(self._memories.items())
+
+    def dlpack_device(self, device: Device) -> tuple[int, int]:
+        return CPU_DEVICE
+
+    def stream_of(self, device: Device) -> None:
+        """None: what is there may be read."""
+
+    def lend(self, memory: Any, stream: int | None) -> Any:
+        return memory
+
+    def borrow(self, value: np.ndarray, device: Device) -> Buffer:
+        return self.adopt(value, device)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,10 @@ import numpy as np
 from weft.base.errors import NotSupportedError
 from weft.ir.primitive import Primitive
 from weft.runtime.cuda import driver
+from weft.runtime.cuda.libraries.program import BLOCK_ALIGNMENT
 from weft.runtime.cuda.memory import Block, CudaMemory
+from weft.runtime.cuda.sharing import BorrowedBlock, Lent
+from weft.runtime.dlpack import CUDA
 from weft.sharding.device import Device
 
 if TYPE_CHECKING:
@@ -91,7 +94,7 @@ class CudaBackend:
         block = array._memory
         assert isinstance(block, Block)
         # The slot of the array, the local variable and the argument of getrefcount.
-        if sys.getrefcount(block) <= 3:
+        if sys.getrefcount(block) <= 3 and type(block) is Block:
             return block
         copied: Block = self.copy_between(array, array.device)[1]
         return copied
@@ -101,6 +104,26 @@ class CudaBackend:
 
     def devices_changed(self) -> None:
         pass
+
+    def dlpack_device(self, device: Device) -> tuple[int, int]:
+        return CUDA, device.id
+
+    def stream_of(self, device: Device) -> int:
+        handle: int = self.driver(device).stream_handle
+        return handle
+
+    def lend(self, memory: Block, stream: int | None) -> Lent:
+        return Lent(memory, stream)
+
+    def borrow(self, value: np.ndarray, device: Device) -> Buffer:
+        """The memory of another library; a copy where it is at an address that programs do not expect."""
+        memory = self.memory(device)
+        block: Block = BorrowedBlock(memory, value)
+        if block.address % BLOCK_ALIGNMENT and block.size:
+            aligned = memory.take(block.size)
+            memory.driver.copy(aligned.address, block.address, block.size)
+            block = aligned
+        return None, block, block.address
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 

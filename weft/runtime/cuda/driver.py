@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -252,6 +253,8 @@ class Driver:
         self._enter()
         self._stream, self._recording = Stream(), Stream(records=True)
         self._recording_lock = held(threading.RLock())
+        # What is not returned to others yet, and when it can be.
+        self._holding: deque[tuple[Event, Any]] = deque()
         self._start = library().cuGraphLaunch  # type: ignore[union-attr]
 
     def _enter(self) -> None:
@@ -466,6 +469,40 @@ class Driver:
         if status:
             raise_error("cuGraphLaunch", status)
 
+    # -- streams of others -----------------------------------------------------------------------------------------
+
+    @property
+    def stream_handle(self) -> int:
+        """The stream of all work, for other libraries."""
+        handle = self._stream.handle.value
+        assert handle is not None
+        return handle
+
+    def precede(self, stream: int) -> None:
+        """A stream of another library waits for the work that was started so far."""
+        event = self.event(timed=False)
+        self._stream.mark(event)
+        call("cuStreamWaitEvent", stream, event.handle, 0)
+
+    def follow(self, stream: int) -> None:
+        """What is started from now on waits for the work of another library's stream. A stream that is gone has no
+        work."""
+        if self.process != os.getpid() or library is None:  # the process ends, or is another one
+            return
+        event = self.event(timed=False)
+        if not library().cuEventRecordWithFlags(event.handle, stream, 0):  # type: ignore[union-attr]
+            self._stream.wait(event)
+
+    def hold(self, value: Any) -> None:
+        """Keep an object until the work that was started so far has ended."""
+        if self.process != os.getpid() or library is None:
+            return
+        event = self.event(timed=False)
+        self._stream.mark(event)
+        self._holding.append((event, value))
+        while self._holding and self._holding[0][0].has_happened():
+            self._holding.popleft()
+
     # -- times -----------------------------------------------------------------------------------------------------
 
     def event(self, timed: bool = True) -> Event:
@@ -491,6 +528,7 @@ class Driver:
         """Wait until all work that was started has ended."""
         self._enter()
         call("cuStreamSynchronize", self._stream.handle)
+        self._holding.clear()
 
     def is_idle(self) -> bool:
         """Whether all work that was started has ended."""

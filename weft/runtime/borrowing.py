@@ -1,0 +1,55 @@
+"""Arrays over memory of a GPU that another library has, by DLPack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.settings import overrides
+from weft.ir.types import array_type
+from weft.primitives.elementwise.convert import convert_element_type
+from weft.primitives.movement.shape import transpose
+from weft.runtime.array import ConcreteArray, array_at, put
+from weft.runtime.device import devices, placement_of
+from weft.runtime.dlpack import CUDA, from_capsule
+
+
+def is_on_gpu(external: Any) -> bool:
+    """Whether another library's array is on a GPU."""
+    return int(external.__dlpack_device__()[0]) == CUDA
+
+
+def from_gpu(external: Any, copy: bool | None = None) -> ConcreteArray:
+    """An array over the memory of another library's array on a GPU, committed to that. It is copied if `copy` is True,
+    or if it has to be: axes in another order, 64-bit types while these are off, an address that programs do not
+    expect."""
+    device = devices("gpu")[int(external.__dlpack_device__()[1])]
+    placement = placement_of(device, True)
+    value = from_capsule(external, placement.backend.stream_of(device))
+    axes = sorted(range(value.ndim), key=lambda axis: (-value.strides[axis], axis))
+    stored = value if value.flags.c_contiguous else value.transpose(axes)
+    if not stored.flags.c_contiguous:
+        raise ArgumentTypeError(
+            "This array is a part of another one, with gaps between its elements, which arrays of Weft do not have.",
+            received=f"shape {value.shape}, strides {tuple(s // value.itemsize for s in value.strides)}",
+            fix="make it contiguous first: x.contiguous() in PyTorch, cupy.ascontiguousarray(x) in CuPy",
+        )
+    wanted = dtypes.canonicalize_dtype(value.dtype)
+    buffer, memory, pointer = placement.backend.borrow(stored, device)
+    shared = stored is value and wanted == value.dtype and pointer == value.__array_interface__["data"][0]
+    if copy is False and not shared:
+        raise ArgumentError(
+            "This array cannot be had without a copy, which copy=False forbids.",
+            received=f"{value.dtype} of shape {value.shape}, strides {value.strides}, at {pointer % 256} modulo 256",
+            fix="leave out copy",
+        )
+    array = array_at(placement, buffer, array_type(stored.shape, value.dtype), memory, pointer)
+    with overrides(enable_x64=True):
+        if stored is not value:
+            array = transpose(array, permutation=tuple(int(i) for i in np.argsort(axes)))
+        if wanted != value.dtype:
+            array = convert_element_type(array, new_dtype=wanted, weak_type=False)
+    return put(array, placement, may_alias=False) if copy and shared else array
