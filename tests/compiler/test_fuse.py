@@ -26,6 +26,7 @@ from weft.ir.printer import to_text
 
 DEFAULT_LIMITS = FusionLimits()
 TIGHT = FusionLimits(values=4, operands=3, results=2, copies=2, row_bytes=16, single_row_bytes=8, window=3)
+RECOMPUTING = FusionLimits(window=2, recompute_weight=64, recompute_bytes=1)
 
 
 def assert_same_bits(first: list[Any], second: list[Any]) -> None:
@@ -74,6 +75,7 @@ def test_fused_jaxprs_are_equivalent(name: str) -> None:
 def test_the_laws_hold_within_narrow_limits(name: str) -> None:
     before, arrays = program(name)
     check_laws(run_passes(before), arrays, TIGHT)
+    check_laws(run_passes(before), arrays, RECOMPUTING)
 
 
 @pytest.mark.parametrize("i", range(40))
@@ -89,6 +91,41 @@ def test_random_fused_jaxprs_are_equivalent(i: int, rng: np.random.Generator) ->
     check_laws(before, list(args))
     check_laws(run_passes(before), list(args))
     check_laws(before, list(args), TIGHT)
+    check_laws(run_passes(before), list(args), RECOMPUTING)
+
+
+def layer_norm_loss(x: Any, scale: Any, other: Any) -> Any:
+    mean = x.mean(-1, keepdims=True)
+    variance = (x * x).mean(-1, keepdims=True) - mean * mean
+    return weft.lax.tanh(((x - mean) * weft.lax.rsqrt(variance + 1e-5) * scale) @ other).sum()
+
+
+def test_values_of_rows_are_stored_instead_of_rows() -> None:
+    """What the gradient of a layer norm reads of it are its operand, means and deviations."""
+    arrays = [np.ones(shape, np.float32) for shape in ((64, 256), (256,), (256, 64))]
+    before = run_passes(make_jaxpr(weft.grad(layer_norm_loss, (0, 1)))(*arrays))
+    stored, computed = (
+        [v.aval.shape for e in fuse(before, limits).eqns for v in e.outvars if v not in before.outvars]
+        for limits in (DEFAULT_LIMITS, RECOMPUTING)
+    )
+    assert stored.count((64, 256)) > computed.count((64, 256)) and check_laws(before, arrays, RECOMPUTING)
+
+
+def test_far_steps_of_an_optimizer_are_one_fusion() -> None:
+    """Moments of all parameters come first in a program, then the steps, which need a count."""
+
+    def update(count: Any, parameters: list[Any], moments: list[Any], gradients: list[Any]) -> Any:
+        gradients = [weft.numpy.sort(g) for g in gradients]
+        moments = [0.9 * m + 0.1 * g for m, g in zip(moments, gradients, strict=True)]
+        rate = 1 / (count + 1)
+        return [p - rate * m / (1 + m) for p, m in zip(parameters, moments, strict=True)], moments
+
+    arrays = [np.arange(3000 + n, dtype=np.float32) for n in range(6)]
+    before = run_passes(make_jaxpr(update)(np.float32(3), arrays, arrays, arrays))
+    flat = [np.float32(3), *arrays * 3]
+    for limits in (DEFAULT_LIMITS, FusionLimits(window=2)):
+        after = check_laws(before, flat, limits)
+        assert sum(e.primitive is fusion and len(e.outvars) == 2 for e in after.eqns) == 6
 
 
 def test_fusion_is_idempotent() -> None:

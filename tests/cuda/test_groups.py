@@ -14,7 +14,7 @@ import weft.numpy as wnp
 from tests.compiler.host import interpret
 from weft import lax
 from weft.api.inspect import make_jaxpr
-from weft.base import settings
+from weft.base import dtypes, settings
 from weft.base.errors import InternalError
 from weft.compiler.compile import compile_program
 from weft.compiler.kernel import interpreter
@@ -92,8 +92,31 @@ def test_a_long_sum_is_of_many_groups() -> None:
 
 def test_columns_are_of_many_threads() -> None:
     _, (partial, final) = compiled(lambda x: x.sum(0), np.ones((4096, 256), np.float32))
-    assert group_of(partial, hopper()) is None and partial.count == 128 * 256  # blocks of 32 rows
+    assert group_of(partial, hopper()) is None and partial.count == 128 * 256 // 4  # blocks of 32 rows
     assert final.count == 256
+
+
+def scaled_columns(x: Any) -> Any:
+    scaled = wnp.tanh(x) * x.max(-1, keepdims=True)
+    return scaled, scaled.sum(0) + 1, wnp.abs(x).max(0)
+
+
+@pytest.mark.parametrize("shape", [(203, 40), (100, 96), (3, 300, 33), (2100, 32)], ids=str)
+def test_columns_have_their_values(shape: tuple[int, ...]) -> None:
+    """Rows that are no multiple of those read at once, columns that are no multiple of vectors, what is stored on the
+    way, and so many partial results that groups of threads add them."""
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    function = scaled_columns if len(shape) == 2 else lambda x: x.sum(1)
+    program, _ = compiled(function, x)
+    for got, want in zip(interpret(program, [x.copy()]), weft.tree.leaves(function(x)), strict=True):
+        want = np.asarray(want)
+        np.testing.assert_allclose(got.view(want.dtype).reshape(want.shape), want, rtol=2e-5, atol=2e-3)
+
+
+def test_columns_of_short_floats_are_read_as_vectors() -> None:
+    x = np.ones((4096, 256), np.float32).astype(dtypes.storage(dtypes.bfloat16))
+    _, (partial, _) = compiled(lambda x: x.sum(0), x)
+    assert ptx(module_text([("k", partial)], hopper()), hopper()).count("ld.global.v4.b16") == 8
 
 
 @pytest.mark.parametrize(("length", "members"), [(32, 8), (100, 32), (1000, 256), (5000, 256)])

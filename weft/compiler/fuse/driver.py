@@ -7,7 +7,8 @@ equations); in the result every equation is a fusion, or of a role that is not f
 2. instruction fusion, from the last equation to the first;
 3. fusion merging;
 4. sibling fusion;
-5. producer-consumer fusion into kernels with several results.
+5. producer-consumer fusion into kernels with several results;
+6. results that others compute again instead of reading them, where the target says so.
 
 Dead equations must be gone: what nobody reads is fused like a result.
 """
@@ -23,6 +24,7 @@ from weft.compiler.fuse.graph import Graph, Order
 from weft.compiler.fuse.instructions import fuse_instructions
 from weft.compiler.fuse.merging import merge_fusions
 from weft.compiler.fuse.multi_output import fuse_producers
+from weft.compiler.fuse.recompute import recompute
 from weft.compiler.fuse.rowwise import fuse_rows
 from weft.compiler.fuse.siblings import fuse_siblings
 from weft.compiler.target.target import Target
@@ -49,6 +51,7 @@ def _fuse(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, tuple[Reason, ...]]:
     order = Order(graph)
     fuse_siblings(graph, order)
     fuse_producers(graph, order)
+    recompute(graph, order)
     unfused = {n.index: inside(n.equation, target, n.role == CONTROL) for n in graph.nodes if n.unfused}
     return build(graph, order, unfused), tuple(graph.refusals)
 

@@ -372,16 +372,32 @@ class Order:
                     stack.append(s)
         return seen
 
-    def join(self, first: Group, last: Group) -> str | None:
+    def needed(self, first: Group, last: Group) -> set[Group]:
+        """What comes after `first` and must come before `last`, which is none of it."""
+        found: set[Group] = set()
+        stack = [p for p in last.predecessors if p is not first and p.position > first.position]
+        while stack:
+            item = stack.pop()
+            if item not in found:
+                found.add(item)
+                stack += [p for p in item.predecessors if p.position > first.position]
+        return found
+
+    def join(self, first: Group, last: Group, early: bool = False) -> str | None:
         """Make one group of two, the earlier of which remains, or say why not.
 
-        What `first` leads to goes behind the merged group; everything else between stays before it.
+        What `first` leads to goes behind the merged group; everything else between stays before it, or behind it too
+        if it is to be `early` and does not need it.
         """
         after = self.path(first, last)
         if after is None:
             return "one leads to the other by way of a third"
         between = self.items[first.position + 1 : last.position]
-        written = {i.hero.equation.invars[0] for i in between if i is not None and i.kind in IN_PLACE_KINDS and i.hero}
+        if early:
+            before = self.needed(first, last)
+            after = {i for i in between if i is not None and i not in before}
+        ahead = [i for i in between if i is not None and i not in after and i.kind in IN_PLACE_KINDS and i.hero]
+        written = {i.hero.equation.invars[0] for i in ahead if i.hero is not None}
         if written and any(not written.isdisjoint(i.operands) for i in (first, *after)):
             return "what is read would be overwritten before"
         replaced = [i for i in between if i not in after] + [first] + [i for i in between if i in after]

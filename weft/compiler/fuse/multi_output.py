@@ -9,7 +9,7 @@ from __future__ import annotations
 from weft.compiler.fuse.cost import Reason, bytes_of
 from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, Graph, Group, Node, Order, is_direct, users_in
 from weft.compiler.fuse.instructions import EPILOGUE_KINDS
-from weft.compiler.fuse.siblings import adopt_kind, joint_obstacle
+from weft.compiler.fuse.siblings import adopt_kind, comes_early, joint_obstacle
 from weft.ir.jaxpr import Var
 
 RULE = "producer-consumer"
@@ -32,8 +32,9 @@ def _try(graph: Graph, order: Order, producer: Group, consumer: Group) -> None:
     if kind is None:
         return
     names = producer.label, consumer.label
-    why = joint_obstacle(graph, producer, consumer)
-    if why is None and (refused := order.join(producer, consumer)) is not None:
+    why = joint_obstacle(graph, order, producer, consumer)
+    early = comes_early(graph, order, producer, consumer)
+    if why is None and (refused := order.join(producer, consumer, early)) is not None:
         why = (("order", refused),)
     if why is not None:
         graph.note(None, Reason(RULE, *names, False, why))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.compiler.fuse.cost import Reason, bytes_of
-from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, Graph, Group, Order, in_memory
+from weft.compiler.fuse.graph import POINTWISE_KINDS, REDUCTIONS, Graph, Group, Node, Order, in_memory
 from weft.ir.fusing import Space
 from weft.ir.jaxpr import Var
 
@@ -51,9 +51,9 @@ def try_sibling(graph: Graph, order: Order, v: Var, first: Group, last: Group, s
     kind = "slices" if slices else combined_kind(first, last)
     if kind is None or last in first.successors:  # one that reads the other is no sibling
         return False
-    why = joint_obstacle(graph, first, last)
+    why = joint_obstacle(graph, order, first, last)
     first_label, last_label = first.label, last.label
-    if why is None and (refused := order.join(first, last)) is not None:
+    if why is None and (refused := order.join(first, last, comes_early(graph, order, first, last))) is not None:
         why = (("order", refused),)
     if why is not None:
         graph.note(None, Reason(RULE, first_label, last_label, False, why))
@@ -65,11 +65,13 @@ def try_sibling(graph: Graph, order: Order, v: Var, first: Group, last: Group, s
     return True
 
 
-def joint_obstacle(graph: Graph, first: Group, last: Group) -> tuple[tuple[str, object], ...] | None:
+def joint_obstacle(graph: Graph, order: Order, first: Group, last: Group) -> tuple[tuple[str, object], ...] | None:
     """Limits on two groups that become one, and on the distance between them."""
     limits = graph.limits
     distance = last.position - first.position
-    if distance > limits.window and (distance > limits.reach or not can_wait(graph, first, last)):
+    if distance > limits.reach or (
+        distance > limits.window and not can_wait(graph, first, last) and not comes_early(graph, order, first, last)
+    ):
         return (("steps between", distance), ("limit", limits.window))
     values = len(first.members) + len(last.members)
     if values > limits.values:
@@ -95,6 +97,23 @@ def can_wait(graph: Graph, first: Group, last: Group) -> bool:
     if any(item is not last for item in first.successors):
         return False
     return all(v not in graph.node_of or not getattr(v.aval, "shape", ()) for v in first.operands)
+
+
+def comes_early(graph: Graph, order: Order, first: Group, last: Group) -> bool:
+    """Whether the last of two groups that are far apart may as well run when the first does: what it needs besides is
+    there, or small, and what it computes are results of the program, which take no memory for longer. Optimizers have
+    such groups: moments of all parameters, then steps of all."""
+    if last.position - first.position <= graph.limits.window or can_wait(graph, first, last):
+        return False
+    read_elsewhere = (n for n in last.members.values() if n.owner is last and not _is_inside(n, last))
+    if any(not n.is_output for n in read_elsewhere):
+        return False
+    needed = order.needed(first, last)
+    return sum(n.bytes for item in needed for n in item.members.values()) <= graph.limits.early_bytes
+
+
+def _is_inside(node: Node, group: Group) -> bool:
+    return all(user.index in group.members for user in node.users)
 
 
 def count_results(graph: Graph, group: Group) -> int:

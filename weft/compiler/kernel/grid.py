@@ -237,17 +237,32 @@ def _kernel(kernel: Kernel, nest: Nest, vector_bytes: int) -> Kernel:
 
 def _lanes(loop: Loop, body: Sequence[Statement], vector_bytes: int) -> int:
     """How many iterations of the innermost loop one thread has: those whose elements are side by side in memory."""
-    if not all(isinstance(s, (*PURE, Store)) for s in body):
+    loops = _serial_loops(body)
+    if loops is None or (loops and loop.kind is not LoopKind.LANES):
         return 1
-    accesses = [s for s in body if isinstance(s, Load | Store)]
-    apart = {s.index.coefficient(loop.variable) for s in accesses}
-    sizes = [s.buffer.dtype.itemsize for s in accesses if s.index.coefficient(loop.variable) == 1]
+    touched = [s for s, _ in accesses(body) if isinstance(s, Load | Store)]
+    apart = {s.index.coefficient(loop.variable) for s in touched}
+    sizes = [s.buffer.dtype.itemsize for s in touched if s.index.coefficient(loop.variable) == 1]
     if not sizes or apart - {0, 1}:
         return 1
     lanes = max(1, vector_bytes // max(sizes))
-    while lanes > loop.count:
+    while lanes > (loop.width if loops else loop.count):
         lanes //= 2
     return lanes
+
+
+def _serial_loops(body: Sequence[Statement]) -> list[Loop] | None:
+    """The loops among statements that otherwise compute, load and store; None if they do anything else."""
+    found: list[Loop] = []
+    for statement in body:
+        if isinstance(statement, Loop) and statement.kind is LoopKind.SERIAL:
+            inside = _serial_loops(statement.body)
+            if inside is None:
+                return None
+            found += [statement, *inside]
+        elif not isinstance(statement, (*PURE, Store)):
+            return None
+    return found
 
 
 def _digits(thread: Variable, counts: Sequence[int]) -> tuple[list[Statement], list[Index]]:

@@ -32,10 +32,14 @@ class FusionLimits:
     prologue_repeats: int = 8  # how often a contraction may compute a producer's element again
     window: int = 64  # steps between two fusions that are merged: what is between waits, and values live longer
     reach: int = 2048  # ... where nothing waits, and what is read lives anyway
+    early_bytes: int = 4096  # values that are computed earlier, so that the last of two fusions may come early
     # Computing a value of at most this weight (an addition is 1) again is cheaper than a trip to memory,
     cheap_weight: float = 4
     # ... and so is computing any value of at most this many flops in total.
     cheap_flops: float = 512
+    # Results of fusions of at most this weight are computed by those who read them, if that saves bytes; 0 is never.
+    recompute_weight: float = 0
+    recompute_bytes: int = 1 << 16  # smaller results are not worth the look
     # Smaller transposes are read with a stride: tiles would not pay.
     tiled_transpose_bytes: int = 16384
     # Matrices of a large batch with at most this many rows and columns are worked on in lanes; others are a library's.

@@ -6,11 +6,13 @@ further passes over the same row (see `row.py`). How a single pass is paralleliz
 
 * enough rows or columns: one kernel, vectors along the last axis;
 * few of them, and long: blocks of the reduced axis have partial results, which a second kernel combines in order;
-* long columns side by side: rows are read as they lie in memory, and accumulators are an array that stays in cache.
+* long columns side by side: rows are read as they lie in memory, and accumulators are an array that stays in cache;
+  threads of a GPU have some columns each, and read some rows at once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +25,9 @@ from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.reductions.reduction_space import (
     ENOUGH_ITERATIONS,
+    LEAST_GROUP,
+    LEAST_ROWS,
+    MEDIUM_WORK,
     MOST_BLOCKS,
     STREAMED_WORK,
     AxisIndices,
@@ -51,6 +56,9 @@ from weft.primitives.families import Reduction
 LANE_OPERATIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}
 # Rows that go into an array of accumulators together, and elements of such an array.
 GROUP, TILE = 8, 2048
+# Threads of a GPU: the rows that one reads at once if the work for an element is light or not, and how many keep it
+# busy then; the partial results of a column from which on a group of threads adds them, and the lanes of that.
+LIGHT_ROWS, HEAVY_ROWS, ENOUGH_COLUMN_THREADS, LEAST_TOGETHER, TOGETHER_LANES = 8, 4, 1 << 16, 64, 128
 
 
 @dataclass(frozen=True)
@@ -144,6 +152,13 @@ class Reductions:
             self.passes.store(writer, pass_index, index)
         return combined
 
+    def read(self, writer: Writer, heroes: Sequence[Hero], indices: AxisIndices) -> None:
+        """Compute what reductions read of an element, before others are stored."""
+        index = self.space.full_index(writer.k, indices)
+        for hero in heroes:
+            operand = hero.equation.invars[0]
+            writer.values.at(operand, expanded(operand, index))
+
     def store_free(self, writer: Writer, indices: AxisIndices) -> None:
         """Write the results that have the free axes only, when all reductions are known."""
         index = self.space.free_index(writer.k, indices)
@@ -217,7 +232,9 @@ def emit_reduction(fusion: Fusion) -> Emission:
     if fusion.target.group_lanes:
         axis = max(reductions.space.reduced, key=lambda a: a.size, default=None)
         block = 0 if axis is None else group_block(reductions.space, plan, axis, fusion.target)
-        if single and axis is not None and block < axis.size:
+        if single and _has_columns(reductions.space):
+            _emit_columns(reductions)
+        elif single and axis is not None and block < axis.size:
             _emit_split(reductions, plan, block)
         else:
             _emit_whole(reductions, plan)
@@ -282,6 +299,48 @@ def _emit_split(reductions: Reductions, plan: Schedule, block: int) -> None:
         for scratch, total in zip(partial, totals, strict=True):
             k.store(writer.scratch(scratch), Index.of(b) * reductions.rows + space.free_position(indices), total)
     _emit_final(reductions, partial, blocks)
+
+
+def _has_columns(space: Space) -> bool:
+    """Whether columns lie side by side, and are reduced along one axis."""
+    return len(space.reduced) == 1 and not space.axes[-1].reduced and space.axes[-1].size >= LEAST_GROUP
+
+
+def _emit_columns(reductions: Reductions) -> None:
+    """Threads have some columns of a block of rows each; a second kernel combines blocks, if there are several."""
+    space, heroes, target = reductions.space, reductions.heroes, reductions.fusion.target
+    (axis,), columns = space.reduced, space.axes[-1]
+    others = [a for a in space.free if a is not columns]
+    together = math.gcd(LIGHT_ROWS if space.weight <= MEDIUM_WORK else HEAVY_ROWS, axis.size)
+    wanted = -(-ENOUGH_COLUMN_THREADS * target.thread_lanes // reductions.rows)
+    block = max(together, min(axis.size, max(LEAST_ROWS, axis.size // wanted)) // together * together)
+    blocks = -(-axis.size // block)
+    partial = [reductions.fusion.new_scratch(h.wide, blocks * reductions.rows) for h in heroes if blocks > 1]
+    writer = reductions.fusion.writer("partial_columns" if partial else "columns", final=True)
+    k = writer.k
+    with ExitStack() as stack:
+        piece = Index.of(stack.enter_context(k.loop(blocks, kind=LoopKind.THREADS)))
+        indices = {a: Index.of(stack.enter_context(k.loop(a.size))) for a in others}
+        lanes = k.loop(columns.size, kind=LoopKind.LANES, width=target.thread_lanes)
+        indices[columns] = Index.of(stack.enter_context(lanes))
+        row = piece * block
+        rest = None if axis.size % block == 0 else Index(axis.size) - row
+        starts = reductions.starts(writer, heroes)
+        with k.loop(block, step=together, carries=starts, limit=rest) as (r, totals):
+            rows = [{**indices, axis: row + r + n} for n in range(together)]
+            for at in rows:
+                reductions.read(writer, heroes, at)
+            for at in rows:
+                totals = reductions.step(writer, 0, heroes, totals, at)
+            totals = k.carry(*totals)
+        for scratch, total in zip(partial, totals, strict=False):
+            k.store(writer.scratch(scratch), piece * reductions.rows + space.free_position(indices), total)
+        if not partial:
+            reductions.set_results(writer, heroes, totals)
+            reductions.store_free(writer, indices)
+            reductions.clear_results(writer)
+    if partial:
+        _emit_final(reductions, partial, blocks)
 
 
 def _streams(reductions: Reductions, plan: Schedule) -> bool:
@@ -353,6 +412,8 @@ def _emit_final(reductions: Reductions, partial: Sequence[int], blocks: int) -> 
     axis = CollapsedAxis(-1, (blocks,), reduced=True)
     space = Space((axis, *reductions.space.free), 1.0)
     plan = reductions.plan(space)
+    if plan.lanes is None and reductions.fusion.target.group_lanes and blocks >= LEAST_TOGETHER:
+        plan = Schedule(axis, TOGETHER_LANES)
     with free_nest(k, space, plan, blocks) as indices:
 
         def step(accumulators: Sequence[Value], at: dict[CollapsedAxis, Index]) -> list[Value]:

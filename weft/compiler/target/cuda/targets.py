@@ -73,7 +73,7 @@ def of_capability(major: int, minor: int, present: frozenset[str] = frozenset())
         group_lanes=1024,
         thread_lanes=4,
         scan_lanes=128,  # of a warp
-        fusion=FusionLimits(row_bytes=128 << 10, single_row_bytes=128 << 10, cheap_weight=16),
+        fusion=FusionLimits(row_bytes=128 << 10, single_row_bytes=128 << 10, cheap_weight=16, recompute_weight=64),
         kernel=KernelCosts(launch=900.0),
         libraries=libraries_of(present),
         toolchain=native.toolchain(),
