@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,14 @@ from weft.base.spans import now
 from weft.compiler.kernel import interpreter
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.verifier import verify
-from weft.compiler.target.cuda.loops import LoopCode
-from weft.compiler.target.cuda.lower import module_text
+from weft.compiler.target.cuda.loop_code import LoopCode
+from weft.compiler.target.cuda.lower import launch_shape, source_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper
 from weft.compiler.target.target import Target
 from weft.runtime import backend, device
 from weft.runtime.cuda.backend import CudaBackend
+from weft.runtime.cuda.code import Code, GpuCode
 from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
 from weft.runtime.cuda.libraries.routines import ROUTINES
 from weft.runtime.cuda.memory import ALIGNMENT
@@ -49,7 +50,7 @@ class Recording:
         self.steps: list[tuple[str, Any]] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        known = ("copy", "fill", "set_word", "launch", "launch_loop", "call", "mark")
+        known = ("copy", "fill", "set_word", "launch", "call", "mark")
         assert name in known, f"{name} cannot be recorded"
         return lambda *arguments: self.steps.append((name, arguments))
 
@@ -59,6 +60,7 @@ class SimulatedDriver:
 
     capability = (9, 0)
     processors = 4
+    code_version = "simulated"
 
     def __init__(self, index: int = 0, capacity: int = 1 << 30) -> None:
         self.capacity = capacity
@@ -66,6 +68,7 @@ class SimulatedDriver:
         self.calls: list[str] = []
         self.library_names: frozenset[str] = frozenset()
         self.libraries = LibraryCalls(self, ROUTINES)
+        self.code = GpuCode(self)
 
     def allocate(self, size: int) -> int:
         if sum(m.nbytes for m in self.memory.values()) + size > self.capacity:
@@ -126,22 +129,39 @@ class SimulatedDriver:
         for name, arguments in graph:
             getattr(self, name)(*arguments)
 
-    def load(self, kernels: Mapping[str, Kernel], target: Target, loops: Sequence[LoopCode] = ()) -> Any:
-        self.calls.append(f"load {len(kernels)}")
-        for kernel in (*kernels.values(), *(k for loop in loops for k in loop.outline.kernels.values())):
-            verify(kernel)
-        if loops:
-            assert ".entry" in ptx(module_text((), target, loops), target)
-        return SimpleNamespace(entries={name: name for name in (*kernels, *(loop.symbol for loop in loops))})
+    def in_thread(self, work: Callable[[], Any]) -> Any:
+        return work()
 
-    def launch_loop(self, entry: Any, loop: LoopCode, parameters: Sequence[int]) -> None:
+    def make_code(self, sources: Mapping[str, Kernel | LoopCode], target: Target) -> dict[str, Code]:
+        """Kernels and loops themselves, as bytes."""
+        self.calls.append(f"compile {len(sources)}")
+        found = {}
+        for name, source in sources.items():
+            loop = isinstance(source, LoopCode)
+            kernels = source.outline.kernels if isinstance(source, LoopCode) else {name: source}
+            for kernel in kernels.values():
+                verify(kernel)
+            if loop:
+                assert ".entry" in ptx(source_text(name, source, target), target)
+            rows = source.outline.rows if isinstance(source, LoopCode) else None
+            counts = len(source.addresses) if isinstance(source, LoopCode) else 0
+            found[name] = Code(pickle.dumps((rows, kernels, counts)), *launch_shape(source, target))
+        return found
+
+    def load(self, name: str, code: Code) -> SimulatedEntry:
+        self.calls.append("load")
+        return SimulatedEntry(name, code)
+
+    def launch(self, entry: SimulatedEntry, parameters: Sequence[int]) -> None:
+        if entry.rows is None:
+            self.launch_kernel(entry.kernels[entry.name], parameters)
+            return
         self.calls.append("loop")
         *outside, arrived = parameters
-        assert loop.blocks == 1 or not self.view(arrived, 4).any()
-        count = len(loop.addresses)
-        SimulatedLoop(self, loop, outside[:count], outside[count:]).rows(loop.outline.rows)
+        assert entry.blocks == 1 or not self.view(arrived, 4).any()
+        SimulatedLoop(self, entry, outside[: entry.count], outside[entry.count :]).rows(entry.rows)
 
-    def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
+    def launch_kernel(self, kernel: Kernel, addresses: Sequence[int]) -> None:
         self.calls.append("launch")
         # Vectors are read and written at addresses that are multiples of what the kernel was compiled for.
         alignments = kernel.alignments or [hopper().grid_bytes] * len(addresses)
@@ -211,11 +231,19 @@ class SimulatedDriver:
         return True
 
 
+class SimulatedEntry:
+    """A kernel, or the rows and kernels of a loop and how many addresses it takes."""
+
+    def __init__(self, name: str, code: Code) -> None:
+        self.name, self.blocks, self.threads = name, code.blocks, code.threads
+        self.rows, self.kernels, self.count = pickle.loads(code.binary)
+
+
 class SimulatedLoop:
     """The kernel of a loop, row after row."""
 
     def __init__(
-        self, driver: SimulatedDriver, loop: LoopCode, addresses: Sequence[int], counters: Sequence[int]
+        self, driver: SimulatedDriver, loop: SimulatedEntry, addresses: Sequence[int], counters: Sequence[int]
     ) -> None:
         self.driver, self.loop = driver, loop
         self.outside = {"address": addresses, "counter": counters}
@@ -231,7 +259,7 @@ class SimulatedLoop:
         for row in rows:
             match row:
                 case "launch", symbol, _, operands:
-                    self.driver.launch(symbol, self.loop.outline.kernels[symbol], [self.value(o) for o in operands])
+                    self.driver.launch_kernel(self.loop.kernels[symbol], [self.value(o) for o in operands])
                 case "copy", target, source, size:
                     self.driver.copy(self.value(target), self.value(source), size)
                 case "fill", target, size:

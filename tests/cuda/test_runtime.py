@@ -213,7 +213,7 @@ def test_a_program_is_loaded_to_each_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
             result = f(weft.device_put(np.ones(3, np.float32), device))
             assert result.device is device and result._pointer in driver.memory
             np.testing.assert_array_equal(np.asarray(result), [2, 3, 4])
-            assert driver.calls.count("load 1") == 1
+            assert driver.calls.count("load") == 1
 
 
 def test_what_no_library_computes_is_evaluated_on_the_host(gpu: tuple[Device, SimulatedDriver]) -> None:

@@ -55,6 +55,8 @@ COMPILER = (
     "target.math",
     "target.lanes",
     "target.native",
+    "target.threads",
+    "target.code_stats",
     "target.memory",
     "target.lower",
     "target.vectors",
@@ -88,12 +90,14 @@ LOADED_LATER = {
     ),
     "weft/runtime/device.py": ("weft.runtime.cuda.backend", "weft.runtime.cuda.driver"),
     "weft/runtime/cuda/backend.py": (
-        "weft.compiler.compile",
+        "weft.compiler.load",
         "weft.compiler.target.cuda.targets",
         "weft.runtime.array",
         "weft.runtime.cuda.executable",
         "weft.runtime.cuda.dispatch",
     ),
+    "weft/runtime/cuda/driver.py": ("weft.compiler.target.cuda.lower", "weft.compiler.target.cuda.ptx"),
+    "weft/runtime/cuda/prepared.py": ("weft.compiler.target.cuda.loops",),
     # A program from disk runs without what would have made it.
     "weft/runtime/spmd.py": (
         "weft.compiler.partition.driver",

@@ -332,8 +332,7 @@ class Collector:
             if name != "passes":
                 rows.append({"name": name, "seconds": seconds, "changed": True})
         for stats in self.executable.compile_stats:
-            tier = stats.tier.name.lower()
-            rows += [{"name": f"{n} ({tier})", "seconds": s, "changed": True} for n, s in stats.seconds.items()]
+            rows += [{"name": f"{n} ({stats.label})", "seconds": s, "changed": True} for n, s in stats.seconds.items()]
         return rows
 
     def _lines(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:

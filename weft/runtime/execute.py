@@ -104,7 +104,7 @@ class CompileCost:
         stages = [f"{name} {seconds * 1e3:.1f} ms" for name, seconds in self.seconds.items()]
         for stats in self.compile_stats:
             kernels = f"{stats.compiled} kernels compiled, {stats.from_disk} from disk, {stats.reused} at hand"
-            stages.append(f"{stats.tier.name.lower()} code {stats.total * 1e3:.1f} ms with {kernels}")
+            stages.append(f"{stats.label} {stats.total * 1e3:.1f} ms with {kernels}")
         shardings = f"for {self.shardings}: " if self.shardings else ""
         return f"{shardings}{self.total * 1e3:.1f} ms ({', '.join(stages)})"
 

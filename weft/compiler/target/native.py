@@ -46,11 +46,12 @@ def _unlocked(name: str) -> Any:
     return getattr(function, "_cfn", function)
 
 
-def emit_object(machine: Any, module: Any) -> bytes:
-    """The machine code of a module. Other threads may do the same, with machines and contexts of their own."""
+def emitted(machine: Any, module: Any, as_text: bool = False) -> bytes:
+    """The machine code of a module, or its assembly. Other threads may do the same, with machines and contexts of their
+    own."""
     ffi = binding().ffi
     with ffi.OutputString() as error:
-        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, error)
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, int(not as_text), error)
         if not buffer:
             raise RuntimeError(str(error))
     try:

@@ -24,6 +24,7 @@ from weft.compiler.program import times
 from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, While, bytes_of
 from weft.compiler.program.prepared import ProgramAtSizes
+from weft.compiler.target.code_stats import CodeIsGone
 from weft.compiler.target.cpu import bytecode, interrupt, kernels, loops, pool, tape, timestamps
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Tier
@@ -133,11 +134,11 @@ class Executable:
 
     def _link(self, tier: Tier) -> Assembly:
         """Compile the kernels and write the bytecode that the next run takes."""
-        stats = kernels.CompileStats(tier)
+        stats = kernels.CompileStats(tier=tier)
         target = self.compilation.target
         try:
             self.kernels = kernels.compiled(self._launched(), target, tier, stats)
-        except kernels.CodeIsGone:  # the program is on disk, but no longer its code
+        except CodeIsGone:  # the program is on disk, but no longer its code
             self.compilation.complete()
             self.kernels = kernels.compiled(self._launched(), target, tier, stats)
         self.tier, self.loops, self.can_improve = stats.tier, {}, stats.tier is Tier.QUICK

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base.errors import NotSupportedError
+from weft.ir.at_sizes import JaxprAtSizes
 from weft.ir.primitive import Primitive
 from weft.runtime.cuda import driver
 from weft.runtime.cuda.libraries.program import BLOCK_ALIGNMENT
@@ -151,11 +152,15 @@ class CudaBackend:
         again: Callable[[], Any] | None = None,
         flat: str = "no",
     ) -> Any:
-        from weft.compiler.compile import compile_program
+        from weft.compiler.load import compilation_of
         from weft.runtime.cuda.executable import CudaExecutable
 
         flags = tuple(donated) or (False,) * len(jaxpr.invars)
-        return CudaExecutable(compile_program(jaxpr, flags, self.target(device)))
+        # Kernels are for one size each.
+        plain = jaxpr.plain() if isinstance(jaxpr, JaxprAtSizes) else jaxpr
+        executable = CudaExecutable(compilation_of(plain, flags, self.target(device)))
+        executable.loaded(self.memory(device))
+        return executable
 
     def compile_for_devices(
         self,

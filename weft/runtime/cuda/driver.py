@@ -9,30 +9,30 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import pathlib
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from weft.base.errors import JaxRuntimeError, OutOfMemoryError
+from weft.base.errors import InternalError, JaxRuntimeError, OutOfMemoryError
 from weft.base.forks import held
 from weft.compiler.kernel.ir import Kernel
-from weft.compiler.target.cuda.loops import THREADS, LoopCode
-from weft.compiler.target.cuda.lower import launch_shape, module_text
-from weft.compiler.target.cuda.ptx import ptx
+from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.target import Target
+from weft.runtime.cuda.code import Code, GpuCode
 from weft.runtime.cuda.copies import Copies
 from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
 from weft.runtime.cuda.libraries.find import present
 from weft.runtime.cuda.libraries.routines import ROUTINES
+
+Made = TypeVar("Made")
 
 # What the driver is asked: the arguments of each function. Names have the version that this was written for.
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
@@ -69,6 +69,14 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuEventSynchronize": (c_void_p,),
     "cuStreamWaitEvent": (c_void_p, c_void_p, c_uint),
     "cuMemHostAlloc": (POINTER(c_void_p), c_size_t, c_uint),
+    "cuDriverGetVersion": (POINTER(c_int),),
+    "cuLinkCreate_v2": (c_uint, POINTER(c_int), POINTER(c_void_p), POINTER(c_void_p)),
+    "cuLinkAddData_v2": (
+        *(c_void_p, c_int, c_char_p, c_size_t, c_char_p, c_uint),
+        *(POINTER(c_int), POINTER(c_void_p)),
+    ),
+    "cuLinkComplete": (c_void_p, POINTER(c_void_p), POINTER(c_size_t)),
+    "cuLinkDestroy": (c_void_p,),
     "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
     "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
@@ -80,6 +88,8 @@ _NON_BLOCKING = 1
 _NOT_TIMED = 2
 _RECORDED_EVENT = 1  # one that a graph records each time it runs
 _RELAXED = 2  # other threads may do what they like while this one records
+# The input of the linker, and its options: where it writes about errors.
+_PTX, _ERROR_LOG, _ERROR_LOG_SIZE, _LOG_SIZE = 1, 5, 6, 4096
 _MAJOR, _MINOR, _PROCESSORS = 75, 76, 16
 
 
@@ -123,6 +133,15 @@ def count() -> int:
     return found.value
 
 
+@functools.cache
+def driver_release() -> str:
+    """The release of the driver, where the system says it: the version of CUDA that it is for stays over several."""
+    try:
+        return pathlib.Path("/sys/module/nvidia/version").read_text().strip()
+    except OSError:
+        return ""
+
+
 def name_of(index: int) -> str:
     """What a GPU is called."""
     device, text = c_int(), ctypes.create_string_buffer(256)
@@ -160,15 +179,8 @@ class Stream:
         """Start writing a number of 32 bits."""
         call("cuMemsetD32Async", address, value & 0xFFFF_FFFF, 1, self.handle)
 
-    def launch(self, entry: Entry, kernel: Kernel, addresses: Sequence[int]) -> None:
-        """Start a kernel on buffers at these addresses."""
-        self._launch(entry, addresses)
-
-    def launch_loop(self, entry: Entry, loop: LoopCode, parameters: Sequence[int]) -> None:
-        """Start a loop on addresses and counters."""
-        self._launch(entry, parameters)
-
-    def _launch(self, entry: Entry, addresses: Sequence[int]) -> None:
+    def launch(self, entry: Entry, addresses: Sequence[int]) -> None:
+        """Start a kernel on buffers at these addresses, or a loop on addresses and counters."""
         values = (c_uint64 * len(addresses))(*addresses)
         base, size = ctypes.addressof(values), ctypes.sizeof(c_uint64)
         parameters = (c_void_p * len(addresses))(*(base + size * n for n in range(len(addresses))))
@@ -191,13 +203,16 @@ class Stream:
         call("cuStreamSynchronize", self.handle)
 
 
-@dataclass(frozen=True)
 class Entry:
-    """The code of a kernel, and the shape of its grid."""
+    """The code of a kernel on a GPU for as long as this is referenced, and the shape of its grid."""
 
-    handle: Any
-    blocks: int
-    threads: int
+    def __init__(self, driver: Driver, module: c_void_p, handle: c_void_p, blocks: int, threads: int) -> None:
+        self._driver, self._module = driver, module
+        self.handle, self.blocks, self.threads = handle, blocks, threads
+
+    def __del__(self) -> None:
+        if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
+            self._driver._release("cuModuleUnload", self._module)
 
 
 class Graph:
@@ -271,6 +286,11 @@ class Driver:
         """Give something back, which after an error of the GPU cannot fail in a way that anybody could mend."""
         self._enter()
         getattr(library(), name)(handle)
+
+    def in_thread(self, work: Callable[[], Made]) -> Made:
+        """What a function returns in a thread that may not have used this GPU yet."""
+        self._enter()
+        return work()
 
     @functools.cached_property
     def capability(self) -> tuple[int, int]:
@@ -357,13 +377,57 @@ class Driver:
 
     # -- kernels ---------------------------------------------------------------------------------------------------
 
-    def load(self, kernels: Mapping[str, Kernel], target: Target, loops: Sequence[LoopCode] = ()) -> Module:
-        """Code for kernels and loops, by their names."""
+    @functools.cached_property
+    def code(self) -> GpuCode:
+        """The code that is on this GPU."""
+        return GpuCode(self)
+
+    @functools.cached_property
+    def code_version(self) -> str:
+        """What code depends on besides its text: who assembles it, and for which GPU."""
+        version = c_int()
+        call("cuDriverGetVersion", byref(version))
+        return f"driver {version.value} {driver_release()} sm_{self.capability[0]}{self.capability[1]}"
+
+    def make_code(self, sources: Mapping[str, Kernel | LoopCode], target: Target) -> dict[str, Code]:
+        """The code of kernels and loops, by name: one module each, so that several threads can make them."""
+        # What lowers kernels is loaded with the first program that is compiled, not with those that are read from disk.
+        from weft.compiler.target.cuda.lower import launch_shape, source_text
+        from weft.compiler.target.cuda.ptx import assembled
+
+        texts = [functools.partial(source_text, name, source, target) for name, source in sources.items()]
+        shapes = [launch_shape(source, target) for source in sources.values()]
+        binaries = assembled(texts, target, self._assembled)
+        return {name: Code(b, *shape) for name, b, shape in zip(sources, binaries, shapes, strict=True)}
+
+    def _assembled(self, text: str) -> bytes:
+        """The machine code of PTX, by the driver's assembler; several threads may be in it."""
         self._enter()
-        handle = c_void_p()
-        call("cuModuleLoadData", byref(handle), ptx(module_text(kernels.items(), target, loops), target).encode())
-        shapes = {name: launch_shape(kernel, target) for name, kernel in kernels.items()}
-        return Module(self, handle, shapes | {loop.symbol: (loop.blocks, THREADS) for loop in loops})
+        log = ctypes.create_string_buffer(_LOG_SIZE)
+        options = (c_int * 2)(_ERROR_LOG, _ERROR_LOG_SIZE)
+        values = (c_void_p * 2)(ctypes.addressof(log), _LOG_SIZE)
+        state, result, size = c_void_p(), c_void_p(), c_size_t()
+        call("cuLinkCreate_v2", 2, options, values, byref(state))
+        try:
+            content = text.encode()
+            status = library().cuLinkAddData_v2(  # type: ignore[union-attr]
+                state, _PTX, content, len(content) + 1, b"kernel", 0, None, None
+            )
+            if status:
+                said = log.value.decode(errors="replace") or f"error {status}"
+                raise InternalError(f"The driver of the GPU does not accept PTX: {said}", stage="ptx", text=text)
+            call("cuLinkComplete", state, byref(result), byref(size))
+            return ctypes.string_at(result, size.value)
+        finally:
+            call("cuLinkDestroy", state)
+
+    def load(self, name: str, code: Code) -> Entry:
+        """Code in the memory of the GPU."""
+        self._enter()
+        module, function = c_void_p(), c_void_p()
+        call("cuModuleLoadData", byref(module), code.binary)
+        call("cuModuleGetFunction", byref(function), module, name.encode())
+        return Entry(self, module, function, code.blocks, code.threads)
 
     @functools.cached_property
     def processors(self) -> int:
@@ -372,15 +436,10 @@ class Driver:
         call("cuDeviceGetAttribute", byref(found), _PROCESSORS, self._device)
         return found.value
 
-    def launch_loop(self, entry: Any, loop: LoopCode, parameters: Sequence[int]) -> None:
-        """Start a loop on addresses and counters."""
+    def launch(self, entry: Entry, addresses: Sequence[int]) -> None:
+        """Start a kernel on buffers at these addresses, or a loop on addresses and counters."""
         self._enter()
-        self._stream.launch_loop(entry, loop, parameters)
-
-    def launch(self, entry: Any, kernel: Kernel, addresses: Sequence[int]) -> None:
-        """Start a kernel on buffers at these addresses."""
-        self._enter()
-        self._stream.launch(entry, kernel, addresses)
+        self._stream.launch(entry, addresses)
 
     # -- libraries -------------------------------------------------------------------------------------------------
 
@@ -424,17 +483,24 @@ class Driver:
             self.free(address)
 
     def seconds_of(self, work: Callable[[Any], None], repetitions: int, rounds: int) -> float:
-        """The seconds of work that a function starts in a stream: the best of some rounds of repetitions."""
+        """The seconds of work that a function starts in a stream: the best of some rounds of repetitions. It is
+        recorded, so that the GPU does not wait for the host, which may be compiling."""
         self._enter()
-        work(self._stream.handle)
+        work(self._stream.handle)  # loads what is loaded on first use
+        first, last = Event(self), Event(self)
+
+        def repeated(stream: Stream) -> None:
+            stream.mark(first)
+            for _ in range(repetitions):
+                work(stream.handle)
+            stream.mark(last)
+
+        graph = self.record(repeated)
         best = float("inf")
         for _ in range(rounds):
+            self.start(graph)
             self.synchronize()
-            start = time.perf_counter()
-            for _ in range(repetitions):
-                work(self._stream.handle)
-            self.synchronize()
-            best = min(best, (time.perf_counter() - start) / repetitions)
+            best = min(best, 1e-9 * self.nanoseconds_between(first, last) / repetitions)
         return best
 
     # -- graphs ----------------------------------------------------------------------------------------------------
@@ -535,19 +601,3 @@ class Driver:
         self._enter()
         status = library().cuStreamQuery(self._stream.handle)  # type: ignore[union-attr]
         return bool(status != _NOT_READY)
-
-
-class Module:
-    """Code of kernels on a GPU, for as long as this is referenced."""
-
-    def __init__(self, driver: Driver, handle: Any, shapes: Mapping[str, tuple[int, int]]) -> None:
-        self._driver, self._handle = driver, handle
-        self.entries: dict[str, Entry] = {}
-        for name, (blocks, threads) in shapes.items():
-            entry = c_void_p()
-            call("cuModuleGetFunction", byref(entry), handle, name.encode())
-            self.entries[name] = Entry(entry, blocks, threads)
-
-    def __del__(self) -> None:
-        if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
-            self._driver._release("cuModuleUnload", self._handle)

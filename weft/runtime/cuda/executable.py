@@ -7,7 +7,7 @@ loops and branches are chosen by the host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
 import numpy as np
@@ -16,7 +16,6 @@ from weft.base import spans
 from weft.base.errors import NotSupportedError, OutOfMemoryError
 from weft.base.settings import config
 from weft.compiler.compilation import Compilation
-from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import address_of
 from weft.compiler.program.frame import TEMPORARIES, CallFrame
@@ -38,14 +37,14 @@ from weft.compiler.program.ir import (
     While,
     bytes_of,
 )
-from weft.compiler.program.times import TIMED, StepLog
-from weft.compiler.target.cuda.library.calls import NOT_RECORDED
-from weft.compiler.target.cuda.loops import LoopCode, loops_of
+from weft.compiler.program.times import StepLog
+from weft.compiler.target.code_stats import CodeStats
+from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
 from weft.runtime.array import ConcreteArray, array_at, copied, put
-from weft.runtime.cuda.libraries.program import ProgramCalls
 from weft.runtime.cuda.memory import Block, CudaMemory
+from weft.runtime.cuda.prepared import PreparedSteps, prepared
 from weft.runtime.cuda.tapes import Tapes
 from weft.runtime.cuda.timing import StepTimer
 from weft.runtime.device import Placement
@@ -54,8 +53,6 @@ from weft.runtime.program_memory import memory_summary
 
 # Graphs of a program on a GPU, by addresses; and addresses that it was called with once.
 MOST_GRAPHS, MOST_SEEN = 8, 64
-# Steps that a graph has at most: loops are unrolled in it.
-MOST_STEPS = 6000
 # Single events that a trace has of one run.
 MOST_EVENTS = 200_000
 
@@ -65,18 +62,13 @@ class LoadedProgram:
     arguments, results that are no donated argument, and temporaries."""
 
     def __init__(self, compilation: Compilation, memory: CudaMemory) -> None:
+        self.compilation = compilation
         self.program, self.memory, self.driver = compilation.program, memory, memory.driver
-        steps = self.program.steps
-        self.loops = loops_of(self.program, compilation.target, self.driver.processors, _is_unrolled)
-        launches = [step.full for step in _steps_outside(steps, self.loops) if isinstance(step, Launch)]
-        kernels = {symbol_of(kernel): kernel for kernel in launches}
-        codes = {code.symbol: code for code in self.loops.values()}
-        needed = kernels or codes
-        self._module = self.driver.load(kernels, compilation.target, list(codes.values())) if needed else None
+        self.stats = CodeStats()
+        self._prepared = prepared(compilation, self.driver, self.stats)
         # What the blocks of a loop count their arrivals with.
         self.arrived = memory.take(4)
-        self.calls = ProgramCalls(self.program, self.driver)
-        self.temporary_bytes = self.calls.temporary_bytes
+        self.temporary_bytes = self._prepared.calls.temporary_bytes
         constants = np.zeros(self.program.constant_bytes, np.uint8)
         for slot, array in zip(self.program.constant_slots, self.program.constants, strict=True):
             constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
@@ -84,10 +76,6 @@ class LoadedProgram:
         self.frame = CallFrame(self.program, self._constants.address)
         self.graphs: dict[tuple[int, ...], Any] = {}
         self._seen: dict[tuple[int, ...], None] = {}
-        self._can_record = 0 < (recorded_steps(steps, self.loops) or 0) <= MOST_STEPS
-        # What takes time: a loop that is one kernel is one step.
-        timed = [step for step in _steps_outside(steps, self.loops) if isinstance(step, TIMED) or step in self.loops]
-        self._timed_steps = dict.fromkeys(timed)
         self._timed_graphs: dict[tuple[int, ...], tuple[Any, StepTimer]] = {}
         self._has_run = False
 
@@ -96,7 +84,7 @@ class LoadedProgram:
         graph = self.graphs.get(addresses)
         if graph is not None:
             self.driver.start(graph)
-        elif self._can_record and addresses in self._seen:
+        elif self._prepared.can_record and addresses in self._seen:
             self._seen.pop(addresses, None)
             graph = self.driver.record(lambda stream: self._run(addresses, stream))
             while len(self.graphs) >= MOST_GRAPHS:
@@ -115,11 +103,12 @@ class LoadedProgram:
         the GPU does not wait for the host."""
         if events is None:
             events = MOST_EVENTS if spans.wants_events() else 0
-        log = StepLog(list(self._timed_steps), events)
+        self._complete()
+        log = StepLog(list(self._prepared.timed), events)
         self.driver.synchronize()
         with spans.run_of(self, self.program.name, log):
             # What libraries load on first use is not loaded while a graph is recorded.
-            recorded = self._timed_graph(addresses) if self._can_record and self._has_run else None
+            recorded = self._timed_graph(addresses) if self._prepared.can_record and self._has_run else None
             began = spans.now()
             if recorded is None:
                 timer = StepTimer(self.driver, recorded=False)
@@ -129,6 +118,12 @@ class LoadedProgram:
                 self.driver.start(graph)
             log.fill(timer.times(began))
         return log
+
+    def _complete(self) -> None:
+        """Have steps with their lines: who times them asks for these."""
+        self.compilation.complete()
+        if self._prepared.steps is not self.program.steps:
+            self._prepared = prepared(self.compilation, self.driver, CodeStats())
 
     def _timed_graph(self, addresses: tuple[int, ...]) -> tuple[Any, StepTimer]:
         """The graph with events between its steps."""
@@ -151,20 +146,8 @@ class LoadedProgram:
         fresh = iter(results)
         outputs = [next(fresh) if alias is None else arguments[alias] for alias in self.program.aliases]
         registers = self.frame.filled(temporaries, list(arguments), outputs)
-        _Run(self, registers, work, timer, tapes or Tapes(self.memory)).steps(self.program.steps)
-
-    def is_timed(self, step: Step) -> bool:
-        """Whether a step takes time of its own."""
-        return step in self._timed_steps
-
-    def entry_of(self, kernel: Kernel) -> Any:
-        """The code of a kernel."""
-        return self.entry(symbol_of(kernel))
-
-    def entry(self, symbol: str) -> Any:
-        """The code of a kernel or a loop, by its name."""
-        assert self._module is not None
-        return self._module.entries[symbol]
+        steps = self._prepared
+        _Run(self, steps, registers, work, timer, tapes or Tapes(self.memory)).steps(steps.steps)
 
 
 class CudaExecutable:
@@ -175,7 +158,7 @@ class CudaExecutable:
         self.compilation = compilation
         self.program = compilation.program
         self.again = None
-        self.compile_stats: list[Any] = []
+        self.compile_stats: list[CodeStats] = []  # what its code took on each GPU
         self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
         self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
         self.has_tapes = any(isinstance(t, TapeType) for t in (*self.in_types, *self.out_types))
@@ -241,44 +224,10 @@ class CudaExecutable:
     def loaded(self, memory: CudaMemory) -> LoadedProgram:
         """The program on a GPU."""
         found = self._loaded.get(memory)
-        return found or self._loaded.setdefault(memory, LoadedProgram(self.compilation, memory))
-
-
-def _is_unrolled(step: Step) -> bool:
-    """Whether a loop is unrolled in a graph."""
-    return (recorded_steps([step], ()) or MOST_STEPS + 1) <= MOST_STEPS
-
-
-def _steps_outside(steps: Sequence[Step], loops: Container[Step]) -> Iterator[Step]:
-    """All steps but those inside of loops that are one kernel."""
-    for step in steps:
-        yield step
-        if step not in loops:
-            for body in step.bodies:
-                yield from _steps_outside(body, loops)
-
-
-def recorded_steps(steps: Sequence[Step], loops: Container[Step]) -> int | None:
-    """How many steps a graph of these has, where some loops are one; None if they are known only when they run."""
-    total = 0
-    for step in steps:
-        match step:
-            case _ if step in loops:
-                total += 1
-            case While() | Branch() | Communicate() | Call(routine="host"):
-                return None
-            case Call() if step.routine in NOT_RECORDED or step.routine in TAPE_ROUTINES:
-                return None
-            case Loop():
-                inside = recorded_steps(step.body, loops)
-                if inside is None or not isinstance(step.count, int):
-                    return None
-                total += step.count * inside
-            case SetAddress() | Wait():
-                pass
-            case _:
-                total += 1
-    return total
+        if found is None:
+            found = self._loaded.setdefault(memory, LoadedProgram(self.compilation, memory))
+            self.compile_stats.append(found.stats)
+        return found
 
 
 def operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
@@ -295,9 +244,16 @@ class _Run:
     told of each."""
 
     def __init__(
-        self, loaded: LoadedProgram, registers: np.ndarray, work: Any, timer: StepTimer | None, tapes: Tapes
+        self,
+        loaded: LoadedProgram,
+        steps: PreparedSteps,
+        registers: np.ndarray,
+        work: Any,
+        timer: StepTimer | None,
+        tapes: Tapes,
     ) -> None:
-        self.loaded, self.driver, self.work, self.timer, self.tapes = loaded, loaded.driver, work, timer, tapes
+        self.prepared, self.arrived = steps, loaded.arrived.address
+        self.driver, self.work, self.timer, self.tapes = loaded.driver, work, timer, tapes
         self.program, self.registers = loaded.program, registers
 
     def address(self, slot: Slot) -> int:
@@ -312,7 +268,7 @@ class _Run:
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
-            if self.timer is None or not self.loaded.is_timed(step):
+            if self.timer is None or step not in self.prepared.timed:
                 self.step(step)
             else:
                 self.timer.begin(self.work)
@@ -321,12 +277,12 @@ class _Run:
 
     def step(self, step: Any) -> None:
         match step:
-            case _ if step in self.loaded.loops:
-                self.loop(self.loaded.loops[step])
+            case _ if step in self.prepared.loops:
+                self.loop(self.prepared.loops[step])
             case Launch():
-                if step.full.count:
+                if step.iterations:
                     addresses = [self.address(slot) for slot in step.slots]
-                    self.work.launch(self.loaded.entry_of(step.full), step.full, addresses)
+                    self.work.launch(self.prepared.entry(symbol_of(step.kernel)), addresses)
             case Copy():
                 if step.size:
                     self.work.copy(self.address(step.target), self.address(step.source), step.size)
@@ -355,9 +311,9 @@ class _Run:
                 self.tapes.call(step.routine, [self.address(slot) for slot in step.slots], step.parameters)
             case Call():
                 addresses = [self.address(slot) for slot in step.slots]
-                self.loaded.calls.start(step, self.work, addresses, int(self.registers[TEMPORARIES]))
+                self.prepared.calls.start(step, self.work, addresses, int(self.registers[TEMPORARIES]))
             case Start():
-                self.step(step.step)  # the stream keeps the order
+                self.steps([step.step])  # the stream keeps the order
             case Wait():
                 pass
             case Communicate():
@@ -367,12 +323,11 @@ class _Run:
 
     def loop(self, code: LoopCode) -> None:
         """A loop that is one kernel."""
-        arrived = self.loaded.arrived.address
         if code.blocks > 1:
-            self.work.fill(arrived, 4)
+            self.work.fill(self.arrived, 4)
         addresses = [int(self.registers[a.register]) + a.offset for a in code.addresses]
         counters = [int(self.registers[index]) for index in code.counters]
-        self.work.launch_loop(self.loaded.entry(code.symbol), code, [*addresses, *counters, arrived])
+        self.work.launch(self.prepared.entry(code.symbol), [*addresses, *counters, self.arrived])
 
     def while_loop(self, step: While) -> None:
         if step.counter is not None:

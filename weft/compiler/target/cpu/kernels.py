@@ -6,16 +6,18 @@ import functools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from weft.base.forks import RenewedLock
 from weft.base.spans import measured
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.target.code_stats import CodeIsGone, CodeStats
 from weft.compiler.target.cpu import link, objects
 from weft.compiler.target.cpu.link import Library, Object, Tier
 from weft.compiler.target.target import Target
+from weft.compiler.target.threads import compiling_threads
 
 
 class CompiledKernel:
@@ -28,19 +30,14 @@ class CompiledKernel:
 
 
 @dataclass
-class CompileStats:
-    """What it took to get the kernels of a program: seconds by stage, and how many were compiled, how many linked from
-    disk, and how many were in the process already."""
+class CompileStats(CodeStats):
+    """What it took to get the kernels of a program, of a tier."""
 
-    tier: Tier
-    seconds: dict[str, float] = field(default_factory=dict)
-    compiled: int = 0
-    from_disk: int = 0
-    reused: int = 0
+    tier: Tier = Tier.LIGHT
 
     @property
-    def total(self) -> float:
-        return sum(self.seconds.values())
+    def label(self) -> str:
+        return f"{self.tier.name.lower()} code"
 
 
 # Code lives as long as a program that runs it; the latest is retained for programs to come.
@@ -51,10 +48,6 @@ _latest: deque[CompiledKernel] = deque(maxlen=MOST_RETAINED)
 # it fewer, but not one, since each object takes a file and is linked by itself.
 TOGETHER, LEAST_TOGETHER = 6, 2
 _lock = RenewedLock()
-
-
-class CodeIsGone(Exception):
-    """There is no code on disk for a kernel of which only the name is known."""
 
 
 def compiled(
@@ -68,7 +61,7 @@ def compiled(
     The bits that a kernel computes are the same in every tier. `stats` is filled with what it took. Raises
     `CodeIsGone` if a kernel would have to be compiled but only its name is known.
     """
-    stats = stats or CompileStats(tier)
+    stats = stats or CompileStats(tier=tier)
     seconds = stats.seconds
     with measured(seconds, "compile", "kernel names"):
         distinct = {symbol_of(kernel): kernel for kernel in kernels}
@@ -126,7 +119,7 @@ def routine(
 
 def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:
     """The kernels in as many modules as threads can share evenly: large ones are dealt out first."""
-    threads = link.compiling_threads()
+    threads = compiling_threads()
     together = min(TOGETHER, max(LEAST_TOGETHER, -(-len(kernels) // threads)))
     count = -(-len(kernels) // together)
     rounds = -(-count // threads) * threads  # so that no thread ends long before the others

@@ -9,19 +9,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ParamSpec, TypeVar
 
 from weft.base.errors import InternalError
-from weft.base.forks import in_child
 from weft.compiler.target import native
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Target
+from weft.compiler.target.threads import compiled_in_threads
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -126,33 +124,8 @@ def make_object(text: str, target: Target | None = None, tier: Tier = Tier.LIGHT
 
 @_serialised
 def make_objects(texts: Sequence[Callable[[], str]], target: Target, tier: Tier) -> list[Object]:
-    """The machine code of several modules. While threads of their own compile them, this one makes the next text."""
-    if len(texts) == 1:
-        return [_object(texts[0](), target, tier)]
-    threads = _threads()
-    pending: list[Object | Future[Object]] = []
-    for text in texts:
-        written = text()
-        try:
-            pending.append(threads.submit(_object, written, target, tier))
-        except RuntimeError:  # the process is about to end, and its threads take nothing more
-            pending.append(_object(written, target, tier))
-    return [found if isinstance(found, Object) else found.result() for found in pending]
-
-
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    """Threads that compile, for as long as the process runs; each keeps its target machines."""
-    return ThreadPoolExecutor(compiling_threads(), "weft-code")
-
-
-def compiling_threads() -> int:
-    """How many threads compile at once."""
-    return max(1, os.cpu_count() or 1)
-
-
-# Threads do not survive a fork.
-in_child(_threads.cache_clear)
+    """The machine code of several modules, compiled by several threads."""
+    return compiled_in_threads(texts, lambda text: _object(text, target, tier))
 
 
 def _object(text: str, target: Target, tier: Tier) -> Object:
@@ -160,7 +133,7 @@ def _object(text: str, target: Target, tier: Tier) -> Object:
     functions = list(module.functions)
     exports = tuple(f.name for f in functions if not f.is_declaration and f.linkage.name == "external")
     imports = tuple(f.name for f in functions if f.is_declaration and not f.name.startswith("llvm."))
-    return Object(native.emit_object(machine, module), exports, imports)
+    return Object(native.emitted(machine, module), exports, imports)
 
 
 @_serialised

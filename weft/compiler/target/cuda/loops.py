@@ -7,47 +7,25 @@ counter in memory, which all blocks increment and watch: so there are no more bl
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program.ir import Branch, Copy, Launch, Loop, Program, Step, While
-from weft.compiler.program.outline import Address, NoOutline, Operand, Outline, Row
+from weft.compiler.program.outline import NoOutline, Operand, Outline, Row
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda.groups import WARP, Barrier, Group, GroupLowering, group_of
+from weft.compiler.target.cuda.loop_code import THREADS, LoopCode, loop_code
 from weft.compiler.target.cuda.thread import ThreadLowering, block_of_grid, thread_of_block
 from weft.compiler.target.llvm import constant, i32, i64, integer, ptr
 from weft.compiler.target.loop_writer import LoopWriter
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
 
-# Threads of a block: as many as the largest group of threads has.
-THREADS = 256
 # Iterations of a kernel's loop over threads for each thread, up to which one block is enough, and up to which a loop is
 # one kernel at all: a grid has more threads, and so more of its memory under way.
 OF_ONE_BLOCK, MOST = 8, 8
 # Statements of kernels in one loop, so that compiling it does not take long.
 MOST_STATEMENTS = 600
-
-
-@dataclass(frozen=True)
-class LoopCode:
-    """The kernel of a loop: what it takes from outside, and the blocks of threads that it wants."""
-
-    symbol: str
-    outline: Outline
-    blocks: int
-
-    @property
-    def addresses(self) -> list[Address]:
-        """The memory that it takes as parameters."""
-        return self.outline.addresses
-
-    @property
-    def counters(self) -> list[int]:
-        """The registers of counters that it takes as parameters."""
-        return self.outline.counters
 
 
 def loops_of(
@@ -77,8 +55,7 @@ def _code(step: Step, program: Program, target: Target, processors: int) -> Loop
         return None
     most = max(_threads(row, outline, target) for row in outline.rows)
     blocks = 1 if most <= OF_ONE_BLOCK * THREADS else min(processors, -(-most // THREADS))
-    digest = hashlib.blake2b(repr((outline.rows, blocks)).encode(), digest_size=10).hexdigest()
-    return LoopCode(f"loop_{digest}", outline, blocks)
+    return loop_code(outline, blocks)
 
 
 def _can_do(step: Step, target: Target, processors: int) -> bool:

@@ -12,19 +12,29 @@ from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Buffer, Kernel
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, group_of
-from weft.compiler.target.cuda.loops import LoopCode, lower_loop
+from weft.compiler.target.cuda.loop_code import THREADS, LoopCode
+from weft.compiler.target.cuda.loops import lower_loop
 from weft.compiler.target.cuda.thread import ThreadLowering, block_of_grid, thread_of_block
 from weft.compiler.target.llvm import constant, i32, i64
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
 
 
-def launch_shape(kernel: Kernel, target: Target) -> tuple[int, int]:
-    """How many blocks a kernel is launched with, and how many threads each of them has."""
+def launch_shape(kernel: Kernel | LoopCode, target: Target) -> tuple[int, int]:
+    """How many blocks a kernel or a loop is launched with, and how many threads each of them has."""
+    if isinstance(kernel, LoopCode):
+        return kernel.blocks, THREADS
     group = group_of(kernel, target)
     threads = BLOCK if group is None else group.block
     each = 1 if group is None else group.threads
     return -(-int(kernel.count) * each // threads), threads
+
+
+def source_text(name: str, source: Kernel | LoopCode, target: Target) -> str:
+    """One module with the entry of a kernel, or of a loop."""
+    if isinstance(source, LoopCode):
+        return module_text((), target, [source])
+    return module_text([(name, source)], target)
 
 
 def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target, loops: Iterable[LoopCode] = ()) -> str:

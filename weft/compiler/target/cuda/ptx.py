@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 from weft.base.errors import InternalError
 from weft.compiler.target import native
 from weft.compiler.target.target import Target
+from weft.compiler.target.threads import compiled_in_threads
+
+Made = TypeVar("Made")
 
 
 def ptx(text: str, target: Target) -> str:
+    """The PTX of a module."""
+    with native.lock:
+        return _ptx(text, target)
+
+
+def assembled(texts: Sequence[Callable[[], str]], target: Target, assemble: Callable[[str], Made]) -> list[Made]:
+    """What an assembler makes of the PTX of each of several modules; LLVM and assembler run in several threads."""
+    with native.lock:
+        return compiled_in_threads(texts, lambda text: assemble(_ptx(text, target)))
+
+
+def _ptx(text: str, target: Target) -> str:
     """The PTX of a module. LLVM's first level is enough: whoever assembles PTX optimises again."""
     llvm = native.binding()
-    with native.lock:
-        machine = native.target_machine(target.triple, target.cpu, target.flags, 2)
-        try:
-            module = llvm.parse_assembly(text, llvm.create_context())
-            module.triple = target.triple
-            module.data_layout = str(machine.target_data)
-            module.verify()
-        except RuntimeError as error:
-            raise InternalError(
-                f"LLVM does not accept the text of a kernel: {error}", stage="llvm", text=text
-            ) from None
-        options = llvm.create_pipeline_tuning_options(speed_level=1)
-        options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-        passes = llvm.create_pass_builder(machine, options)
-        native.run_passes(passes.getModulePassManager(), module, passes)
-        return str(machine.emit_assembly(module))
+    machine = native.target_machine(target.triple, target.cpu, target.flags, 2)
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.triple = target.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise InternalError(f"LLVM does not accept the text of a kernel: {error}", stage="llvm", text=text) from None
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    passes = llvm.create_pass_builder(machine, options)
+    native.run_passes(passes.getModulePassManager(), module, passes)
+    return native.emitted(machine, module, as_text=True).decode()

@@ -1,0 +1,135 @@
+"""Programs for GPUs and their code on disk: the next process compiles nothing, and never uses what is damaged."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from tests.cuda.simulated import SimulatedDriver, simulated_gpu
+from weft import lax
+from weft.base import settings
+from weft.base.errors import JaxRuntimeError
+from weft.compiler import compile as compiler
+from weft.runtime.cuda import code, prepared
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    path = tmp_path / "cache"
+    with settings.compilation_cache_dir(str(path)):
+        yield path
+
+
+def program(x: Any, w: Any) -> Any:
+    """Kernels, a matmul by a library, a loop that is one kernel, and constants."""
+    y = wnp.tanh(x @ w) + np.arange(32, dtype=np.float32)
+    return lax.while_loop(lambda c: wnp.sum(c) < 100, lambda c: c * 2 + 1, wnp.abs(wnp.sum(y, 0)))
+
+
+X = np.random.default_rng(0).normal(size=(32, 32)).astype(np.float32)
+
+
+def process(monkeypatch: pytest.MonkeyPatch, change: Callable[[SimulatedDriver], None] = lambda driver: None) -> Any:
+    """What a process computes that begins with nothing in memory, and its driver."""
+    with simulated_gpu(monkeypatch) as (device, driver):
+        driver.with_libraries("cublasLt")
+        change(driver)
+        function = weft.jit(lambda x, w: program(x, w))
+        there = [weft.device_put(a, device) for a in (X, X)]
+        return np.asarray(function(*there)), driver
+
+
+def test_a_second_process_compiles_nothing(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, first = process(monkeypatch)
+    assert any(call.startswith("compile") for call in first.calls)
+    kinds = {path.suffix for path in folder.iterdir()}
+    assert {".p", code.CODE, prepared.LOOPS} <= kinds
+
+    def refuse(*arguments: Any, **more: Any) -> None:
+        raise AssertionError("compiled")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "compile_program", refuse)
+        found, second = process(monkeypatch)
+    np.testing.assert_array_equal(found, expected)
+    assert not any(call.startswith("compile") for call in second.calls)
+    assert second.calls.count("load") == first.calls.count("load") and "loop" in second.calls
+
+
+def damage(path: pathlib.Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("suffix", [code.CODE, prepared.LOOPS, ".p"])
+@pytest.mark.parametrize("harm", [damage, pathlib.Path.unlink])
+def test_what_is_damaged_or_missing_is_compiled_again(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, suffix: str, harm: Callable[[pathlib.Path], None]
+) -> None:
+    expected, _ = process(monkeypatch)
+    before = {path.name for path in folder.iterdir()}
+    for path in sorted(folder.glob(f"*{suffix}"))[:2]:
+        harm(path)
+    found, _ = process(monkeypatch)
+    np.testing.assert_array_equal(found, expected)
+    assert {path.name for path in folder.iterdir()} == before
+    _, third = process(monkeypatch)
+    assert not any(call.startswith("compile") for call in third.calls)
+
+
+def test_code_of_another_driver_is_not_used(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process(monkeypatch)
+    count = len(list(folder.glob(f"*{code.CODE}")))
+    process(monkeypatch, lambda driver: setattr(driver, "code_version", "another"))
+    assert len(list(folder.glob(f"*{code.CODE}"))) == 2 * count
+
+
+def test_code_that_the_driver_refuses_is_compiled_again(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, _ = process(monkeypatch)
+
+    def refusing(driver: SimulatedDriver) -> None:
+        load = driver.load
+
+        def accepts_new(name: str, code: Any) -> Any:
+            if not any(call.startswith("compile") for call in driver.calls):
+                raise JaxRuntimeError("The driver of the GPU reports an error.")
+            return load(name, code)
+
+        monkeypatch.setattr(driver, "load", accepts_new)
+
+    found, driver = process(monkeypatch, refusing)
+    np.testing.assert_array_equal(found, expected)
+    assert any(call.startswith("compile") for call in driver.calls)
+
+
+def test_programs_from_disk_can_be_looked_at(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Profiles ask for lines, and then the program is compiled after all; its code is not."""
+    process(monkeypatch)
+    with simulated_gpu(monkeypatch) as (device, driver):
+        driver.with_libraries("cublasLt")
+        function = weft.jit(lambda x, w: program(x, w))
+        there = [weft.device_put(a, device) for a in (X, X)]
+        expected = np.asarray(function(*there))
+        with weft.profile(quiet=True) as profile:
+            np.testing.assert_array_equal(np.asarray(function(*there)), expected)
+        assert any(k.line.file == __file__ for k in profile.kernels) and {"while"} <= {k.name for k in profile.kernels}
+        for _ in range(4):  # by dispatcher and graph, as before
+            np.testing.assert_array_equal(np.asarray(function(*there)), expected)
+        assert not any(call.startswith("compile") for call in driver.calls)
+
+
+def test_the_cost_of_compiling_counts_code(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with settings.log_compiles(True):
+        process(monkeypatch)
+        process(monkeypatch)
+    first, second = [r.message for r in caplog.records if "Finished compiling" in r.message and "kernels" in r.message]
+    assert "0 from disk" in first and " 0 kernels compiled" in second

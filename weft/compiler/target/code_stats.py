@@ -1,0 +1,29 @@
+"""What it takes to get the code of a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+class CodeIsGone(Exception):
+    """There is no code on disk for a kernel of which only the name is known."""
+
+
+@dataclass
+class CodeStats:
+    """What it took to get the code of a program: seconds by stage, and how many kernels were compiled, how many linked
+    from disk, and how many were in the process already."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    compiled: int = 0
+    from_disk: int = 0
+    reused: int = 0
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def label(self) -> str:
+        """What code it is."""
+        return "code"

@@ -1,0 +1,52 @@
+"""Threads that compile: LLVM and assemblers run without the GIL."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from weft.base.forks import in_child
+
+Made = TypeVar("Made")
+
+
+def compiled_in_threads(texts: Sequence[Callable[[], str]], compile_text: Callable[[str], Made]) -> list[Made]:
+    """What each of several texts compiles to. While threads of their own compile them, this one makes the next text."""
+    if len(texts) == 1:
+        return [compile_text(texts[0]())]
+    threads = _threads()
+    pending: list[Callable[[], Made]] = []
+    for text in texts:
+        written = text()
+        try:
+            future: Future[Made] = threads.submit(compile_text, written)
+            pending.append(future.result)
+        except RuntimeError:  # the process is about to end, and its threads take nothing more
+            pending.append(functools.partial(compile_text, written))
+    return [result() for result in pending]
+
+
+def in_background(work: Callable[[], Made]) -> Callable[[], Made]:
+    """Start work in a thread; returns a function that waits for it and returns its result, or raises."""
+    try:
+        return _threads().submit(work).result
+    except RuntimeError:  # the process is about to end
+        return work
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads that compile, for as long as the process runs; each keeps its target machines."""
+    return ThreadPoolExecutor(compiling_threads(), "weft-code")
+
+
+def compiling_threads() -> int:
+    """How many threads compile at once."""
+    return max(1, os.cpu_count() or 1)
+
+
+# Threads do not survive a fork.
+in_child(_threads.cache_clear)
