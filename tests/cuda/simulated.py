@@ -63,7 +63,7 @@ class SimulatedDriver:
     code_version = "simulated"
 
     def __init__(self, index: int = 0, capacity: int = 1 << 30) -> None:
-        self.capacity = capacity
+        self.capacity, self.name = capacity, f"GPU {index}: simulated"
         self.memory: dict[int, np.ndarray] = {}
         self.calls: list[str] = []
         self.library_names: frozenset[str] = frozenset()
@@ -152,6 +152,13 @@ class SimulatedDriver:
         self.calls.append("load")
         return SimulatedEntry(name, code)
 
+    def attribute(self, index: int) -> int:
+        """Of an H200, in round numbers."""
+        return {13: 2_000_000, 16: 132, 36: 3_200_000, 37: 6144, 39: 2048}[index]
+
+    def figures(self, entry: SimulatedEntry) -> dict[str, float]:
+        return {"registers": 32.0, "blocks": float(entry.blocks), "threads": float(entry.threads), "occupancy": 0.5}
+
     def launch(self, entry: SimulatedEntry, parameters: Sequence[int]) -> None:
         if entry.rows is None:
             self.launch_kernel(entry.kernels[entry.name], parameters)
@@ -235,7 +242,7 @@ class SimulatedEntry:
     """A kernel, or the rows and kernels of a loop and how many addresses it takes."""
 
     def __init__(self, name: str, code: Code) -> None:
-        self.name, self.blocks, self.threads = name, code.blocks, code.threads
+        self.name, self.blocks, self.threads, self.size = name, code.blocks, code.threads, len(code.binary)
         self.rows, self.kernels, self.count = pickle.loads(code.binary)
 
 

@@ -97,9 +97,34 @@ def test_traces_have_the_events_of_steps(gpu: tuple[Device, SimulatedDriver], tm
     with weft.profiler.trace(tmp_path):
         f(x)
     (path,) = tmp_path.rglob("*.json.gz")
-    events = [e for plane in ProfileData.from_file(path).planes for line in plane.lines for e in line.events]
-    (run,) = [e for e in events if e.category == "run"]
-    kernels = [e for e in events if e.category == "kernel"]
+    lines = {line.name: list(line.events) for plane in ProfileData.from_file(path).planes for line in plane.lines}
+    (run,) = [e for events in lines.values() for e in events if e.category == "run"]
+    kernels = lines["GPU 0: simulated"]  # a line of its own
+    assert {e.category for e in kernels} == {"kernel"}
     assert len(kernels) >= 3
     for event in kernels:
         assert run.start_ns <= event.start_ns <= event.end_ns <= run.end_ns
+
+
+def test_explanations_have_code_and_figures(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, _ = gpu
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    explained = weft.explain(weft.jit(program, donate_argnums=0), write=False)(weft.device_put(x, device))
+    data = explained.data
+    assert data["runs"] > 1 and data["seconds"] > 0 and data["median"] > 0
+    loop = next(step for step in data["steps"] if step["kind"] == "while")
+    inner = [step for step in data["steps"] if step["kind"] == "launch" and not step["count"]]
+    assert loop["count"] == 1 and loop["seconds"] > 0 and inner  # what is in it has no time of its own
+    kernels = {kernel["id"]: kernel for kernel in data["kernels"]}
+    for kernel in kernels.values():
+        assert f"@{kernel['name']}(" in kernel["llvm"] and f".entry {kernel['name']}(" in kernel["assembly"]
+        assert bool(kernel["figures"]) == bool(kernel["count"])
+    assert kernels[loop["kernel"]]["figures"]["registers"] == 32
+    assert data["limits"]["call_flops"] > data["limits"]["flops"] and data["limits"]["threads"] == 132 * 2048
+    assert data["memory"]["code"] > 0
+    page = explained.html
+    assert "registers 32" in page and ".entry" in page and "by its clocks" in page
+    compiled = weft.jit(program).lower(weft.device_put(x, device)).compile()
+    assert ".entry" in compiled.asm and compiled.llvm and compiled.kernels
+    compiled.verify()
+    assert compiled.memory_analysis().generated_code_size_in_bytes > 0 and compiled.cost_analysis()["flops"] > 0

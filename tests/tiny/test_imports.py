@@ -84,6 +84,7 @@ LOADED_LATER = {
         "weft.runtime.cpu.spmd",
         "weft.runtime.cpu.shares",
         "weft.runtime.cpu.executable",
+        "weft.runtime.cpu.limits",
         "weft.runtime.cpu.launch",
         "weft.runtime.cpu.dispatch",
         "weft.runtime.cpu.queue",
@@ -94,8 +95,10 @@ LOADED_LATER = {
         "weft.compiler.target.cuda.targets",
         "weft.runtime.array",
         "weft.runtime.cuda.executable",
+        "weft.runtime.cuda.inside",
         "weft.runtime.cuda.dispatch",
     ),
+    "weft/runtime/cuda/executable.py": ("weft.runtime.cuda.inside",),
     "weft/runtime/cuda/driver.py": ("weft.compiler.target.cuda.lower", "weft.compiler.target.cuda.ptx"),
     "weft/runtime/cuda/prepared.py": ("weft.compiler.target.cuda.loops",),
     # A program from disk runs without what would have made it.

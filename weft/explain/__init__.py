@@ -23,7 +23,8 @@ from weft.base.publish import suggest as _suggest
 from weft.explain.collect import Collector
 from weft.explain.measure import measure, measure_calls
 from weft.explain.page import page
-from weft.runtime.cpu.limits import limits
+from weft.runtime.backend import backend_of
+from weft.runtime.device import default_device, placement_of
 
 __all__ = ["Explanation", "explain"]
 
@@ -72,13 +73,15 @@ def explain(
         executable, traced = compiled.runtime_executable(), compiled._traced
         values = [*traced._constants, *tree.leaves(traced._dynamic(args, kwargs))]
         donated = traced._params.get("donated", ())
+        device = compiled._device or default_device()
         if compiled._partitioned is None:
-            measured = measure(executable, values, donated)
+            measured = measure(executable, values, donated, placement_of(device, True))
         else:
             measured = measure_calls(
                 compiled, args, kwargs, bool(executable.compilation.traced.effects or any(donated))
             )
-        explanation = Explanation(Collector(executable, measured, limits(), compiled.communication).data())
+        limits = backend_of(device).limits(device)
+        explanation = Explanation(Collector(executable, measured, limits, compiled.communication).data())
         if write:
             safe = re.sub(r"\W+", "_", name_of(function)).strip("_") or "function"
             explanation.save(path or f"{safe}.explain.html")

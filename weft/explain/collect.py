@@ -16,19 +16,17 @@ from weft.compiler.fuse.driver import refusals
 from weft.compiler.fuse.fusion import fusion
 from weft.compiler.fuse.report import inner_jaxprs
 from weft.compiler.kernel import printer as kernel_printer
-from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import Lifetimes
-from weft.compiler.program.ir import Launch, Slot, Step
+from weft.compiler.program.ir import Call, Slot, Step
 from weft.compiler.program.printer import named_lines
 from weft.compiler.provenance import Line, StepCost, costs, equations_of, lines_of, step_lines, touched_bytes
-from weft.compiler.target.cpu import link, lower
 from weft.explain.measure import Measurement
 from weft.explain.origins import fusions_of_equations
 from weft.ir.jaxpr import Equation, Jaxpr, Var, subjaxprs
 from weft.ir.printer import Printer, uses
 from weft.profiler.report import step_name
-from weft.runtime.cpu.executable import Executable
-from weft.runtime.cpu.limits import Limits
+from weft.runtime.inside import Inside
+from weft.runtime.limits import Limits
 
 # Lines of source that are shown before and after those that the program has equations for.
 AROUND = 2
@@ -38,9 +36,10 @@ class Collector:
     """Gathers the parts of one program. `related` has relations in both directions."""
 
     def __init__(
-        self, executable: Executable, measured: Measurement, limits: Limits, communication: Sequence[Any] = ()
+        self, executable: Any, measured: Measurement, limits: Limits, communication: Sequence[Any] = ()
     ) -> None:
         self.executable, self.measured, self.limits = executable, measured, limits
+        self.inside: Inside = executable.inside
         self.communication = communication
         self.compilation, self.program = executable.compilation, executable.program
         self.related: dict[str, dict[str, None]] = {}
@@ -76,6 +75,8 @@ class Collector:
             "limits": {
                 "threads": self.limits.threads,
                 "flops": self.limits.flops,
+                "call_flops": self.limits.call_flops,
+                "source": self.limits.source,
                 "bandwidths": [list(pair) for pair in self.limits.bandwidths],
             },
             "totals": self._totals(steps),
@@ -224,21 +225,17 @@ class Collector:
 
     def _limit(self, step: Step, cost: StepCost, count: int) -> float:
         """The least seconds that all runs of a step could take on this machine."""
-        return count * self.limits.seconds(cost.work, cost.bytes, touched_bytes(step))
+        return count * self.limits.seconds(cost.work, cost.bytes, touched_bytes(step), isinstance(step, Call))
 
     def _kernel(self, step: Step) -> str | None:
-        if not isinstance(step, Launch):
-            return None
-        return self.kernel_ids.setdefault(symbol_of(step.kernel), f"k{len(self.kernel_ids)}")
+        name = self.inside.code_name(step)
+        return None if name is None else self.kernel_ids.setdefault(name, f"k{len(self.kernel_ids)}")
 
     def _kernels(self) -> list[dict[str, Any]]:
-        target = self.compilation.target
-        distinct = {symbol_of(s.kernel): s.full for s in self.steps if isinstance(s, Launch)}
-        text = lower.module_text(distinct.items(), target) if distinct else ""
-        assembly = link.assembly(text, target, self.executable.tier) if distinct else ""
+        distinct = self.inside.distinct_kernels()
+        code = self.inside.code_of(distinct)
         found = []
-        for name, kernel in distinct.items():
-            key = self.kernel_ids[name]
+        for name, key in self.kernel_ids.items():
             rows = [row for row in self._step_rows if row["kernel"] == key]
             seconds, limit = sum(row["seconds"] for row in rows), sum(row["limit"] for row in rows)
             found.append(
@@ -251,9 +248,11 @@ class Collector:
                     "limit": limit,
                     "share": limit / seconds if seconds else 0.0,
                     **{word: sum(row[word] for row in rows) for word in StepCost._fields},
-                    "text": kernel_printer.to_text(kernel),
-                    "llvm": _function(text, rf"^define [^\n]*@\"?{re.escape(name)}\"?\(.*?^}}"),
-                    "assembly": _function(assembly, rf"^_?{re.escape(name)}:.*?(?=^\.?L?_?func_end|\Z)"),
+                    "text": kernel_printer.to_text(distinct[name]) if name in distinct else "",
+                    "llvm": code[name].llvm,
+                    "assembly": code[name].assembly,
+                    "machine_code": code[name].machine_code,
+                    "figures": code[name].figures,
                 }
             )
         return found
@@ -278,7 +277,7 @@ class Collector:
             changes[first] += slot.size
             changes[last + 1] -= slot.size
         live = list(itertools.accumulate(changes))[1 : end + 1]
-        analysis = self.executable.inside.memory_analysis()
+        analysis = self.inside.memory_analysis()
         return {
             "arguments": analysis.argument_size_in_bytes,
             "results": analysis.output_size_in_bytes,
@@ -414,9 +413,3 @@ def _reason(reason: Reason) -> dict[str, Any]:
 
 def _cost_fields(cost: StepCost) -> dict[str, float]:
     return dict(zip(StepCost._fields, cost, strict=True))
-
-
-def _function(text: str, pattern: str) -> str:
-    """One function of a module's text."""
-    found = re.search(pattern, text, re.MULTILINE | re.DOTALL)
-    return found[0].rstrip() if found else ""

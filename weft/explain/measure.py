@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from weft.compiler.program.ir import Step
 from weft.compiler.program.times import StepTime
-from weft.runtime.cpu.executable import Executable
+from weft.runtime.array import ConcreteArray
+from weft.runtime.device import Placement
 from weft.runtime.evaluate import storage
 
 MOST_RUNS = 50
@@ -32,31 +31,37 @@ class Measurement(NamedTuple):
     steps: list[tuple[Step, int, float]]
 
 
-def measure(executable: Executable, values: Sequence[Any], donated: Sequence[bool]) -> Measurement:
+def measure(executable: Any, values: Sequence[Any], donated: Sequence[bool], placement: Placement) -> Measurement:
     """Run the program a few times. One with effects runs once, so that they happen once."""
+    on_host = placement.backend.reads_host
+    stored = [
+        value if isinstance(value, ConcreteArray) and not on_host else storage(value, aval)
+        for value, aval in zip(values, executable.in_types, strict=True)
+    ]
     once = bool(executable.compilation.traced.effects)
     if not once:
         executable.optimise()
 
     def arrays() -> list[Any]:
         """The arguments; those that the program may overwrite are copies."""
-        buffers = [storage(v, t) for v, t in zip(values, executable.in_types, strict=True)]
-        return [np.array(a) if donated and donated[n] else a for n, a in enumerate(buffers)]
+        return executable.own_arguments(stored, donated, placement)
 
     if not once:
-        executable.timed(arrays())  # loads what is loaded on use, and touches the memory
+        executable.timed(arrays(), 0, None, placement)  # loads what is loaded on use, and touches the memory
     runs: list[tuple[float, list[StepTime]]] = []
     whole: list[float] = []
     end = time.perf_counter() + SECONDS
     while not runs or (not once and len(runs) < MOST_RUNS and time.perf_counter() < end):
         buffers = arrays()
         start = time.perf_counter()
-        _, log = executable.timed(buffers)
+        _, log = executable.timed(buffers, 0, None, placement)
         runs.append((time.perf_counter() - start, log.times))
         if not once:
             buffers = arrays()
             start = time.perf_counter()
-            executable(buffers)
+            for array in executable(buffers, None, placement):
+                if isinstance(array, ConcreteArray):
+                    array.block_until_ready()
             whole.append(time.perf_counter() - start)
     seconds, times = min(runs, key=lambda run: run[0])
     steps = [(found.step, found.runs, found.nanoseconds * 1e-9) for found in times]

@@ -155,11 +155,13 @@ def _summary(data: dict[str, Any]) -> str:
 
 def _limits(data: dict[str, Any]) -> str:
     limits = data["limits"]
+    calls = f" ({limits['call_flops'] / 1e9:.0f} by libraries)" if limits["call_flops"] else ""
+    cache = f", {limits['bandwidths'][0][1] / 1e9:.0f} GB/s from cache" if len(limits["bandwidths"]) > 1 else ""
     return (
-        f"{limits['threads']} threads: {limits['flops'] / 1e9:.0f} Gflop/s of fused products and sums, "
-        f"{limits['bandwidths'][-1][1] / 1e9:.1f} GB/s from memory, {limits['bandwidths'][0][1] / 1e9:.0f} GB/s from "
-        "cache, as measured here. A function such as exp counts as the additions that take as long. More than 100% of "
-        "the limit means that data was in a faster memory than its size suggests."
+        f"{limits['threads']} threads: {limits['flops'] / 1e9:.0f} Gflop/s of fused products and sums{calls}, "
+        f"{limits['bandwidths'][-1][1] / 1e9:.1f} GB/s from memory{cache}, {limits['source']}. "
+        "A function such as exp counts as the additions that take as long. More than 100% of the limit means "
+        "that data was in a faster memory than its size suggests."
     )
 
 
@@ -285,9 +287,13 @@ def _kernels(data: dict[str, Any]) -> str:
             f"{_counted(kernel['count'], 'run')}, {_seconds(kernel['seconds'])}, "
             f"{100 * kernel['share']:.0f}% of the limit"
         )
+        figures = {name.replace("_", " "): value for name, value in kernel["figures"].items()}
+        head += "".join(f", {html.escape(name)} {value:.4g}" for name, value in figures.items())
+        named = (("text", "kernel"), ("llvm", "LLVM"), ("assembly", "assembly"), ("machine_code", "machine code"))
         texts = "".join(
             f"<details><summary>{title}</summary><pre>{html.escape(kernel[word])}</pre></details>"
-            for word, title in (("text", "kernel"), ("llvm", "LLVM"), ("assembly", "assembly"))
+            for word, title in named
+            if kernel[word]
         )
         parts.append(f'<div class="item fusion" data-id="{kernel["id"]}">{head}{texts}</div>')
     return f'<div class="panel">{"".join(parts)}</div>'

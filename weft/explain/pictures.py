@@ -42,7 +42,7 @@ def roofline(data: dict[str, Any]) -> str:
     peak, rates = limits["flops"], dict.fromkeys(rate for _, rate in reversed(limits["bandwidths"]))
     ridge = peak / min(rates)
     xs = [*(x for _, x, _ in points), ridge, peak / max(rates)]
-    ys = [*(y for _, _, y in points), peak]
+    ys = [*(y for _, _, y in points), peak, limits["call_flops"] or peak]
     x = Axis(min(xs) / 4, max(xs) * 4, LEFT, WIDTH - RIGHT, True)
     y = Axis(min(min(ys) / 4, peak / 1000), max(ys) * 2, HEIGHT - BOTTOM, TOP, True)
     parts = [_frame(x, y, "work for each byte moved", lambda n: f"{n:g}", lambda n: _si(n, "op/s"))]
@@ -53,6 +53,10 @@ def roofline(data: dict[str, Any]) -> str:
         title = f"{kind or 'cache'}: {_si(rate, 'B/s')}"
         parts.append(_line(x(x.low), y(x.low * rate), x(corner), y(peak), "roof" if kind else "roof faint", title))
     parts.append(_line(x(ridge / 1e6), y(peak), x(x.high), y(peak), "roof", f"peak: {_si(peak, 'flop/s')}"))
+    if limits["call_flops"]:
+        height = y(limits["call_flops"])
+        title = f"peak of libraries: {_si(limits['call_flops'], 'flop/s')}"
+        parts.append(_line(x(x.low), height, x(x.high), height, "roof faint", title))
     for step, intensity, rate in points:
         title = f"{step['name']}: {_si(rate, 'op/s')}, {100 * step['share']:.0f}% of the limit"
         parts.append(

@@ -22,8 +22,12 @@ def trace_of(recorder: Recorder) -> dict[str, Any]:
     threads = dict.fromkeys([recorder.thread, *(s.thread for s in recorder.spans)])
     events += [_meta("thread_name", thread, names.get(thread, f"thread {thread}")) for thread in threads]
     events += [_event(recorder, span) for span in recorder.spans]
+    # Steps that ran elsewhere have lines of their own, whose ids are no threads'.
+    devices = dict.fromkeys(run.log.device for run in recorder.runs if run.log.device is not None)
+    lines = {name: -1 - i for i, name in enumerate(devices)}
+    events += [_meta("thread_name", line, name) for name, line in lines.items()]
     for run in recorder.runs:
-        events += _steps(recorder, run)
+        events += _steps(recorder, run, lines.get(run.log.device, run.span.thread))
     dropped = sum(run.log.dropped for run in recorder.runs)
     other = {"producer": PRODUCER, "dropped": dropped, "begin": recorder.begin}
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
@@ -40,8 +44,8 @@ def _event(recorder: Recorder, span: Span) -> dict[str, Any]:
     return _complete(recorder, span.name, span.category, span.begin, span.end, span.thread, arguments)
 
 
-def _steps(recorder: Recorder, run: Run) -> Iterator[dict[str, Any]]:
-    """The events of the steps of one run, inside of the run's own."""
+def _steps(recorder: Recorder, run: Run, line: int) -> Iterator[dict[str, Any]]:
+    """The events of the steps of one run, in a line: inside of the run's own, or in that of a device."""
     steps = run.log.steps
     cost = costs(steps)
     about: list[tuple[str, dict[str, Any]]] = []
@@ -57,7 +61,7 @@ def _steps(recorder: Recorder, run: Run) -> Iterator[dict[str, Any]]:
         about.append((step_name(step), arguments))
     for index, begin, end in run.log.events.tolist():
         name, arguments = about[index]
-        yield _complete(recorder, name, "kernel", begin, end, run.span.thread, arguments)
+        yield _complete(recorder, name, "kernel", begin, end, line, arguments)
 
 
 def _complete(

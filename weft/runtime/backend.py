@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft.runtime.cpu.executable import Executable
     from weft.runtime.device import Placement
     from weft.runtime.layouts import Layout
+    from weft.runtime.limits import Limits
     from weft.runtime.reproducible import Cut
 
 
@@ -158,6 +159,10 @@ class Backend(Protocol):
 
     def target(self, device: Device) -> Target:
         """The machine that programs for a device are compiled for."""
+        ...
+
+    def limits(self, device: Device) -> Limits:
+        """What a device can do at best."""
         ...
 
     def compile(

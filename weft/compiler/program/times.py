@@ -25,9 +25,10 @@ class StepTime(NamedTuple):
 
 class StepLog:
     """What one run of a program recorded: of each step how often it ran and for how long, and so many single events.
-    It is filled when the run has ended."""
+    It is filled when the run has ended. `device` is where steps ran, if that is not the thread that started them."""
 
-    def __init__(self, steps: Sequence[Step], events: int) -> None:
+    def __init__(self, steps: Sequence[Step], events: int, device: str | None = None) -> None:
+        self.device = device
         self.steps: list[Any] = list(steps)
         self.dropped = 0  # events that there was no room for; they count in `times` all the same
         self._room = events

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from weft.runtime.cpu.queue import QueuedCall
     from weft.runtime.device import Placement
     from weft.runtime.layouts import Layout
+    from weft.runtime.limits import Limits
     from weft.runtime.reproducible import Cut
 
 
@@ -130,6 +131,12 @@ class CpuBackend:
         from weft.compiler.target.cpu.targets import host
 
         return host()
+
+    def limits(self, device: Device) -> Limits:
+        """What the threads that programs may use now can do together."""
+        from weft.runtime.cpu.limits import limits
+
+        return limits()
 
     def compile(
         self,

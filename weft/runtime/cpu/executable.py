@@ -42,7 +42,7 @@ from weft.runtime.memory import out_of_memory
 from weft.runtime.program_memory import memory_summary
 
 if TYPE_CHECKING:
-    from weft.runtime.cpu.inside import Inside
+    from weft.runtime.cpu.inside import CpuInside
 
 # Calls of Python by index; a program's are dropped with it.
 _hosts: dict[int, Call] = {}
@@ -337,11 +337,15 @@ class Executable:
     # -- looking inside --------------------------------------------------------------------------------------------
 
     @property
-    def inside(self) -> Inside:
+    def inside(self) -> CpuInside:
         """The program at each level as text, and what it costs."""
-        from weft.runtime.cpu.inside import Inside
+        from weft.runtime.cpu.inside import CpuInside
 
-        return Inside(self)
+        return CpuInside(self)
+
+    def own_arguments(self, values: Sequence[Any], donated: Sequence[bool], placement: Placement) -> list[Any]:
+        """NumPy arrays as arguments of a call; those that the program may overwrite are copies."""
+        return [np.array(value) if donated and donated[n] else value for n, value in enumerate(values)]
 
     def code_bytes(self) -> int:
         """How large its code is."""
@@ -403,7 +407,7 @@ class InstanceExecutable(Executable):
         self.has_tapes = False
 
     def _link(self, tier: Tier) -> None:  # type: ignore[override]
-        stats = kernels.CompileStats(tier)
+        stats = kernels.CompileStats(tier=tier)
         prepared, target = self.program.prepared, self.compilation.target
         found: PreparedCode | None = prepared.codes.get(target)
         if found is None or found.tier.value < tier.value:

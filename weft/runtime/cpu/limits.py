@@ -1,8 +1,4 @@
-"""What this machine can do at best: operations and bytes in a second, measured by short kernels and stored on disk.
-
-A kernel cannot be faster than its operations at the peak, nor than its bytes at the bandwidth of the memory that its
-data fits into. The larger of the two times is its limit.
-"""
+"""What this machine can do at best: operations and bytes in a second, measured by short kernels and stored on disk."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ import functools
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +19,7 @@ from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.llvm import Module, Parameter, constant, float_, i64, ptr, vector, void
 from weft.compiler.target.target import Target
 from weft.runtime.device import HOME
+from weft.runtime.limits import Limits
 
 # Fused multiply-adds under way at once: enough to fill two units of four cycles.
 CHAINS = 12
@@ -32,29 +28,6 @@ ITERATIONS = 20_000
 SIZES = (32 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 128 << 20)
 SECONDS = 0.03
 VERSION = 1
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Flops a second (float32, a fused multiply-add counts two) of all threads, and for each amount of data the
-    bytes a second at which it is read and written."""
-
-    threads: int
-    flops: float
-    bandwidths: tuple[tuple[int, float], ...]
-
-    def bandwidth(self, size: float) -> float:
-        """Bytes a second for so much data: that of the smallest memory which holds it."""
-        return next((rate for held, rate in self.bandwidths if size <= held), self.bandwidths[-1][1])
-
-    @property
-    def memory(self) -> float:
-        """Bytes a second from main memory."""
-        return self.bandwidths[-1][1]
-
-    def seconds(self, flops: float, bytes_moved: float, held: float) -> float:
-        """The least time for so many flops and bytes copied, over so many bytes of data."""
-        return max(flops / self.flops, bytes_moved / self.bandwidth(held))
 
 
 def limits() -> Limits:
@@ -76,7 +49,8 @@ def _limits(threads: int) -> Limits:
     found = measure(threads)
     if path is not None:
         with contextlib.suppress(OSError):
-            path.write_text(json.dumps(asdict(found)))
+            content = {name: getattr(found, name) for name in ("threads", "flops", "bandwidths")}
+            path.write_text(json.dumps(content))
     return found
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from weft.runtime.array import ConcreteArray
     from weft.runtime.backend import Buffer
     from weft.runtime.device import Placement
+    from weft.runtime.limits import Limits
 
 
 class CudaBackend:
@@ -143,6 +144,12 @@ class CudaBackend:
 
         driver = self.driver(device)
         return of_capability(*driver.capability, driver.library_names)
+
+    def limits(self, device: Device) -> Limits:
+        """What the units of the GPU do at their highest clock, and its memory."""
+        from weft.runtime.cuda.inside import limits_of
+
+        return limits_of(self.driver(device))
 
     def compile(
         self,

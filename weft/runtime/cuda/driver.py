@@ -80,6 +80,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuModuleLoadData": (POINTER(c_void_p), c_char_p),
     "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (POINTER(c_void_p), c_void_p, c_char_p),
+    "cuFuncGetAttribute": (POINTER(c_int), c_int, c_void_p),
+    "cuOccupancyMaxActiveBlocksPerMultiprocessor": (POINTER(c_int), c_void_p, c_int, c_size_t),
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, POINTER(c_void_p), POINTER(c_void_p)),
 }
 _OUT_OF_MEMORY, _NOT_READY = 2, 600
@@ -90,7 +92,8 @@ _RECORDED_EVENT = 1  # one that a graph records each time it runs
 _RELAXED = 2  # other threads may do what they like while this one records
 # The input of the linker, and its options: where it writes about errors.
 _PTX, _ERROR_LOG, _ERROR_LOG_SIZE, _LOG_SIZE = 1, 5, 6, 4096
-_MAJOR, _MINOR, _PROCESSORS = 75, 76, 16
+_MAJOR, _MINOR, _PROCESSORS, _MOST_THREADS = 75, 76, 16, 39
+_OF_KERNELS = {"registers": 4, "local_bytes": 3, "shared_bytes": 1}
 
 
 @functools.cache
@@ -206,9 +209,9 @@ class Stream:
 class Entry:
     """The code of a kernel on a GPU for as long as this is referenced, and the shape of its grid."""
 
-    def __init__(self, driver: Driver, module: c_void_p, handle: c_void_p, blocks: int, threads: int) -> None:
-        self._driver, self._module = driver, module
-        self.handle, self.blocks, self.threads = handle, blocks, threads
+    def __init__(self, driver: Driver, module: c_void_p, handle: c_void_p, code: Code) -> None:
+        self._driver, self._module, self.handle = driver, module, handle
+        self.blocks, self.threads, self.size = code.blocks, code.threads, len(code.binary)
 
     def __del__(self) -> None:
         if self._driver.process == os.getpid() and library is not None:  # else the process ends, or is another one
@@ -295,12 +298,7 @@ class Driver:
     @functools.cached_property
     def capability(self) -> tuple[int, int]:
         """Its compute capability, such as (9, 0)."""
-        found = c_int()
-        parts = []
-        for attribute in (_MAJOR, _MINOR):
-            call("cuDeviceGetAttribute", byref(found), attribute, self._device)
-            parts.append(found.value)
-        return parts[0], parts[1]
+        return self.attribute(_MAJOR), self.attribute(_MINOR)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -427,14 +425,35 @@ class Driver:
         module, function = c_void_p(), c_void_p()
         call("cuModuleLoadData", byref(module), code.binary)
         call("cuModuleGetFunction", byref(function), module, name.encode())
-        return Entry(self, module, function, code.blocks, code.threads)
+        return Entry(self, module, function, code)
+
+    @functools.cached_property
+    def name(self) -> str:
+        """Which GPU it is, and what it is called."""
+        return f"GPU {self._device.value}: {name_of(self._device.value)}"
+
+    def attribute(self, index: int) -> int:
+        """One of the numbers that the driver knows of a GPU."""
+        found = c_int()
+        call("cuDeviceGetAttribute", byref(found), index, self._device)
+        return found.value
 
     @functools.cached_property
     def processors(self) -> int:
         """How many blocks of threads run at once at least."""
-        found = c_int()
-        call("cuDeviceGetAttribute", byref(found), _PROCESSORS, self._device)
-        return found.value
+        return self.attribute(_PROCESSORS)
+
+    def figures(self, entry: Entry) -> dict[str, float]:
+        """What a kernel takes of a processor: registers and bytes of each thread, shared memory of each block, and the
+        part of all threads that are there at once."""
+        self._enter()
+        found = {"blocks": float(entry.blocks), "threads": float(entry.threads)}
+        value = c_int()
+        for name, attribute in _OF_KERNELS.items():
+            call("cuFuncGetAttribute", byref(value), attribute, entry.handle)
+            found[name] = float(value.value)
+        call("cuOccupancyMaxActiveBlocksPerMultiprocessor", byref(value), entry.handle, entry.threads, 0)
+        return {**found, "occupancy": value.value * entry.threads / self.attribute(_MOST_THREADS)}
 
     def launch(self, entry: Entry, addresses: Sequence[int]) -> None:
         """Start a kernel on buffers at these addresses, or a loop on addresses and counters."""

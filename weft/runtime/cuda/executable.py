@@ -8,7 +8,7 @@ loops and branches are chosen by the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
 
@@ -51,6 +51,9 @@ from weft.runtime.device import Placement
 from weft.runtime.memory import out_of_memory
 from weft.runtime.program_memory import memory_summary
 
+if TYPE_CHECKING:
+    from weft.runtime.cuda.inside import CudaInside
+
 # Graphs of a program on a GPU, by addresses; and addresses that it was called with once.
 MOST_GRAPHS, MOST_SEEN = 8, 64
 # Single events that a trace has of one run.
@@ -65,10 +68,10 @@ class LoadedProgram:
         self.compilation = compilation
         self.program, self.memory, self.driver = compilation.program, memory, memory.driver
         self.stats = CodeStats()
-        self._prepared = prepared(compilation, self.driver, self.stats)
+        self.prepared = prepared(compilation, self.driver, self.stats)
         # What the blocks of a loop count their arrivals with.
         self.arrived = memory.take(4)
-        self.temporary_bytes = self._prepared.calls.temporary_bytes
+        self.temporary_bytes = self.prepared.calls.temporary_bytes
         constants = np.zeros(self.program.constant_bytes, np.uint8)
         for slot, array in zip(self.program.constant_slots, self.program.constants, strict=True):
             constants[slot.offset : slot.offset + slot.size] = array.reshape(-1).view(np.uint8)
@@ -84,7 +87,7 @@ class LoadedProgram:
         graph = self.graphs.get(addresses)
         if graph is not None:
             self.driver.start(graph)
-        elif self._prepared.can_record and addresses in self._seen:
+        elif self.prepared.can_record and addresses in self._seen:
             self._seen.pop(addresses, None)
             graph = self.driver.record(lambda stream: self._run(addresses, stream))
             while len(self.graphs) >= MOST_GRAPHS:
@@ -103,12 +106,12 @@ class LoadedProgram:
         the GPU does not wait for the host."""
         if events is None:
             events = MOST_EVENTS if spans.wants_events() else 0
-        self._complete()
-        log = StepLog(list(self._prepared.timed), events)
+        self.complete()
+        log = StepLog(list(self.prepared.timed), events, self.driver.name)
         self.driver.synchronize()
         with spans.run_of(self, self.program.name, log):
             # What libraries load on first use is not loaded while a graph is recorded.
-            recorded = self._timed_graph(addresses) if self._prepared.can_record and self._has_run else None
+            recorded = self._timed_graph(addresses) if self.prepared.can_record and self._has_run else None
             began = spans.now()
             if recorded is None:
                 timer = StepTimer(self.driver, recorded=False)
@@ -119,11 +122,11 @@ class LoadedProgram:
             log.fill(timer.times(began))
         return log
 
-    def _complete(self) -> None:
+    def complete(self) -> None:
         """Have steps with their lines: who times them asks for these."""
         self.compilation.complete()
-        if self._prepared.steps is not self.program.steps:
-            self._prepared = prepared(self.compilation, self.driver, CodeStats())
+        if self.prepared.steps is not self.program.steps:
+            self.prepared = prepared(self.compilation, self.driver, CodeStats())
 
     def _timed_graph(self, addresses: tuple[int, ...]) -> tuple[Any, StepTimer]:
         """The graph with events between its steps."""
@@ -146,7 +149,7 @@ class LoadedProgram:
         fresh = iter(results)
         outputs = [next(fresh) if alias is None else arguments[alias] for alias in self.program.aliases]
         registers = self.frame.filled(temporaries, list(arguments), outputs)
-        steps = self._prepared
+        steps = self.prepared
         _Run(self, steps, registers, work, timer, tapes or Tapes(self.memory)).steps(steps.steps)
 
 
@@ -227,6 +230,35 @@ class CudaExecutable:
         if found is None:
             found = self._loaded.setdefault(memory, LoadedProgram(self.compilation, memory))
             self.compile_stats.append(found.stats)
+        return found
+
+    # -- looking inside --------------------------------------------------------------------------------------------
+
+    @property
+    def inside(self) -> CudaInside:
+        """The program at each level as text, and what it costs."""
+        from weft.runtime.cuda.inside import CudaInside
+
+        return CudaInside(self)
+
+    def first_loaded(self) -> LoadedProgram:
+        """The program on the first GPU that it was loaded to."""
+        return next(iter(self._loaded.values()))
+
+    def code_bytes(self) -> int:
+        """How large its code is on a GPU."""
+        return sum(entry.size for entry in self.first_loaded().prepared.entries.values())
+
+    def optimise(self) -> None:
+        """There is no better code than what it has."""
+
+    def own_arguments(self, values: Sequence[Any], donated: Sequence[bool], placement: Placement) -> list[Any]:
+        """Arrays as arguments of a call; those that the program may overwrite are copies."""
+        found: list[Any] = []
+        for i, (value, aval) in enumerate(zip(values, self.in_types, strict=True)):
+            array = operand(value, aval, placement)
+            copy = donated and donated[i]
+            found.append(placement.backend.copy_between(array, placement.device)[1] if copy else array)
         return found
 
 

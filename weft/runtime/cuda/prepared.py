@@ -49,7 +49,7 @@ class PreparedSteps:
             # Libraries choose algorithms while threads compile.
             calls = in_background(partial(driver.in_thread, calls))
         try:
-            self.loops, self._entries = _code(compilation, driver, stats)
+            self.loops, self.entries = _code(compilation, driver, stats)
         finally:
             self.calls = calls()
         self.can_record = 0 < (recorded_steps(self.steps, self.loops) or 0) <= MOST_STEPS
@@ -59,7 +59,7 @@ class PreparedSteps:
 
     def entry(self, symbol: str) -> Any:
         """The code of a kernel or a loop, by its name."""
-        return self._entries[symbol]
+        return self.entries[symbol]
 
 
 def prepared(compilation: Compilation, driver: Any, stats: CodeStats) -> PreparedSteps:

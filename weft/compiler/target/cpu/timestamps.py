@@ -103,6 +103,8 @@ class TimedAssembly(Assembly):
 class Log:
     """What one run of a timed program recorded."""
 
+    device: str | None = None  # the thread that started it
+
     def __init__(self, steps: list[Any], events: int) -> None:
         self.steps = steps
         self._first = HEAD + STEP_SIZE * len(steps)

@@ -1,0 +1,80 @@
+"""What there is to see inside of an executable of GPUs. It is loaded when somebody looks: running takes none of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.program.ir import Step
+from weft.compiler.target.cuda.loop_code import LoopCode
+from weft.compiler.target.cuda.lower import module_text, source_text
+from weft.compiler.target.cuda.ptx import ptx
+from weft.runtime.cuda.code import stored
+from weft.runtime.cuda.disassemble import disassembled
+from weft.runtime.inside import Inside, KernelCode, function_in
+from weft.runtime.limits import Limits
+
+# Attributes of a GPU: kilohertz of its processors and of its memory, bits that are transferred at once.
+CLOCK, MEMORY_CLOCK, MEMORY_BITS, PROCESSORS, THREADS = 13, 36, 37, 16, 39
+# Fused multiply-adds that a processor starts in a cycle, by the compute capability from which on it does: of float32,
+# and of 16-bit floats by the units that libraries use.
+LANES = {75: 64, 80: 64, 86: 128}
+TENSOR_LANES = {75: 512, 80: 1024, 86: 512, 90: 2048, 100: 4096, 120: 512}
+
+
+class CudaInside(Inside):
+    """An executable of GPUs, to be read; figures are those of the first GPU that it was loaded to."""
+
+    def __init__(self, executable: Any) -> None:
+        super().__init__(executable)
+        self.loaded = executable.first_loaded()
+        self.loaded.complete()
+
+    def llvm(self) -> str:
+        return module_text(self.distinct_kernels().items(), self.compilation.target, self._loops().values())
+
+    def assembly(self) -> str:
+        """PTX."""
+        return ptx(self.llvm(), self.compilation.target)
+
+    def code_name(self, step: Step) -> str | None:
+        loop = self.loaded.prepared.loops.get(step)
+        return super().code_name(step) if loop is None else loop.symbol
+
+    def code_of(self, kernels: dict[str, Kernel]) -> dict[str, KernelCode]:
+        sources: dict[str, Kernel | LoopCode] = {**kernels, **self._loops()}
+        return {name: self._code(name, source) for name, source in sources.items()}
+
+    def _loops(self) -> dict[str, LoopCode]:
+        """The loops that are one kernel, by name."""
+        return {loop.symbol: loop for loop in self.loaded.prepared.loops.values()}
+
+    def _code(self, name: str, source: Kernel | LoopCode) -> KernelCode:
+        target, driver = self.compilation.target, self.loaded.driver
+        text = source_text(name, source, target)
+        function = function_in(text, rf"^define [^\n]*@\"?{name}\"?\(.*?^}}")
+        entry = self.loaded.prepared.entries.get(name)
+        if entry is None:  # a kernel that is a part of loops only
+            return KernelCode(function, ptx(text, target))
+        found = stored(name, target, driver.code_version)
+        code = found or driver.make_code({name: source}, target)[name]
+        return KernelCode(function, ptx(text, target), disassembled(code.binary), driver.figures(entry))
+
+
+def limits_of(driver: Any) -> Limits:
+    """What a GPU can do by its clocks and the width of its memory."""
+    major, minor = driver.capability
+    cycles = 1e3 * driver.attribute(CLOCK) * driver.attribute(PROCESSORS)
+    memory = 2e3 * driver.attribute(MEMORY_CLOCK) * driver.attribute(MEMORY_BITS) / 8
+    lanes, tensor_lanes = (_of_capability(table, 10 * major + minor) for table in (LANES, TENSOR_LANES))
+    return Limits(
+        driver.attribute(PROCESSORS) * driver.attribute(THREADS),
+        2 * lanes * cycles,
+        ((driver.memory_left()[1], memory),),
+        2 * tensor_lanes * cycles,
+        "by its clocks",
+    )
+
+
+def _of_capability(table: dict[int, int], capability: int) -> int:
+    return table[max((known for known in table if known <= capability), default=min(table))]
