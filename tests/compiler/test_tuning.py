@@ -176,7 +176,7 @@ def test_nothing_is_measured_without_a_disk_cache(monkeypatch: pytest.MonkeyPatc
     jaxpr, _ = traced("square")
     monkeypatch.setattr(tuning, "_winner", lambda *args: pytest.fail("measured"))
     with settings.compilation_cache(False):
-        assert compile_program(jaxpr, tune=tuning.tune).program.schedules == {}
+        assert set(compile_program(jaxpr, tune=tuning.tune).program.schedules.values()) == {FIRST}
 
 
 def test_jit_measures_and_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

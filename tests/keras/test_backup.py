@@ -117,3 +117,25 @@ def test_a_backup_of_another_training(tmp_path):
         trained(tmp_path, units=3)
     with pytest.warns(UserWarning, match="batch_size was 8, is 10"):
         trained(tmp_path, batch_size=10)
+
+
+def pinned_run(cache, directory, *arguments):
+    """Runs pinned_training.py with a folder for the cache; returns what it printed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "WEFT_COMPILATION_CACHE_DIR": str(cache)}
+    command = [sys.executable, str(PROGRAM.with_name("pinned_training.py")), str(directory), *arguments]
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    return json.loads(out) if out else None
+
+
+@pytest.mark.slow
+def test_a_training_takes_its_schedules_along(tmp_path):
+    expected = pinned_run(tmp_path / "cache", tmp_path / "whole")
+    assert pinned_run(tmp_path / "cache", tmp_path / "backup", "stop") is None
+    # Elsewhere the other choice was quicker: that changes bits, but not those of what continues.
+    flip = "import json, sys; from weft.compiler import cache\nfor key, name in json.loads(sys.argv[1]).items(): "
+    flip += "cache.store_schedule(key, '0' if name == 'library' else 'library')"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "WEFT_COMPILATION_CACHE_DIR": str(tmp_path / "other")}
+    subprocess.run([sys.executable, "-c", flip, json.dumps(expected["pins"])], env=environment, check=True)
+    assert expected["pins"]
+    assert pinned_run(tmp_path / "other", tmp_path / "other whole")["state"] != expected["state"]
+    assert pinned_run(tmp_path / "other", tmp_path / "backup") == expected

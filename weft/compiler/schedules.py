@@ -3,7 +3,8 @@
 A schedule is an index into those that the emitter has for a fusion, all of which compute the same bits; or "library",
 for a matmul that a library computes, whose bits are its own. What was measured once (`runtime/cpu/tuning.py`) is pinned
 on disk beside the code, and never changes after: a contraction that was not measured when it was first compiled is
-pinned as it was compiled if another choice would change its bits.
+pinned as it was compiled if another choice would change its bits. What continues on another machine, or after the
+folder was lost, brings its pins along (`pins`, `pin_here`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _pins: dict[str, str] = {}
 def key_of(jaxpr: Jaxpr, hero: int | None, target: Target) -> str | None:
     """The name under which the schedule of a fusion is pinned, or None if it cannot be pinned."""
     meaning = fingerprint(jaxpr)
-    if meaning is None or cache.folder() is None:
+    if meaning is None:
         return None
     return cache.schedule_key(f"{meaning} {hero}", target)
 
@@ -48,6 +49,17 @@ def pin(key: str, schedule: str) -> str:
         cache.store_schedule(key, schedule)
         _pins[key] = cache.load_schedule(key) or schedule
     return _pins[key]
+
+
+def pins() -> dict[str, str]:
+    """The schedules that are pinned and that this process has asked for, by key."""
+    return dict(_pins)
+
+
+def pin_here(given: Mapping[str, str]) -> None:
+    """Have programs that are compiled from now on, in this process, get schedules that were pinned elsewhere; they come
+    before those on disk, which stay what they are."""
+    _pins.update(given)
 
 
 class Schedules:

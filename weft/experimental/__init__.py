@@ -11,9 +11,9 @@ from weft.experimental import checkify, layout, mesh_utils, multihost_utils, pji
 from weft.experimental.extended import EArray, cur_qdd
 
 if _TYPE_CHECKING:
-    from weft.experimental import hijax, jet, ode
+    from weft.experimental import hijax, jet, ode, schedules
 
-_LATER = ("hijax", "jet", "ode")
+_LATER = ("hijax", "jet", "ode", "schedules")
 
 __all__ = [
     "EArray",
@@ -27,6 +27,7 @@ __all__ = [
     "multihost_utils",
     "ode",
     "pjit",
+    "schedules",
     "shard_map",
     "sparse",
 ]

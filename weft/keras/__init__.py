@@ -19,6 +19,7 @@ _MODULES = (
     "datasets",
     "distribution",
     "dtype_policies",
+    "export",
     "initializers",
     "layers",
     "losses",

@@ -14,6 +14,7 @@ import numpy as np
 import weft
 from weft import checkpointing
 from weft.errors import ArgumentError
+from weft.experimental import schedules
 from weft.keras.callbacks.base import Callback, Logs
 
 _SHOWN = 8
@@ -81,6 +82,8 @@ class BackupAndRestore(Callback):
             return None
         stored = json.loads(self.manager.metadata().metadata["json"])
         self._compare(stored["origin"], self._origin(fit))
+        # Before anything is compiled: a matmul has the bits of who computes it, a kernel or a library.
+        schedules.set_pins(stored.get("schedules", {}))
         arrays = self.manager.restore(like=None)["callbacks"]
         fit.callbacks.set_state(_with_arrays(stored["callbacks"], arrays))
         fit.model.stop_training = stored["stop_training"]
@@ -131,6 +134,7 @@ class BackupAndRestore(Callback):
             "callbacks": _without_arrays(fit.callbacks.get_state(), arrays),
             "origin": self._origin(fit),
             "stop_training": bool(fit.model.stop_training),
+            "schedules": schedules.get_pins(),
         }
         named = _named(fit.variables)
         stored["variables"] = list(named)

@@ -147,6 +147,39 @@ class Model(Trainer, Layer):
         """
         _archive().load_weights(self, filepath, skip_mismatch)
 
+    def export(
+        self,
+        filepath: Any,
+        format: str = "weft",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        vjp_order: int = 0,
+    ) -> None:
+        """Write what the model computes (with `training=False`) as a program, with its weights: for those who have
+        neither its code nor Keras.
+
+        Args:
+            filepath: the file. `weft.export.deserialize(bytes).call(x)` runs it.
+            format: "weft".
+            verbose: whether to print what was written.
+            input_signature: for each argument an `InputSpec`, a `KerasTensor`, an array or a tree of these; the inputs
+                of the model where None. Sizes that are None may be any.
+            vjp_order: how often the program can be differentiated.
+
+        Example:
+            >>> import tempfile
+            >>> import weft
+            >>> from weft import keras
+            >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+            >>> with tempfile.NamedTemporaryFile() as file:
+            ...     model.export(file.name)
+            ...     program = weft.export.deserialize(open(file.name, "rb").read())
+            >>> program.call(weft.numpy.ones((4, 3))).shape
+            (4, 2)
+        """
+        programs = importlib.import_module("weft.keras.export")
+        programs.export_model(self, filepath, format, verbose, input_signature, vjp_order)
+
     def to_json(self, **kwargs: Any) -> str:
         """The model's config as JSON; `model_from_json` reads it.
 

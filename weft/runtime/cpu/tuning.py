@@ -16,7 +16,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.settings import config
-from weft.compiler import schedules
+from weft.compiler import cache, schedules
 from weft.compiler.compilation import Compilation, Details
 from weft.compiler.fuse.cost import equation_cost
 from weft.compiler.fuse.fusion import is_fusion
@@ -55,6 +55,8 @@ class Contest:
 
 def tune(fused: Jaxpr, target: Target) -> None:
     """Measure the large contractions of a fused program, as long as there is time."""
+    if cache.folder() is None:
+        return  # what is found would be lost with the process
     deadline = time.perf_counter() + config.autotune_milliseconds * 1e-3
     found: dict[str, Contest] = {}
     for equation in _contractions(fused):

@@ -4,6 +4,7 @@ from weft.keras.layers.core.activation import ELU, Activation, LeakyReLU, PReLU,
 from weft.keras.layers.core.dense import Dense
 from weft.keras.layers.core.einsum_dense import EinsumDense
 from weft.keras.layers.core.embedding import Embedding, ReversibleEmbedding
+from weft.keras.layers.core.exported import TFSMLayer
 from weft.keras.layers.core.input_layer import Input, InputLayer
 from weft.keras.layers.core.simple import Identity, Lambda, Masking
 from weft.keras.layers.core.wrapper import Wrapper
@@ -24,5 +25,6 @@ __all__ = [
     "ReLU",
     "ReversibleEmbedding",
     "Softmax",
+    "TFSMLayer",
     "Wrapper",
 ]

@@ -17,9 +17,9 @@ MOST_MEASURED, REPETITIONS, ROUNDS = 8, 3, 3
 def chosen(calls: Any, what: str, candidates: Sequence[tuple[str, Callable[..., None]]], sizes: Sequence[int]) -> int:
     """The index of the quickest candidate. Each has a name, which is pinned under `what` for this GPU, and a function
     of a stream and addresses of so many bytes."""
-    key = None if cache.folder() is None else cache.schedule_key(f"{what} on {calls.gpu}", ANY)
+    key = cache.schedule_key(f"{what} on {calls.gpu}", ANY)
     names = [name for name, _ in candidates]
-    before = None if key is None else pinned(key)
+    before = pinned(key)
     if before in names:
         return names.index(before)
     with ExitStack() as stack:
@@ -29,7 +29,5 @@ def chosen(calls: Any, what: str, candidates: Sequence[tuple[str, Callable[..., 
             seconds = calls.driver.seconds_of(lambda stream, start=start: start(stream, addresses), REPETITIONS, ROUNDS)
             if seconds < best:
                 best, found = seconds, i
-    if key is not None:
-        name = pin(key, names[found])
-        return names.index(name) if name in names else found
-    return found
+    name = pin(key, names[found])
+    return names.index(name) if name in names else found

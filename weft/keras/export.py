@@ -1,0 +1,195 @@
+"""Models as programs that need neither the model's code nor Keras: files of `weft.export`, with the weights in them."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import weft
+from weft import export as programs
+from weft.checkpointing import tensor_file
+from weft.errors import ArgumentError, InconclusiveDimensionOperation, NotSupportedError
+from weft.errors import publish as _publish
+from weft.keras.core.config import floatx
+from weft.keras.core.scope import StatelessScope
+from weft.keras.graph.tensor import KerasTensor
+from weft.keras.layers.core.exported import ENDING
+from weft.keras.layers.signature import map_shapes
+
+__all__ = ["ExportArchive"]
+
+_FORMAT = "weft"
+
+
+class ExportArchive:
+    """Functions over a model's variables, each written as a program of its own.
+
+    Args:
+        format: "weft": files of `weft.export`. Formats of other libraries are not written.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import weft
+        >>> from weft import keras
+        >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+        >>> archive = keras.export.ExportArchive()
+        >>> archive.track(model)
+        >>> serve = archive.add_endpoint("serve", model.call, [keras.InputSpec(shape=(None, 3), dtype="float32")])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     archive.write_out(folder, verbose=False)
+        ...     program = weft.export.deserialize((pathlib.Path(folder) / "serve.weft").read_bytes())
+        >>> program.call(weft.numpy.ones((4, 3))).shape
+        (4, 2)
+    """
+
+    def __init__(self, format: str = _FORMAT, **kwargs: Any) -> None:
+        check_format(format)
+        if kwargs:
+            raise ArgumentError("ExportArchive has no such arguments.", received=", ".join(kwargs))
+        self._endpoints: dict[str, tuple[programs.Exported, int]] = {}
+
+    def track(self, resource: Any) -> None:
+        """Checks that a layer or model, whose variables endpoints use, is built. Programs have the values of all
+        variables that they use, whether they are tracked or not.
+
+        Args:
+            resource: a layer or model.
+        """
+        if not getattr(resource, "built", True):
+            raise ArgumentError(
+                f"{type(resource).__name__} {resource.name} is not built, so it has no variables.", fix="call it first"
+            )
+
+    def add_endpoint(
+        self, name: str, fn: Callable[..., Any], input_signature: Sequence[Any] | None = None, vjp_order: int = 0
+    ) -> programs.Exported:
+        """Adds a function, with the values that variables have now.
+
+        Args:
+            name: what it is called.
+            fn: a function of arrays; what it writes to variables is forgotten.
+            input_signature: for each argument an `InputSpec`, a `KerasTensor`, an array or a tree of these. A size that
+                is None may be any; those of the first axes are all the same, that of rows.
+            vjp_order: how often the program can be differentiated.
+
+        Returns:
+            The program.
+        """
+        if name in self._endpoints:
+            raise ArgumentError(f"There is an endpoint {name} already.", fix="another name")
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise ArgumentError("The name of an endpoint is that of a file.", received=repr(name))
+        if input_signature is None:
+            raise ArgumentError("An endpoint has an input signature.", fix="input_signature=[InputSpec(shape=...)]")
+        program = program_of(fn, input_signature, name)
+        self._endpoints[name] = (program, vjp_order)
+        return program
+
+    def write_out(self, filepath: str | os.PathLike[str], options: Any = None, verbose: bool = True) -> None:
+        """Writes a folder with a file for each endpoint, `<name>.weft`.
+
+        Args:
+            filepath: the folder.
+            options: None.
+            verbose: whether to print what was written.
+        """
+        if not self._endpoints:
+            raise ArgumentError("There is no endpoint to write.", fix="add_endpoint(name, fn, input_signature)")
+        if options is not None:
+            raise ArgumentError("write_out has no options.", received=repr(options))
+        folder = pathlib.Path(filepath)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, (program, vjp_order) in self._endpoints.items():
+            write_program(program, folder / f"{name}{ENDING}", vjp_order, verbose)
+
+
+def export_model(
+    model: Any,
+    filepath: str | os.PathLike[str],
+    format: str = _FORMAT,
+    verbose: bool | None = None,
+    input_signature: Sequence[Any] | None = None,
+    vjp_order: int = 0,
+) -> None:
+    """What `Model.export` does."""
+    check_format(format)
+    signature = signature_of(model) if input_signature is None else input_signature
+
+    def serve(*args: Any) -> Any:
+        return model(*args, training=False)
+
+    write_program(program_of(serve, signature, model.name), filepath, vjp_order, bool(verbose))
+
+
+def check_format(format: str) -> None:
+    """An error for a format that is not written."""
+    if format != _FORMAT:
+        raise NotSupportedError(
+            "Exports are programs of Weft.",
+            received=f"format={format!r}",
+            fix='format="weft", which `weft.export.deserialize` reads',
+        )
+
+
+def signature_of(model: Any) -> list[Any]:
+    """The types of a model's arguments."""
+    graph = getattr(model.__dict__.get("_functional", model), "graph", None)
+    if graph is not None:
+        return [graph.input_structure]
+    shapes = getattr(model, "_build_shapes", None)
+    if not shapes:
+        raise ArgumentError(
+            f"The model {model.name} is not built, so the types of its inputs are not known.",
+            fix=("call it first", "input_signature=[keras.InputSpec(shape=(None, 3))]"),
+        )
+    return [map_shapes(lambda shape: KerasTensor((None, *shape[1:]), floatx()), each) for each in shapes.values()]
+
+
+def program_of(function: Callable[..., Any], signature: Sequence[Any], name: str) -> programs.Exported:
+    """A function of arrays as a program, for the types of a signature."""
+
+    def run(*args: Any) -> Any:
+        # Inside of the trace, so that what is written ends with it.
+        with StatelessScope():
+            return function(*args)
+
+    run.__name__ = run.__qualname__ = name
+    scope = programs.SymbolicScope()
+    is_spec = lambda leaf: hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    leaves, structure = weft.tree.flatten(tuple(signature), is_leaf=is_spec)
+    types = [_type_of(leaf, i, scope) for i, leaf in enumerate(leaves)]
+    try:
+        return programs.export(weft.jit(run))(*weft.tree.unflatten(structure, types))
+    except InconclusiveDimensionOperation as error:
+        raise ArgumentError(
+            f"{name} asks for a size that is left open: {error}",
+            received=", ".join(f"{each.dtype}{list(each.shape)}" for each in types),
+            fix="input_signature with that size as an integer",
+        ) from error
+
+
+def _type_of(spec: Any, i: int, scope: programs.SymbolicScope) -> weft.ShapeDtypeStruct:
+    """The type of an argument: rows are one symbol, other open sizes are symbols of their own."""
+    if not hasattr(spec, "shape") or spec.shape is None:
+        raise ArgumentError("A signature has specs with shapes.", received=repr(spec), fix="InputSpec(shape=(None, 3))")
+    open_size = lambda axis: f"size_{i}_{axis}" if axis else "rows"
+    names = [open_size(axis) if size is None else str(size) for axis, size in enumerate(spec.shape)]
+    shape = programs.symbolic_shape(", ".join(names), scope=scope) if names else ()
+    return weft.ShapeDtypeStruct(shape, floatx() if spec.dtype is None else spec.dtype)
+
+
+def write_program(
+    program: programs.Exported, filepath: str | os.PathLike[str], vjp_order: int = 0, verbose: bool = False
+) -> None:
+    """Writes a program to a file, which is replaced once the new one is complete."""
+    with tensor_file.replacing(os.fspath(filepath)) as out:
+        out.write(bytes(program.serialize(vjp_order)))
+    if verbose:
+        types = ", ".join(map(str, program.in_avals))
+        print(f"Wrote {os.fspath(filepath)}: {program.fun_name}({types})")
+
+
+_publish(__name__)
