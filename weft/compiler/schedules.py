@@ -56,10 +56,10 @@ def pins() -> dict[str, str]:
     return dict(_pins)
 
 
-def pin_here(given: Mapping[str, str]) -> None:
+def pin_here(schedules: Mapping[str, str]) -> None:
     """Have programs that are compiled from now on, in this process, get schedules that were pinned elsewhere; they come
     before those on disk, which stay what they are."""
-    _pins.update(given)
+    _pins.update(schedules)
 
 
 class Schedules:
