@@ -33,6 +33,8 @@ WANTED = 0.95
 # Seconds after which a fault is one that lets programs hang, and kilobytes that a program which does may take.
 PATIENCE, MOST_MEMORY = 300.0, 6 << 20
 SURVIVED, BROKEN = "SURVIVED", "BROKEN"
+# A fault changes the package, and with it which tests of the rotation run and which random programs are fresh: not here.
+SAME_TESTS = {"WEFT_TEST_ROTATION": "0", "WEFT_FUZZ_SEED": "10000000"}
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ def pytest(folder: pathlib.Path, paths: Sequence[str], first: str) -> tuple[int 
     """Run a part of the subset on a copy; return the status (None: timeout) and what the plugin wrote."""
     said = folder / "state.txt"
     said.write_text("")
-    variables = {"WEFT_COMPILATION_CACHE_DIR": str(folder / "cache"), STATE: str(said), FIRST: first}
+    variables = {"WEFT_COMPILATION_CACHE_DIR": str(folder / "cache"), STATE: str(said), FIRST: first, **SAME_TESTS}
     quiet = ["-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly"]
     command = [sys.executable, "-m", "pytest", "-x", *quiet, "-p", "tests.faults.subset", *paths]
     with (folder / "output.txt").open("w") as output:
