@@ -33,7 +33,7 @@ WANTED = 0.95
 # Seconds after which a fault is one that lets programs hang, and kilobytes that a program which does may take.
 PATIENCE, MOST_MEMORY = 300.0, 6 << 20
 SURVIVED, BROKEN = "SURVIVED", "BROKEN"
-# A fault changes the package, and with it which tests of the rotation run and which random programs are fresh: not here.
+# A fault changes the package, and with it the rotation of tests and the seeds of fresh programs: not here.
 SAME_TESTS = {"WEFT_TEST_ROTATION": "0", "WEFT_FUZZ_SEED": "10000000"}
 
 
