@@ -14,6 +14,7 @@ from tests.cuda.simulated import SimulatedDriver, simulated_gpu
 from weft import lax
 from weft.base.errors import ArgumentError
 from weft.runtime import dlpack
+from weft.runtime.cuda import memory
 from weft.sharding.device import Device
 
 
@@ -126,21 +127,22 @@ def test_statistics_of_memory(gpu: tuple[Device, SimulatedDriver]) -> None:
 
 
 def test_out_of_memory_names_the_largest_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    with simulated_gpu(monkeypatch, capacity=12 << 20) as (device, driver):
-        large = weft.device_put(np.ones(1 << 20, np.float32), device)  # this line is named
+    monkeypatch.setattr(memory, "LARGE", 1 << 10)
+    with simulated_gpu(monkeypatch, capacity=12 << 10) as (device, driver):
+        large = weft.device_put(np.ones(1 << 10, np.float32), device)  # this line is named
         small = weft.device_put(np.ones(10, np.float32), device)
-        for free in range(3):  # what is free is returned before anything is said
-            weft.device_put(np.ones((1 << 18) + 20_000 * free, np.float32), device)
+        for free in range(2):  # what is free is returned before anything is said
+            weft.device_put(np.ones(300 * (1 + free), np.float32), device)
         with pytest.raises(MemoryError) as caught:
-            weft.device_put(np.ones(2 << 20, np.float32), device)
+            weft.device_put(np.ones(2 << 10, np.float32), device)
         text = str(caught.value)
-        assert "an array on the GPU: 8.0 MiB" in text and "4.0 MiB: f32[1048576] at test_arrays.py" in text
+        assert "an array on the GPU: 8.0 KiB" in text and "4.0 KiB: f32[1024] at test_arrays.py" in text
         assert "this line is named" in text and "f32[10]" in text and len(driver.memory) == 2
         with pytest.raises(MemoryError) as caught:
-            weft.jit(lambda x: (x * 2, wnp.tile(x, 4)))(large)
+            weft.jit(lambda x: (x[:3], wnp.tile(x, 4)))(large)
         text = str(caught.value)
-        assert "result 1 (f32[4194304]) of" in text and "this line is named" in text and "16.0 MiB" in text
-        np.testing.assert_array_equal(np.asarray(large * 2)[:2] + np.asarray(small)[:2], 3)
+        assert "result 1 (f32[4096]) of" in text and "this line is named" in text and "16.0 KiB" in text
+        np.testing.assert_array_equal(np.asarray(large[:2]) + np.asarray(small)[:2], 2)
 
 
 def test_copies_to_the_host_that_are_begun(gpu: tuple[Device, SimulatedDriver]) -> None:
