@@ -17,6 +17,7 @@ from tests.cuda.stand_ins.cudnn import Cudnn
 from tests.cuda.stand_ins.linear_algebra import Cublas, Cufft, Cusolver
 from tests.cuda.stand_ins.objects import StandIn
 from weft.base.errors import OutOfMemoryError
+from weft.base.memo import Memo
 from weft.base.spans import now
 from weft.compiler.kernel import interpreter
 from weft.compiler.kernel.ir import Kernel
@@ -26,7 +27,7 @@ from weft.compiler.target.cuda.lower import launch_shape, source_text
 from weft.compiler.target.cuda.ptx import ptx
 from weft.compiler.target.cuda.targets import hopper
 from weft.compiler.target.target import Target
-from weft.runtime import backend, device
+from weft.runtime import backend, device, layouts, sharded
 from weft.runtime.cuda.backend import CudaBackend
 from weft.runtime.cuda.code import Code, GpuCode
 from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
@@ -48,9 +49,10 @@ class Recording:
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, Any]] = []
+        self.handle = self  # what libraries are given
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        known = ("copy", "fill", "set_word", "launch", "call", "mark")
+        known = ("copy", "copy_rows", "fill", "set_word", "launch", "call", "mark")
         assert name in known, f"{name} cannot be recorded"
         return lambda *arguments: self.steps.append((name, arguments))
 
@@ -109,6 +111,22 @@ class SimulatedDriver:
     def copy(self, target: int, source: int, size: int) -> None:
         self.calls.append(f"copy {size}")
         self.view(target, size)[:] = self.view(source, size).copy()
+
+    @property
+    def handle(self) -> SimulatedDriver:
+        """What libraries are given as the stream."""
+        return self
+
+    def copy_rows(self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int) -> None:
+        self.calls.append(f"rows {rows} of {width}")
+        assert width <= min(target_pitch, source_pitch)
+        for i in range(rows):
+            self.view(target + i * target_pitch, width)[:] = self.view(source + i * source_pitch, width).copy()
+
+    def collective(self, library: Any, group: Any) -> None:
+        """Calls of NCCL that were recorded."""
+        self.calls.append("collective")
+        library.do(group)
 
     def fill(self, target: int, size: int) -> None:
         self.calls.append(f"fill {size}")
@@ -306,6 +324,8 @@ def simulated_gpus(
     drivers = [SimulatedDriver(i, capacity) for i in range(count)]
     monkeypatch.setattr(device, "_gpus", lambda: tuple(gpus))
     monkeypatch.setattr(device, "_placements", {k: v for k, v in device._placements.items() if k[0].platform == "cpu"})
+    monkeypatch.setattr(layouts, "_layouts", Memo(64))
+    monkeypatch.setattr(sharded, "_splits", Memo(64))
     monkeypatch.setitem(backend._loaded, "gpu", CudaBackend(lambda index: drivers[index]))
     yield list(zip(gpus, drivers, strict=True))
 

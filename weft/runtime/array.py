@@ -79,6 +79,8 @@ class ConcreteArray(HeldArray):
 
     def _address(self) -> int:
         """The address of the elements, which are contiguous; cached in `_pointer`."""
+        if not self._placement.backend.reads_host:
+            return self.unsafe_buffer_pointer()
         array = self._value
         if type(array) is not np.ndarray or not array.flags.c_contiguous:  # a NumPy scalar has no address of its own
             array = self._buffer = np.ascontiguousarray(array).reshape(self.aval.shape)

@@ -357,7 +357,7 @@ def placed_type(aval: ArrayType, sharding: Sharding) -> ArrayType:
 def check_devices(sharding: Sharding) -> None:
     """Whether arrays can be put on the devices of a sharding."""
     for device in sharding.device_tuple:
-        if is_addressable(device) and device not in devices():
+        if is_addressable(device) and device not in devices(device.platform):
             what = f"There is no {device!r} here to put an array on."
             raise ArgumentError(what, received=repr(sharding), fix=f"some of the {len(devices())} of weft.devices()")
 

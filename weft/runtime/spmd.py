@@ -21,7 +21,7 @@ from weft.base.source import user_line
 from weft.ir.at_sizes import general_of
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.types import ArrayType
-from weft.runtime.array import ConcreteArray, from_numpy
+from weft.runtime.array import ConcreteArray, from_numpy, put
 from weft.runtime.backend import backend_of
 from weft.runtime.device import Placement, placement_of
 from weft.runtime.execute import CompileCost, array_bytes, checks_key, record_compilation
@@ -86,8 +86,10 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
     # A jaxpr may name it with axes of other kinds: what is inside of `auto_axes`.
     outside = (config.mesh, *(m for m in meshes if m not in named))
     chosen = next((m for m in outside if isinstance(m, Mesh) and same_devices(m, meshes[0])), meshes[0])
-    # Parts that are to be the same on any number of devices are the same on one.
-    return chosen if chosen.size > 1 or config.reproducible else None
+    # Parts that are to be the same on any number of devices are the same on one. Memory of the one device of a mesh is
+    # read by all devices of its platform, or by itself only.
+    alone = chosen.size == 1 and backend_of(chosen.device_tuple[0]).reads_host
+    return None if alone and not config.reproducible else chosen
 
 
 def described_mesh(mesh: Mesh, jaxpr: Jaxpr, args: Sequence[Any]) -> str:
@@ -445,5 +447,8 @@ def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
     if not isinstance(value, HeldArray):
         value = from_numpy(value, copy=False)
     if sharding.is_fully_replicated:
-        return [value] * len(sharding.addressable_devices)  # all read the same memory
+        there = [placement_of(d, True) for d in sharding.device_tuple if is_addressable(d)]
+        if there and not there[0].backend.reads_host:
+            return [put(value, placement) for placement in there]
+        return [value] * len(there)  # all read the same memory
     return split(value, sharding)._held

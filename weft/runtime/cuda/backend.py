@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from weft.runtime.array import ConcreteArray
     from weft.runtime.backend import Buffer
     from weft.runtime.device import Placement
+    from weft.runtime.layouts import Layout
     from weft.runtime.limits import Limits
 
 
@@ -178,18 +179,35 @@ class CudaBackend:
         agreement: Any,
         compilation: Any = None,
     ) -> Callable[..., list[tuple[bytes, Any]]]:
-        raise NotSupportedError("Programs on meshes of GPUs do not run yet.", fix="use a mesh of CPU devices")
+        from weft.runtime.cuda.spmd import CudaDevicesExecutable
+
+        return CudaDevicesExecutable(jaxpr, donated, sizes, devices, self.target(devices[0]), compilation)
 
     def shared_by_devices(
         self, parts: Any, owners: Sequence[int], arguments: Sequence[Any], results: Sequence[Any]
     ) -> Callable[..., list[tuple[bytes, Any]]]:
-        raise NotSupportedError("Programs on meshes of GPUs do not run yet.", fix="use a mesh of CPU devices")
+        raise NotSupportedError(
+            "The setting `reproducible` does not have more parts than GPUs yet.",
+            fix="weft.config.update('reproducible', 0), or a mesh of CPU devices",
+        )
 
-    def scatter(self, value: np.ndarray, layout: Any) -> tuple[bytes, Any]:
-        raise NotSupportedError("Arrays are not split over GPUs yet.", fix="use a mesh of CPU devices")
+    def scatter(self, value: np.ndarray, layout: Layout) -> tuple[bytes, Any]:
+        """Copies of the parts of an array, each in a block of its own."""
+        parts = (np.ascontiguousarray(layout.padded(value[index])) for index in layout.indices)
+        blocks = [p.memory.copied(part, part.shape) for p, part in zip(layout.placements, parts, strict=True)]
+        return np.array([b.address for b in blocks], np.int64).tobytes(), blocks
 
-    def gather(self, addresses: bytes, layout: Any) -> tuple[np.ndarray, Any]:
-        raise NotSupportedError("Arrays are not split over GPUs yet.", fix="use a mesh of CPU devices")
+    def gather(self, addresses: bytes, layout: Layout) -> tuple[np.ndarray, Any]:
+        """Parts on GPUs as one array of the host."""
+        whole = np.empty(layout.shape, layout.dtype)
+        part = np.empty(layout.part_shape, layout.dtype)
+        for i, address in enumerate(np.frombuffer(addresses, np.int64)):
+            if layout.firsts[i] == i and part.nbytes:
+                layout.placements[i].memory.driver.copy_out(part, int(address))
+                out = whole[layout.indices[i]]
+                out[...] = part[tuple(map(slice, out.shape))]
+        whole.flags.writeable = False
+        return whole, None
 
     def prefers_numpy(self, primitive: Primitive, large: bool) -> bool:
         return False

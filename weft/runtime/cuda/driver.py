@@ -52,6 +52,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
     "cuMemcpyDtoDAsync_v2": (c_uint64, c_uint64, c_size_t, c_void_p),
+    "cuMemcpy2DAsync_v2": (c_void_p, c_void_p),
     "cuMemsetD8Async": (c_uint64, ctypes.c_ubyte, c_size_t, c_void_p),
     "cuMemsetD32Async": (c_uint64, c_uint, c_size_t, c_void_p),
     "cuStreamBeginCapture_v2": (c_void_p, c_int),
@@ -87,6 +88,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 _OUT_OF_MEMORY, _NOT_READY = 2, 600
 _OTHER_CONTEXT = (201, 400)  # no context, or a handle of another one
 _NON_BLOCKING = 1
+_DEVICE = 2  # memory of a GPU
 _NOT_TIMED = 2
 _RECORDED_EVENT = 1  # one that a graph records each time it runs
 _RELAXED = 2  # other threads may do what they like while this one records
@@ -153,6 +155,29 @@ def name_of(index: int) -> str:
     return text.value.decode()
 
 
+class _Rows(ctypes.Structure):
+    """CUDA_MEMCPY2D."""
+
+    _fields_ = (
+        ("source_x", c_size_t),
+        ("source_y", c_size_t),
+        ("source_memory", c_int),
+        ("source_host", c_void_p),
+        ("source", c_uint64),
+        ("source_array", c_void_p),
+        ("source_pitch", c_size_t),
+        ("target_x", c_size_t),
+        ("target_y", c_size_t),
+        ("target_memory", c_int),
+        ("target_host", c_void_p),
+        ("target", c_uint64),
+        ("target_array", c_void_p),
+        ("target_pitch", c_size_t),
+        ("width", c_size_t),
+        ("rows", c_size_t),
+    )
+
+
 class Stream:
     """Work in order: what is started here begins when what was started before has ended. What is started in one that
     `records` becomes a graph."""
@@ -165,6 +190,13 @@ class Stream:
     def copy(self, target: int, source: int, size: int) -> None:
         """Start copying bytes on the GPU."""
         call("cuMemcpyDtoDAsync_v2", target, source, size, self.handle)
+
+    def copy_rows(self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int) -> None:
+        """Start copying rows of so many bytes on the GPU, which begin every so many bytes."""
+        what = _Rows(0, 0, _DEVICE, None, source, None, source_pitch)
+        what.target_memory, what.target, what.target_pitch = _DEVICE, target, target_pitch
+        what.width, what.rows = width, rows
+        call("cuMemcpy2DAsync_v2", byref(what), self.handle)
 
     def copy_in(self, target: int, source: int, size: int) -> None:
         """Start copying bytes of pinned memory to the GPU."""
@@ -362,6 +394,16 @@ class Driver:
         """Start copying bytes on the GPU."""
         self._enter()
         self._stream.copy(target, source, size)
+
+    def copy_rows(self, target: int, target_pitch: int, source: int, source_pitch: int, width: int, rows: int) -> None:
+        """Start copying rows of so many bytes on the GPU, which begin every so many bytes."""
+        self._enter()
+        self._stream.copy_rows(target, target_pitch, source, source_pitch, width, rows)
+
+    @property
+    def handle(self) -> c_void_p:
+        """The stream of all work, for libraries."""
+        return self._stream.handle
 
     def fill(self, target: int, size: int) -> None:
         """Start filling bytes with zeros."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import numpy as np
 
 from weft.base import spans
-from weft.base.errors import NotSupportedError, OutOfMemoryError
+from weft.base.errors import InternalError, OutOfMemoryError
 from weft.base.settings import config
 from weft.compiler.compilation import Compilation
 from weft.compiler.kernel.printer import symbol_of
@@ -150,7 +150,7 @@ class LoadedProgram:
         outputs = [next(fresh) if alias is None else arguments[alias] for alias in self.program.aliases]
         registers = self.frame.filled(temporaries, list(arguments), outputs)
         steps = self.prepared
-        _Run(self, steps, registers, work, timer, tapes or Tapes(self.memory)).steps(steps.steps)
+        Run(self, steps, registers, work, timer, tapes or Tapes(self.memory)).steps(steps.steps)
 
 
 class CudaExecutable:
@@ -271,7 +271,7 @@ def operand(value: Any, aval: Any, placement: Placement) -> ConcreteArray:
     return value if value._placement.device is placement.device else put(value, placement)
 
 
-class _Run:
+class Run:
     """One run: its registers, which hold addresses and counters; `work` is where steps are started, and `timer` is
     told of each."""
 
@@ -291,6 +291,11 @@ class _Run:
     def address(self, slot: Slot) -> int:
         register, offset = address_of(slot, self.program)
         return int(self.registers[register]) + offset
+
+    @property
+    def temporaries(self) -> int:
+        """The address of the temporaries."""
+        return int(self.registers[TEMPORARIES])
 
     def scalar(self, slot: Slot, dtype: Any) -> Any:
         """A number that the host needs: all work before it is waited for."""
@@ -343,13 +348,13 @@ class _Run:
                 self.tapes.call(step.routine, [self.address(slot) for slot in step.slots], step.parameters)
             case Call():
                 addresses = [self.address(slot) for slot in step.slots]
-                self.prepared.calls.start(step, self.work, addresses, int(self.registers[TEMPORARIES]))
+                self.prepared.calls.start(step, self.work, addresses, self.temporaries)
             case Start():
                 self.steps([step.step])  # the stream keeps the order
             case Wait():
                 pass
             case Communicate():
-                raise NotSupportedError(f"{step.label} needs several devices, which programs on GPUs do not have yet.")
+                raise InternalError(f"{step.label} is a step of several devices together.", stage="run")
             case _:
                 assert_never(step)
 

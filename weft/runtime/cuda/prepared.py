@@ -19,6 +19,7 @@ from weft.compiler.program.ir import (
     Loop,
     Program,
     SetAddress,
+    Start,
     Step,
     Wait,
     While,
@@ -119,19 +120,22 @@ def _steps_outside(steps: Sequence[Step], loops: Container[Step]) -> Iterator[St
                 yield from _steps_outside(body, loops)
 
 
-def recorded_steps(steps: Sequence[Step], loops: Container[Step]) -> int | None:
-    """How many steps a graph of these has, where some loops are one; None if they are known only when they run."""
+def recorded_steps(steps: Sequence[Step], loops: Container[Step], with_collectives: bool = False) -> int | None:
+    """How many steps a graph of these has, where some loops are one; None if they are known only when they run.
+    Collectives are in it where one GPU runs alone, and nobody has to start them at the same time."""
     total = 0
     for step in steps:
         match step:
             case _ if step in loops:
                 total += 1
-            case While() | Branch() | Communicate() | Call(routine="host"):
+            case Communicate() | Start(step=Communicate()) if with_collectives:
+                total += 1
+            case While() | Branch() | Communicate() | Start(step=Communicate()) | Call(routine="host"):
                 return None
             case Call() if step.routine in NOT_RECORDED or step.routine in TAPE_ROUTINES:
                 return None
             case Loop():
-                inside = recorded_steps(step.body, loops)
+                inside = recorded_steps(step.body, loops, with_collectives)
                 if inside is None or not isinstance(step.count, int):
                     return None
                 total += step.count * inside

@@ -18,12 +18,13 @@ from weft.base.errors import NotSupportedError
 @dataclass(frozen=True)
 class Library:
     """A shared object: its name without `lib` and `.so`, the versions that calls are written for, the newest first, and
-    the wheel that has it. `parts` must be loaded before it."""
+    the wheel that has it. `parts` must be loaded before it. Programs are compiled for those that are `planned`."""
 
     stem: str
     versions: tuple[int, ...]
     wheel: str
     parts: tuple[str, ...] = ()
+    planned: bool = True
 
 
 LIBRARIES = {
@@ -45,6 +46,7 @@ LIBRARIES = {
     ),
     "cusolver": Library("cusolver", (12, 11), "nvidia-cusolver"),
     "cufft": Library("cufft", (12, 11), "nvidia-cufft"),
+    "nccl": Library("nccl", (2,), "nvidia-nccl-cu13", planned=False),
 }
 # Where toolkits are installed, besides what the environment says.
 TOOLKITS = ("/usr/local/cuda", "/opt/cuda")
@@ -98,8 +100,9 @@ def loaded(name: str) -> Any:
 
 @functools.cache
 def present() -> frozenset[str]:
-    """The libraries that there are. Those in folders are not loaded for that."""
-    return frozenset(name for name in LIBRARIES if path_of(name) is not None or loaded(name) is not None)
+    """The libraries that there are for programs. Those in folders are not loaded for that."""
+    planned = [name for name, library in LIBRARIES.items() if library.planned]
+    return frozenset(name for name in planned if path_of(name) is not None or loaded(name) is not None)
 
 
 def load(name: str) -> Any:

@@ -1,0 +1,248 @@
+"""Programs that several GPUs of this process run: one Program, registers for each GPU, started step by step.
+
+One thread starts the steps of all GPUs in the order of the program, so collectives are started in the same order
+everywhere. Where there is one GPU, the steps are recorded as a graph.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import JaxRuntimeError, NotSupportedError
+from weft.compiler.compilation import Compilation
+from weft.compiler.compile import compile_program
+from weft.compiler.program.ir import Branch, Communicate, Loop, Slot, Start, Step, While, bytes_of
+from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
+from weft.runtime.cuda.collectives import ALIGNMENT, CollectivePlan, Member, alone, plan_of
+from weft.runtime.cuda.executable import MOST_GRAPHS, MOST_SEEN, CudaExecutable, LoadedProgram, Run
+from weft.runtime.cuda.libraries.nccl import Nccl
+from weft.runtime.cuda.memory import Block, CudaMemory
+from weft.runtime.cuda.prepared import MOST_STEPS, recorded_steps
+from weft.runtime.cuda.tapes import Tapes
+from weft.runtime.device import Placement
+from weft.sharding.device import Device, is_addressable
+
+nccl = functools.cache(Nccl)
+
+
+class CudaDevicesExecutable:
+    """A local jaxpr for the GPUs of a mesh, whose axes have these sizes. Calling it takes the addresses of the parts of
+    arguments on all of them."""
+
+    # Groups of one copy; this says whether NCCL does it for them too.
+    uses_library_alone = False
+
+    def __init__(
+        self,
+        jaxpr: Jaxpr,
+        donated: Sequence[bool],
+        sizes: Mapping[Any, int],
+        devices: Sequence[Device],
+        target: Any,
+        compilation: Compilation | None = None,
+    ) -> None:
+        if not all(map(is_addressable, devices)):
+            raise NotSupportedError(
+                "Meshes of GPUs of several processes do not run yet.", fix="a mesh of weft.local_devices(backend='gpu')"
+            )
+        self.sizes, self.devices = dict(sizes), tuple(devices)
+        self.constants = [np.ascontiguousarray(np.asarray(getattr(c, "_value", c))) for c in jaxpr.consts]
+        if compilation is None:
+            closed = constants_to_arguments(jaxpr)
+            flags = [False] * len(closed.invars)
+            flags[len(jaxpr.consts) : len(jaxpr.consts) + len(donated)] = donated
+            compilation = compile_program(closed, flags, target)
+        self.executable = CudaExecutable(compilation)
+        self.program = self.executable.program
+        self.out_types: list[Any] = [v.aval for v in jaxpr.outvars]
+        self._plans: dict[Step, tuple[list[tuple[int, ...]], CollectivePlan | None]] = {}
+        self._on: dict[CudaMemory, _OnGpu] = {}
+        self._graphs: dict[tuple[int, ...], Any] = {}
+        self._seen: dict[tuple[int, ...], None] = {}
+
+    def _groups_of(self, equation: Equation) -> list[tuple[int, ...]]:
+        """The groups of a collective: positions in the mesh, in the order of ranks."""
+        axes = equation.primitive.named_axes(equation.params)
+        names = list(self.sizes)
+        positions = np.arange(len(self.devices)).reshape(tuple(self.sizes.values()))
+        moved = np.moveaxis(positions, [names.index(a) for a in axes], range(-len(axes), 0))
+        rows = moved.reshape(-1, int(np.prod([self.sizes[a] for a in axes], dtype=np.int64)))
+        parts = equation.params.get("axis_index_groups") or (range(rows.shape[1]),)
+        return [tuple(int(row[i]) for i in part) for row in rows for part in parts]
+
+    def _plan(self, step: Communicate) -> tuple[list[tuple[int, ...]], CollectivePlan | None]:
+        """The groups of a collective, and how NCCL does it; None where each member copies."""
+        if step not in self._plans:
+            groups = self._groups_of(step.equation)
+            count = len(groups[0])
+            plan = plan_of(step.equation, count) if count > 1 or self.uses_library_alone else None
+            self._plans[step] = groups, plan
+        return self._plans[step]
+
+    @functools.cached_property
+    def _workspace(self) -> int:
+        plans = [self._plan(s)[1] for s in self.program.all_steps() if isinstance(s, Communicate)]
+        return max((plan.workspace for plan in plans if plan is not None), default=0)
+
+    def __call__(
+        self, addresses: bytes, donated: Sequence[Sequence[Any]], placements: Sequence[Placement]
+    ) -> list[tuple[bytes, Any]]:
+        """Run on parts: for each argument the addresses of its parts, one for each GPU. `donated` has for those that
+        give their memory a block on each. Returns for each result the addresses of its parts, and their blocks."""
+        memories: list[CudaMemory] = [p.memory for p in placements]
+        found: list[list[Block]] = []
+        for aval, alias in zip(self.out_types, self.program.aliases, strict=True):
+            if alias is None:
+                found.append([memory.take(bytes_of(aval)) for memory in memories])
+            else:
+                found.append(list(donated[alias - len(self.constants)]))
+        passed = np.frombuffer(addresses, np.int64).reshape(-1, len(memories))
+        loaded = [self._loaded(memory, position) for position, memory in enumerate(memories)]
+        # They go back to the pool at once; what takes them next comes later in the stream.
+        workspace = self._workspace
+        temporaries = [memory.take(on.offset + workspace) for memory, on in zip(memories, loaded, strict=True)]
+        frames = [
+            on.registers(block.address, [int(a) for a in passed[:, i]], [blocks[i].address for blocks in found])
+            for i, (on, block) in enumerate(zip(loaded, temporaries, strict=True))
+        ]
+        self._start(loaded, frames)
+        return [(np.array([b.address for b in blocks], np.int64).tobytes(), blocks) for blocks in found]
+
+    def _loaded(self, memory: CudaMemory, position: int) -> _OnGpu:
+        found = self._on.get(memory)
+        return found or self._on.setdefault(memory, _OnGpu(self, memory, position))
+
+    def _start(self, loaded: Sequence[_OnGpu], frames: Sequence[np.ndarray]) -> None:
+        """Start the steps of all GPUs; those of a single one as a graph from the second time on."""
+        if len(loaded) > 1 or not loaded[0].can_record:
+            self._run(loaded, frames, [on.loaded.driver for on in loaded])
+            return
+        (on,), (frame,) = loaded, frames
+        driver, key = on.loaded.driver, tuple(int(word) for word in frame)
+        graph = self._graphs.get(key)
+        if graph is None and key in self._seen:
+            self._seen.pop(key, None)
+            graph = driver.record(lambda stream: self._run(loaded, [frame], [stream]))
+            while len(self._graphs) >= MOST_GRAPHS:
+                self._graphs.pop(next(iter(self._graphs)), None)
+            self._graphs[key] = graph
+        if graph is not None:
+            driver.start(graph)
+            return
+        while len(self._seen) >= MOST_SEEN:
+            self._seen.pop(next(iter(self._seen)), None)
+        self._seen[key] = None
+        self._run(loaded, [frame], [driver])
+
+    def _run(self, loaded: Sequence[_OnGpu], frames: Sequence[np.ndarray], works: Sequence[Any]) -> None:
+        runs = [
+            Run(on.loaded, on.loaded.prepared, frame.copy(), work, None, Tapes(on.loaded.memory))
+            for on, frame, work in zip(loaded, frames, works, strict=True)
+        ]
+        _Together(self, loaded, runs).steps(loaded[0].loaded.prepared.steps)
+
+    def collective(self, step: Communicate, loaded: Sequence[_OnGpu], runs: Sequence[Run]) -> None:
+        """Start a collective of all groups."""
+        (operand,), (result,) = step.operands, step.results
+        groups, plan = self._plan(step)
+        for group in groups:
+            own = [runs[position] for position in group]
+            if plan is None:
+                (run,) = own
+                alone(step.equation, run.work, run.address(operand), run.address(result))
+                continue
+            library = nccl()
+            handles = library.communicator(tuple(self.devices[position].id for position in group))
+            members = [
+                Member(rank, handle, run.work, run.address(operand), run.address(result))
+                for rank, (handle, run) in enumerate(zip(handles, own, strict=True))
+            ]
+            workspaces = [run.temporaries + loaded[position].offset for position, run in zip(group, own, strict=True)]
+            plan.start(library, members, workspaces)
+
+
+class _OnGpu:
+    """The program on one GPU: its code, its constants, and its position along the axes of the mesh."""
+
+    def __init__(self, executable: CudaDevicesExecutable, memory: CudaMemory, position: int) -> None:
+        program = executable.program
+        self.loaded: LoadedProgram = executable.executable.loaded(memory)
+        self.offset = -(-self.loaded.temporary_bytes // ALIGNMENT) * ALIGNMENT
+        where = np.unravel_index(position, tuple(executable.sizes.values()))
+        axes = [list(executable.sizes).index(a) for a in program.axes]
+        indices = [np.array([where[a]], np.int32) for a in axes]
+        # Each in a block of its own, as arguments are.
+        self._constants = [memory.copied(c, c.shape) for c in executable.constants]
+        self._indices = [memory.copied(i, i.shape) for i in indices]
+        steps = recorded_steps(self.loaded.prepared.steps, self.loaded.prepared.loops, True)
+        self.can_record = 0 < (steps or 0) <= MOST_STEPS
+
+    def registers(self, temporaries: int, arguments: list[int], results: list[int]) -> np.ndarray:
+        """The registers of a run that begins."""
+        constants, indices = ([b.address for b in blocks] for blocks in (self._constants, self._indices))
+        return self.loaded.frame.filled(temporaries, [*constants, *arguments, *indices], results)
+
+
+class _Together:
+    """One run of all GPUs: each step is started on all of them before the next one is."""
+
+    def __init__(self, executable: CudaDevicesExecutable, loaded: Sequence[_OnGpu], runs: Sequence[Run]) -> None:
+        self.executable, self.loaded, self.runs = executable, loaded, runs
+
+    def steps(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            self.step(step.step if isinstance(step, Start) else step)
+
+    def step(self, step: Step) -> None:
+        if isinstance(step, Communicate):
+            self.executable.collective(step, self.loaded, self.runs)
+        elif not _communicates(step):
+            for run in self.runs:
+                run.step(step)
+        elif isinstance(step, Loop):
+            count = self.agreed(step, step.count, np.int32) if isinstance(step.count, Slot) else step.count
+            for i in reversed(range(count)) if step.reverse else range(count):
+                for run in self.runs:
+                    run.registers[step.counter.index] = i
+                self.steps(step.body)
+        elif isinstance(step, While):
+            self.while_loop(step)
+        else:
+            assert isinstance(step, Branch)
+            index = self.agreed(step, step.index, step.dtype)
+            self.steps(step.branches[min(max(index, 0), len(step.branches) - 1)])
+
+    def while_loop(self, step: While) -> None:
+        iteration = 0
+        while True:
+            if step.counter is not None:
+                for run in self.runs:
+                    run.registers[step.counter.index] = iteration
+            self.steps(step.condition)
+            if not self.agreed(step, step.predicate, np.bool_):
+                return
+            self.steps(step.body)
+            iteration += 1
+
+    def agreed(self, step: Step, slot: Slot, dtype: Any) -> int:
+        """A number that decides where all GPUs go on; an error if it is not the same on all of them."""
+        values = [int(run.scalar(slot, dtype)) for run in self.runs]
+        if len(set(values)) > 1:
+            line = "" if step.line is None else f" at {step.line.describe()}"
+            raise JaxRuntimeError(
+                f"Devices wait for each other at different collectives: {step.label or 'a loop'}{line} goes on "
+                f"differently on GPUs, by {values}.",
+                fix="let all devices along the axes of a collective take the same branch: psum what decides",
+            )
+        return values[0]
+
+
+def _communicates(step: Step) -> bool:
+    """Whether there is a collective in a step."""
+    if isinstance(step, Start):
+        return _communicates(step.step)
+    return isinstance(step, Communicate) or any(_communicates(inner) for body in step.bodies for inner in body)
