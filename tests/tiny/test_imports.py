@@ -97,6 +97,7 @@ LOADED_LATER = {
         "weft.runtime.cuda.executable",
         "weft.runtime.cuda.inside",
         "weft.runtime.cuda.dispatch",
+        "weft.runtime.cuda.spmd",
     ),
     "weft/runtime/cuda/executable.py": ("weft.runtime.cuda.inside",),
     "weft/runtime/cuda/driver.py": ("weft.compiler.target.cuda.lower", "weft.compiler.target.cuda.ptx"),

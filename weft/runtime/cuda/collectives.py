@@ -136,7 +136,7 @@ def plan_of(equation: Equation, count: int) -> CollectivePlan:
     return build(equation, count)
 
 
-def _numbers(equation: Equation, operation: str, divisor: int = 1) -> tuple[int, int]:
+def _length(equation: Equation, operation: str, divisor: int = 1) -> tuple[int, int]:
     """How many numbers NCCL combines, and their type."""
     aval: Any = equation.invars[0].aval
     dtype = dtypes.storage(aval.dtype)
@@ -154,10 +154,10 @@ def _numbers(equation: Equation, operation: str, divisor: int = 1) -> tuple[int,
 
 def _reduction(operation: str) -> Callable[[Equation, int], CollectivePlan]:
     def build(equation: Equation, count: int) -> CollectivePlan:
-        numbers, kind = _numbers(equation, operation)
+        length, kind = _length(equation, operation)
         code = OPERATIONS[operation]
         return CollectivePlan(
-            lambda m: [("ncclAllReduce", m.operand, m.result, numbers, kind, code, m.handle, m.stream.handle)]
+            lambda m: [("ncclAllReduce", m.operand, m.result, length, kind, code, m.handle, m.stream.handle)]
         )
 
     return build
@@ -186,11 +186,11 @@ def _gather(equation: Equation, count: int) -> CollectivePlan:
 
 def _scatter(equation: Equation, count: int) -> CollectivePlan:
     aval: Any = equation.invars[0].aval
-    numbers, kind = _numbers(equation, "sum", count)
+    length, kind = _length(equation, "sum", count)
     before = _rows(aval.shape, equation.params["scatter_dimension"], count, _itemsize(equation))
     code = OPERATIONS["sum"]
     return CollectivePlan(
-        lambda m: [("ncclReduceScatter", m.operand, m.result, numbers, kind, code, m.handle, m.stream.handle)],
+        lambda m: [("ncclReduceScatter", m.operand, m.result, length, kind, code, m.handle, m.stream.handle)],
         before=before,
     )
 

@@ -254,10 +254,12 @@ DEFINITIONS: dict[Any, tuple[str, Callable[..., Any]]] = {
 
 def definition_for(equation: Equation, target: Target) -> Callable[..., Any] | None:
     """How routines define an equation, where there are such, and matrices with elements."""
+    library, definition = DEFINITIONS.get(equation.primitive, ("", None))
+    if definition is None:
+        return None
     shapes: Sequence[Any] = [a.aval.shape for a in equation.invars]  # type: ignore[attr-defined]
     if any(0 in shape or not all(type(n) is int for n in shape) for shape in shapes):
         return None
-    library, definition = DEFINITIONS.get(equation.primitive, ("", None))
     if library not in target.libraries.present or equation.params.get("pivoting") or equation.params.get("transposed"):
         return None
     return definition
