@@ -306,7 +306,7 @@ def chosen_device(caller: str, device: Any, backend: str | None) -> Device | Non
     if device is not None and not isinstance(device, Device):
         what = f"{caller} takes a device."
         raise ArgumentTypeError(what, received=f"{device!r} of type {type(device).__name__}", fix="weft.devices()[0]")
-    if device is not None and device not in runtime_device.devices(device.platform):
+    if device is not None and not runtime_device.exists(device):
         there = ", ".join(map(repr, runtime_device.devices()))
         raise ArgumentError(f"{caller}: there is no such device.", received=repr(device), fix=f"one of {there}")
     return device

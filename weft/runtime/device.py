@@ -106,6 +106,11 @@ def default_device() -> Device:
     return local_devices(chosen)[0] if isinstance(chosen, str) else known(chosen)
 
 
+def exists(device: Device) -> bool:
+    """Whether there is such a device, in any process."""
+    return device in (_gpus() if device.platform == "gpu" else _cpus())
+
+
 def known(device: Device) -> Device:
     """The device that there is, of one that is equal to it."""
     if device is CPU:

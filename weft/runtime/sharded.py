@@ -19,7 +19,7 @@ from weft.base.source import Location, user_line
 from weft.ir.types import ArrayType, array_type
 from weft.runtime.array import ConcreteArray, array_at, copied, put, wrap
 from weft.runtime.backend import backend_of
-from weft.runtime.device import devices, placement_of
+from weft.runtime.device import devices, exists, placement_of
 from weft.runtime.held import HeldArray
 from weft.runtime.layouts import Layout, layout_of
 from weft.runtime.padding import ended, padded, shapes_here
@@ -357,7 +357,7 @@ def placed_type(aval: ArrayType, sharding: Sharding) -> ArrayType:
 def check_devices(sharding: Sharding) -> None:
     """Whether arrays can be put on the devices of a sharding."""
     for device in sharding.device_tuple:
-        if is_addressable(device) and device not in devices(device.platform):
+        if is_addressable(device) and not exists(device):
             what = f"There is no {device!r} here to put an array on."
             raise ArgumentError(what, received=repr(sharding), fix=f"some of the {len(devices())} of weft.devices()")
 
