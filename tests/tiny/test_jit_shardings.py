@@ -194,3 +194,12 @@ def test_the_report_names_shardings(mesh: Mesh) -> None:
     (miss,) = f.cache_report()
     assert [cost.shardings for cost in miss.compiles] == ["v P('x',)", "v P('y',)"]
     assert "compiling for v P('y',)" in str(miss)
+
+
+def test_a_constraint_over_an_abstract_mesh_has_the_devices_of_the_mesh_that_is_set() -> None:
+    mesh = weft.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Auto, AxisType.Auto))
+    with weft.set_mesh(mesh):
+        sharding = NamedSharding(weft.sharding.get_abstract_mesh(), P("x", "y"))
+        for f in (weft.jit, lambda f: f):
+            result = f(lambda: lax.with_sharding_constraint(onp.ones((8, 2), "float32"), sharding))()
+            assert result.sharding == NamedSharding(mesh, P("x", "y"))

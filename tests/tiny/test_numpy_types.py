@@ -7,6 +7,7 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from weft import lax
 from weft.base.errors import AxisOutOfBoundsError, ShapeMismatchError
 from weft.numpy import util
 
@@ -208,6 +209,25 @@ def test_values_with_an_array_protocol_are_accepted():
     np.testing.assert_array_equal(wnp.sin(Holder()), wnp.sin(FLOATS))
     np.testing.assert_array_equal(FLOATS + Holder(), FLOATS * 2)
     np.testing.assert_array_equal(wnp.stack([Holder(), FLOATS])[0], FLOATS)
+
+
+def test_values_that_look_like_the_array_they_hold_are_accepted_where_it_is_traced():
+    class Variable:
+        def __init__(self, value):
+            self.value = value
+
+        def __jax_array__(self):
+            return self.value
+
+        def __getattr__(self, name):
+            return getattr(self.value, name)
+
+    functions = [wnp.add, wnp.divide, wnp.less, wnp.dot, wnp.arctan2, lambda x, y: lax.convert_element_type(y, "int32")]
+    pairs = wnp.stack([FLOATS, FLOATS + 1])
+    for f in functions:
+        expected = weft.vmap(f)(pairs, pairs)
+        np.testing.assert_array_equal(weft.vmap(lambda x, y, f=f: f(x, Variable(y)))(pairs, pairs), expected)
+        np.testing.assert_array_equal(weft.jit(lambda x, y, f=f: f(x, Variable(y)))(FLOATS, FLOATS), f(FLOATS, FLOATS))
 
 
 def test_axis_helpers():

@@ -14,6 +14,7 @@ from weft.api.devices import held, is_destination, put_traced
 from weft.base import tree
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
+from weft.base.settings import config
 from weft.base.source import user_line
 from weft.ir.context import EVALUATION, context, lifted
 from weft.ir.types import ShapeDtypeStruct, type_of
@@ -25,7 +26,7 @@ from weft.runtime.sharded import ShardedArray, resharded
 from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
 from weft.sharding.layout import Format
-from weft.sharding.mesh import AxisType
+from weft.sharding.mesh import AxisType, Mesh
 from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, in_types
 from weft.sharding.spec import PartitionSpec, split_axes
 from weft.trace.array import Array
@@ -40,9 +41,12 @@ def is_sharding(value: Any) -> bool:
 
 
 def as_sharding(value: Any, caller: str, word: str) -> Sharding | None:
-    """What a user says of where an array is, as a sharding: specs are on the mesh that is set. None says nothing."""
+    """What a user says of where an array is, as a sharding: specs are on the mesh that is set, which also has the
+    devices of an abstract mesh with its axes. None says nothing."""
     if isinstance(value, Format):
         value = value.sharding
+    if isinstance(value, NamedSharding) and isinstance(config.mesh, Mesh) and value.mesh == config.mesh.abstract_mesh:
+        return value.update(mesh=config.mesh)
     if value is None or isinstance(value, Sharding):
         return value
     if isinstance(value, PartitionSpec):

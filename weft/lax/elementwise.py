@@ -562,6 +562,8 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     if new_dtype is None:
         raise ArgumentError("convert_element_type needs a dtype, got None.")
     dtype = dtypes.requested_dtype(new_dtype, "lax.convert_element_type")
+    if hasattr(type(operand), "__jax_array__"):
+        operand = operand.__jax_array__()
     aval = getattr(operand, "aval", None)
     if aval is not None:
         if aval.dtype == dtype and not aval.weak_type:

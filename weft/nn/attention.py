@@ -122,7 +122,7 @@ def _check(query: Array, key: Array, value: Array) -> None:
         )
     if heads % key.shape[2]:
         raise ArgumentError(
-            f"dot_product_attention got {heads} query heads, which is no multiple of the {key.shape[2]} key heads."
+            f"dot_product_attention: query heads must be a multiple of key heads, got {heads} and {key.shape[2]}."
         )
 
 

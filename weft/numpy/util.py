@@ -275,6 +275,8 @@ def promote_args(name: str, *args: Any) -> list[Any]:
     for x in args:
         if not isinstance(x, _ARRAYLIKE):
             check_arraylike(name, *args)
+            args = tuple(a if isinstance(a, _ARRAYLIKE) else ensure_array(a) for a in args)
+            break
     if len(args) == 2 and getattr(args[0], "aval", name) is getattr(args[1], "aval", None):
         return list(args)
     try:
