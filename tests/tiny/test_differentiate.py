@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import weft
 import weft.numpy as wnp
-from weft import errors
+from weft import errors, lax
 
 pytestmark = pytest.mark.tiny
 
@@ -222,6 +224,27 @@ def test_linearize_runs_once_and_pushes_often() -> None:
     assert names_this_file(caught.value)
     with pytest.raises(errors.TangentMismatchError, match="a tuple of length 2 for a tuple of length 1"):
         push(wnp.ones(2), 1.0)
+
+
+def test_loops_whose_carry_is_linear_in_part_are_transposed() -> None:
+    def counted(x: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, y: y * (i + 1.0) + x * (i + 1.0), wnp.zeros(3))
+
+    def doubled(x: Any) -> Any:
+        def body(carry: Any, _: Any) -> Any:
+            factor, total = carry
+            return (factor * 2, total + x * factor), factor * x
+
+        return lax.scan(body, (wnp.float32(1), x), None, length=3)
+
+    for f in (counted, doubled):
+        for g in (f, weft.jit(f), weft.vmap(f)):
+            x = wnp.ones((2, 3)) if g is not f and not hasattr(g, "lower") else wnp.ones(3)
+            y, pull = weft.vjp(g, x)
+            cts = weft.tree.map(lambda leaf: wnp.arange(leaf.size, dtype=leaf.dtype).reshape(leaf.shape), y)
+            if f is doubled:
+                cts = ((wnp.zeros_like(y[0][0]), cts[0][1]), cts[1])
+            np.testing.assert_allclose(weft.linear_transpose(g, x)(cts)[0], pull(cts)[0])
 
 
 def test_linear_transpose() -> None:

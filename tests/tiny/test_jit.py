@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import logging
 import pickle
 from typing import Any
@@ -204,6 +205,14 @@ def test_static_and_donated_is_refused() -> None:
 
 
 # -- caches -----------------------------------------------------------------------------------------------------------
+
+
+def test_jitted_functions_have_the_signature_of_the_function() -> None:
+    def f(x: int, y: int = 1) -> int:
+        return x
+
+    for follow in (True, False):
+        assert str(inspect.signature(weft.jit(f), follow_wrapped=follow)) == str(inspect.signature(f))
 
 
 def test_one_trace_per_signature() -> None:

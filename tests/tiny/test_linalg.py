@@ -11,6 +11,7 @@ import pytest
 import scipy.linalg
 
 import weft
+import weft.numpy as wnp
 import weft.scipy.linalg as wsl
 from weft.base.errors import MissingRuleError
 from weft.base.settings import enable_x64
@@ -182,6 +183,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[[Any], tuple[Any, ...]]]
     "matrix_power": (lambda a: wl.matrix_power(a, -3), lambda t: (random(3, 3, dtype=t) + 2 * np.eye(3, dtype=t),)),
     "expm": (wsl.expm, lambda t: (4 * random(3, 3, dtype=t),)),
     "cho_solve": (lambda a, b: wsl.cho_solve(wsl.cho_factor(a), b), lambda t: (positive(3, t), random(3, dtype=t))),
+    "solve_sylvester": (
+        wsl.solve_sylvester,
+        lambda t: (positive(3, t), positive(2, t), random(3, 2, dtype=t)),
+    ),
     "lu_solve": (
         lambda a, b: wsl.lu_solve(wsl.lu_factor(a), b, 2),
         lambda t: (random(3, 3, dtype=t), random(3, dtype=t)),
@@ -248,6 +253,41 @@ def test_determinant_has_its_derivative_where_it_is_zero() -> None:
 def test_least_squares_has_its_derivative_where_singular_values_are_equal() -> None:
     gradient = weft.grad(lambda a: weft.lax.reduce_sum(wl.lstsq(a, np.arange(3.0))[0], (0,)))(np.eye(3))
     close(gradient, -np.outer(np.ones(3), np.arange(3.0)))
+
+
+def repeated(dtype: Any) -> np.ndarray:
+    """A Hermitian matrix with the eigenvalues 1, 1 and 5."""
+    q = np.linalg.qr(random(3, 3, dtype=dtype))[0]
+    return (q * [1.0, 1.0, 5.0]) @ q.conj().T
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["sqrtm", "right", "left"])
+def test_functions_of_matrices_have_derivatives_where_values_are_equal(name: str, dtype: Any) -> None:
+    function = wsl.sqrtm if name == "sqrtm" else lambda a: wsl.polar(a, name)
+    check_grads(function, (np.eye(3, dtype=dtype),), 1, atol=1e-4, rtol=1e-4)
+    check_grads(function, (repeated(dtype),), 2, atol=1e-4, rtol=1e-4)
+    if name != "sqrtm":
+        columns = np.linalg.qr(random(4, 2, dtype=dtype))[0]
+        check_grads(function, (columns,), 1, atol=1e-4, rtol=1e-4)
+        check_grads(function, (columns.T,), 1, atol=1e-4, rtol=1e-4)
+
+
+def test_derivatives_of_values_and_of_chosen_vectors_where_other_values_are_equal() -> None:
+    tied = np.diag([1.0, 1.0, 5.0])
+    close(weft.grad(lambda a: wnp.exp(wl.eigh(a).eigenvalues).sum())(tied), np.diag(np.exp([1.0, 1.0, 5.0])))
+
+    def last(a: Any) -> Any:
+        vectors, _ = ll.eigh(a, symmetrize_input=False, subset_by_index=(2, 3))
+        return vectors[0, 0] * vectors[2, 0]
+
+    close(weft.grad(last)(tied), [[0, 0, 0], [0, 0, 0], [0.25, 0, 0]])
+
+    def first(a: Any) -> Any:
+        u, s, v = ll.svd(a, full_matrices=False, subset_by_index=(0, 1))
+        return (u[1, 0] * s[0] * v[0, 0]).real
+
+    close(weft.grad(first)(np.diag([5.0, 1.0, 1.0])), np.array([[0, 5, 0], [25, 0, 0], [0, 0, 0]]) / 24)
 
 
 def test_vectors_without_a_derivative_say_so() -> None:

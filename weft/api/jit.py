@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import time
 import warnings
 import weakref
@@ -111,6 +112,18 @@ def clear_caches() -> None:
         for cache in options.values():
             cache.clear()
     memo.clear_all()
+
+
+class _Signature:
+    """The signature of the function that a jitted one wraps, for those who look at it without following wrappers."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> inspect.Signature:
+        if instance is None:
+            raise AttributeError("__signature__")
+        try:
+            return inspect.signature(instance._function)
+        except (TypeError, ValueError) as error:
+            raise AttributeError("__signature__") from error
 
 
 class JitFunction:
@@ -517,6 +530,8 @@ class JitFunction:
     def cache_report(self) -> CacheReport:
         """Every time this function was staged: why, at which line, and what tracing and compiling took."""
         return self._cache.report(name_of(self._function))
+
+    __signature__ = _Signature()
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

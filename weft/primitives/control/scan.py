@@ -260,7 +260,11 @@ class scan(HigherOrder):
         reverse: bool,
         **params: Any,
     ) -> Any:
-        consts, _, xs = sections(args, num_consts, num_carry)
+        consts, carry, xs = sections(args, num_consts, num_carry)
+        if not all(type(a) is Linear for a in carry):
+            every = {"jaxpr": jaxpr, "num_consts": num_consts, "num_carry": num_carry, "reverse": reverse, **params}
+            if not all(self._linear_carries(args, every)):
+                return self._transpose_rest(through, cotangents, args, every)
         linear_consts = [type(a) is Linear for a in consts]
         linear_xs = [type(a) is Linear for a in xs]
         ct_carry, ct_ys = cotangents[:num_carry], cotangents[num_carry:]
@@ -303,6 +307,34 @@ class scan(HigherOrder):
         const_cts = merged(linear_consts, results[:s], [None] * h)
         xs_cts = merged(linear_xs, results[s + num_carry :], [None] * x)
         return [*const_cts, *results[s : s + num_carry], *xs_cts]
+
+    def _linear_carries(self, args: Sequence[Any], params: Params) -> list[bool]:
+        """Which parts of the carry depend on linear operands after some iteration: a counter does not."""
+        jaxpr, num_consts, num_carry = params["jaxpr"], params["num_consts"], params["num_carry"]
+        const_linear, carry_linear, xs_linear = sections([type(a) is Linear for a in args], num_consts, num_carry)
+
+        def step(mask: Any) -> Any:
+            linear = {v for v, n in zip(jaxpr.invars, [*const_linear, *mask, *xs_linear], strict=True) if n}
+            for equation in jaxpr.eqns:
+                if any(v in linear for v in equation.invars):
+                    linear.update(equation.outvars)
+            return None, [v in linear for v in jaxpr.outvars[:num_carry]]
+
+        return list(fixpoint(step, carry_linear)[1])
+
+    def _transpose_rest(self, through: Any, cotangents: Sequence[Any], args: Sequence[Any], params: Params) -> Any:
+        """Transpose a loop whose carry has parts that are not linear: another loop computes what depends on these."""
+        split = self.split([type(a) is Linear for a in args], params)
+        assert split.known is not None and split.unknown is not None, "parts of the carry are of both kinds"
+        held = scan(*(args[i] for i in split.known_in), **split.known[1])
+        residuals = held[len(held) - len(split.residual_types) :]
+        operands = [args[i] if i >= 0 else residuals[~i] for i in split.unknown_in]
+        found = self.transpose_through(through, pick(cotangents, split.unknown_out), operands, **split.unknown[1])
+        results: list[Any] = [None] * len(args)
+        for i, ct in zip(split.unknown_in, found, strict=True):
+            if i >= 0 and type(args[i]) is Linear:
+                results[i] = ct
+        return results
 
     def live_operands(self, live_results: Sequence[bool], params: Params) -> Any:
         jaxpr, num_consts, num_carry = params["jaxpr"], params["num_consts"], params["num_carry"]

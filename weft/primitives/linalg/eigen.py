@@ -113,7 +113,9 @@ class eigh(MatrixFunction):
         v, w = out
         inner = matmul(matmul(adjoint(v), hermitian_from(tangents[0], lower)), v)
         weight = as_dtype(inverse_gaps(w, inner.shape), inner.dtype)
-        return [part(matmul(v, mul(weight, inner)), bounds, -1), part(diagonal(real_part(inner)), bounds, -1)]
+        # Only the columns that are asked for: others may have no derivative, and zero times infinity is not zero.
+        turned = mul(part(weight, bounds, -1), part(inner, bounds, -1))
+        return [matmul(v, turned), part(diagonal(real_part(inner)), bounds, -1)]
 
     def samples(self) -> Any:
         params: dict[str, Any] = {"lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None}

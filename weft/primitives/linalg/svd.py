@@ -125,22 +125,24 @@ class svd(MatrixFunction):
         sums = safe_reciprocal(add(as_rows(s, square), as_columns(s, square)))
         weight = as_dtype(mul(inverse_gaps(s, square), sums), x.dtype)
         by_column, by_row = mul(inner, as_rows(values, square)), mul(inner, as_columns(values, square))
-        rotation_u = mul(weight, add(by_column, adjoint(by_column)))
-        rotation_v = mul(weight, add(by_row, adjoint(by_row)))
-        inverse = as_dtype(safe_reciprocal(s), x.dtype)
+        # Only the columns that are asked for: others may have no derivative, and zero times infinity is not zero.
+        weight = part(weight, bounds, -1)
+        rotation_u = mul(weight, part(add(by_column, adjoint(by_column)), bounds, -1))
+        rotation_v = mul(weight, part(add(by_row, adjoint(by_row)), bounds, -1))
+        inverse = as_dtype(safe_reciprocal(part(s, bounds, -1)), x.dtype)
         if is_complex(x):  # the phase of each pair of vectors is free; U takes it
-            phase = only_diagonal(scaled(sub(inner, adjoint(inner)), 0.5))
-            rotation_u = add(rotation_u, mul(phase, as_rows(inverse, square)))
+            phase = part(only_diagonal(scaled(sub(inner, adjoint(inner)), 0.5)), bounds, -1)
+            rotation_u = add(rotation_u, mul(phase, as_rows(inverse, phase.shape)))
         du, dv = matmul(u, rotation_u), matmul(v, rotation_v)
         if rows > small:
-            image = matmul(change, v)
+            image = matmul(change, part(v, bounds, -1))
             outside = sub(image, matmul(u, matmul(adjoint(u), image)))
             du = add(du, mul(outside, as_rows(inverse, outside.shape)))
         if columns > small:
-            image = matmul(adjoint(change), u)
+            image = matmul(adjoint(change), part(u, bounds, -1))
             outside = sub(image, matmul(v, matmul(adjoint(v), image)))
             dv = add(dv, mul(outside, as_rows(inverse, outside.shape)))
-        return [part(ds, bounds, -1), part(du, bounds, -1), part(adjoint(dv), bounds, -2)]
+        return [part(ds, bounds, -1), du, adjoint(dv)]
 
     def samples(self) -> Any:
         vectors: dict[str, Any] = {

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from weft import lax
+from weft.api.custom import custom_jvp
 from weft.api.differentiate import jvp
 from weft.base import dtypes
 from weft.base.errors import ArgumentError
@@ -26,6 +27,8 @@ from weft.primitives.linalg.matrix import (
     as_dtype,
     as_rows,
     diagonal,
+    flip,
+    hermitian_part,
     identity_like,
     matmul,
     on_diagonal,
@@ -174,10 +177,17 @@ def _by_superdiagonals(t: Any, values: Any, element: Callable[[Any, Any], Any]) 
 
 
 def sqrtm(A: Any, blocksize: int = 1) -> Array:
-    """The principal square root of a square matrix, complex, by its Schur form."""
+    """The principal square root of a square matrix, complex, by its Schur form. It has derivatives wherever no
+    eigenvalue is zero, repeated ones included."""
     if blocksize != 1:
         raise ArgumentError(f"sqrtm got blocksize={blocksize!r}; only 1 is used.")
-    t, z = schur(A, output="complex")
+    x = square_matrix("sqrtm", A)
+    return _square_root(as_dtype(x, dtypes.to_complex_dtype(x.dtype)))
+
+
+@custom_jvp
+def _square_root(x: Any) -> Any:
+    t, z = lax_linalg.schur(x)
     roots = lax.sqrt(diagonal(t))
     sums = lax.add(as_columns(roots, t.shape), as_rows(roots, t.shape))
 
@@ -189,6 +199,13 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:
 
     root = _by_superdiagonals(t, roots, element)
     return matmul(matmul(z, root), adjoint(z))
+
+
+@_square_root.defjvp
+def _square_root_jvp(primals: Any, tangents: Any) -> Any:
+    """From s s = x: s ds + ds s = dx."""
+    root = _square_root(*primals)
+    return root, _sylvester(root, root, tangents[0])
 
 
 def funm(A: Any, func: Callable[[Array], Array], disp: bool = True) -> Any:
@@ -225,18 +242,65 @@ def polar(
 ) -> tuple[Array, Array]:
     """U with orthonormal columns (or rows) and positive semidefinite P: a = U P for side "right", a = P U for "left".
 
-    Both come from the singular value decomposition, whatever `method`, `eps` and `max_iterations` say.
+    Both come from the singular value decomposition, whatever `method`, `eps` and `max_iterations` say. They have
+    derivatives wherever no singular value is zero, equal ones included.
     """
     if side not in ("right", "left"):
         raise ArgumentError(f"The argument `side` must be either 'right' or 'left', got {side!r}.")
     if method not in ("qdwh", "svd"):
         raise ArgumentError(f"Unknown polar decomposition method {method!r}; it is 'qdwh' or 'svd'.")
     (x,) = inexact("polar", a)
+    tall, right = x.shape[-2] >= x.shape[-1], side == "right"
+    unitary, positive = _polar(x if tall else adjoint(x))
+    if not tall:
+        unitary = adjoint(unitary)
+    if tall != right:  # the positive factor on the other side
+        positive = hermitian_part(matmul(adjoint(unitary), x) if right else matmul(x, adjoint(unitary)))
+    return unitary, positive
+
+
+@custom_jvp
+def _polar(x: Any) -> tuple[Any, Any]:
+    """U and P with x = U P, for matrices with at least as many rows as columns."""
     u, s, v = lax_linalg.svd(x, full_matrices=False)
-    values = as_dtype(s, x.dtype)
-    basis = adjoint(v) if side == "right" else u
-    factor = matmul(lax.mul(basis, as_rows(values, basis.shape)), adjoint(basis))
-    return matmul(u, v), factor
+    basis = adjoint(v)
+    return matmul(u, v), matmul(lax.mul(basis, as_rows(as_dtype(s, x.dtype), basis.shape)), v)
+
+
+@_polar.defjvp
+def _polar_jvp(primals: Any, tangents: Any) -> Any:
+    """From x = U P: Uᴴ dU is skew, and P dP + dP P = d(xᴴ x). It holds where singular values are equal too."""
+    (x,), (dx,) = primals, tangents
+    u, p = _polar(x)
+    along = matmul(adjoint(u), dx)
+    du = matmul(u, _lyapunov(p, lax.sub(along, adjoint(along))))
+    if x.shape[-2] > x.shape[-1]:
+        outside = lax.sub(dx, matmul(u, along))
+        du = lax.add(du, adjoint(solve(p, adjoint(outside))))
+    return (u, p), (du, hermitian_part(lax.add(matmul(adjoint(du), x), along)))
+
+
+def _lyapunov(p: Any, c: Any) -> Any:
+    """The x with p x + x p = c, for Hermitian p. Derivatives are those of the equation, not of how it is solved."""
+
+    def by_eigenvalues(p: Any, _: Any, c: Any) -> Any:
+        v, w = lax_linalg.eigh(p, symmetrize_input=False)
+        inner = matmul(matmul(adjoint(v), c), v)
+        sums = lax.add(as_columns(w, inner.shape), as_rows(w, inner.shape))
+        return matmul(matmul(v, lax.div(inner, as_dtype(sums, inner.dtype))), adjoint(v))
+
+    return _implicit(p, p, c, by_eigenvalues)
+
+
+def _implicit(a: Any, b: Any, c: Any, solve: Callable[..., Any]) -> Any:
+    """The x with a x + x b = c, which `solve(a, b, c)` finds."""
+    flipped_a, flipped_b = flip(a), flip(b)
+    return lax.custom_linear_solve(
+        lambda x: lax.add(matmul(a, x), matmul(x, b)),
+        c,
+        lambda _, right: solve(a, b, right),
+        lambda _, right: solve(flipped_a, flipped_b, right),
+    )
 
 
 def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
@@ -247,8 +311,19 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
     if a.shape[-1] != a.shape[-2] or b.shape[-1] != b.shape[-2] or c.shape[-2:] != (a.shape[-1], b.shape[-1]):
         raise ArgumentError(f"solve_sylvester takes (m, m), (n, n) and (m, n), got {a.shape}, {b.shape}, {c.shape}.")
     a, b, c = same_batch("solve_sylvester", a, b, c)
-    (r, u), (s, v) = schur(a, output="complex"), schur(b, output="complex")
-    f = matmul(matmul(adjoint(u), as_dtype(c, u.dtype)), v)
+    kind = dtypes.to_complex_dtype(c.dtype)
+    x = _sylvester(*(as_dtype(m, kind) for m in (a, b, c)))
+    return x if dtypes.kind(c.dtype) == "c" else real_part(x)
+
+
+def _sylvester(a: Any, b: Any, c: Any) -> Any:
+    """The x with a x + x b = c, all complex. Derivatives are those of the equation, not of how it is solved."""
+    return _implicit(a, b, c, _by_schur_forms)
+
+
+def _by_schur_forms(a: Any, b: Any, c: Any) -> Any:
+    (r, u), (s, v) = lax_linalg.schur(a), lax_linalg.schur(b)
+    f = matmul(matmul(adjoint(u), c), v)
     one = identity_like(r)
     _, columns = rows_and_columns(s.shape[-2:])
 
@@ -263,8 +338,7 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
         return lax.add(y, matmul(lax_linalg.triangular_solve(system, column, left_side=True), unit))
 
     y = lax.fori_loop(0, s.shape[-1], step, lax.full_like(f, 0))
-    x = matmul(matmul(u, y), adjoint(v))
-    return x if dtypes.kind(c.dtype) == "c" else real_part(x)
+    return matmul(matmul(u, y), adjoint(v))
 
 
 def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
