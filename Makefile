@@ -25,7 +25,7 @@ DOCS_STAMP := $(DOCS_VENV)/.installed
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       set up, run examples/tour.py and plot its results (examples/out/tour.svg)"
+	@echo "make demo       set up, run examples/tour.py and plot its results (examples/out/tour.svg, examples/out/keras_digits.svg)"
 	@echo "make tiny       ten seconds of tests, a few of every layer"
 	@echo "make test       set up, lint, and run the tests"
 	@echo "make test-all   the same with the slow tests and coverage; then make test-timing"

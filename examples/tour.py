@@ -11,12 +11,14 @@ import time
 
 import ensemble
 import hmc
+import keras_digits
 import maml
 import neural_ode
 import numpy as np
 import picture
 import transformer
 import vae
+from digits import DigitsMissingError
 from iris import load
 
 import weft
@@ -117,6 +119,11 @@ def main(short: bool = False) -> None:
         panels.append(vae.main(short=True))
         heading("11. A transformer in linen, trained on Weft's documentation")
         panels.append(transformer.main(steps=500))
+        heading("12. Keras: fit with a progress bar, and curves that a callback draws")
+        try:
+            panels.append(keras_digits.main(short=True))
+        except DigitsMissingError as error:
+            print(error)
     heading("What was learnt")
     picture.save("tour", *panels)
 

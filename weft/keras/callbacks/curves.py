@@ -109,13 +109,16 @@ def stacked(pictures: Sequence[str]) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{inner}</svg>'
 
 
-def svg_curves(curves: Mapping[str, Curve], title: str = "", logarithmic: bool = False) -> str:
+def svg_curves(
+    curves: Mapping[str, Curve], title: str = "", logarithmic: bool = False, across_label: str = "epoch"
+) -> str:
     """Curves over the same axis as SVG.
 
     Args:
         curves: by name, the horizontal and vertical coordinates. Values that are not finite are left out.
         title: written above.
         logarithmic: whether the vertical axis is logarithmic; values that are not positive are left out then.
+        across_label: written below the horizontal axis.
 
     Returns:
         The text of an `svg` element.
@@ -147,6 +150,10 @@ def svg_curves(curves: Mapping[str, Curve], title: str = "", logarithmic: bool =
     for x in _ticks(x0, x1):
         across, level = at(x, y0)
         out.append(f'<text x="{across:.1f}" y="{level + 18:.1f}" text-anchor="middle">{x:.4g}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    out.append(
+        f'<text x="{middle:.1f}" y="{HEIGHT - 4}" text-anchor="middle" fill="#555">{html.escape(across_label)}</text>'
+    )
     for i, (name, points) in enumerate(lines.items()):
         colour = COLOURS[i % len(COLOURS)]
         dashes = ' stroke-dasharray="6 3"' if name.startswith("val_") else ""
