@@ -126,14 +126,45 @@ def test_files_run_nothing(tmp_path: pathlib.Path) -> None:
         keras.models.load_model(tmp_path / "system.keras")
 
 
-def _edited(file: pathlib.Path, edit: Any) -> bytes:
-    """An archive with another config."""
+def _edited(file: pathlib.Path, edit: Any, **more: str) -> bytes:
+    """An archive with another config, and with more members."""
     out = io.BytesIO()
     with zipfile.ZipFile(file) as archive, zipfile.ZipFile(out, "w") as changed:
         for name in archive.namelist():
             data = archive.read(name)
             changed.writestr(name, json.dumps(edit(json.loads(data))) if name == "config.json" else data)
+        for name, text in more.items():
+            changed.writestr(name, text)
     return out.getvalue()
+
+
+@pytest.mark.parametrize("make", [keras.layers.StringLookup, keras.layers.TextVectorization])
+def test_vocabularies(make: Any, tmp_path: pathlib.Path) -> None:
+    layer = make()
+    layer.adapt(np.array(["b", "a", "b"]))
+    model, file = keras.Sequential([keras.Input((1,), dtype="string"), layer]), tmp_path / "model.keras"
+    model.save(file)
+    assert keras.models.load_model(file).layers[-1].get_vocabulary() == layer.get_vocabulary()
+
+    def with_vocabulary(value: Any) -> Any:
+        def edit(config: Any) -> Any:
+            config["config"]["layers"][-1]["config"]["vocabulary"] = value
+            return config
+
+        return edit
+
+    # As Keras writes what was adapted.
+    text = "\n".join(layer.get_vocabulary())
+    path = f"assets/layers/{'string_lookup' if make is keras.layers.StringLookup else 'text_vectorization'}"
+    file.write_bytes(_edited(file, with_vocabulary(None), **{f"{path}/vocabulary.txt": text}))
+    assert keras.models.load_model(file).layers[-1].get_vocabulary() == layer.get_vocabulary()
+    # A file does not say which others are read.
+    secret = tmp_path / "secret"
+    secret.write_text("token\n")
+    file.write_bytes(_edited(file, with_vocabulary(str(secret))))
+    with pytest.raises(FileFormatError, match="name a file to be read as a vocabulary"):
+        keras.models.load_model(file)
+    assert "token" in keras.models.load_model(file, safe_mode=False).layers[-1].get_vocabulary()
 
 
 def test_what_cannot_be_saved(tmp_path: pathlib.Path) -> None:

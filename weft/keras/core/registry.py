@@ -282,6 +282,12 @@ def _find_described(name: Any, registered: Any, module: Any, kind: str | None) -
     return found
 
 
+def check_trust(what: str, instead: str) -> None:
+    """An error for data that only somebody who trusts their author should read: unless `safe_mode=False` said so."""
+    if not _unsafe.get() and settings.safe_mode:
+        raise FileFormatError(what, fix=["pass `safe_mode=False` if you trust the author", instead])
+
+
 def _from_special(name: str, inner: Any, config: dict[str, Any]) -> Any:
     if name == "__bytes__":
         return inner["value"].encode("utf-8")
@@ -296,10 +302,6 @@ def _from_special(name: str, inner: Any, config: dict[str, Any]) -> Any:
     if name == "__keras_tensor__":
         return config  # the functional model that it belongs to knows which one it is
     if name == "__lambda__":
-        if not _unsafe.get() and settings.safe_mode:
-            raise FileFormatError(
-                "The data contain a lambda, that is, code that would be run.",
-                fix=["pass `safe_mode=False` if you trust the author", "use a registered function instead of a lambda"],
-            )
+        check_trust("The data contain a lambda, that is, code that would be run.", "use a registered function")
         return _load_function(inner["value"])
     raise FileFormatError("The data have an object of an unknown kind.", received=repr(name))

@@ -229,6 +229,13 @@ class HostLayer(ConfiguredLayer):
             inputs = np.asarray(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
+    def build(self, input_shape: Any = None) -> None:
+        """There are no variables, and nothing of it can be traced.
+
+        Args:
+            input_shape: the shape of the input.
+        """
+
     def _integers(self) -> str:
         """The dtype of integers in results."""
         return str(weft.dtypes.canonicalize_dtype("int64"))

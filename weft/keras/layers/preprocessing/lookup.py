@@ -13,6 +13,7 @@ import weft.numpy as wnp
 from weft import Array
 from weft.errors import ArgumentError
 from weft.keras.core import config
+from weft.keras.core.registry import check_trust
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.layers.preprocessing.categories import (
     MODES,
@@ -249,10 +250,65 @@ class IndexLookup(HostLayer):
         dtype = self._integers() if self.output_mode == "int" else config.floatx()
         return KerasTensor(self.compute_output_shape(inputs.shape), dtype)
 
+    # ----------------------------------------------------------------------------------------------------------- files
+
+    def load_assets(self, dir_path: Any) -> None:
+        """Read the vocabulary that Keras writes beside the weights of a layer that was adapted.
+
+        Args:
+            dir_path: the folder of the layer.
+        """
+        file = pathlib.Path(dir_path, "vocabulary.txt")
+        if not self._adaptable or not file.exists():
+            return
+        tokens = file.read_text(encoding="utf-8").split("\n")
+        while tokens and not tokens[-1]:
+            tokens.pop()
+        # Weights come with the variables, which are read next.
+        self.set_vocabulary(tokens, np.zeros(len(tokens)) if self.output_mode == "tf_idf" else None)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the weights of the mode "tf_idf" to a mapping.
+
+        Args:
+            store: a mapping of names to arrays.
+        """
+        if self.idf_weights is not None:
+            store["idf_weights"] = self.idf_weights
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the weights of the mode "tf_idf" from a mapping.
+
+        Args:
+            store: what `save_own_variables` wrote.
+        """
+        if self.idf_weights is not None:
+            self.idf_weights = np.asarray(store["idf_weights"], np.float32)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """The layer that `get_config` described, of Weft or of Keras.
+
+        Args:
+            config: plain data.
+        """
+        return super().from_config(checked_vocabulary(config))
+
     def get_config(self) -> dict[str, Any]:
         """The arguments, with the vocabulary that there is now."""
         weights = None if self.idf_weights is None else self.idf_weights[len(self._special()) :].tolist()
         return {**super().get_config(), "vocabulary": list(self._tokens) or None, "idf_weights": weights}
+
+
+def checked_vocabulary(config: dict[str, Any]) -> dict[str, Any]:
+    """The config of a layer with a vocabulary, which may not say where on this machine one is to be read."""
+    if isinstance(config.get("vocabulary"), str):
+        check_trust(
+            f"The data name a file to be read as a vocabulary: {config['vocabulary']!r}.",
+            "construct the layer with a list, or adapt it",
+        )
+    # Keras says how many tokens there are, too.
+    return {name: value for name, value in config.items() if name != "vocabulary_size"}
 
 
 def _ragged(data: Any) -> bool:
@@ -317,6 +373,15 @@ class StringLookup(IndexLookup):
             pad_to_max_tokens,
             salt,
         )
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """The layer that `get_config` described, of Weft or of Keras, which adds the `oov_method` of integers.
+
+        Args:
+            config: plain data.
+        """
+        return super().from_config({name: value for name, value in config.items() if name != "oov_method"})
 
     def _token(self, value: Any) -> str:
         return value.decode(self.encoding) if isinstance(value, bytes) else str(value)

@@ -14,7 +14,7 @@ from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import config
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.layers.preprocessing.categories import HostLayer, batches_of, texts
-from weft.keras.layers.preprocessing.lookup import StringLookup, padded
+from weft.keras.layers.preprocessing.lookup import StringLookup, checked_vocabulary, padded
 from weft.keras.numerics.shapes import Shape
 
 _PUNCTUATION = re.compile(r"[!\"#$%&()*+,\-./:;<=>?@\[\\\]^_`{|}~']")
@@ -183,6 +183,39 @@ class TextVectorization(HostLayer):
         """The result for a KerasTensor."""
         dtype = self._integers() if self.output_mode == "int" else config.floatx()
         return KerasTensor(self.compute_output_shape(inputs.shape), dtype)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write the weights of the mode "tf_idf" to a mapping.
+
+        Args:
+            store: a mapping of names to arrays.
+        """
+        self._lookup_layer.save_own_variables(store)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Read the weights of the mode "tf_idf" from a mapping.
+
+        Args:
+            store: what `save_own_variables` wrote.
+        """
+        self._lookup_layer.load_own_variables(store)
+
+    def load_assets(self, dir_path: Any) -> None:
+        """Read the vocabulary that Keras writes beside the weights of a layer that was adapted.
+
+        Args:
+            dir_path: the folder of the layer.
+        """
+        self._lookup_layer.load_assets(dir_path)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """The layer that `get_config` described, of Weft or of Keras.
+
+        Args:
+            config: plain data.
+        """
+        return super().from_config(checked_vocabulary(config))
 
     def get_config(self) -> dict[str, Any]:
         """The arguments, with the vocabulary that there is now."""
