@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 ROUNDS, SECONDS = 5, 0.2
-SQUARE, LONG = 8192, 1 << 26
+SQUARE, LONG, MANY, MILLION, ROWS = 8192, 1 << 26, 1 << 24, 1 << 20, 50_000
 # Queries, keys and values; of products that a causal mask leaves about half.
 HEADS = ((8, 1024, 12, 64), "bfloat16")
 ATTENTION_FLOPS = 2.0 * 8 * 12 * 1024 * 1024 * 64
@@ -31,7 +31,7 @@ ATTENTION_FLOPS = 2.0 * 8 * 12 * 1024 * 1024 * 64
 @dataclass(frozen=True)
 class Line:
     """A program by its name: its arguments (shape and dtype), and how many times its first argument is read or written
-    in all; 0 for lines that are about dispatch or arithmetic. The latter have `flops`."""
+    in all; 0 for lines that are about dispatch, arithmetic or other traffic. Those of arithmetic have `flops`."""
 
     name: str
     program: str
@@ -52,6 +52,30 @@ LINES = (
     Line("transpose + 1, 8192 x 8192", "x.T + 1", (((SQUARE, SQUARE), "float32"),)),
     Line("argmax, 64M", "argmax(x)", (((LONG,), "float32"),), 1.0),
     Line("cumulative sum, 64M", "cumsum(x)", (((LONG,), "float32"),)),
+    Line("sort, 16M", "sort(x)", (((MANY,), "float32"),)),
+    Line("argsort, 16M", "argsort(x)", (((MANY,), "float32"),)),
+    Line("sort of rows, 16384 x 1024", "sort(x)", (((MANY // 1024, 1024), "float32"),)),
+    Line("sort of rows, 262144 x 64", "sort(x)", (((MANY // 64, 64), "float32"),)),
+    Line("argsort of rows, 16384 x 1024", "argsort(x)", (((MANY // 1024, 1024), "float32"),)),
+    Line("top 8 of rows, 16384 x 1024", "top(x)", (((MANY // 1024, 1024), "float32"),), 1.0),
+    Line("top 64 of rows, 128 x 131072", "top64(x)", (((128, MANY // 128), "float32"),), 1.0),
+    Line("gather of 1M rows of 64 from 50,000", "x[b]", (((ROWS, 64), "float32"), ((MILLION,), f"below {ROWS}")), 0.0),
+    Line("gather of 16M elements from 64M", "x[b]", (((LONG,), "float32"), ((MANY,), f"below {LONG}")), 0.0),
+    Line(
+        "scatter-add of 1M rows of 64 into 50,000",
+        "added(x, b, c)",
+        (((ROWS, 64), "float32"), ((MILLION,), f"below {ROWS}"), ((MILLION, 64), "float32")),
+        0.0,
+    ),
+    Line(
+        "scatter-add of 16M elements into 64M",
+        "added(x, b, c)",
+        (((LONG,), "float32"), ((MANY,), f"below {LONG}"), ((MANY,), "float32")),
+        0.0,
+    ),
+    Line("random normal, 64M", "normal(x)", (((), "below 9"),), 0.0),
+    Line("random uniform, 64M", "uniform(x)", (((), "below 9"),), 0.0),
+    Line("random bits, 64M", "bits(x)", (((), "below 9"),), 0.0),
     Line("bias, 8192 x 8192", "x * 2 + b", (((SQUARE, SQUARE), "float32"), ((SQUARE,), "float32"))),
     Line("matmul, 8192 cubed bf16", "x @ b", (((SQUARE, SQUARE), "bfloat16"),) * 2, 0.0, 2.0 * SQUARE**3),
     Line("matmul, 8192 cubed, x @ b.T, bf16", "x @ b.T", (((SQUARE, SQUARE), "bfloat16"),) * 2, 0.0, 2.0 * SQUARE**3),
@@ -81,6 +105,14 @@ LINES = (
     Line("dispatch of a tiny program", "x + 1", (((8,), "float32"),), 0.0),
 )
 LEAVES = 40
+
+
+def values(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Random values of an argument: normal, or integers `below` something."""
+    rng = np.random.default_rng(0)
+    if dtype.startswith("below"):
+        return np.asarray(rng.integers(0, int(dtype.split()[1]), shape), np.int32)
+    return rng.standard_normal(shape, np.float32)
 
 
 def cotangent(result: Any, operand: Any) -> Any:
@@ -137,7 +169,13 @@ class Weft:
 
             return lax.scan(step, n.zeros_like(x), None, length=1000)[0]
 
+        random = self.library.random
         return {
+            "sort": n.sort, "argsort": n.argsort, "top": lambda x: lax.top_k(x, 8), "top64": lambda x: lax.top_k(x, 64),
+            "added": lambda x, i, u: x.at[i].add(u),
+            "normal": lambda seed: random.normal(random.key(seed), (LONG,)),
+            "uniform": lambda seed: random.uniform(random.key(seed), (LONG,)),
+            "bits": lambda seed: random.bits(random.key(seed), (LONG,)),
             "iterated": iterated, "rnn": rnn,
             "attention": attention, "attention_gradients": gradients(attention),
             "convolution": convolution, "convolution_gradients": gradients(convolution),
@@ -146,7 +184,8 @@ class Weft:
         }  # fmt: skip
 
     def array(self, shape: tuple[int, ...], dtype: str) -> Any:
-        value = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        value = values(shape, dtype)
+        dtype = str(value.dtype) if value.dtype.kind == "i" else dtype
         return self.library.device_put(self.numpy.asarray(value).astype(dtype), self.device)
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -187,6 +226,10 @@ class Torch:
             return run
 
         return {
+            "sort": lambda x: t.sort(x)[0], "argsort": lambda x: t.argsort(x, stable=True),
+            "top": lambda x: t.topk(x, 8), "top64": lambda x: t.topk(x, 64),
+            "added": lambda x, i, u: x.index_add(0, i, u), "normal": lambda x: t.randn(LONG, device="cuda"),
+            "uniform": lambda x: t.rand(LONG, device="cuda"),
             "attention": attention, "attention_gradients": gradients(attention),
             "convolution": convolution, "convolution_gradients": gradients(convolution),
             "tanh": t.tanh, "exp": t.exp, "sin": t.sin, "sum": t.sum, "argmax": t.argmax,
@@ -196,8 +239,8 @@ class Torch:
         }  # fmt: skip
 
     def array(self, shape: tuple[int, ...], dtype: str) -> Any:
-        value = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-        return self.torch.from_numpy(value).to("cuda", getattr(self.torch, dtype))
+        value = self.torch.as_tensor(values(shape, dtype))
+        return value.to("cuda", None if value.dtype == self.torch.int32 else getattr(self.torch, dtype))
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return self.torch.compile(function)

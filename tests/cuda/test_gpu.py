@@ -16,6 +16,7 @@ from tests.cuda.test_linear_algebra import MATRICES, compare
 from tests.cuda.test_matmuls import LAYOUTS, ramps
 from tests.cuda.test_ptx import SAME
 from tests.cuda.test_runtime import nested
+from tests.cuda.test_sorts import DTYPES, SHAPES, SORTS, by_two, same_bits, values
 from tests.laws.laws import assert_close
 from tests.laws.samples import Case
 from tests.laws.test_compiled import merged
@@ -99,6 +100,29 @@ def test_operations_outside_of_programs(dtype: str) -> None:
         result = f(y)
         assert result.device is gpu
         np.testing.assert_array_equal(np.asarray(result), np.asarray(f(wnp.asarray(x))))
+
+
+@pytest.mark.parametrize("name", SORTS)
+@pytest.mark.parametrize("shape", [*SHAPES, (70, 20_001), (1, 1 << 20)], ids=str)
+def test_sorts(name: str, shape: tuple[int, ...]) -> None:
+    x = values("float32", *shape)
+    f = weft.jit(SORTS[name])
+    there = weft.device_put(x, weft.devices("gpu")[0])
+    for found, expected in zip(weft.tree.leaves(f(there)), weft.tree.leaves(f(x)), strict=True):
+        same_bits(np.asarray(found), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sorts_of_all_dtypes(dtype: str) -> None:
+    with weft.enable_x64():
+        for shape in ((5, 9), (3, 300), (2, 1500), (2, 4500), (1, 100_000)):
+            x = values(dtype, *shape)
+            there = weft.device_put(x, weft.devices("gpu")[0])
+            for f in (weft.jit(wnp.sort), weft.jit(wnp.argsort)):
+                same_bits(np.asarray(f(there)), f(x))
+            if dtype == "int64":
+                for found, expected in zip(weft.jit(by_two)(there % 5), weft.jit(by_two)(x % 5), strict=True):
+                    same_bits(np.asarray(found), expected)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -28,6 +28,7 @@ from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.kernel import operations
 from weft.compiler.kernel.ir import (
+    Accumulate,
     Buffer,
     Carry,
     Compute,
@@ -41,6 +42,7 @@ from weft.compiler.kernel.ir import (
     LoopKind,
     Position,
     Prefetch,
+    Rank,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -353,6 +355,19 @@ class KernelBuilder:
         return self._known(key) or self._define(
             key, vector.dtype, lambda result: Last(result, vector), len(self._blocks) - 1
         )
+
+    def accumulate(self, buffer: Buffer, index: AnyIndex, value: Value) -> None:
+        """In a loop over lanes: add an integer to an element of a local buffer, in every lane."""
+        self._forget(buffer)
+        self._append(Accumulate(buffer, self._raveled(index), value))
+
+    def rank(self, buffer: Buffer, index: AnyIndex, digit: Value, bits: int) -> Value:
+        """In a loop over lanes: how often a digit was counted before each lane; see the statement."""
+        self._forget(buffer)
+        result = Value(buffer.dtype)
+        self._depths[result] = len(self._blocks) - 1
+        self._append(Rank(result, buffer, self._raveled(index), digit, bits))
+        return result
 
     def recall(self, key: Any) -> Value | None:
         """What was remembered under a key in this block or one around it."""

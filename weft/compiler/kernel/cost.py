@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.compiler.kernel import interleaved
 from weft.compiler.kernel.ir import (
+    Accumulate,
     Buffer,
     Compute,
     If,
@@ -17,6 +18,7 @@ from weft.compiler.kernel.ir import (
     Loop,
     LoopKind,
     Position,
+    Rank,
     Statement,
     Store,
     TileMatmul,
@@ -126,8 +128,11 @@ class _Count:
                     if self.strides(index):
                         self.varying.add(result)
                     own += self.access(buffer, index, times)
-                case Store(buffer, index):
+                case Store(buffer, index) | Accumulate(buffer, index):
                     own += self.access(buffer, index, times)
+                case Rank(result, buffer, index):
+                    self.varying.add(result)
+                    own += 2 * self.access(buffer, index, times)
                 case TileMatmul(rows=rows, columns=columns, steps=steps):
                     own += self.costs.tile * rows * columns * steps
                 case Position(result, index):

@@ -18,6 +18,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.compiler.kernel.ir import (
+    Accumulate,
     Buffer,
     Compute,
     Constant,
@@ -30,6 +31,7 @@ from weft.compiler.kernel.ir import (
     LoopKind,
     Position,
     Prefetch,
+    Rank,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -187,7 +189,7 @@ def _visit_results(body: Sequence[Statement], visit: Callable[[Value], None]) ->
                 visit(carry.result)
         if isinstance(statement, Loop | If):
             _visit_results(statement.body, visit)
-        elif not isinstance(statement, Store | Prefetch | TileMatmul):
+        elif not isinstance(statement, Store | Prefetch | Accumulate | TileMatmul):
             visit(statement.result)  # type: ignore[attr-defined]
 
 
@@ -199,7 +201,7 @@ def accesses(body: Sequence[Statement], inside: tuple[Loop, ...] = ()) -> Iterat
                 yield from accesses(statement.body, (*inside, statement))
             case If():
                 yield from accesses(statement.body, inside)
-            case Load() | Store() | TileMatmul() | Prefetch():
+            case Load() | Store() | TileMatmul() | Prefetch() | Accumulate() | Rank():
                 yield statement, inside
 
 
@@ -316,6 +318,12 @@ def _visit_values(body: Sequence[Statement], visit: Callable[[Value], None]) -> 
             case Store():
                 index(s.index)
                 operands = (s.value, s.condition)
+            case Accumulate():
+                index(s.index)
+                operands = (s.value,)
+            case Rank():
+                index(s.index)
+                operands = (s.digit,)
             case Compute():
                 operands = s.operands
             case ReduceLanes() | Last():

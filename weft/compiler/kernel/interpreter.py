@@ -18,9 +18,11 @@ import numpy as np
 
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import (
+    RANKED_LANES,
     TILE_BYTES,
     TILE_ROW_BYTES,
     TILE_ROWS,
+    Accumulate,
     Buffer,
     Compute,
     Constant,
@@ -33,6 +35,7 @@ from weft.compiler.kernel.ir import (
     LoopKind,
     Position,
     Prefetch,
+    Rank,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -138,6 +141,12 @@ class _Run:
             case Last(result, vector):
                 lanes = np.broadcast_to(self.values[vector], self.active)
                 self.values[result] = np.full(self.active, lanes[-1])
+            case Accumulate(buffer, index, value):
+                positions, added = np.broadcast_arrays(self.index(index), self.values[value])
+                self.check_read(buffer, positions)
+                np.add.at(self.buffers[buffer], positions, added)
+            case Rank():
+                self.values[statement.result] = self.rank(statement)
             case TileMatmul():
                 self.tile_matmul(statement)
             case If(condition, body):
@@ -226,6 +235,25 @@ class _Run:
             stage=f"kernel {self.kernel.name}",
             text=to_text(self.kernel),
         )
+
+    def rank(self, s: Rank) -> np.ndarray:
+        """How often each position was counted before, lane after lane."""
+        digit = np.broadcast_to(self.values[s.digit], self.active).astype(np.int64)
+        positions = np.broadcast_to(self.index(s.index), self.active) + digit
+        self.check_read(s.buffer, positions)
+        order = np.argsort(positions, kind="stable")
+        ordered, runs = positions[order], order // RANKED_LANES
+        begins = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+        firsts = np.maximum.accumulate(np.where(begins, np.arange(self.active), 0))
+        wrong = np.empty(self.active, bool)
+        wrong[order] = runs != runs[firsts]
+        if (digit >> s.bits).any() or wrong.any():
+            self.fail(s.buffer, positions, (digit >> s.bits != 0) | wrong, "ranks", "other lanes count that")
+        before = np.empty(self.active, np.int64)
+        before[order] = np.arange(self.active) - firsts
+        result = self.buffers[s.buffer][positions] + before.astype(s.buffer.dtype)
+        np.add.at(self.buffers[s.buffer], positions, s.buffer.dtype.type(1))
+        return result
 
     def tile_matmul(self, s: TileMatmul) -> None:
         """Step by step, into tiles that start as zeros or as what `out` holds."""

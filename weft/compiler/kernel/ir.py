@@ -253,6 +253,33 @@ class Last(Statement):
     vector: Value
 
 
+# Lanes that follow each other and are ranked together.
+RANKED_LANES = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulate(Statement):
+    """`buffer[index] += value` in every lane, of integers, so that the order does not matter. Several lanes may have
+    the same index. Only of local buffers, in a loop over lanes."""
+
+    buffer: Buffer
+    index: Index
+    value: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Rank(Statement):
+    """Lane after lane: `result = buffer[index + digit]`, which is then one more. Only of local buffers, in a loop over
+    lanes whose vectors are all whole. `digit` is below `2 ** bits`, and `index` is the same in all of `RANKED_LANES`
+    that follow each other; what these count, no other lanes of the vector do."""
+
+    result: Value
+    buffer: Buffer
+    index: Index
+    digit: Value
+    bits: int
+
+
 @dataclass(frozen=True, eq=False)
 class TileMatmul(Statement):
     """`out = left @ right` by the tile registers of the machine, for `rows` by `columns` (1 or 2 each) tiles of 16 x 16

@@ -20,6 +20,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.compiler.kernel.ir import (
+    Accumulate,
     Buffer,
     Compute,
     Constant,
@@ -33,6 +34,7 @@ from weft.compiler.kernel.ir import (
     NamedKernel,
     Position,
     Prefetch,
+    Rank,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -151,6 +153,10 @@ class _Printer:
                 line = f"{self.define(result)} = shift {self.use(vector)} by {by} fill {self.use(fill)}"
             case Last(result, vector):
                 line = f"{self.define(result)} = last {self.use(vector)}"
+            case Accumulate(buffer, index, value):
+                line = f"{self.element(buffer, index)} += {self.use(value)}"
+            case Rank(result, buffer, index, digit, bits):
+                line = f"{self.define(result)} = rank {self.element(buffer, index)} {self.use(digit)} bits {bits}"
             case If(condition, body):
                 self.lines.append("  " * depth + f"if {self.use(condition)}:")
                 self.block(body, depth + 1)

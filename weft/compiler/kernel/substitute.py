@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.compiler.kernel.ir import If, Index, Load, Loop, Position, Prefetch, Statement, Store, TileMatmul, Variable
+from weft.compiler.kernel.ir import (
+    Accumulate,
+    If,
+    Index,
+    Load,
+    Loop,
+    Position,
+    Prefetch,
+    Rank,
+    Statement,
+    Store,
+    TileMatmul,
+    Variable,
+)
 
 
 def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tuple[Statement, ...]:
@@ -18,7 +31,7 @@ def substituted(body: Sequence[Statement], variable: Variable, by: Index) -> tup
     result: list[Statement] = []
     for statement in body:
         match statement:
-            case Load() | Store() | Prefetch() | Position():
+            case Load() | Store() | Prefetch() | Position() | Accumulate() | Rank():
                 result.append(replace(statement, index=index(statement.index)))
             case TileMatmul():
                 result.append(

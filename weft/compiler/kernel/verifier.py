@@ -11,6 +11,8 @@ from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.kernel.builder import result_dtype
 from weft.compiler.kernel.ir import (
+    RANKED_LANES,
+    Accumulate,
     Buffer,
     Carry,
     Compute,
@@ -24,6 +26,7 @@ from weft.compiler.kernel.ir import (
     LoopKind,
     Position,
     Prefetch,
+    Rank,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -106,6 +109,11 @@ class _Verifier:
                 self.check_tiles(statement)
             case Prefetch():
                 self.check_prefetch(statement)
+            case Accumulate():
+                self.use(statement.value)
+                self.check_count(statement.buffer, statement.index, statement.value.dtype)
+            case Rank():
+                self.check_rank(statement)
             case Compute():
                 self.check_compute(statement)
             case ReduceLanes():
@@ -146,6 +154,20 @@ class _Verifier:
             self.fail(f"The buffer {s.buffer.name} is only read, and stored to")
         if self.runs() and self.lanes is not None and not any(self.differs(term) for term, _ in s.index.terms):
             self.fail("All lanes store to one element")
+
+    def check_count(self, buffer: Buffer, index: Index, dtype: Any) -> None:
+        """What is counted is local, and counted by lanes."""
+        self.check_access(buffer, index, None, dtype)
+        if buffer not in self.kernel.local or self.lanes is None or dtypes.kind(dtype) not in "iu":
+            self.fail("Lanes count in integers of local buffers")
+
+    def check_rank(self, s: Rank) -> None:
+        self.use(s.digit, dtypes.uint32)
+        self.check_count(s.buffer, s.index, s.result.dtype)
+        lanes = self.lanes
+        if lanes is None or lanes.limit is not None or lanes.count % lanes.width or lanes.width % RANKED_LANES:
+            self.fail("Lanes are ranked in whole vectors only")
+        self.define(s.result)
 
     def check_prefetch(self, s: Prefetch) -> None:
         if s.buffer not in self.buffers or not s.buffer.written:

@@ -14,6 +14,7 @@ from weft.compiler.kernel.ir import (
     Loop,
     LoopKind,
     Position,
+    Rank,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -36,7 +37,7 @@ def _measure(body: Iterable[Statement], lanes: int, found: dict[Value, int]) -> 
                 found[result] = 1
             case Shuffle(result, _, chosen):
                 found[result] = len(chosen)
-            case Position(result) | Load(result) | Shift(result) | Last(result):
+            case Position(result) | Load(result) | Shift(result) | Last(result) | Rank(result):
                 found[result] = lanes
             case Compute(result, _, operands):
                 found[result] = max(lanes, *(found.get(v, 1) for v in operands))

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from weft.compiler.emit.emission import Emission, Fusion
 from weft.compiler.emit.sorts.sort_encoding import Order
+from weft.compiler.emit.sorts.sort_group_rows import MOST_SELECTED, emit_group_rows, emit_group_selection, most_elements
+from weft.compiler.emit.sorts.sort_long_rows import emit_long_rows
 from weft.compiler.emit.sorts.sort_radix import emit_radix
 from weft.compiler.emit.sorts.sort_ranks import emit_ranks
-from weft.compiler.emit.sorts.sort_rows import task_of
+from weft.compiler.emit.sorts.sort_rows import Task, task_of
 from weft.compiler.emit.sorts.sort_select import MORE, emit_selection, emit_threshold, fits_selection
 from weft.compiler.emit.sorts.sort_split import emit_split, fits_split
 
 # Rows up to this long are sorted by ranks.
 RANKED = 128
+RANKED_BY_GROUPS = 64
 # So many of the largest are held in registers.
 SELECTED = 16
 # A few more are found by reading a row twice, if it is so many times longer.
@@ -27,7 +30,9 @@ def emit_sort(fusion: Fusion) -> Emission:
     task = task_of(fusion)
     if not task.rows.count or not task.taken or not task.results:
         return fusion.finish()
-    if task.rows.length <= RANKED:
+    if fusion.target.group_lanes and task.rows.length < 1 << 31:
+        _emit_by_groups(task)
+    elif task.rows.length <= RANKED:
         emit_ranks(task)
     elif task.order is Order.DESCENDING and task.taken <= SELECTED and fits_selection(task):
         emit_selection(task)
@@ -38,3 +43,15 @@ def emit_sort(fusion: Fusion) -> Emission:
     else:
         emit_radix(task)
     return fusion.finish()
+
+
+def _emit_by_groups(task: Task) -> None:
+    """Kernels for machines whose lanes are threads."""
+    if task.rows.length <= RANKED_BY_GROUPS:
+        emit_ranks(task)
+    elif task.rows.length <= most_elements(task):
+        emit_group_rows(task)
+    elif task.taken <= MOST_SELECTED:
+        emit_group_selection(task)
+    else:
+        emit_long_rows(task)

@@ -140,6 +140,14 @@ def _encoded_float(s: Scalars, x: Value, order: Order) -> Value:
     return s.shift_right_logical(result, s.constant(zeros, unsigned)) if zeros else result
 
 
+def is_negative_zero(s: Scalars, x: Value) -> Value:
+    """Whether a float is -0, which has the word of 0 in ascending order."""
+    if x.dtype.itemsize < 4:
+        x = s.convert(x, dtypes.float32)
+    signed = _SIGNED[x.dtype.itemsize]
+    return s.eq(s.bitcast(x, signed), s.constant(np.iinfo(signed).min, signed))
+
+
 def _flipped(s: Scalars, code: Value) -> Value:
     """All bits of a negative number flipped, the sign of others."""
     size = code.dtype.itemsize

@@ -22,6 +22,7 @@ from weft.compiler.emit.sorts.sort_encoding import (
     decoded,
     fits_word,
     from_uint32,
+    is_negative_zero,
     stage_bits,
     stage_dtype,
 )
@@ -186,7 +187,7 @@ def fill(radix: Radix, stage: list[Part], row: Row, base: Index, part: Range | N
             x = task.element(radix.writer, task.keys[0], row, i)
             nought = s.constant(0, dtype)
             negative, nan = s.lt(x, nought), s.ne(x, x)
-            special = getattr(s, "or")(nan, _negative_zero(radix, x))
+            special = getattr(s, "or")(nan, is_negative_zero(s, x))
             following = [
                 s.add(a, s.convert(b, radix.count)) for a, b in zip(inside, (negative, nan, special), strict=True)
             ]
@@ -197,14 +198,6 @@ def fill(radix: Radix, stage: list[Part], row: Row, base: Index, part: Range | N
 def has_specials(radix: Radix) -> bool:
     """Whether some elements cannot be decoded from their words."""
     return radix.payload != "index" and dtypes.kind(storage(radix.task.keys[0])) == "f"
-
-
-def _negative_zero(radix: Radix, x: Value) -> Value:
-    s = radix.k.scalars
-    if x.dtype.itemsize < 4:
-        x = s.convert(x, dtypes.float32)
-    signed = dtypes.int32 if x.dtype.itemsize == 4 else dtypes.int64
-    return s.eq(s.bitcast(x, signed), s.constant(np.iinfo(signed).min, signed))
 
 
 def _payload_at(radix: Radix, row: Row, i: Any) -> Value | None:

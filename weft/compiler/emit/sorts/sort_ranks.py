@@ -14,16 +14,20 @@ import numpy as np
 from weft.base import dtypes
 from weft.compiler.emit.emission import Writer
 from weft.compiler.emit.sorts.sort_encoding import stage_bits, stage_dtype
-from weft.compiler.emit.sorts.sort_rows import Row, Task
+from weft.compiler.emit.sorts.sort_rows import Row, Task, row_of
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, LoopKind, Value
+from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value, Variable
+
+INT32 = dtypes.int32
 
 
 def emit_ranks(task: Task) -> None:
     """A kernel that sorts rows by ranks."""
     writer = task.fusion.writer("sort_ranks")
     ranks = Ranks(task, writer)
-    if task.rows.inner >= writer.lanes:
+    if task.fusion.target.group_lanes:
+        ranks.by_groups()
+    elif task.rows.inner >= writer.lanes:
         ranks.across()
     else:
         ranks.along()
@@ -42,7 +46,7 @@ class Ranks:
         self.combined = bits < 64
         if self.combined:
             self.dtypes[-1] = dtypes.int32 if bits < 32 else dtypes.int64
-        self.rank = dtypes.int64 if self.combined and self.dtypes[-1] == dtypes.int64 else dtypes.int32
+        self.rank = dtypes.int64 if self.combined and self.dtypes[-1] == dtypes.int64 else INT32
 
     @property
     def k(self) -> KernelBuilder:
@@ -51,13 +55,13 @@ class Ranks:
     def along(self) -> None:
         """Lanes along the row: each has one element, and all elements are compared with it."""
         k, rows, length = self.k, self.task.rows, self.task.rows.length
-        columns = [self.task.fusion.new_scratch(dtype, rows.blocks * length) for dtype in self.dtypes]
+        columns = self.columns(rows.blocks * length)
         width = 1
         while width < min(length, 4 * self.writer.lanes):
             width *= 2
         with rows.each(k) as (block, row):
             with k.loop(length, kind=LoopKind.LANES, width=width) as i:
-                self.write(columns, block * length + i, row, i)
+                self.write(columns, block * length + i, row, i, i)
             with k.loop(length, kind=LoopKind.LANES, width=width) as i:
                 own = self.read(columns, block * length + i, i)
                 with k.loop(length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
@@ -67,31 +71,74 @@ class Ranks:
     def across(self) -> None:
         """Lanes across rows that lie side by side."""
         k, rows, length, width = self.k, self.task.rows, self.task.rows.length, self.writer.lanes
-        size = rows.pieces(width) * length * width
-        columns = [self.task.fusion.new_scratch(dtype, size) for dtype in self.dtypes]
+        columns = self.columns(rows.pieces(width) * length * width)
         with rows.across(k, width) as (base, row):
             with k.loop(length) as i:
-                self.write(columns, base + i * width, row, i)
+                self.write(columns, base + i * width, row, i, i)
             with k.loop(length) as i:
                 own = self.read(columns, base + i * width, i)
                 with k.loop(length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
                     (rank,) = k.carry(self.counted(count, self.read(columns, base + j * width, j), own))
                 self.task.store_results(self.writer, row, rank, i, self.taken(rank))
 
-    def write(self, columns: Sequence[int], at: Index, row: Row, i: Any) -> None:
-        """Put the words of an element into scratch."""
+    def by_groups(self) -> None:
+        """Lanes along some rows, each in as many lanes as the next power of two, and words in local memory. Rows that
+        fill their lanes and follow each other in memory are read as one."""
+        k, rows, width = self.k, self.task.rows, self.task.fusion.target.scan_lanes
+        room = 1 << self.index_bits
+        each = width // room
+        columns = [k.local(f"words{n}", dtype, width) for n, dtype in enumerate(self.dtypes)]
+        whole = room == rows.length and rows.count % each == 0
+        with k.loop(-(-rows.count // each), kind=LoopKind.THREADS) as piece:
+            first = piece * each
+            with k.loop(width, kind=LoopKind.LANES, width=width) as lane:
+                row, i, _ = self.in_lane(first, lane, whole)
+                if whole and rows.inner == 1:
+                    self.write(columns, Index.of(lane), row_of(k, rows, first), lane, i)
+                else:
+                    self.write(columns, Index.of(lane), row, i, i)
+            with k.loop(width, kind=LoopKind.LANES, width=width) as lane:
+                row, i, inside = self.in_lane(first, lane, whole)
+                own = self.read(columns, Index.of(lane), i)
+                start = Index.of(k.compute("and", k.position(lane, INT32), k.constant(-room, INT32)))
+                with k.loop(rows.length, carries=[k.constant(0, self.rank)]) as (j, (count,)):
+                    (rank,) = k.carry(self.counted(count, self.read(columns, start + j, j), own))
+                conditions = [c for c in (self.taken(rank), inside) if c is not None]
+                taken = conditions[0] if len(conditions) == 1 else k.compute("and", *conditions) if conditions else None
+                self.task.store_results(self.writer, row, rank, i, taken)
+
+    def in_lane(self, first: Index, lane: Variable, whole: bool) -> tuple[Row, Index, Value | None]:
+        """The row that a lane has an element of, which element, and whether there is one, unless all have one. A lane
+        that has none reads the last one."""
+        k, rows = self.k, self.task.rows
+        at = k.position(lane, INT32)
+        i = k.compute("and", at, k.constant((1 << self.index_bits) - 1, INT32))
+        row = k.position(first + k.compute("shift_right_logical", at, k.constant(self.index_bits, INT32)))
+        if whole:
+            return row_of(k, rows, Index.of(row)), Index.of(i), None
+        last_row, last = k.constant(rows.count - 1, row.dtype), k.constant(rows.length - 1, INT32)
+        inside = k.compute("and", k.compute("le", row, last_row), k.compute("le", i, last))
+        row, i = k.compute("min", row, last_row), k.compute("min", i, last)
+        return row_of(k, rows, Index.of(row)), Index.of(i), inside
+
+    def columns(self, size: int) -> list[Buffer]:
+        """Scratch for the words of so many elements."""
+        return [self.writer.scratch(self.task.fusion.new_scratch(dtype, size)) for dtype in self.dtypes]
+
+    def write(self, columns: Sequence[Buffer], at: Index, row: Row, i: Any, index: Any) -> None:
+        """Put the words of an element, which has an index in its row, into scratch."""
         k, s = self.k, self.k.scalars
-        for scratch, stage, dtype in zip(columns, self.stages, self.dtypes, strict=True):
+        for buffer, stage, dtype in zip(columns, self.stages, self.dtypes, strict=True):
             word = s.convert(self.task.word(self.writer, stage, row, i), dtype)
             if self.combined and stage is self.stages[-1]:
                 shifted = s.shift_left(word, s.constant(self.index_bits, dtype))
-                word = getattr(s, "or")(shifted, s.convert(k.position(i, dtypes.int32), dtype))
-            k.store(self.writer.scratch(scratch), at, word)
+                word = getattr(s, "or")(shifted, s.convert(k.position(index, INT32), dtype))
+            k.store(buffer, at, word)
 
-    def read(self, columns: Sequence[int], at: Index, i: Any) -> list[Value]:
+    def read(self, columns: Sequence[Buffer], at: Index, i: Any) -> list[Value]:
         """The words of an element, all of which are equal only for the element itself."""
-        parts = [self.k.load(self.writer.scratch(scratch), at) for scratch in columns]
-        return parts if self.combined else [*parts, self.k.position(i, dtypes.int32)]
+        parts = [self.k.load(buffer, at) for buffer in columns]
+        return parts if self.combined else [*parts, self.k.position(i, INT32)]
 
     def counted(self, count: Value, others: Sequence[Value], own: Sequence[Value]) -> Value:
         """The count plus one if another element comes before the own one."""

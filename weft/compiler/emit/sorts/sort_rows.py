@@ -51,8 +51,7 @@ class Rows:
             limit = None if self.blocks * size == self.count else Index(self.count) - block * size
             with k.loop(size, limit=limit) as i:
                 row_index = block * size + i
-                outer, inner = (Index(), row_index) if self.outer == 1 else divided(k, row_index, self.inner)
-                yield Index.of(block), lambda length: outer * (length * self.inner) + inner
+                yield Index.of(block), row_of(k, self, row_index)
 
     @contextmanager
     def across(self, k: KernelBuilder, width: int) -> Iterator[tuple[Index, Row]]:
@@ -70,6 +69,12 @@ class Rows:
     def pieces(self, width: int) -> int:
         """How many loops over lanes there are, each of at most `width` rows that lie side by side."""
         return self.outer * -(-self.inner // width)
+
+
+def row_of(k: KernelBuilder, rows: Rows, i: Index) -> Row:
+    """The i-th of some rows."""
+    outer, inner = (Index(), i) if rows.outer == 1 else divided(k, i, rows.inner)
+    return lambda length: outer * (length * rows.inner) + inner
 
 
 def divided(k: KernelBuilder, index: Index, by: int) -> tuple[Index, Index]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from weft.compiler.kernel.grid import accesses, repeats
 from weft.compiler.kernel.ir import (
+    Accumulate,
     Buffer,
     Carry,
     Compute,
@@ -30,6 +31,7 @@ from weft.compiler.kernel.ir import (
     LoopKind,
     Position,
     Prefetch,
+    Rank,
     ReduceLanes,
     Shift,
     Shuffle,
@@ -102,8 +104,9 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
     (width,) = widths
     if width < LEAST_LANES or (_exchanges(kernel.body) and width > WARP * target.thread_lanes):
         return None
-    members = width // target.thread_lanes
-    return Group(members, target.thread_lanes, sum(map(_room, kernel.local)), _teams(kernel, members))
+    # Lanes that are ranked are those of a warp.
+    each = 1 if any(isinstance(s, Rank) for s in _statements(kernel.body)) else target.thread_lanes
+    return Group(width // each, each, sum(map(_room, kernel.local)), _teams(kernel, width // each))
 
 
 def _teams(kernel: Kernel, members: int) -> int:
@@ -175,12 +178,13 @@ class GroupLowering(ThreadLowering):
         # Since threads waited for each other last.
         self.read: set[Buffer] = set()
         self.written: set[Buffer] = set()
-        self.registers, self.forwarded = Registers(), forwarded(kernel)
+        self.registers, self.forwarded = Registers(), forwarded(kernel, group.lanes)
         # Whether the statements are those of a loop that teams do together.
         self.distributed = False
-        if kernel.local:
+        in_memory = [b for b in kernel.local if b not in self.forwarded.local]
+        if in_memory:
             first = function.udiv(thread_of_block(function), constant(group.threads, i32))
-            for n, buffer in enumerate(kernel.local):
+            for n, buffer in enumerate(in_memory):
                 room = self.shared(f"local{n}", _room(buffer) * group.count)
                 offset = function.mul(first, constant(_room(buffer), i32))
                 self.local[buffer] = function.offset(room, llvm.i8, offset)
@@ -238,8 +242,8 @@ class GroupLowering(ThreadLowering):
     def touched(self, body: Sequence[Statement]) -> tuple[set[Buffer], set[Buffer]]:
         """The buffers whose memory statements read, and those that they write."""
         found = [s for s, _ in accesses(body) if s not in self.forwarded.stores and s not in self.forwarded.loads]
-        return {s.buffer for s in found if isinstance(s, Load)}, {
-            s.buffer for s in found if isinstance(s, Store | Prefetch)
+        return {s.buffer for s in found if isinstance(s, Load | Rank)}, {
+            s.buffer for s in found if isinstance(s, Store | Prefetch | Accumulate | Rank)
         }
 
     def wait(self) -> None:
@@ -269,6 +273,12 @@ class GroupLowering(ThreadLowering):
         match statement:
             case ReduceLanes(result, op, vector):
                 self.values[result] = self.reduced(op, self.broadcast(self.values[vector], self.group.lanes))
+            case Accumulate(buffer, index, value):
+                self.registers.forget(buffer)
+                self.accumulate(buffer, index, value)
+            case Rank(result):
+                self.registers.forget(statement.buffer)
+                self.values[result] = self.rank(statement)
             case Store(buffer, index, value) if statement in self.forwarded.stores:
                 self.registers.put(buffer, index, self.broadcast(self.values[value], self.width))
             case If() | Loop() if not _is_over_lanes(statement):
@@ -280,6 +290,53 @@ class GroupLowering(ThreadLowering):
                 self.registers.loop = unrolled
             case _:
                 super().statement(statement)
+
+    def accumulate(self, buffer: Buffer, index: Index, value: Value) -> None:
+        """Add to an element that other threads add to as well, lane after lane."""
+        f = self.f
+        (added,) = self.lanes(self.width).stored(self.broadcast(self.values[value], self.width))
+        memory, access = self.access(buffer, index, safe=True)
+        for n in range(self.width):
+            offset = None if access.offsets is None else f.extract(access.offsets, n)
+            if access.stride:
+                apart = constant(n * access.stride, i64)
+                offset = apart if offset is None else f.add(offset, apart)
+            address = access.base if offset is None else memory.address(access.base, offset)
+            one = f.extract(added, n) if self.width > 1 else added
+            if self.mask is None:
+                f.atomic_update("add", address, one, "monotonic")
+                continue
+            with f.when(f.extract(self.mask, n)), self.scope():
+                f.atomic_update("add", address, one, "monotonic")
+
+    def rank(self, statement: Rank) -> Lane:
+        """How often the digit of this thread was counted before, by earlier vectors and by threads before it in the
+        warp. Bit by bit the threads of the warp tell each other their digits; the first of those with the same digit
+        counts for all."""
+        f = self.f
+        digit = self.values[statement.digit].parts[0]
+        same = constant(-1, i32)
+        for n in range(statement.bits):
+            bit = f.trunc(f.lshr(digit, constant(n, i32)), i1)
+            votes = f.call("llvm.nvvm.vote.ballot.sync", i32, constant(-1, i32), bit)
+            assert votes is not None
+            differ = f.xor(votes, f.sext(bit, i32))
+            same = f.and_(same, f.xor(differ, constant(-1, i32)))
+        earlier = f.call("llvm.nvvm.read.ptx.sreg.lanemask.lt", i32)
+        assert earlier is not None
+        before, count = f.ctpop(f.and_(same, earlier)), f.ctpop(same)
+        memory, access = self.access(statement.buffer, statement.index + statement.digit, safe=False)
+        (held,) = memory.load_one(access.base)
+        self.wait_in_warp()
+        with f.when(f.icmp("eq", before, constant(0, i32))):
+            memory.store_one([f.add(held, f.zext(count, held.type) if held.type.bits > 32 else count)], access.base)
+        self.wait_in_warp()
+        result = f.add(held, f.zext(before, held.type) if held.type.bits > 32 else before)
+        return self.lanes(1).loaded([result], statement.buffer.dtype)
+
+    def wait_in_warp(self) -> None:
+        """The threads of a warp come here before one goes on."""
+        self.f.call("llvm.nvvm.bar.warp.sync", llvm.void, constant(-1, i32))
 
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
         found = self.registers.find(buffer, index)
@@ -319,8 +376,8 @@ class GroupLowering(ThreadLowering):
         span = loop.width * loop.step
         if _exchanges(loop.body):
             carried = self.together_over_lanes(loop, at, own, stop, span, carried)
-        elif rounds_of(loop):
-            for n in range(rounds_of(loop)):
+        elif rounds_of(loop, each):
+            for n in range(rounds_of(loop, each)):
                 self.registers.loop, self.registers.round = loop, n
                 carried = self.vector(loop, f.add(at, constant(n * span, i64)), None, carried)
             self.registers.loop = None

@@ -14,18 +14,18 @@ from typing import Any
 from weft.compiler.kernel.grid import accesses
 from weft.compiler.kernel.ir import Buffer, If, Index, Kernel, Load, Loop, LoopKind, Statement, Store
 
-# Vectors of a thread up to which a loop is unrolled.
-MOST_ROUNDS = 8
+# Elements of a thread up to which a loop is unrolled.
+MOST_ELEMENTS = 32
 
 Key = tuple[Any, ...]
 
 
-def rounds_of(loop: Loop) -> int:
-    """How many vectors each thread has in a loop over lanes that is unrolled; 0 if it is not."""
+def rounds_of(loop: Loop, lanes: int) -> int:
+    """How many vectors each thread has, of so many lanes, in a loop over lanes that is unrolled; 0 if it is not."""
     if loop.kind is not LoopKind.LANES or loop.limit is not None or loop.count % loop.width:
         return 0
     rounds = int(loop.count) // loop.width
-    return rounds if rounds <= MOST_ROUNDS else 0
+    return rounds if rounds * lanes <= MOST_ELEMENTS else 0
 
 
 def element(loop: Loop, buffer: Buffer, index: Index) -> Key:
@@ -36,25 +36,40 @@ def element(loop: Loop, buffer: Buffer, index: Index) -> Key:
 
 @dataclass(frozen=True)
 class Forwarded:
-    """Stores that need not be done, and loads that need no memory because of it."""
+    """Stores that need not be done, and loads that need no memory because of it. Local buffers that nothing else
+    accesses need no memory at all."""
 
     stores: frozenset[Statement]
     loads: frozenset[Statement]
+    local: frozenset[Buffer] = frozenset()
 
 
-def forwarded(kernel: Kernel) -> Forwarded:
-    """The stores that later loops overwrite."""
+def forwarded(kernel: Kernel, lanes: int) -> Forwarded:
+    """The stores that later loops overwrite, and those to local buffers that nothing loads but what has them in
+    registers. Threads have vectors of so many lanes."""
     stores: set[Statement] = set()
     loads: set[Statement] = set()
+    last: dict[Statement, list[Statement]] = {}
     for body in _bodies(kernel.body):
-        steps = list(_steps(body))
+        steps = list(_steps(body, lanes))
         for n, (loop, statement) in enumerate(steps):
             if loop is not None and isinstance(statement, Store) and statement.condition is None:
                 between = _until_overwritten(loop, statement, steps[n + 1 :])
-                if between is not None:
+                if between is not None and between.overwritten:
                     stores.add(statement)
-                    loads.update(between)
-    return Forwarded(frozenset(stores), frozenset(loads))
+                    loads.update(between.loads)
+                elif between is not None:
+                    last[statement] = between.loads
+    local = set()
+    for buffer in kernel.local:
+        touching = {s for s, _ in accesses(kernel.body) if _buffer(s) is buffer}
+        ends = {s: found for s, found in last.items() if _buffer(s) is buffer}
+        served = {load for found in ends.values() for load in found}
+        if touching <= stores | loads | served | ends.keys():
+            local.add(buffer)
+            stores |= ends.keys()
+            loads |= served
+    return Forwarded(frozenset(stores), frozenset(loads), frozenset(local))
 
 
 def _bodies(body: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
@@ -65,19 +80,25 @@ def _bodies(body: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
             yield from _bodies(statement.body)
 
 
-def _steps(body: Sequence[Statement]) -> Iterator[tuple[Loop | None, Statement]]:
+def _steps(body: Sequence[Statement], lanes: int) -> Iterator[tuple[Loop | None, Statement]]:
     """The statements of a body, of unrolled loops those in them, with the loop."""
     for statement in body:
-        if isinstance(statement, Loop) and rounds_of(statement):
+        if isinstance(statement, Loop) and rounds_of(statement, lanes):
             yield from ((statement, inner) for inner in statement.body)
         else:
             yield None, statement
 
 
-def _until_overwritten(
-    loop: Loop, store: Store, later: Sequence[tuple[Loop | None, Statement]]
-) -> list[Statement] | None:
-    """The loads of what is stored, up to the store that overwrites it; None if it must be stored."""
+@dataclass(frozen=True)
+class Loads:
+    """The loads of what is stored, up to the end or to a store that overwrites it."""
+
+    loads: list[Statement]
+    overwritten: bool
+
+
+def _until_overwritten(loop: Loop, store: Store, later: Sequence[tuple[Loop | None, Statement]]) -> Loads | None:
+    """The loads of what is stored; None if it must be stored."""
     stored = element(loop, store.buffer, store.index)
     loads: list[Statement] = []
     for where, statement in later:
@@ -90,9 +111,9 @@ def _until_overwritten(
         if element(where, statement.buffer, statement.index) != stored:
             return None
         if isinstance(statement, Store):
-            return loads if where is not loop else None
+            return Loads(loads, True) if where is not loop else None
         loads.append(statement)
-    return None
+    return Loads(loads, False)
 
 
 def _buffer(statement: Any) -> Buffer | None:

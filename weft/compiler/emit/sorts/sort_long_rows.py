@@ -1,0 +1,312 @@
+"""Radix sort of long rows by groups of threads, three kernels for each digit of eight bits.
+
+Tiles of a row count their digits; sums of these counts say where each tile puts its first element with each digit; then
+each tile sorts its elements by the digit in local memory and writes them, those of one digit side by side. The first
+digit is that of the operands themselves, and after the last one results are written.
+
+What moves with the words is what `sort_radix.py` moves. Zeros and nans that words do not tell apart are written again
+from the operand at the end, if there are any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.compiler.emit.emission import Writer, storage
+from weft.compiler.emit.sorts.sort_encoding import (
+    Part,
+    as_uint32,
+    decoded,
+    from_uint32,
+    is_negative_zero,
+    stage_bits,
+    stage_dtype,
+)
+from weft.compiler.emit.sorts.sort_radix import payload_of
+from weft.compiler.emit.sorts.sort_rows import Row, Task, row_of
+from weft.compiler.emit.sorts.sort_tiles import ABOVE, INT32, UINT32, UINT64, TileRanks
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Index, LoopKind, Value, Variable
+
+# Lanes of a tile, and elements of each: of at most eight bytes that move together, and of more.
+LANES, ELEMENTS, ELEMENTS_OF_LONG = 256, 16, 8
+DIGIT = 8
+BUCKETS = 1 << DIGIT
+# Elements of which there are counts, where words do not tell everything: those below zero, zeros, nans, and the latter
+# two but for 0.
+BELOW, ZERO, NAN, SPECIAL = range(4)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One digit: of which words, from which bit on; whether it is the first of these, and of all."""
+
+    stage: list[Part]
+    shift: int
+    first: bool
+    first_of_all: bool
+
+
+def emit_long_rows(task: Task) -> None:
+    """Kernels that sort rows of any length."""
+    LongRows(task).emit()
+
+
+class LongRows:
+    """Writes the kernels. `halves` are scratch for the words and what moves with them, between which passes go back and
+    forth."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.fusion, rows = task, task.fusion, task.rows
+        self.payload = payload_of(task)
+        self.combined = bool(self.payload) and len(task.stages) == 1 and stage_bits(task.stages[0]) <= 32
+        word = UINT64 if self.combined or len(task.stages) > 1 else stage_dtype(task.stages[0])
+        self.dtypes: list[np.dtype[Any]] = [word] if self.combined or not self.payload else [word, UINT32]
+        self.elements = ELEMENTS if sum(d.itemsize for d in self.dtypes) <= 8 else ELEMENTS_OF_LONG
+        self.tile = LANES * self.elements
+        self.tiles = -(-rows.length // self.tile)
+        self.whole = rows.length % self.tile == 0
+        self.passes = [
+            Pass(stage, shift, shift == 0, shift == 0 and n == 0)
+            for n, stage in enumerate(reversed(task.stages))
+            for shift in range(0, stage_bits(stage), DIGIT)
+        ]
+        halves = min(2, len(self.passes) - 1)
+        size = rows.count * rows.length
+        self.halves = [[self.fusion.new_scratch(dtype, size) for dtype in self.dtypes] for _ in range(halves)]
+        self.counts = self.fusion.new_scratch(UINT32, rows.count * BUCKETS * self.tiles)
+        self.totals = self.fusion.new_scratch(UINT32, rows.count * BUCKETS)
+        self.wanted = [v for v, source in task.results if source is task.keys[0]]
+        self.has_specials = self.payload != "index" and dtypes.kind(storage(task.keys[0])) == "f" and bool(self.wanted)
+        self.special_counts = self.special_totals = -1
+        if self.has_specials:
+            self.special_counts = self.fusion.new_scratch(UINT32, rows.count * 4 * self.tiles)
+            self.special_totals = self.fusion.new_scratch(UINT32, rows.count * 4)
+
+    def emit(self) -> None:
+        rows = self.task.rows
+        for n, own in enumerate(self.passes):
+            source = self.halves[(n - 1) % 2] if n else []
+            self.emit_count(own, source)
+            self.emit_sums(self.counts, self.totals, rows.count * BUCKETS)
+            self.emit_scatter(own, source, self.halves[n % 2] if n + 1 < len(self.passes) else None)
+        if self.has_specials:
+            self.emit_sums(self.special_counts, self.special_totals, rows.count * 4)
+            self.emit_specials()
+
+    # -- elements --------------------------------------------------------------------------------------------------
+
+    def tile_of(self, k: KernelBuilder, thread: Variable) -> tuple[Index, Index]:
+        """The row and the tile of an iteration over all tiles."""
+        if self.task.rows.count == 1:
+            return Index(), Index.of(thread)
+        row, tile = k.digits(Index.of(thread), (self.task.rows.count, self.tiles))
+        return row, tile
+
+    def moving(self, writer: Writer, own: Pass, source: list[int], row: Row, r: Index, i: Index) -> list[Value]:
+        """What moves at an index of a row: the word, and what goes with it."""
+        k, s = writer.k, writer.k.scalars
+        at = r * self.task.rows.length + i
+        if own.first_of_all:
+            word = s.convert(self.task.word(writer, own.stage, row, i), self.dtypes[0])
+            match self.payload:
+                case "index":
+                    other = s.convert(k.position(i), UINT32)
+                case "element":
+                    operand = next(o for _, o in self.task.results if o is not self.task.keys[0])
+                    other = as_uint32(s, self.task.element(writer, operand, row, i))
+                case _:
+                    return [word]
+            if not self.combined:
+                return [word, other]
+            return [getattr(s, "or")(s.shift_left(word, s.constant(32, word.dtype)), s.convert(other, word.dtype))]
+        loaded = [k.load(writer.scratch_input(scratch), at) for scratch in source]
+        if own.first:
+            loaded[0] = s.convert(self.task.word(writer, own.stage, row, Index.of(loaded[1])), self.dtypes[0])
+        return loaded
+
+    def digit(self, k: KernelBuilder, own: Pass, word: Value) -> Value:
+        """The digit of a word."""
+        s, dtype = k.scalars, word.dtype
+        shifted = s.shift_right_logical(word, s.constant(own.shift + (32 if self.combined else 0), dtype))
+        return s.convert(getattr(s, "and")(shifted, s.constant(BUCKETS - 1, dtype)), UINT32)
+
+    # -- kernels ---------------------------------------------------------------------------------------------------
+
+    def emit_count(self, own: Pass, source: list[int]) -> None:
+        """How often each digit occurs in each tile; in the first pass also what is special."""
+        writer = self.fusion.writer("sort_count", final=True)
+        k, s, rows = writer.k, writer.k.scalars, self.task.rows
+        width = self.fusion.target.group_lanes
+        table, zero, one = k.local("digits", UINT32, BUCKETS), k.constant(0, UINT32), k.constant(1, UINT32)
+        special = self.has_specials and own.first_of_all
+        with k.loop(rows.count * self.tiles, kind=LoopKind.THREADS) as thread:
+            r, tile = self.tile_of(k, thread)
+            row = row_of(k, rows, r)
+            with k.loop(BUCKETS, kind=LoopKind.LANES, width=width) as digit:
+                k.store(table, digit, zero)
+            limit = None if self.whole else Index(rows.length) - tile * self.tile
+            carries = [zero] * 4 if special else []
+            totals: tuple[Value, ...] = ()
+            with k.loop(self.tile, kind=LoopKind.LANES, width=width, limit=limit, carries=carries) as opened:
+                i, inside = opened if special else (opened, ())
+                at = tile * self.tile + i
+                word, *_ = self.moving(writer, own, source, row, r, at)
+                k.accumulate(table, self.digit(k, own, word), one)
+                if special:
+                    x = self.task.element(writer, self.task.keys[0], row, at)
+                    held = self.specials_of(k, x)
+                    totals = k.carry(*(s.add(a, s.convert(b, UINT32)) for a, b in zip(inside, held, strict=True)))
+            with k.loop(BUCKETS, kind=LoopKind.LANES, width=width) as digit:
+                at = (r * BUCKETS + digit) * self.tiles + tile
+                k.store(writer.scratch(self.counts), at, k.load(table, digit))
+            for n, total in enumerate(totals):
+                at = (r * 4 + n) * self.tiles + tile
+                k.store(writer.scratch(self.special_counts), at, k.reduce_lanes("add", total, width))
+
+    def specials_of(self, k: KernelBuilder, x: Value) -> list[Value]:
+        """Whether an element is below zero, a zero, a nan, or something that words do not tell."""
+        s, zero = k.scalars, k.constant(0, x.dtype)
+        nan = s.ne(x, x)
+        return [s.lt(x, zero), s.eq(x, zero), nan, getattr(s, "or")(nan, is_negative_zero(s, x))]
+
+    def emit_sums(self, counts: int, totals: int, count: int) -> None:
+        """Sums of what comes before each tile, and of all tiles, for so many digits."""
+        writer = self.fusion.writer("sort_sums", final=True)
+        k, s, width = writer.k, writer.k.scalars, self.fusion.target.scan_lanes
+        zero, buffer = k.constant(0, UINT32), writer.scratch(counts)
+        vectors = -(-self.tiles // width)
+        with k.loop(count, kind=LoopKind.THREADS) as digit:
+            with k.loop(vectors * width, kind=LoopKind.LANES, width=width, carries=[zero]) as (i, (before,)):
+                inside = None
+                if vectors * width != self.tiles:
+                    inside = k.compute("lt", k.position(i), k.constant(self.tiles, dtypes.int64))
+                own = k.load(buffer, digit * self.tiles + i, inside, None if inside is None else zero)
+                lanes, step = own, 1
+                while step < width:
+                    lanes = s.add(k.shift(lanes, step, zero), lanes)
+                    step *= 2
+                k.store(buffer, digit * self.tiles + i, s.sub(s.add(before, lanes), own), inside)
+                (total,) = k.carry(s.add(before, k.last(lanes)))
+            k.store(writer.scratch(totals), digit, k.reduce_lanes("max", total, width))
+
+    def emit_scatter(self, own: Pass, source: list[int], target: list[int] | None) -> None:
+        """Each tile to where it belongs: into scratch, or if there is none, into the results."""
+        writer = self.fusion.writer("sort_scatter", final=True)
+        k, s, rows, length = writer.k, writer.k.scalars, self.task.rows, self.task.rows.length
+        ranks = TileRanks(k, LANES, self.elements, DIGIT, UINT64)
+        # What each lane has, which is only in registers; and the tile in its new order.
+        held = [k.local(f"held{n}", dtype, self.tile) for n, dtype in enumerate(self.dtypes)]
+        tiles = [k.local(f"tile{n}", dtype, self.tile) for n, dtype in enumerate(self.dtypes)]
+        starts = k.local("starts", UINT32, BUCKETS)
+        counts, totals = writer.scratch_input(self.counts), writer.scratch_input(self.totals)
+        with k.loop(rows.count * self.tiles, kind=LoopKind.THREADS) as thread:
+            r, tile = self.tile_of(k, thread)
+            row = row_of(k, rows, r)
+
+            def digit_of(i: Variable, element: Index) -> Value:
+                at, inside = tile * self.tile + element, None
+                if not self.whole:
+                    # Beyond the end there are words behind all others, which are not written.
+                    position, last = k.position(at, INT32), k.constant(length - 1, INT32)
+                    at, inside = Index.of(k.compute("min", position, last)), k.compute("le", position, last)
+                found = self.moving(writer, own, source, row, r, at)
+                if inside is not None:
+                    most = k.constant((1 << 8 * self.dtypes[0].itemsize) - 1, self.dtypes[0])
+                    found[0] = k.compute("select_n", inside, most, found[0])
+                for buffer, value in zip(held, found, strict=True):
+                    k.store(buffer, i, value)
+                return self.digit(k, own, found[0])
+
+            ranks.rank(digit_of)
+            ranks.add_up(lambda digit: k.load(totals, r * BUCKETS + digit))
+            with ranks.over(BUCKETS) as digit:
+                # Where the elements of a digit go, less their index in the tile.
+                before = ranks.before(digit)
+                above = s.convert(s.shift_right_logical(before, s.constant(ABOVE, UINT64)), UINT32)
+                start = s.add(above, k.load(counts, (r * BUCKETS + digit) * self.tiles + tile))
+                k.store(starts, digit, s.sub(start, s.convert(before, UINT32)))
+            with ranks.over(self.tile) as i:
+                values = [k.load(buffer, i) for buffer in held]
+                at = ranks.index(i, self.digit(k, own, values[0]))
+                for buffer, value in zip(tiles, values, strict=True):
+                    k.store(buffer, at, value)
+            with ranks.over(self.tile) as i:
+                values = [k.load(buffer, i) for buffer in tiles]
+                start = k.load(starts, self.digit(k, own, values[0]))
+                to = s.add(start, s.convert(k.position(i, INT32), UINT32))
+                inside = None if self.whole else k.compute("lt", to, k.constant(length, UINT32))
+                if target is None:
+                    self.store_results(writer, row, to, values, inside)
+                else:
+                    for scratch, value in zip(target, values, strict=True):
+                        k.store(writer.scratch(scratch), r * length + to, value, inside)
+
+    def store_results(self, writer: Writer, row: Row, at: Value, values: list[Value], condition: Value | None) -> None:
+        """Write the results at an index of a row, if that is one of those that are taken."""
+        k, s, task = writer.k, writer.k.scalars, self.task
+        word, other = values[0], values[-1]
+        if self.combined:
+            other = s.convert(word, UINT32)
+            word = s.shift_right_logical(word, s.constant(32, word.dtype))
+        if task.taken < task.rows.length:
+            condition = k.compute("lt", at, k.constant(task.taken, UINT32))
+        if self.payload == "index":
+            if condition is not None:
+                # Beyond the end there is no such element.
+                other = k.compute("min", other, k.constant(task.rows.length - 1, UINT32))
+            task.store_results(writer, row, at, other, condition)
+            return
+        for v, source in task.results:
+            if source is task.keys[0]:
+                value = decoded(s, s.convert(word, stage_dtype(task.stages[0])), storage(v))
+            else:
+                value = from_uint32(s, other, storage(v))
+            task.store(writer, v, row, at, value, condition)
+
+    def emit_specials(self) -> None:
+        """Write zeros and nans again from the operand, in their order, if there are some that words do not tell."""
+        writer = self.fusion.writer("sort_specials", final=True)
+        k, s, task, rows = writer.k, writer.k.scalars, self.task, self.task.rows
+        counts, totals = writer.scratch_input(self.special_counts), writer.scratch_input(self.special_totals)
+        ranks = TileRanks(k, LANES, self.elements, 2)
+        bits = storage(task.keys[0])
+        held = k.local("held", bits, self.tile)
+        kinds, starts = k.local("kinds", UINT32, self.tile), k.local("starts", UINT32, ranks.entries)
+        none = k.constant(2, UINT32)
+        with k.loop(rows.count * self.tiles, kind=LoopKind.THREADS) as thread:
+            r, tile = self.tile_of(k, thread)
+            row = row_of(k, rows, r)
+
+            def digit_of(i: Variable, element: Index) -> Value:
+                """0 for zeros, 1 for nans, 2 for others."""
+                position, last = k.position(tile * self.tile + element, INT32), k.constant(rows.length - 1, INT32)
+                x = task.element(writer, task.keys[0], row, Index.of(k.compute("min", position, last)))
+                _, zero, nan, _ = self.specials_of(k, x)
+                kind = k.compute("select_n", zero, none, k.constant(0, UINT32))
+                kind = k.compute("select_n", nan, kind, k.constant(1, UINT32))
+                kind = k.compute("select_n", k.compute("le", position, last), none, kind)
+                k.store(held, i, x)
+                k.store(kinds, i, kind)
+                return kind
+
+            found = k.load(totals, r * 4 + SPECIAL)
+            with k.when(k.compute("ne", found, k.constant(0, UINT32))):
+                ranks.rank(digit_of)
+                ranks.add_up()
+                # Where zeros go in the row, and where nans do, which come after the zeros of the tile.
+                zeros = s.add(k.load(totals, r * 4 + BELOW), k.load(counts, (r * 4 + ZERO) * self.tiles + tile))
+                nans = s.sub(k.constant(rows.length, UINT32), k.load(totals, r * 4 + NAN))
+                nans = s.add(nans, k.load(counts, (r * 4 + NAN) * self.tiles + tile))
+                with ranks.over(ranks.entries) as digit:
+                    is_zero = k.compute("eq", k.position(digit, INT32), k.constant(0, INT32))
+                    k.store(starts, digit, s.sub(s.select_n(is_zero, nans, zeros), ranks.before(digit)))
+                with ranks.over(self.tile) as i:
+                    kind = k.load(kinds, i)
+                    to = s.add(ranks.index(i, kind), k.load(starts, kind))
+                    for v in self.wanted:
+                        task.store(writer, v, row, to, k.load(held, i), k.compute("lt", kind, none))
