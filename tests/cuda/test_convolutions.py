@@ -12,6 +12,7 @@ import weft.numpy as wnp
 from tests.cuda.simulated import simulated_gpu
 from tests.cuda.test_matmuls import Gpu, check, ramps
 from weft import lax
+from weft.runtime.cuda.libraries.cudnn import CudnnError, Graph
 
 
 @pytest.fixture
@@ -48,6 +49,52 @@ def test_forward_and_gradients(gpu: Gpu, name: str) -> None:
     x, w = ramps("float32", x_shape, w_shape)
     calls = check(gpu, weft.value_and_grad(loss, (0, 1), has_aux=True), x, w, calls=3, tolerance=1e-5)
     assert sorted(calls) == [["data"], ["forward"], ["weights"]]
+
+
+def layers(x: Any, w: Any, b: Any, c: Any) -> Any:
+    """Two convolutions with biases and relu, of which something else than a convolution reads the last."""
+    x = weft.nn.relu(convolution(CASES["same"][0], x, w, padding="SAME") + b)
+    y = convolution(CASES["same"][0], x, w[..., :1] @ wnp.ones((1, 3)), padding="SAME") if x.shape[-1] == 3 else x
+    return weft.nn.relu(y + c)
+
+
+def test_biases_and_relu_are_in_the_call(gpu: Gpu) -> None:
+    """Where relu is differentiated too: nothing needs what it was applied to."""
+    x, w, b, c = ramps("float32", (2, 6, 5, 3), (3, 3, 3, 3), (3,), (3,))
+    whole = ["forward", "pointwise", "pointwise"]
+    assert check(gpu, layers, x, w, b, c, calls=2, tolerance=1e-5) == [whole, whole]
+
+    def loss(*operands: Any) -> Any:
+        y = layers(*operands)
+        return wnp.sum(y * y)
+
+    calls = check(gpu, weft.grad(loss, (0, 1, 2, 3)), x, w, b, c, calls=6, tolerance=1e-5)
+    assert calls.count(whole) == 2 and sorted(map(len, calls)) == [1] * 4 + [3] * 2
+
+    def biased(x: Any, w: Any, b: Any) -> Any:
+        y = convolution(CASES["same"][0], x, w, padding="SAME") + b
+        return y, weft.nn.relu(y)
+
+    assert check(gpu, biased, x, w, b, calls=1, tolerance=1e-5) == [["forward", "pointwise"]]
+    # Biases of other dimensions, and short floats, have kernels of their own.
+    assert check(gpu, lambda x, w, b: biased(x, w, b[:, None]), x, w, b[:1] * wnp.ones(5), calls=1) == [["forward"]]
+    short = ramps("bfloat16", (2, 6, 5, 3), (3, 3, 3, 3), (3,))
+    assert check(gpu, biased, *short, calls=1) == [["forward"]]
+
+
+def test_what_no_engine_computes_follows(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then cuDNN adds the bias by a call of its own."""
+    plans = Graph.plans
+
+    def refused(graph: Graph, *arguments: Any) -> Any:
+        if len(graph.operations) == 3:
+            raise CudnnError("there is no engine")
+        return plans(graph, *arguments)
+
+    monkeypatch.setattr(Graph, "plans", refused)
+    x, w, b = ramps("float32", (2, 6, 5, 3), (3, 3, 3, 4), (4,))
+    calls = check(gpu, lambda x, w, b: layers(x, w, b, b), x, w, b, calls=2, tolerance=1e-5)
+    assert calls == [["forward"], ["pointwise", "pointwise"]]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

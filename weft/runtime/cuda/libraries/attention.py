@@ -68,24 +68,6 @@ class AttentionGraph(Graph):
         self.add(cudnn.OPERATION_MATMUL, {name: (cudnn.DESCRIPTOR, d) for name, d in operands.items()})
         return out
 
-    def pointwise(
-        self, mode: int, out: Tensor, x: Tensor, y: Tensor | None = None, z: Tensor | None = None, **more: Any
-    ) -> Tensor:
-        """An operation on elements; `axis` is that of an index, `computed` the type in which it is computed."""
-        computed = dtypes.name(more.get("computed", FLOAT))
-        attributes: dict[int, tuple[int, Any]] = {
-            0: (cudnn.POINTWISE_MODE, mode),
-            1: (cudnn.DATA_TYPE, cudnn.DATA_TYPES[computed]),
-        }
-        if "axis" in more:
-            attributes[9] = (cudnn.INT64, more["axis"])
-        kind = self.lib.descriptor(cudnn.POINTWISE, attributes)
-        operands = {750: kind, 751: x.descriptor, 753: out.descriptor}
-        operands |= {} if y is None else {752: y.descriptor}
-        operands |= {} if z is None else {758: z.descriptor}
-        self.add(cudnn.OPERATION_POINTWISE, {name: (cudnn.DESCRIPTOR, d) for name, d in operands.items()})
-        return out
-
     def reduction(self, mode: int, out: Tensor, x: Tensor) -> Tensor:
         """A reduction to the shape of the result."""
         attributes = {1600: (cudnn.REDUCTION_MODE, mode), 1601: (cudnn.DATA_TYPE, cudnn.DATA_TYPES["float32"])}

@@ -6,13 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.base import dtypes
 from weft.compiler.target.cuda.library.calls import DTYPES, ConvolutionCall
 from weft.compiler.target.cuda.library.convolutions import DATA, FORWARD, KINDS
 from weft.runtime.cuda.libraries import cudnn
 from weft.runtime.cuda.libraries.calls import LibraryCalls
 from weft.runtime.cuda.libraries.choices import MOST_MEASURED, chosen
-from weft.runtime.cuda.libraries.cudnn import Cudnn, Graph, Plan, Tensor
+from weft.runtime.cuda.libraries.cudnn import Cudnn, CudnnError, Graph, Plan, Tensor
 
+# cudnnPointwiseMode_t
+ADD, RELU = 0, 100
 # A convolution of so many multiplications takes some ten microseconds: the proposals for it are measured.
 LONG = 1 << 30
 # What is needed besides operands and results: a plan that takes more is not used.
@@ -25,22 +28,44 @@ _OPERATIONS = {
 }
 
 
-class Convolution:
-    """A convolution, or the gradient of one, with a plan."""
+class ConvolutionGraph(Graph):
+    """The graph of a call: `tensors` are the identities of the operands of the call and of its result. What follows the
+    convolution can be left out, or be all that there is."""
 
-    def __init__(self, calls: LibraryCalls, integers: Sequence[int], alignments: Sequence[int]) -> None:
-        call = ConvolutionCall.of(integers)
-        lib: Cudnn = calls.library("cudnn", Cudnn)
-        graph, kind = Graph(lib, alignments), KINDS[call.kind]
-        parts = call.parts
+    def __init__(
+        self, lib: Cudnn, alignments: Sequence[int], call: ConvolutionCall, convolves: bool, follows: bool
+    ) -> None:
+        super().__init__(lib, alignments)
+        self.call, parts, kind = call, call.parts, KINDS[call.kind]
         dtype, result = DTYPES[call.dtype], DTYPES[call.result]
         # The operand, the kernel and the result of the forward convolution; one of them is the result here.
         written = {FORWARD: 2, DATA: 0}.get(kind, 1)
+        # Those of the operands of the call, then that of its result.
+        order = {FORWARD: (0, 1, 2), DATA: (2, 1, 0)}.get(kind, (0, 2, 1))
         tensors = [
-            self._tensor(graph, shape, result if n == written else dtype) for n, shape in enumerate(parts.shapes)
+            self.features_last(shape, result if n == written else dtype, virtual=n == 2 and convolves and follows)
+            for n, shape in enumerate(parts.shapes)
         ]
-        operand, kernel, out = tensors
-        description = lib.descriptor(
+        if convolves:
+            self.convolve(kind, *tensors)
+        used = [tensors[n] for n in order] if convolves else [tensors[2]]
+        if follows:
+            last = self.features_last(parts.shapes[2], result)
+            bias = self.features_last((*(1 for _ in parts.shapes[2][1:]), parts.shapes[2][-1]), result)
+            used = [*(used[:-1] if convolves else used), bias, last]
+            self.follow(tensors[2], bias, last)
+        self.tensors = [tensor.identity for tensor in used]
+
+    def features_last(self, shape: Sequence[int], dtype: Any, virtual: bool = False) -> Tensor:
+        """An array with features last, as cuDNN lists dimensions: features come second."""
+        strides = cudnn.dense(shape)
+        order = (0, len(shape) - 1, *range(1, len(shape) - 1))
+        return self.tensor([shape[n] for n in order], dtype, [strides[n] for n in order], virtual=virtual)
+
+    def convolve(self, kind: str, operand: Tensor, kernel: Tensor, out: Tensor) -> None:
+        """Add the convolution."""
+        parts = self.call.parts
+        description = self.lib.descriptor(
             cudnn.CONVOLUTION,
             {
                 100: (cudnn.DATA_TYPE, cudnn.DATA_TYPES["float32"]),
@@ -53,7 +78,7 @@ class Convolution:
             },
         )
         operation, (alpha, beta, described, *names) = _OPERATIONS[kind]
-        graph.add(
+        self.add(
             operation,
             {
                 alpha: (cudnn.FLOAT, 1.0),
@@ -64,32 +89,68 @@ class Convolution:
                 names[2]: (cudnn.DESCRIPTOR, out.descriptor),
             },
         )
-        refused = {cudnn.NOT_DETERMINISTIC}
-        if dtype.itemsize == 4 and not call.tf32:
-            refused |= {cudnn.TENSOR_CORES, cudnn.DOWN_CONVERTS}
-        plans = [p for p in graph.plans(MOST_MEASURED, frozenset(refused)) if p.workspace <= MOST_WORKSPACE]
-        # Those of the operands of the call, then that of its result.
-        order = {FORWARD: (0, 1, 2), DATA: (2, 1, 0)}.get(kind, (0, 2, 1))
-        self._tensors = [tensors[n].identity for n in order]
-        work = math.prod(parts.shapes[2]) * math.prod(parts.shapes[1][1:])
-        self._plan = plans[0]
-        if len(plans) > 1 and work >= LONG:
-            sizes = [math.prod(parts.shapes[n]) * (result if n == written else dtype).itemsize for n in order]
+
+    def follow(self, value: Tensor, bias: Tensor, out: Tensor) -> None:
+        """Add what follows it."""
+        if not self.call.relu:
+            self.pointwise(ADD, out, value, bias)
+            return
+        total = self.features_last(self.call.parts.shapes[2], dtypes.float32, virtual=True)
+        self.pointwise(RELU, out, self.pointwise(ADD, total, value, bias))
+
+
+class Convolution:
+    """A convolution, or the gradient of one, with a plan. If no engine computes what follows it, that has a plan of its
+    own."""
+
+    def __init__(self, calls: LibraryCalls, integers: Sequence[int], alignments: Sequence[int]) -> None:
+        call = ConvolutionCall.of(integers)
+        lib: Cudnn = calls.library("cudnn", Cudnn)
+        self._after: tuple[Plan, list[int]] | None = None
+        self._follows = bool(call.has_bias)
+        graph = ConvolutionGraph(lib, alignments, call, True, self._follows)
+        try:
+            plans = self._plans(graph)
+        except CudnnError:
+            if not self._follows:
+                raise
+            after = ConvolutionGraph(lib, alignments, call, False, True)
+            self._after = self._plans(after)[0], after.tensors
+            graph = ConvolutionGraph(lib, alignments, call, True, False)
+            plans = self._plans(graph)
+        self._tensors, self._plan = graph.tensors, plans[0]
+        shapes = call.parts.shapes
+        if len(plans) > 1 and math.prod(shapes[2]) * math.prod(shapes[1][1:]) >= LONG:
+            width = max(DTYPES[call.dtype].itemsize, DTYPES[call.result].itemsize)
+            order = {FORWARD: (0, 1, 2), DATA: (2, 1, 0)}.get(KINDS[call.kind], (0, 2, 1))
+            sizes = [math.prod(shapes[n]) * width for n in order]
+            if self._follows and self._after is None:
+                sizes.insert(2, shapes[2][-1] * width)
             sizes.append(max(p.workspace for p in plans))
             candidates = [(f"{n} {p.engine}", self._started(p)) for n, p in enumerate(plans)]
             self._plan = plans[chosen(calls, f"cuDNN {lib.version} {call}", candidates, sizes)]
-        self.workspace = self._plan.workspace
+        self.workspace = max(self._plan.workspace, 0 if self._after is None else self._after[0].workspace)
 
     @staticmethod
-    def _tensor(graph: Graph, shape: Sequence[int], dtype: Any) -> Tensor:
-        """An array with features last, as cuDNN lists dimensions: features come second."""
-        strides = cudnn.dense(shape)
-        order = (0, len(shape) - 1, *range(1, len(shape) - 1))
-        return graph.tensor([shape[n] for n in order], dtype, [strides[n] for n in order])
+    def _plans(graph: ConvolutionGraph) -> list[Plan]:
+        call = graph.call
+        refused = {cudnn.NOT_DETERMINISTIC}
+        if DTYPES[call.dtype].itemsize == 4 and not call.tf32:
+            refused |= {cudnn.TENSOR_CORES, cudnn.DOWN_CONVERTS}
+        plans = [p for p in graph.plans(MOST_MEASURED, frozenset(refused)) if p.workspace <= MOST_WORKSPACE]
+        if not plans:
+            raise CudnnError("cuDNN has no plan for a convolution that does with a gigabyte of memory.")
+        return plans
 
     def _started(self, plan: Plan) -> Callable[..., None]:
         return lambda stream, addresses: plan.start(stream, self._tensors, addresses[:-1], addresses[-1])
 
     def __call__(self, stream: Any, addresses: Sequence[int], workspace: int) -> None:
         """Start it."""
-        self._plan.start(stream, self._tensors, addresses, workspace)
+        if self._after is None:
+            self._plan.start(stream, self._tensors, addresses, workspace)
+            return
+        first, second, bias, out = addresses
+        self._plan.start(stream, self._tensors, [first, second, out], workspace)
+        plan, tensors = self._after
+        plan.start(stream, tensors, [out, bias, out], workspace)

@@ -178,6 +178,24 @@ class Graph:
         """Add an operation."""
         self.operations.append(self.lib.descriptor(kind, attributes))
 
+    def pointwise(
+        self, mode: int, out: Tensor, x: Tensor, y: Tensor | None = None, z: Tensor | None = None, **more: Any
+    ) -> Tensor:
+        """An operation on elements; `axis` is that of an index, `computed` the type in which it is computed."""
+        computed = dtypes.name(more.get("computed", dtypes.float32))
+        attributes: dict[int, tuple[int, Any]] = {
+            0: (POINTWISE_MODE, mode),
+            1: (DATA_TYPE, DATA_TYPES[computed]),
+        }
+        if "axis" in more:
+            attributes[9] = (INT64, more["axis"])
+        kind = self.lib.descriptor(POINTWISE, attributes)
+        operands = {750: kind, 751: x.descriptor, 753: out.descriptor}
+        operands |= {} if y is None else {752: y.descriptor}
+        operands |= {} if z is None else {758: z.descriptor}
+        self.add(OPERATION_POINTWISE, {name: (DESCRIPTOR, d) for name, d in operands.items()})
+        return out
+
     def proposals(self, most: int) -> list[Descriptor]:
         """Engines with their settings, the one that is thought to be quickest first."""
         graph = self.lib.descriptor(GRAPH, {801: (DESCRIPTOR, self.operations), 800: (HANDLE, self.lib.handle.value)})

@@ -6,18 +6,23 @@ A convolution that cuDNN computes is written with its features last: operand [N,
     conv(x, w)                                     forward
     conv(dy, rev(w)), dilated by the stride        the gradient of the operand
     conv(x, dy), with windows larger than results  the gradient of the kernel
+
+A bias of the features and relu are in the call of a forward convolution of float32; where relu is differentiated, it is
+its result that is compared with 0, so that nobody needs what it was applied to. Calls of short floats have neither:
+cuDNN compiles them for most of a second each, and saves less than a kernel after the convolution takes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from weft.base import dtypes
 from weft.compiler.rewrite import new_equation
 from weft.compiler.target.cuda.library.calls import EXACT, TF32, ConvolutionCall, dtype_index
-from weft.compiler.target.cuda.library.composites import Composite, Group, Reader, is_operation
+from weft.compiler.target.cuda.library.composites import Composite, Group, Reader, is_literal, is_operation
 from weft.compiler.target.cuda.library.matmuls import is_tf32
 from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.compiler.target.target import Target
@@ -43,10 +48,12 @@ class LibraryConvolution(Composite):
     dilations: tuple[int, ...]
     low: tuple[int, ...]
     high: tuple[int, ...]
+    has_bias: bool = False
+    relu: bool = False
 
     def plan(self, equation: Equation) -> LibraryCall:
         hero = equation.params["jaxpr"].eqns[equation.params["hero"]]
-        first, second = arrays_of(equation.invars)
+        first, second, *_ = arrays_of(equation.invars)
         (result,) = arrays_of(equation.outvars)
         # Operand, kernel and result of the forward convolution.
         shapes: Any = {
@@ -63,6 +70,8 @@ class LibraryConvolution(Composite):
             dtype=dtype_index(first.dtype),
             result=dtype_index(result.dtype),
             tf32=TF32 if is_tf32(first.dtype, hero.params.get("precision")) else EXACT,
+            has_bias=int(self.has_bias),
+            relu=int(self.relu),
             rank=len(windows[0]),
             sizes=tuple(size for part in (*shapes, *windows) for size in part),
         )
@@ -83,7 +92,70 @@ def with_library_convolutions(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list
             equations.append(equation)
         else:
             groups.append(_written(reader, equation, found, layouts))
-    return (jaxpr.replace(eqns=equations), groups) if groups else (jaxpr, [])
+    return _with_epilogues(jaxpr.replace(eqns=equations), groups) if groups else (jaxpr, [])
+
+
+def _with_epilogues(jaxpr: Jaxpr, groups: Sequence[Group]) -> tuple[Jaxpr, list[Group]]:
+    """Groups of convolutions with what follows them, and the jaxpr in which what relu was applied to is not needed."""
+    reader = Reader(jaxpr)
+    compared: dict[int, Equation] = {}
+    found = []
+    for group in groups:
+        biased = _with_bias(reader, group)
+        if biased is None:
+            found.append(group)
+            continue
+        relu = _relu_of(reader, biased.results[0])
+        if relu is not None:
+            applied, comparisons = relu
+            routine = replace(biased.routine, relu=True)  # type: ignore[type-var]
+            results, equations = tuple(applied.outvars), (*biased.equations, applied)
+            biased = replace(biased, equations=equations, results=results, routine=routine)
+            for e in comparisons:
+                compared[id(e)] = e.replace(invars=(results[0], e.invars[1]))
+        found.append(biased)
+    return jaxpr.replace(eqns=[compared.get(id(e), e) for e in jaxpr.eqns]), found
+
+
+def _with_bias(reader: Reader, group: Group) -> Group | None:
+    """The group with the addition that follows it, if that is of a number for each feature."""
+    routine, (value,) = group.routine, group.results
+    assert isinstance(routine, LibraryConvolution)
+    addition = reader.only_reader(value, "add")
+    if routine.kind != FORWARD or value.aval.dtype != dtypes.float32 or addition is None:  # type: ignore[attr-defined]
+        return None
+    if any(a.aval.dtype != dtypes.float32 for a in group.operands):  # type: ignore[attr-defined]
+        return None
+    other = next((a for a in addition.invars if a is not value), None)
+    broadcast = reader.computed_by(other, "broadcast_in_dim")
+    if broadcast is None or type(broadcast.invars[0]) is not Var:
+        return None
+    bias, last = broadcast.invars[0], value.aval.ndim - 1  # type: ignore[attr-defined]
+    if broadcast.params["broadcast_dimensions"] != (last,) or bias.aval.shape != value.aval.shape[last:]:  # type: ignore[attr-defined]
+        return None
+    if bias in group.operands:
+        return None
+    equations, operands = (*group.equations, broadcast, addition), (*group.operands, bias)
+    return replace(
+        group,
+        equations=equations,
+        operands=operands,
+        results=tuple(addition.outvars),
+        routine=replace(routine, has_bias=True),
+    )
+
+
+def _relu_of(reader: Reader, value: Var) -> tuple[Equation, list[Equation]] | None:
+    """The equation of relu that is applied to a value, and those that ask where that is more than 0, if nothing else
+    reads it."""
+    if value in reader.results:
+        return None
+    readers = reader.readers.get(value, [])
+    applied = [e for e in readers if is_operation(e, "max") and is_literal(e.invars[1], 0.0)]
+    comparisons = [e for e in readers if is_operation(e, "gt") and is_literal(e.invars[1], 0.0)]
+    if len(applied) != 1 or len(applied) + len(comparisons) != len(readers):
+        return None
+    return applied[0], comparisons
 
 
 class Layouts:
