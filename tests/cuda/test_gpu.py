@@ -16,6 +16,7 @@ from tests.cuda.test_linear_algebra import MATRICES, compare
 from tests.cuda.test_matmuls import LAYOUTS, ramps
 from tests.cuda.test_ptx import SAME
 from tests.cuda.test_runtime import nested
+from tests.cuda.test_scatters import SCATTERS, rows
 from tests.cuda.test_sorts import DTYPES, SHAPES, SORTS, by_two, same_bits, values
 from tests.laws.laws import assert_close
 from tests.laws.samples import Case
@@ -110,6 +111,18 @@ def test_sorts(name: str, shape: tuple[int, ...]) -> None:
     there = weft.device_put(x, weft.devices("gpu")[0])
     for found, expected in zip(weft.tree.leaves(f(there)), weft.tree.leaves(f(x)), strict=True):
         same_bits(np.asarray(found), expected)
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64"])
+def test_scatters(name: str, dtype: str) -> None:
+    if dtype == "complex64" and name == "max":
+        pytest.skip("complex numbers have no order")
+    for cells, count, width in ((40, 1200, 3), (5000, 1200, 3), (1000, 50_000, 64), (3_000_000, 100_000, 1)):
+        arrays = rows(cells, count, width, dtype)
+        f = weft.jit(SCATTERS[name])
+        there = [weft.device_put(a, weft.devices("gpu")[0]) for a in arrays]
+        same_bits(np.asarray(f(*there)), f(*map(wnp.asarray, arrays)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -2,7 +2,8 @@
 
 Hero: one of the `Scatter` family. Updates of one element happen in order, so the loop over indices is serial; lanes run
 along a window. Threads take what is disjoint: batches, windows with unique indices, or parts of a dimension that
-windows cover whole. Many scalars are partitioned first (`scatter_split.py`). Sums and products of short floats are
+windows cover whole. Many scalars are partitioned first (`scatter_split.py`), and on GPUs many windows are sorted
+(`scatter_sorted.py`). Sums and products of short floats are
 accumulated in a wider dtype until the last update: in memory of their own, which is rounded at the end.
 """
 
@@ -16,6 +17,7 @@ from weft.base import dtypes
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.gather_windows import first_of_window
 from weft.compiler.emit.maps.loop import nest
+from weft.compiler.emit.maps.scatter_sorted import emit_sorted, fits_sorted
 from weft.compiler.emit.maps.scatter_split import emit_split, fits_split
 from weft.compiler.emit.maps.update import begin_update
 from weft.compiler.emit.pieces import FEW, copy_lanes
@@ -89,7 +91,10 @@ def _emit(fusion: Fusion, buffer_of: Callable[[Writer], Buffer], wide: Any) -> N
     def scattering_of(writer: Writer) -> Scattering:
         return Scattering(fusion, writer, buffer_of, wide)
 
-    if fits_split(scattering_of(Writer(fusion, "none"))):
+    some = scattering_of(Writer(fusion, "none"))
+    if fits_sorted(some):
+        emit_sorted(fusion, scattering_of)
+    elif fits_split(some):
         emit_split(fusion, scattering_of)
     else:
         scattering_of(fusion.writer("scatter")).emit()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.compiler.emit.emission import Writer, storage
+from weft.compiler.emit.emission import Fusion, Writer, storage
 from weft.compiler.emit.sorts.sort_encoding import (
     Part,
     as_uint32,
@@ -27,7 +27,7 @@ from weft.compiler.emit.sorts.sort_encoding import (
     stage_dtype,
 )
 from weft.compiler.emit.sorts.sort_radix import payload_of
-from weft.compiler.emit.sorts.sort_rows import Row, Task, row_of
+from weft.compiler.emit.sorts.sort_rows import Row, Rows, Task, row_of
 from weft.compiler.emit.sorts.sort_tiles import ABOVE, INT32, UINT32, UINT64, TileRanks
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Index, LoopKind, Value, Variable
@@ -53,80 +53,85 @@ class Pass:
 
 def emit_long_rows(task: Task) -> None:
     """Kernels that sort rows of any length."""
-    LongRows(task).emit()
+    TaskRows(task).emit()
 
 
 class LongRows:
-    """Writes the kernels. `halves` are scratch for the words and what moves with them, between which passes go back and
-    forth."""
+    """Writes kernels that sort rows by words, with which an index or an element of 32 bits goes (`payload`). `halves`
+    are scratch for both, between which passes go back and forth. What words are, and what is done with sorted ones,
+    others say."""
 
-    def __init__(self, task: Task) -> None:
-        self.task, self.fusion, rows = task, task.fusion, task.rows
-        self.payload = payload_of(task)
-        self.combined = bool(self.payload) and len(task.stages) == 1 and stage_bits(task.stages[0]) <= 32
-        word = UINT64 if self.combined or len(task.stages) > 1 else stage_dtype(task.stages[0])
-        self.dtypes: list[np.dtype[Any]] = [word] if self.combined or not self.payload else [word, UINT32]
+    def __init__(self, fusion: Fusion, rows: Rows, stages: list[list[Part]], payload: str) -> None:
+        self.fusion, self.rows, self.stages, self.payload = fusion, rows, stages, payload
+        self.combined = bool(payload) and len(stages) == 1 and stage_bits(stages[0]) <= 32
+        word = UINT64 if self.combined or len(stages) > 1 else stage_dtype(stages[0])
+        self.dtypes: list[np.dtype[Any]] = [word] if self.combined or not payload else [word, UINT32]
         self.elements = ELEMENTS if sum(d.itemsize for d in self.dtypes) <= 8 else ELEMENTS_OF_LONG
         self.tile = LANES * self.elements
         self.tiles = -(-rows.length // self.tile)
         self.whole = rows.length % self.tile == 0
         self.passes = [
             Pass(stage, shift, shift == 0, shift == 0 and n == 0)
-            for n, stage in enumerate(reversed(task.stages))
+            for n, stage in enumerate(reversed(stages))
             for shift in range(0, stage_bits(stage), DIGIT)
         ]
         halves = min(2, len(self.passes) - 1)
         size = rows.count * rows.length
-        self.halves = [[self.fusion.new_scratch(dtype, size) for dtype in self.dtypes] for _ in range(halves)]
-        self.counts = self.fusion.new_scratch(UINT32, rows.count * BUCKETS * self.tiles)
-        self.totals = self.fusion.new_scratch(UINT32, rows.count * BUCKETS)
-        self.wanted = [v for v, source in task.results if source is task.keys[0]]
-        self.has_specials = self.payload != "index" and dtypes.kind(storage(task.keys[0])) == "f" and bool(self.wanted)
+        self.halves = [[fusion.new_scratch(dtype, size) for dtype in self.dtypes] for _ in range(halves)]
+        self.counts = fusion.new_scratch(UINT32, rows.count * BUCKETS * self.tiles)
+        self.totals = fusion.new_scratch(UINT32, rows.count * BUCKETS)
+        self.has_specials = False
         self.special_counts = self.special_totals = -1
-        if self.has_specials:
-            self.special_counts = self.fusion.new_scratch(UINT32, rows.count * 4 * self.tiles)
-            self.special_totals = self.fusion.new_scratch(UINT32, rows.count * 4)
+
+    def word(self, writer: Writer, stage: list[Part], row: Row, i: Index) -> Value:
+        """The word of an element of a row."""
+        raise NotImplementedError
+
+    def other(self, writer: Writer, row: Row, i: Index) -> Value:
+        """What goes with a word: its index, or what others say."""
+        return writer.k.scalars.convert(writer.k.position(i), UINT32)
+
+    def store_sorted(
+        self, writer: Writer, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
+    ) -> None:
+        """Do something with a word at its index in the sorted row, if a condition holds."""
+        raise NotImplementedError
+
+    def specials_at(self, writer: Writer, row: Row, i: Index) -> list[Value]:
+        """Whether an element is below zero, a zero, a nan, or something that words do not tell."""
+        raise NotImplementedError
 
     def emit(self) -> None:
-        rows = self.task.rows
+        """All kernels."""
         for n, own in enumerate(self.passes):
             source = self.halves[(n - 1) % 2] if n else []
             self.emit_count(own, source)
-            self.emit_sums(self.counts, self.totals, rows.count * BUCKETS)
+            self.emit_sums(self.counts, self.totals, self.rows.count * BUCKETS)
             self.emit_scatter(own, source, self.halves[n % 2] if n + 1 < len(self.passes) else None)
-        if self.has_specials:
-            self.emit_sums(self.special_counts, self.special_totals, rows.count * 4)
-            self.emit_specials()
 
     # -- elements --------------------------------------------------------------------------------------------------
 
     def tile_of(self, k: KernelBuilder, thread: Variable) -> tuple[Index, Index]:
         """The row and the tile of an iteration over all tiles."""
-        if self.task.rows.count == 1:
+        if self.rows.count == 1:
             return Index(), Index.of(thread)
-        row, tile = k.digits(Index.of(thread), (self.task.rows.count, self.tiles))
+        row, tile = k.digits(Index.of(thread), (self.rows.count, self.tiles))
         return row, tile
 
     def moving(self, writer: Writer, own: Pass, source: list[int], row: Row, r: Index, i: Index) -> list[Value]:
         """What moves at an index of a row: the word, and what goes with it."""
         k, s = writer.k, writer.k.scalars
-        at = r * self.task.rows.length + i
         if own.first_of_all:
-            word = s.convert(self.task.word(writer, own.stage, row, i), self.dtypes[0])
-            match self.payload:
-                case "index":
-                    other = s.convert(k.position(i), UINT32)
-                case "element":
-                    operand = next(o for _, o in self.task.results if o is not self.task.keys[0])
-                    other = as_uint32(s, self.task.element(writer, operand, row, i))
-                case _:
-                    return [word]
+            word = s.convert(self.word(writer, own.stage, row, i), self.dtypes[0])
+            if not self.payload:
+                return [word]
+            other = self.other(writer, row, i)
             if not self.combined:
                 return [word, other]
             return [getattr(s, "or")(s.shift_left(word, s.constant(32, word.dtype)), s.convert(other, word.dtype))]
-        loaded = [k.load(writer.scratch_input(scratch), at) for scratch in source]
+        loaded = [k.load(writer.scratch_input(scratch), r * self.rows.length + i) for scratch in source]
         if own.first:
-            loaded[0] = s.convert(self.task.word(writer, own.stage, row, Index.of(loaded[1])), self.dtypes[0])
+            loaded[0] = s.convert(self.word(writer, own.stage, row, Index.of(loaded[1])), self.dtypes[0])
         return loaded
 
     def digit(self, k: KernelBuilder, own: Pass, word: Value) -> Value:
@@ -140,7 +145,7 @@ class LongRows:
     def emit_count(self, own: Pass, source: list[int]) -> None:
         """How often each digit occurs in each tile; in the first pass also what is special."""
         writer = self.fusion.writer("sort_count", final=True)
-        k, s, rows = writer.k, writer.k.scalars, self.task.rows
+        k, s, rows = writer.k, writer.k.scalars, self.rows
         width = self.fusion.target.group_lanes
         table, zero, one = k.local("digits", UINT32, BUCKETS), k.constant(0, UINT32), k.constant(1, UINT32)
         special = self.has_specials and own.first_of_all
@@ -158,8 +163,7 @@ class LongRows:
                 word, *_ = self.moving(writer, own, source, row, r, at)
                 k.accumulate(table, self.digit(k, own, word), one)
                 if special:
-                    x = self.task.element(writer, self.task.keys[0], row, at)
-                    held = self.specials_of(k, x)
+                    held = self.specials_at(writer, row, at)
                     totals = k.carry(*(s.add(a, s.convert(b, UINT32)) for a, b in zip(inside, held, strict=True)))
             with k.loop(BUCKETS, kind=LoopKind.LANES, width=width) as digit:
                 at = (r * BUCKETS + digit) * self.tiles + tile
@@ -167,12 +171,6 @@ class LongRows:
             for n, total in enumerate(totals):
                 at = (r * 4 + n) * self.tiles + tile
                 k.store(writer.scratch(self.special_counts), at, k.reduce_lanes("add", total, width))
-
-    def specials_of(self, k: KernelBuilder, x: Value) -> list[Value]:
-        """Whether an element is below zero, a zero, a nan, or something that words do not tell."""
-        s, zero = k.scalars, k.constant(0, x.dtype)
-        nan = s.ne(x, x)
-        return [s.lt(x, zero), s.eq(x, zero), nan, getattr(s, "or")(nan, is_negative_zero(s, x))]
 
     def emit_sums(self, counts: int, totals: int, count: int) -> None:
         """Sums of what comes before each tile, and of all tiles, for so many digits."""
@@ -197,7 +195,7 @@ class LongRows:
     def emit_scatter(self, own: Pass, source: list[int], target: list[int] | None) -> None:
         """Each tile to where it belongs: into scratch, or if there is none, into the results."""
         writer = self.fusion.writer("sort_scatter", final=True)
-        k, s, rows, length = writer.k, writer.k.scalars, self.task.rows, self.task.rows.length
+        k, s, rows, length = writer.k, writer.k.scalars, self.rows, self.rows.length
         ranks = TileRanks(k, LANES, self.elements, DIGIT, UINT64)
         # What each lane has, which is only in registers; and the tile in its new order.
         held = [k.local(f"held{n}", dtype, self.tile) for n, dtype in enumerate(self.dtypes)]
@@ -241,21 +239,66 @@ class LongRows:
                 to = s.add(start, s.convert(k.position(i, INT32), UINT32))
                 inside = None if self.whole else k.compute("lt", to, k.constant(length, UINT32))
                 if target is None:
-                    self.store_results(writer, row, to, values, inside)
+                    self.store_moved(writer, row, to, values, inside)
                 else:
                     for scratch, value in zip(target, values, strict=True):
                         k.store(writer.scratch(scratch), r * length + to, value, inside)
 
-    def store_results(self, writer: Writer, row: Row, at: Value, values: list[Value], condition: Value | None) -> None:
-        """Write the results at an index of a row, if that is one of those that are taken."""
-        k, s, task = writer.k, writer.k.scalars, self.task
-        word, other = values[0], values[-1]
+    def store_moved(self, writer: Writer, row: Row, at: Value, values: list[Value], inside: Value | None) -> None:
+        """What is done with sorted words, taken apart."""
+        s, word, other = writer.k.scalars, values[0], values[-1] if self.payload else None
         if self.combined:
             other = s.convert(word, UINT32)
             word = s.shift_right_logical(word, s.constant(32, word.dtype))
+        self.store_sorted(writer, row, at, word, other, inside)
+
+
+class TaskRows(LongRows):
+    """Kernels of a sort, or of the k largest."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task.fusion, task.rows, task.stages, payload_of(task))
+        self.task = task
+        self.wanted = [v for v, source in task.results if source is task.keys[0]]
+        is_float = dtypes.kind(storage(task.keys[0])) == "f"
+        self.has_specials = self.payload != "index" and is_float and bool(self.wanted)
+        if self.has_specials:
+            self.special_counts = self.fusion.new_scratch(UINT32, self.rows.count * 4 * self.tiles)
+            self.special_totals = self.fusion.new_scratch(UINT32, self.rows.count * 4)
+
+    def emit(self) -> None:
+        super().emit()
+        if self.has_specials:
+            self.emit_sums(self.special_counts, self.special_totals, self.rows.count * 4)
+            self.emit_specials()
+
+    def word(self, writer: Writer, stage: list[Part], row: Row, i: Index) -> Value:
+        return self.task.word(writer, stage, row, i)
+
+    def other(self, writer: Writer, row: Row, i: Index) -> Value:
+        if self.payload == "index":
+            return super().other(writer, row, i)
+        operand = next(o for _, o in self.task.results if o is not self.task.keys[0])
+        return as_uint32(writer.k.scalars, self.task.element(writer, operand, row, i))
+
+    def specials_at(self, writer: Writer, row: Row, i: Index) -> list[Value]:
+        return self.specials_of(writer.k, self.task.element(writer, self.task.keys[0], row, i))
+
+    def specials_of(self, k: KernelBuilder, x: Value) -> list[Value]:
+        """What holds of an element, as `specials_at` says."""
+        s, zero = k.scalars, k.constant(0, x.dtype)
+        nan = s.ne(x, x)
+        return [s.lt(x, zero), s.eq(x, zero), nan, getattr(s, "or")(nan, is_negative_zero(s, x))]
+
+    def store_sorted(
+        self, writer: Writer, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
+    ) -> None:
+        """Write the results at an index of a row, if that is one of those that are taken."""
+        k, s, task = writer.k, writer.k.scalars, self.task
         if task.taken < task.rows.length:
             condition = k.compute("lt", at, k.constant(task.taken, UINT32))
         if self.payload == "index":
+            assert other is not None
             if condition is not None:
                 # Beyond the end there is no such element.
                 other = k.compute("min", other, k.constant(task.rows.length - 1, UINT32))
@@ -265,6 +308,7 @@ class LongRows:
             if source is task.keys[0]:
                 value = decoded(s, s.convert(word, stage_dtype(task.stages[0])), storage(v))
             else:
+                assert other is not None
                 value = from_uint32(s, other, storage(v))
             task.store(writer, v, row, at, value, condition)
 

@@ -1,0 +1,216 @@
+"""Many windows scattered into an array, for machines whose lanes are threads: updates are sorted by where they go.
+
+A cell is a position that a window can have. Radix sort, which keeps the order of equal ones, brings the updates of a
+cell together; then a thread for each element of each cell combines them in their order. So results do not depend on
+which thread is first, and have the bits that a serial loop has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from weft.base import dtypes
+from weft.compiler.emit.emission import Fusion, Writer
+from weft.compiler.emit.sorts.sort_encoding import Part
+from weft.compiler.emit.sorts.sort_long_rows import LongRows
+from weft.compiler.emit.sorts.sort_rows import Row, Rows
+from weft.compiler.emit.values import MultiIndex, row_major
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
+
+if TYPE_CHECKING:
+    from weft.compiler.emit.maps.scatter import Scattering
+
+UINT32, UINT64 = dtypes.uint32, dtypes.uint64
+# Updates from which on it pays to sort them.
+LEAST = 1024
+# Updates of a cell that are read together, and cells for each update up to which there is a thread for each of them.
+TOGETHER, MOST_CELLS = 4, 2
+
+
+def fits_sorted(scattering: Scattering) -> bool:
+    """Whether there are many windows, and any two of them have all elements in common or none."""
+    params, count = scattering.hero.params, math.prod(scattering.many)
+    indexed = scattering.dimension_numbers.scatter_dims_to_operand_dims
+    if not scattering.fusion.target.group_lanes or scattering.flags or not LEAST <= count < 1 << 31:
+        return False
+    apart = params["unique_indices"] and not scattering.clip
+    alike = all(scattering.sizes[d] == 1 for d in indexed)
+    return not apart and alike and math.prod(cell_shape(scattering)) < 1 << 31
+
+
+def cell_dims(scattering: Scattering) -> list[int]:
+    """The dimensions in which cells differ: those that are indexed, and those of batches."""
+    return [*scattering.dimension_numbers.scatter_dims_to_operand_dims, *(d for d, _ in scattering.pairs)]
+
+
+def cell_shape(scattering: Scattering) -> list[int]:
+    return [scattering.shape[d] for d in cell_dims(scattering)]
+
+
+class SortedUpdates(LongRows):
+    """Sorts the indices of updates by cell. `words` is scratch for both, the cell in the upper half; updates that are
+    out of bounds are of a cell behind all others."""
+
+    def __init__(self, fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -> None:
+        self.scattering_of = scattering_of
+        some = scattering_of(Writer(fusion, "none"))
+        self.cells, self.count = math.prod(cell_shape(some)), math.prod(some.many)
+        super().__init__(fusion, Rows(1, self.count, 1), [[Part(0, "", self.cells.bit_length())]], "index")
+        self.words = fusion.new_scratch(UINT64, self.count)
+
+    def word(self, writer: Writer, stage: list[Part], row: Row, i: Index) -> Value:
+        scattering, k = self.scattering_of(writer), writer.k
+        many = k.digits(i, scattering.many)
+        begin, inside = scattering.start(many)
+        found = {**begin, **{d: many[e] for d, e in scattering.pairs}}
+        at = row_major(cell_shape(scattering), [Index.of(found[d]) for d in cell_dims(scattering)])
+        cell = k.scalars.convert(k.position(at), UINT32)
+        return cell if inside is None else k.compute("select_n", inside, k.constant(self.cells, UINT32), cell)
+
+    def store_sorted(
+        self, writer: Writer, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
+    ) -> None:
+        k, s = writer.k, writer.k.scalars
+        assert other is not None
+        upper = s.shift_left(s.convert(word, UINT64), s.constant(32, UINT64))
+        k.store(writer.scratch(self.words), at, getattr(s, "or")(upper, s.convert(other, UINT64)), condition)
+
+
+def emit_sorted(fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -> None:
+    """Kernels that sort updates and apply them. `scattering_of` returns what a kernel knows of the scatter."""
+    updates = SortedUpdates(fusion, scattering_of)
+    updates.emit()
+    if updates.cells <= MOST_CELLS * updates.count:
+        _apply_by_cells(updates)
+    else:
+        _apply_by_updates(updates)
+
+
+def _apply_by_cells(updates: SortedUpdates) -> None:
+    """Where the updates of each cell begin; and a thread for each element of each cell."""
+    fusion, cells, count = updates.fusion, updates.cells, updates.count
+    starts = fusion.new_scratch(UINT32, cells + 1)
+    writer = fusion.writer("scatter_starts", final=True)
+    k = writer.k
+    with k.loop(cells + 1, kind=LoopKind.THREADS) as i:
+        cell = k.scalars.convert(k.position(i), UINT32)
+        begin = _first_of(k, writer.scratch_input(updates.words), cell, k.constant(0, UINT32), count)
+        k.store(writer.scratch(starts), i, begin)
+    applied = Apply(updates, "scatter")
+    k = applied.k
+    with k.loop(cells * applied.size, kind=LoopKind.THREADS) as i:
+        at, inner = applied.split(Index.of(i), cells)
+        table = applied.writer.scratch_input(starts)
+        begin = k.load(table, at)
+        size = k.compute("sub", k.load(table, at + 1), begin)
+        with k.when(k.compute("gt", size, k.constant(0, UINT32))):
+            applied.combine(begin, size, inner)
+
+
+def _apply_by_updates(updates: SortedUpdates) -> None:
+    """A thread for each element of each update, of which those that are the first of a cell do all of it: a few updates
+    at once, and what is left, of which there mostly is nothing."""
+    count, applied = updates.count, Apply(updates, "scatter")
+    k, words = applied.k, applied.words
+    with k.loop(count * applied.size, kind=LoopKind.THREADS) as i:
+        at, inner = applied.split(Index.of(i), count)
+        own = k.scalars.convert(k.position(at), UINT32)
+        cell = _cell(k, k.load(words, at))
+        before = k.compute("max", own, k.constant(1, UINT32))
+        differs = k.compute("ne", _cell(k, k.load(words, Index.of(before) - 1)), cell)
+        first = k.compute("or", differs, k.compute("eq", own, k.constant(0, UINT32)))
+        inside = k.compute("lt", cell, k.constant(updates.cells, UINT32))
+        with k.when(k.compute("and", first, inside)):
+            size, more = k.constant(1, UINT32), k.constant(True, dtypes.bool_)
+            for n in range(1, TOGETHER + 1):
+                next_one = k.compute("min", k.scalars.convert(k.position(at + n), UINT32), applied.last)
+                same = k.compute("eq", _cell(k, k.load(words, Index.of(next_one))), cell)
+                new = k.compute("gt", next_one, k.scalars.convert(k.position(at + (n - 1)), UINT32))
+                more = k.compute("and", more, k.compute("and", same, new))
+                if n < TOGETHER:
+                    size = k.compute("add", size, k.scalars.convert(more, UINT32))
+            applied.combine(own, size, inner, few=True)
+            with k.when(more):
+                rest = k.compute("add", own, k.constant(TOGETHER, UINT32))
+                end = _first_of(k, words, k.compute("add", cell, k.constant(1, UINT32)), rest, count)
+                applied.combine(rest, k.compute("sub", end, rest), inner)
+
+
+class Apply:
+    """Writes the kernel that combines updates with elements. There are `size` elements in a window."""
+
+    def __init__(self, updates: SortedUpdates, name: str) -> None:
+        self.writer = updates.fusion.writer(name, final=True)
+        self.k, self.scattering = self.writer.k, updates.scattering_of(self.writer)
+        self.words = self.writer.scratch_input(updates.words)
+        self.last = self.k.constant(updates.count - 1, UINT32)
+        self.count = updates.count
+        self.dims = [d for d in self.scattering.window_dims if self.scattering.sizes[d] != 1]
+        self.size = math.prod(self.scattering.sizes[d] for d in self.dims)
+
+    def split(self, i: Index, count: int) -> tuple[Index, dict[int, Index]]:
+        """The cell or update of a thread, of so many, and its index in the window."""
+        at, *inner = self.k.digits(i, (count, *(self.scattering.sizes[d] for d in self.dims)))
+        return at, dict(zip(self.dims, inner, strict=True))
+
+    def update_at(self, at: Value) -> MultiIndex:
+        """The update at an index of the sorted ones."""
+        k = self.k
+        found = k.scalars.convert(k.load(self.words, Index.of(at)), UINT32)
+        return k.digits(Index.of(found), self.scattering.many)
+
+    def combine(self, begin: Value, size: Value, inner: dict[int, Index], few: bool = False) -> None:
+        """Combine `size` updates of one cell, at least one, from an index of the sorted ones on, with the element. If
+        there are `few`, they are no more than are read together."""
+        k, s, scattering = self.k, self.k.scalars, self.scattering
+        buffer: Buffer = scattering.buffer_of(self.writer)
+        many = self.update_at(begin)
+        offset = scattering.offset(many, inner, scattering.start(many)[0])
+        last = k.compute("sub", k.compute("add", begin, size), k.constant(1, UINT32))
+        if scattering.op is None:
+            k.store(buffer, offset, s.convert(scattering.update(self.update_at(last), inner), buffer.dtype))
+            return
+        held = s.convert(k.load(buffer, offset), scattering.wide)
+        if few:
+            total = self.several(begin, Index(), last, held, inner)
+        else:
+            with k.loop(self.count, step=TOGETHER, limit=Index.of(size), carries=[held]) as (j, (so_far,)):
+                (total,) = k.carry(self.several(begin, Index.of(j), last, so_far, inner))
+        k.store(buffer, offset, s.convert(total, buffer.dtype))
+
+    def several(self, begin: Value, j: Index, last: Value, total: Value, inner: dict[int, Index]) -> Value:
+        """A total with some updates more. All are read before the first is added, and beyond the last that again."""
+        k, s, scattering = self.k, self.k.scalars, self.scattering
+        found = []
+        for n in range(TOGETHER):
+            at = s.convert(k.position(Index.of(begin) + j + n), UINT32)
+            update = scattering.update(self.update_at(k.compute("min", at, last)), inner)
+            found.append((k.compute("le", at, last), s.convert(update, scattering.wide)))
+        assert scattering.op is not None
+        for holds, update in found:
+            total = k.compute("select_n", holds, total, k.compute(scattering.op, total, update))
+        return total
+
+
+def _cell(k: KernelBuilder, word: Value) -> Value:
+    """The cell of a sorted word."""
+    return k.scalars.convert(k.compute("shift_right_logical", word, k.constant(32, UINT64)), UINT32)
+
+
+def _first_of(k: KernelBuilder, words: Buffer, cell: Value, begin: Value, count: int) -> Value:
+    """The index of the first of `count` sorted words, from `begin` on, whose cell is not less."""
+    one = k.constant(1, UINT32)
+    with k.loop(count.bit_length(), carries=[begin, k.constant(count, UINT32)]) as (_, (low, high)):
+        middle = k.compute("shift_right_logical", k.compute("add", low, high), one)
+        # Where nothing is left between them, both stay.
+        at = k.compute("min", middle, k.constant(count - 1, UINT32))
+        less = k.compute("lt", _cell(k, k.load(words, Index.of(at))), cell)
+        left = k.compute("lt", low, high)
+        upper = k.compute("and", left, less)
+        lower = k.compute("and", left, k.compute("not", less))
+        next_low = k.compute("select_n", upper, low, k.compute("add", middle, one))
+        found, _ = k.carry(next_low, k.compute("select_n", lower, high, middle))
+    return found
