@@ -206,8 +206,9 @@ class LongRows:
             r, tile = self.tile_of(k, thread)
             row = row_of(k, rows, r)
 
-            def digit_of(i: Variable, element: Index) -> Value:
-                at, inside = tile * self.tile + element, None
+            # All elements are read before the first is ranked, so that threads wait for memory once.
+            with ranks.over(self.tile) as i:
+                at, inside = tile * self.tile + ranks.element(i)[1], None
                 if not self.whole:
                     # Beyond the end there are words behind all others, which are not written.
                     position, last = k.position(at, INT32), k.constant(length - 1, INT32)
@@ -218,9 +219,7 @@ class LongRows:
                     found[0] = k.compute("select_n", inside, most, found[0])
                 for buffer, value in zip(held, found, strict=True):
                     k.store(buffer, i, value)
-                return self.digit(k, own, found[0])
-
-            ranks.rank(digit_of)
+            ranks.rank(lambda i, _: self.digit(k, own, k.load(held[0], i)))
             ranks.add_up(lambda digit: k.load(totals, r * BUCKETS + digit))
             with ranks.over(BUCKETS) as digit:
                 # Where the elements of a digit go, less their index in the tile.

@@ -10,7 +10,7 @@ import numpy as np
 from weft.compiler.target import llvm
 from weft.compiler.target.cuda import math
 from weft.compiler.target.lanes import Lane, Lanes, elementary
-from weft.compiler.target.math import complex, exponential, trigonometric
+from weft.compiler.target.math import complex, error, exponential, trigonometric
 from weft.compiler.target.math.term import Term
 
 # Floats of 16 bits that GPUs have instructions for: LLVM finds sums and products that are rounded to them.
@@ -24,6 +24,7 @@ class CudaLanes(Lanes):
     logistic = elementary(math.single(math.logistic, exponential.logistic), complex.logistic)
     sin = elementary(math.single(math.sin, trigonometric.sin), complex.sin)
     cos = elementary(math.single(math.cos, trigonometric.cos), complex.cos)
+    erf_inv = elementary(math.single(math.erf_inv, error.erf_inv))
     _tanh = elementary(math.single(math.tanh, exponential.tanh), complex.tanh)
 
     def tanh(self, x: Lane) -> Lane:

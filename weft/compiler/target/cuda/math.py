@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from weft.compiler.target import llvm
 from weft.compiler.target.math import exponential, trigonometric
 from weft.compiler.target.math.term import MANTISSA, SHIFTER, SMALLEST_NORMAL, Term, polynomial
+from weft.primitives.elementwise.special import CENTRAL, TAIL
 
 # log2(e) in two parts.
 LOG2_E = (1.4426950216293335, 1.9259629911266175e-08)
@@ -133,6 +134,35 @@ def cos(x: Term) -> Term:
         return _cosine(angle, quarter)
 
     return _unless_far(x, _cosine(r, shifted.raw()), far)
+
+
+def erf_inv(x: Term) -> Term:
+    """The polynomials that CPUs have, in w = -log(1 - x*x), of which only the absolute error matters; x*x is rounded as
+    there, so that random numbers are almost the same. Few numbers are so near to 1 that they need the second one, so
+    each lane has a branch of its own."""
+    if not x.type.is_vector:
+        return _erf_inv_of_lane(x)
+    f, result = x.function, llvm.zero(x.type)
+    for n in range(x.type.count):
+        result = f.insert(result, _erf_inv_of_lane(Term(f, f.extract(x.value, n))).value, n)
+    return Term(f, result)
+
+
+def _erf_inv_of_lane(x: Term) -> Term:
+    f, logarithm = x.function, _each("lg2.approx.ftz.f32", 1.0 - x * x)
+    t = logarithm.fma(-math.log(2), -2.5)
+
+    def times(t: Term, coefficients: Sequence[float]) -> Term:
+        value = t.of(coefficients[0])
+        for coefficient in coefficients[1:]:
+            value = value.fma(t, coefficient)
+        return value * x
+
+    near = t < 2.5
+    with f.when((~near).value, times(t, CENTRAL).value, unlikely=True) as region:
+        far = times(_each("sqrt.approx.ftz.f32", logarithm * -math.log(2)) - 3, TAIL)
+        region.give(abs(x).equals(1.0).select(x * math.inf, far).value)
+    return Term(f, region.results[0])
 
 
 def _unless_far(x: Term, near: Term, far: Callable[[], Term]) -> Term:

@@ -16,8 +16,9 @@ from weft.runtime.cuda.libraries.cudnn import Cudnn, CudnnError, Graph, Plan, Te
 
 # cudnnPointwiseMode_t
 ADD, RELU = 0, 100
-# A convolution of so many multiplications takes some ten microseconds: the proposals for it are measured.
-LONG = 1 << 30
+# A convolution of so many multiplications takes some microseconds, or with another algorithm many more: the proposals
+# for it are measured.
+LONG = 1 << 24
 # What is needed besides operands and results: a plan that takes more is not used.
 MOST_WORKSPACE = 1 << 30
 # The attributes of an operation: factors of its result and of what was there, description, kernel, operand, result.
