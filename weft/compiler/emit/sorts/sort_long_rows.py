@@ -205,7 +205,6 @@ class LongRows:
         with k.loop(rows.count * self.tiles, kind=LoopKind.THREADS) as thread:
             r, tile = self.tile_of(k, thread)
             row = row_of(k, rows, r)
-
             # All elements are read before the first is ranked, so that threads wait for memory once.
             with ranks.over(self.tile) as i:
                 at, inside = tile * self.tile + ranks.element(i)[1], None
@@ -229,9 +228,9 @@ class LongRows:
                 k.store(starts, digit, s.sub(start, s.convert(before, UINT32)))
             with ranks.over(self.tile) as i:
                 values = [k.load(buffer, i) for buffer in held]
-                at = ranks.index(i, self.digit(k, own, values[0]))
+                position = ranks.index(i, self.digit(k, own, values[0]))
                 for buffer, value in zip(tiles, values, strict=True):
-                    k.store(buffer, at, value)
+                    k.store(buffer, position, value)
             with ranks.over(self.tile) as i:
                 values = [k.load(buffer, i) for buffer in tiles]
                 start = k.load(starts, self.digit(k, own, values[0]))
