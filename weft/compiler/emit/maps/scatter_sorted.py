@@ -51,7 +51,7 @@ def cell_shape(scattering: Scattering) -> list[int]:
 
 
 class SortedUpdates(LongRows):
-    """Sorts the indices of updates by cell. `words` is scratch for both, the cell in the upper half; updates that are
+    """Sorts the indices of updates by cell. `codes` is scratch for both, the cell in the upper half; updates that are
     out of bounds are of a cell behind all others."""
 
     def __init__(self, fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -> None:
@@ -59,7 +59,7 @@ class SortedUpdates(LongRows):
         some = scattering_of(Writer(fusion, "none"))
         self.cells, self.count = math.prod(cell_shape(some)), math.prod(some.many)
         super().__init__(fusion, Rows(1, self.count, 1), [[Part(0, "", self.cells.bit_length())]], "index")
-        self.words = fusion.new_scratch(UINT64, self.count)
+        self.codes = fusion.new_scratch(UINT64, self.count)
 
     def word(self, writer: Writer, stage: list[Part], row: Row, i: Index) -> Value:
         scattering, k = self.scattering_of(writer), writer.k
@@ -76,7 +76,7 @@ class SortedUpdates(LongRows):
         k, s = writer.k, writer.k.scalars
         assert other is not None
         upper = s.shift_left(s.convert(word, UINT64), s.constant(32, UINT64))
-        k.store(writer.scratch(self.words), at, getattr(s, "or")(upper, s.convert(other, UINT64)), condition)
+        k.store(writer.scratch(self.codes), at, getattr(s, "or")(upper, s.convert(other, UINT64)), condition)
 
 
 def emit_sorted(fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -> None:
@@ -97,7 +97,7 @@ def _apply_by_cells(updates: SortedUpdates) -> None:
     k = writer.k
     with k.loop(cells + 1, kind=LoopKind.THREADS) as i:
         cell = k.scalars.convert(k.position(i), UINT32)
-        begin = _first_of(k, writer.scratch_input(updates.words), cell, k.constant(0, UINT32), count)
+        begin = _first_of(k, writer.scratch_input(updates.codes), cell, k.constant(0, UINT32), count)
         k.store(writer.scratch(starts), i, begin)
     applied = Apply(updates, "scatter")
     k = applied.k
@@ -114,20 +114,20 @@ def _apply_by_updates(updates: SortedUpdates) -> None:
     """A thread for each element of each update, of which those that are the first of a cell do all of it: a few updates
     at once, and what is left, of which there mostly is nothing."""
     count, applied = updates.count, Apply(updates, "scatter")
-    k, words = applied.k, applied.words
+    k, codes = applied.k, applied.codes
     with k.loop(count * applied.size, kind=LoopKind.THREADS) as i:
         at, inner = applied.split(Index.of(i), count)
         own = k.scalars.convert(k.position(at), UINT32)
-        cell = _cell(k, k.load(words, at))
+        cell = _cell(k, k.load(codes, at))
         before = k.compute("max", own, k.constant(1, UINT32))
-        differs = k.compute("ne", _cell(k, k.load(words, Index.of(before) - 1)), cell)
+        differs = k.compute("ne", _cell(k, k.load(codes, Index.of(before) - 1)), cell)
         first = k.compute("or", differs, k.compute("eq", own, k.constant(0, UINT32)))
         inside = k.compute("lt", cell, k.constant(updates.cells, UINT32))
         with k.when(k.compute("and", first, inside)):
             size, more = k.constant(1, UINT32), k.constant(True, dtypes.bool_)
             for n in range(1, TOGETHER + 1):
                 next_one = k.compute("min", k.scalars.convert(k.position(at + n), UINT32), applied.last)
-                same = k.compute("eq", _cell(k, k.load(words, Index.of(next_one))), cell)
+                same = k.compute("eq", _cell(k, k.load(codes, Index.of(next_one))), cell)
                 new = k.compute("gt", next_one, k.scalars.convert(k.position(at + (n - 1)), UINT32))
                 more = k.compute("and", more, k.compute("and", same, new))
                 if n < TOGETHER:
@@ -135,7 +135,7 @@ def _apply_by_updates(updates: SortedUpdates) -> None:
             applied.combine(own, size, inner, few=True)
             with k.when(more):
                 rest = k.compute("add", own, k.constant(TOGETHER, UINT32))
-                end = _first_of(k, words, k.compute("add", cell, k.constant(1, UINT32)), rest, count)
+                end = _first_of(k, codes, k.compute("add", cell, k.constant(1, UINT32)), rest, count)
                 applied.combine(rest, k.compute("sub", end, rest), inner)
 
 
@@ -145,7 +145,7 @@ class Apply:
     def __init__(self, updates: SortedUpdates, name: str) -> None:
         self.writer = updates.fusion.writer(name, final=True)
         self.k, self.scattering = self.writer.k, updates.scattering_of(self.writer)
-        self.words = self.writer.scratch_input(updates.words)
+        self.codes = self.writer.scratch_input(updates.codes)
         self.last = self.k.constant(updates.count - 1, UINT32)
         self.count = updates.count
         self.dims = [d for d in self.scattering.window_dims if self.scattering.sizes[d] != 1]
@@ -159,7 +159,7 @@ class Apply:
     def update_at(self, at: Value) -> MultiIndex:
         """The update at an index of the sorted ones."""
         k = self.k
-        found = k.scalars.convert(k.load(self.words, Index.of(at)), UINT32)
+        found = k.scalars.convert(k.load(self.codes, Index.of(at)), UINT32)
         return k.digits(Index.of(found), self.scattering.many)
 
     def combine(self, begin: Value, size: Value, inner: dict[int, Index], few: bool = False) -> None:
@@ -200,14 +200,14 @@ def _cell(k: KernelBuilder, word: Value) -> Value:
     return k.scalars.convert(k.compute("shift_right_logical", word, k.constant(32, UINT64)), UINT32)
 
 
-def _first_of(k: KernelBuilder, words: Buffer, cell: Value, begin: Value, count: int) -> Value:
+def _first_of(k: KernelBuilder, codes: Buffer, cell: Value, begin: Value, count: int) -> Value:
     """The index of the first of `count` sorted words, from `begin` on, whose cell is not less."""
     one = k.constant(1, UINT32)
     with k.loop(count.bit_length(), carries=[begin, k.constant(count, UINT32)]) as (_, (low, high)):
         middle = k.compute("shift_right_logical", k.compute("add", low, high), one)
         # Where nothing is left between them, both stay.
         at = k.compute("min", middle, k.constant(count - 1, UINT32))
-        less = k.compute("lt", _cell(k, k.load(words, Index.of(at))), cell)
+        less = k.compute("lt", _cell(k, k.load(codes, Index.of(at))), cell)
         left = k.compute("lt", low, high)
         upper = k.compute("and", left, less)
         lower = k.compute("and", left, k.compute("not", less))

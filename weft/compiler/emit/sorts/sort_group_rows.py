@@ -78,7 +78,7 @@ class TileSort:
         self.ranks = TileRanks(k, lanes, size // lanes, min(DIGIT, lanes.bit_length() - 1))
         self.size = size
         long = any(stage_dtype(stage) == UINT64 for stage in task.stages)
-        self.words = k.local("words", UINT64 if long else UINT32, size)
+        self.codes = k.local("words", UINT64 if long else UINT32, size)
         # The order of elements; what each lane has of it and of digits, which is only in registers.
         self.order = k.local("order", UINT16, size)
         self.held: tuple[Buffer, Buffer] = k.local("held", UINT16, size), k.local("digits", UINT32, size)
@@ -112,16 +112,16 @@ class TileSort:
         held, digits = self.held
         for stage in reversed(self.task.stages):
             with ranks.over(self.size) as i:
-                k.store(self.words, i, self.word(stage, row, i))
-            with k.loop(-(-stage_bits(stage) // ranks.bits)) as number_of_pass:
-                dtype = self.words.dtype
+                k.store(self.codes, i, self.word(stage, row, i))
+            with k.loop(-(-stage_bits(stage) // ranks.bits)) as n:
+                dtype = self.codes.dtype
                 # The mask changes nothing, but bounds the shift by the width of the word, so that it is not checked.
                 most = k.constant(8 * dtype.itemsize - 1, dtype)
-                shift = k.compute("and", s.convert(k.position(number_of_pass * ranks.bits), dtype), most)
+                shift = k.compute("and", s.convert(k.position(n * ranks.bits), dtype), most)
 
                 def digit_of(i: Variable, element: Index, shift: Value = shift) -> Value:
                     own = k.load(self.order, element)
-                    word = s.shift_right_logical(k.load(self.words, own), shift)
+                    word = s.shift_right_logical(k.load(self.codes, own), shift)
                     mask = k.constant((1 << ranks.bits) - 1, word.dtype)
                     digit = s.convert(k.compute("and", word, mask), UINT32)
                     k.store(held, i, own)
@@ -139,7 +139,7 @@ class TileSort:
         assert self.origin_of is not None
         at, inside = self.clamped(k.position(i, INT32))
         origin, holds = self.origin_of(at)
-        word = s.convert(self.task.word(self.writer, stage, row, origin), self.words.dtype)
+        word = s.convert(self.task.word(self.writer, stage, row, origin), self.codes.dtype)
         for condition in (inside, holds):
             if condition is not None:
                 most = k.constant((1 << 8 * word.dtype.itemsize) - 1, word.dtype)

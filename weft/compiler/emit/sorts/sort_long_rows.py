@@ -237,12 +237,12 @@ class LongRows:
                 to = s.add(start, s.convert(k.position(i, INT32), UINT32))
                 inside = None if self.whole else k.compute("lt", to, k.constant(length, UINT32))
                 if target is None:
-                    self.store_moved(writer, row, to, values, inside)
+                    self.store_apart(writer, row, to, values, inside)
                 else:
                     for scratch, value in zip(target, values, strict=True):
                         k.store(writer.scratch(scratch), r * length + to, value, inside)
 
-    def store_moved(self, writer: Writer, row: Row, at: Value, values: list[Value], inside: Value | None) -> None:
+    def store_apart(self, writer: Writer, row: Row, at: Value, values: list[Value], inside: Value | None) -> None:
         """What is done with sorted words, taken apart."""
         s, word, other = writer.k.scalars, values[0], values[-1] if self.payload else None
         if self.combined:
