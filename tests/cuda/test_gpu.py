@@ -9,22 +9,28 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.cuda.test_arrays import CREATED
 from tests.cuda.test_attention import CASES as ATTENTION
 from tests.cuda.test_attention import operands
 from tests.cuda.test_convolutions import CASES, convolution
 from tests.cuda.test_linear_algebra import MATRICES, compare
 from tests.cuda.test_matmuls import LAYOUTS, ramps
+from tests.cuda.test_meshes import COLLECTIVES, mapped
 from tests.cuda.test_ptx import SAME
 from tests.cuda.test_runtime import nested
 from tests.cuda.test_scatters import SCATTERS, rows
 from tests.cuda.test_sorts import DTYPES, SHAPES, SORTS, by_two, same_bits, values
+from tests.cuda.test_tapes import X as START
+from tests.cuda.test_tapes import cases as tape_cases
 from tests.laws.laws import assert_close
 from tests.laws.samples import Case
 from tests.laws.test_compiled import merged
 from weft import lax
 from weft.base import dtypes
+from weft.base.settings import overrides
+from weft.experimental import checkify, io_callback
 from weft.runtime.array import copied
-from weft.runtime.cuda import driver
+from weft.runtime.cuda import driver, spmd
 from weft.runtime.device import placement_of
 from weft.runtime.execute import executable_of
 
@@ -232,3 +238,98 @@ def test_memory_statistics_and_an_array_too_large() -> None:
     assert memory.bytes_in_use == before
     with pytest.raises(MemoryError, match="on the GPU"):
         memory.take(1 << 45)
+
+
+@pytest.mark.parametrize("name", tape_cases())
+def test_reverse_mode_of_while(name: str) -> None:
+    f, gpu = tape_cases()[name], weft.devices("gpu")[0]
+    for _ in range(2):
+        found = weft.tree.leaves(f(weft.device_put(START, gpu)))
+        for one, other in zip(found, weft.tree.leaves(f(START)), strict=True):
+            assert one.device is gpu
+            limit = 5e-2 if name == "half" else 1e-3
+            np.testing.assert_allclose(
+                np.asarray(one).astype(np.float32), np.asarray(other).astype(np.float32), rtol=limit
+            )
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, (1 << 24) - 4, 1 << 24, (1 << 24) + 4, 100_000_000])
+def test_copies_of_all_sizes(size: int) -> None:
+    """Beside programs that are under way, and while others change the array that was copied."""
+    gpu = weft.devices("gpu")[0]
+    w = weft.device_put(np.eye(2048, dtype=np.float32), gpu)
+    busy = weft.jit(lambda w: lax.fori_loop(0, 50, lambda i, c: c @ w, w))
+    value = np.random.default_rng(0).integers(0, 255, size, np.uint8)
+    for asynchronous in (False, True):
+        for _ in range(3):
+            busy(w)
+            mine = value.copy()
+            x = weft.device_put(mine, gpu)
+            mine[:] = 7
+            y = x ^ np.uint8(1)
+            if asynchronous:
+                x.copy_to_host_async()
+                y.copy_to_host_async()
+                busy(w)
+            np.testing.assert_array_equal(np.asarray(x), value)
+            np.testing.assert_array_equal(np.asarray(y), value ^ 1)
+
+
+def test_arrays_are_created_on_the_default_device() -> None:
+    gpu = weft.devices("gpu")[0]
+    expected = {name: create() for name, create in CREATED.items()}
+    with weft.default_device("gpu"):
+        for name, create in CREATED.items():
+            found = create()
+            assert found.devices() == {gpu}, name
+            if not weft.dtypes.issubdtype(found.dtype, weft.dtypes.prng_key):
+                np.testing.assert_allclose(np.asarray(found), np.asarray(expected[name]), rtol=1e-6, err_msg=name)
+
+
+def test_checks_and_callbacks() -> None:
+    gpu = weft.devices("gpu")[0]
+    x = weft.device_put(np.array([1, -1, 2], np.float32), gpu)
+    with weft.debug_nans(True), pytest.raises(FloatingPointError, match="log"):
+        weft.jit(lambda x: wnp.log(x) + 1)(x).block_until_ready()
+    with overrides(checks="all"), pytest.raises(IndexError):
+        weft.jit(lambda x, i: x[i])(x, 7).block_until_ready()
+
+    def checked(x: Any) -> Any:
+        checkify.check(wnp.all(x > 0), "negative {x}", x=x[1])
+        return x * 2
+
+    error, doubled = weft.jit(checkify.checkify(checked))(x)
+    assert "negative -1.0" in error.get()
+    np.testing.assert_array_equal(np.asarray(doubled), [2, -2, 4])
+    seen: list[float] = []
+
+    def step(c: Any, row: Any) -> Any:
+        io_callback(lambda v: seen.append(float(v)), None, c + row, ordered=True)
+        return c + row, weft.pure_callback(lambda v: np.asarray(v) * 3, weft.ShapeDtypeStruct((), np.float32), row)
+
+    total, tripled = weft.jit(lambda x: lax.scan(step, wnp.float32(0), x))(x)
+    weft.effects_barrier()
+    assert seen == [1, 0, 2] and float(total) == 2
+    np.testing.assert_array_equal(np.asarray(tripled), [3, -3, 6])
+
+
+@pytest.mark.parametrize("by_nccl", [False, True])
+def test_a_mesh_of_one_gpu(by_nccl: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By copies, and by NCCL with a communicator of one, whose calls are recorded in graphs."""
+    monkeypatch.setattr(spmd.CudaDevicesExecutable, "uses_library_alone", by_nccl)
+    gpu = weft.devices("gpu")[0]
+    mesh = weft.make_mesh((1,), ("i",), devices=[gpu])
+    x = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
+    there = weft.device_put(x, weft.NamedSharding(mesh, weft.P("i")))
+    for name in COLLECTIVES:
+        if name in ("psum_scatter, one", "all_to_all, last", "ppermute", "ppermute of some", "pbroadcast", "groups"):
+            continue  # which are for four devices
+        f = mapped(COLLECTIVES[name], mesh)
+        expected = np.asarray(weft.vmap(COLLECTIVES[name], axis_name="i")(x))
+        for _ in range(4):
+            np.testing.assert_allclose(
+                np.asarray(f(there)).astype(np.complex64), expected.astype(np.complex64), rtol=1e-6
+            )
+    sent = mapped(lambda x: lax.ppermute(x, "i", [(0, 0)]), mesh)
+    for _ in range(4):
+        np.testing.assert_array_equal(np.asarray(sent(there)), x)
