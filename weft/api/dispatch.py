@@ -50,7 +50,7 @@ def dispatcher(
     """A function of (args, kwargs) that returns the result, or MISS if the call is another one; None if there cannot be
     one. `placements` are those of the leaves of the arguments, and `placement` that of the results. `in_tree` and
     `types` are of the arguments that are not static; those that are, are how `JitFunction._split` has them."""
-    if executable.has_tapes or len(types) > MOST_LEAVES:
+    if executable.has_tapes or executable.holds_arguments or len(types) > MOST_LEAVES:
         return None
     if any(isinstance(p, Sharding) for p in placements):
         return None  # arrays on a mesh of one device are gathered by the call

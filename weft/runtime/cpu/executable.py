@@ -93,6 +93,9 @@ class Executable:
     """A program in memory. Calling it takes arrays in storage dtype, one for each argument, and returns arrays. Donated
     ones may come as blocks of memory."""
 
+    # What checks have found is raised before a call returns.
+    holds_arguments = False
+
     def __init__(self, compilation: Compilation, again: Callable[[], Executable] | None = None) -> None:
         global _next_host
         self.compilation = compilation

@@ -71,6 +71,7 @@ class CudaBackend:
             if value.nbytes:
                 memory.owner.driver.copy_out(value, address)
             value.flags.writeable = False
+        memory.owner.check_flags()
         return value
 
     def copy_to_host_later(self, memory: Block, address: int, shape: Any, dtype: np.dtype) -> None:
@@ -134,6 +135,7 @@ class CudaBackend:
         """Wait for all work of the GPU."""
         if memory is not None:
             memory.owner.driver.synchronize()
+            memory.owner.check_flags()
 
     def is_ready(self, memory: Block | None) -> bool:
         return memory is None or memory.owner.driver.is_idle()
@@ -166,7 +168,7 @@ class CudaBackend:
         flags = tuple(donated) or (False,) * len(jaxpr.invars)
         # Kernels are for one size each.
         plain = jaxpr.plain() if isinstance(jaxpr, JaxprAtSizes) else jaxpr
-        executable = CudaExecutable(compilation_of(plain, flags, self.target(device)))
+        executable = CudaExecutable(compilation_of(plain, flags, self.target(device), again is not None), again)
         executable.loaded(self.memory(device))
         return executable
 

@@ -8,6 +8,7 @@ loops and branches are chosen by the host.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 import numpy as np
@@ -43,6 +44,7 @@ from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.ir.context import EVALUATION, context
 from weft.ir.types import TapeType
 from weft.runtime.array import ConcreteArray, array_at, copied, put
+from weft.runtime.cuda.flags import PendingFlag
 from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.cuda.prepared import PreparedSteps, prepared
 from weft.runtime.cuda.tapes import Tapes
@@ -62,7 +64,7 @@ MOST_EVENTS = 200_000
 
 class LoadedProgram:
     """A program in the memory of one GPU: the code of its kernels, its constants, and its graphs by the addresses of
-    arguments, results that are no donated argument, and temporaries."""
+    arguments, results that are no donated argument, temporaries, and the flag of checks if there is one."""
 
     def __init__(self, compilation: Compilation, memory: CudaMemory) -> None:
         self.compilation = compilation
@@ -145,25 +147,32 @@ class LoadedProgram:
         """Start the steps, in the stream of the GPU or in one that is recorded."""
         self._has_run = True
         count = len(self.program.arguments)
-        arguments, (*results, temporaries) = addresses[:count], addresses[count:]
+        steps = self.prepared
+        arguments, results = addresses[:count], [*addresses[count:]]
+        flag = None if steps.flag is None else results.pop()
+        temporaries = results.pop()
         fresh = iter(results)
         outputs = [next(fresh) if alias is None else arguments[alias] for alias in self.program.aliases]
         registers = self.frame.filled(temporaries, list(arguments), outputs)
-        steps = self.prepared
-        Run(self, steps, registers, work, timer, tapes or Tapes(self.memory)).steps(steps.steps)
+        run = Run(self, steps, registers, work, timer, tapes or Tapes(self.memory))
+        run.steps(steps.started)
+        if steps.flag is not None and flag is not None:
+            work.copy(flag, run.address(steps.flag), 1)
 
 
 class CudaExecutable:
     """A program for GPUs, which is loaded to each GPU that it is called on. Calling it takes arrays (donated ones as
     blocks), and returns arrays."""
 
-    def __init__(self, compilation: Compilation) -> None:
+    def __init__(self, compilation: Compilation, again: Callable[[], Any] | None = None) -> None:
         self.compilation = compilation
         self.program = compilation.program
-        self.again = None
+        self.again = again
         self.compile_stats: list[CodeStats] = []  # what its code took on each GPU
         self.in_types: list[Any] = [v.aval for v in compilation.traced.invars]
         self.out_types: list[Any] = [v.aval for v in compilation.traced.outvars]
+        # Until somebody has looked at the flag of a run.
+        self.holds_arguments = compilation.flagged
         self.has_tapes = any(isinstance(t, TapeType) for t in (*self.in_types, *self.out_types))
         self._loaded: dict[CudaMemory, LoadedProgram] = {}
 
@@ -206,15 +215,28 @@ class CudaExecutable:
             if alias is None:
                 outputs.append(block.address)
         # It goes back to the pool at once; what takes it next comes later in the stream.
-        temporaries = self._taken(memory, self.loaded(memory).temporary_bytes, "the temporaries")
+        loaded = self.loaded(memory)
+        temporaries = self._taken(memory, loaded.temporary_bytes, "the temporaries")
+        flags = [] if loaded.prepared.flag is None else [memory.take(1)]
+        # Arguments that are donated are gone when somebody looks at the flag; their memory is not.
+        blocks = [a if type(a) is Block else a._memory for a in operands] if flags else []
+        held = [array_at(placement, None, *each) for each in zip(self.in_types, blocks, addresses, strict=False)]
         if donate is not None:
             donate()
-        started = start((*addresses, *outputs, temporaries.address), tapes)
+        started = start((*addresses, *outputs, temporaries.address, *(f.address for f in flags)), tapes)
+        for flag in flags:
+            memory.add_flag(PendingFlag(flag, partial(self._run_with_traps, held, placement)))
         found = [
             tapes.tape_at(r._pointer, t) if isinstance(t, TapeType) else r
             for r, t in zip(results, self.out_types, strict=True)
         ]
         return found, started
+
+    def _run_with_traps(self, operands: Sequence[Any], placement: Placement) -> None:
+        """Run again and raise what the flag was set for."""
+        assert self.again is not None
+        with config.as_of(self.compilation.settings):
+            self.again()(operands, None, placement)
 
     def _taken(self, memory: CudaMemory, size: int, what: str) -> Block:
         """Memory for a part of the program; the error says for which."""

@@ -7,6 +7,7 @@ for the next one who asks. Nothing is allocated in advance.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ import numpy as np
 from weft.base.errors import OutOfMemoryError
 from weft.base.forks import held
 from weft.base.source import Location, user_location
+from weft.runtime.cuda.flags import MOST_PENDING, PendingFlag
 from weft.runtime.held import live_arrays
 from weft.runtime.memory import in_units, out_of_memory
 
@@ -109,6 +111,7 @@ class CudaMemory:
         self._free: dict[int, list[int]] = {}
         self._lock = held(threading.RLock())
         self.bytes_reserved = self.peak_bytes_in_use = 0
+        self._flags: deque[PendingFlag] = deque()
         self._count = self._largest = 0  # what the driver was asked for
 
     @property
@@ -202,6 +205,21 @@ class CudaMemory:
                 "bytes_limit": total,
                 "bytes_reservable_limit": free + self.bytes_reserved,
             }
+
+    def add_flag(self, flag: PendingFlag) -> None:
+        """The flag of a run that somebody has to look at."""
+        self._flags.append(flag)
+        if len(self._flags) > MOST_PENDING:
+            self._flags.popleft().check()
+
+    def check_flags(self) -> None:
+        """Raise what checks have found in runs that were started before; all of them are waited for."""
+        while self._flags:
+            try:
+                self._flags.popleft().check()
+            except BaseException:
+                self._flags.clear()  # what was computed from it
+                raise
 
     def clear(self) -> None:
         """Give free memory back to the driver."""

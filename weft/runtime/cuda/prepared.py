@@ -30,6 +30,7 @@ from weft.compiler.target.code_stats import CodeIsGone, CodeStats
 from weft.compiler.target.cuda.library.calls import NOT_RECORDED
 from weft.compiler.target.cuda.loop_code import LoopCode, loop_code, positions
 from weft.compiler.target.threads import in_background
+from weft.runtime.cuda.flags import without_trap
 from weft.runtime.cuda.libraries.program import ProgramCalls
 
 # Steps that a graph has at most: loops are unrolled in it.
@@ -45,6 +46,8 @@ class PreparedSteps:
     def __init__(self, compilation: Compilation, driver: Any, stats: CodeStats) -> None:
         program = compilation.program
         self.steps: list[Step] = program.steps
+        # What is started, and the flag that says whether a check has failed.
+        self.started, self.flag = without_trap(self.steps) if compilation.flagged else (self.steps, None)
         calls: Callable[[], ProgramCalls] = partial(ProgramCalls, program, driver)
         if any(isinstance(step, Call) for step in program.all_steps()):
             # Libraries choose algorithms while threads compile.
@@ -53,7 +56,7 @@ class PreparedSteps:
             self.loops, self.entries = _code(compilation, driver, stats)
         finally:
             self.calls = calls()
-        self.can_record = 0 < (recorded_steps(self.steps, self.loops) or 0) <= MOST_STEPS
+        self.can_record = 0 < (recorded_steps(self.started, self.loops) or 0) <= MOST_STEPS
         # What takes time: a loop that is one kernel is one step.
         timed = [s for s in _steps_outside(self.steps, self.loops) if isinstance(s, TIMED) or s in self.loops]
         self.timed = dict.fromkeys(timed)
