@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from weft.base.spans import now
 from weft.compiler.kernel import interpreter
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.verifier import verify
+from weft.compiler.program.exchange import last_copies
 from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.cuda.lower import launch_shape, source_text
 from weft.compiler.target.cuda.ptx import ptx
@@ -163,7 +165,8 @@ class SimulatedDriver:
                 assert ".entry" in ptx(source_text(name, source, target), target)
             rows = source.outline.rows if isinstance(source, LoopCode) else None
             counts = len(source.addresses) if isinstance(source, LoopCode) else 0
-            found[name] = Code(pickle.dumps((rows, kernels, counts)), *launch_shape(source, target))
+            shape = (source.parts, source.exchanges) if isinstance(source, LoopCode) else (1, ())
+            found[name] = Code(pickle.dumps((rows, kernels, counts, *shape)), *launch_shape(source, target))
         return found
 
     def load(self, name: str, code: Code) -> SimulatedEntry:
@@ -183,8 +186,10 @@ class SimulatedDriver:
             return
         self.calls.append("loop")
         *outside, arrived = parameters
-        assert entry.blocks == 1 or not self.view(arrived, 4).any()
-        SimulatedLoop(self, entry, outside[: entry.count], outside[entry.count :]).rows(entry.rows)
+        assert entry.parts > 1 or entry.blocks == 1 or not self.view(arrived, 4).any()
+        # Parts are independent: the last one may be over before the first begins.
+        for part in reversed(range(entry.parts)):
+            SimulatedLoop(self, entry, outside[: entry.count], outside[entry.count :], part).rows(entry.rows)
 
     def launch_kernel(self, kernel: Kernel, addresses: Sequence[int]) -> None:
         self.calls.append("launch")
@@ -261,21 +266,58 @@ class SimulatedEntry:
 
     def __init__(self, name: str, code: Code) -> None:
         self.name, self.blocks, self.threads, self.size = name, code.blocks, code.threads, len(code.binary)
-        self.rows, self.kernels, self.count = pickle.loads(code.binary)
+        self.rows, self.kernels, self.count, self.parts, self.exchanges = pickle.loads(code.binary)
 
 
 class SimulatedLoop:
-    """The kernel of a loop, row after row."""
+    """A part of the kernel of a loop, row after row."""
 
     def __init__(
-        self, driver: SimulatedDriver, loop: SimulatedEntry, addresses: Sequence[int], counters: Sequence[int]
+        self,
+        driver: SimulatedDriver,
+        loop: SimulatedEntry,
+        addresses: Sequence[int],
+        counters: Sequence[int],
+        part: int,
     ) -> None:
-        self.driver, self.loop = driver, loop
+        self.driver, self.loop, self.part = driver, loop, part
+        self.exchanged: dict[Any, int] = {}
         self.outside = {"address": addresses, "counter": counters}
         self.own: dict[Any, int] = {}
 
     def value(self, operand: Any, kind: str = "address") -> int:
+        if operand in self.exchanged:
+            return self.exchanged[operand]
         return self.outside[kind][operand[1]] if operand[0] == "outside" else self.own[operand]
+
+    def kernel(self, symbol: str) -> Kernel:
+        """The iterations of a kernel that this part has."""
+        kernel, parts = self.loop.kernels[symbol], self.loop.parts
+        assert isinstance(kernel, Kernel)
+        threads = kernel.parallel
+        if parts == 1 or threads is None:
+            return kernel
+        each = int(threads.count) // parts * threads.step
+        start = int(threads.start) + self.part * each
+        own = replace(threads, start=start, stop=start + each)
+        return replace(kernel, body=tuple(own if s is threads else s for s in kernel.body))
+
+    def copy(self, target: Any, source: Any, size: int) -> None:
+        each = size // self.loop.parts
+        self.driver.copy(self.value(target) + self.part * each, self.value(source) + self.part * each, each)
+
+    def counted(self, counter: Any, count: int, reverse: bool, body: Sequence[Any]) -> None:
+        pairs = last_copies(body) if counter[1] in self.loop.exchanges else []
+        for i in reversed(range(count)) if reverse else range(count):
+            self.own[counter] = i
+            self.rows(body[: len(body) - len(pairs)])
+            for carry, new, _ in pairs:
+                self.exchanged[carry], self.exchanged[new] = self.value(new), self.value(carry)
+        for carry, new, size in pairs:
+            self.exchanged.pop(carry, None)
+            self.exchanged.pop(new, None)
+            if count % 2:
+                self.copy(carry, new, size)
 
     def integer(self, operand: Any, dtype: str) -> int:
         return int(self.driver.view(self.value(operand), np.dtype(dtype).itemsize).view(dtype)[0])
@@ -284,20 +326,19 @@ class SimulatedLoop:
         for row in rows:
             match row:
                 case "launch", symbol, _, operands:
-                    self.driver.launch_kernel(self.loop.kernels[symbol], [self.value(o) for o in operands])
+                    self.driver.launch_kernel(self.kernel(symbol), [self.value(o) for o in operands])
                 case "copy", target, source, size:
-                    self.driver.copy(self.value(target), self.value(source), size)
+                    self.copy(target, source, size)
                 case "fill", target, size:
-                    self.driver.fill(self.value(target), size)
+                    each = size // self.loop.parts
+                    self.driver.fill(self.value(target) + self.part * each, each)
                 case "set_address", target, base, counter, stride:
                     self.own[target] = self.value(base) + self.value(counter, "counter") * stride
                 case "count", target, counter:
                     self.driver.set_word(self.value(target), self.value(counter, "counter"))
                 case "loop", counter, iterations, reverse, body:
                     count = iterations if isinstance(iterations, int) else self.integer(iterations, "int32")
-                    for i in reversed(range(count)) if reverse else range(count):
-                        self.own[counter] = i
-                        self.rows(body)
+                    self.counted(counter, count, reverse, body)
                 case "while", counter, condition, predicate, body:
                     iteration = 0
                     while True:

@@ -83,7 +83,7 @@ class Fused(Spec):
             verify_equation(equation, target)
             if not is_fusion(equation):
                 for inner in subjaxprs(equation.params):
-                    self._check_equations(inner, target)
+                    self._check_equations(inner, target.inside(equation))
 
 
 def no_objection(equation: Equation) -> str | None:

@@ -17,6 +17,7 @@ the equations in order reaches the fixpoint: an equation is seen when all that i
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -390,8 +391,9 @@ def everywhere(function: Callable[..., Jaxpr]) -> Callable[..., Jaxpr]:
     """
 
     def apply(jaxpr: Jaxpr, *target: Target) -> Jaxpr:
-        def inside(inner: Jaxpr) -> Jaxpr:
-            return inner.cached((function, config.key(), *target), lambda: apply(inner, *target))
+        def inside(equation: Equation, inner: Jaxpr) -> Jaxpr:
+            within = [machine.inside(equation) for machine in target]
+            return inner.cached((function, config.key(), *within), lambda: apply(inner, *within))
 
         return function(map_subjaxprs(jaxpr, inside), *target)
 
@@ -399,13 +401,14 @@ def everywhere(function: Callable[..., Jaxpr]) -> Callable[..., Jaxpr]:
     return apply
 
 
-def map_subjaxprs(jaxpr: Jaxpr, change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
-    """The jaxpr with its sub-jaxprs replaced; the same object if all of them stay."""
+def map_subjaxprs(jaxpr: Jaxpr, change: Callable[[Equation, Jaxpr], Jaxpr]) -> Jaxpr:
+    """The jaxpr with its sub-jaxprs replaced, by what a function of the equation and of each of them returns;
+    the same object if all of them stay."""
     changed: dict[int, Equation] = {}
     for i, equation in enumerate(jaxpr.eqns):
         for value in equation.params.values():
             if type(value) is Jaxpr or (type(value) is tuple and any(type(v) is Jaxpr for v in value)):
-                new = with_mapped_params(equation, change)
+                new = with_mapped_params(equation, functools.partial(change, equation))
                 if new is not equation:
                     changed[i] = new
                 break

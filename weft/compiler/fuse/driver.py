@@ -60,7 +60,7 @@ def inside(equation: Equation, target: Target, control: bool) -> Equation:
     """An unfused equation, with its sub-jaxprs fused if it is control flow."""
     if not control or equation.primitive is fusion:
         return equation
-    params = {name: _inside_value(value, target) for name, value in equation.params.items()}
+    params = {name: _inside_value(value, target.inside(equation)) for name, value in equation.params.items()}
     return equation.replace(params=params)
 
 

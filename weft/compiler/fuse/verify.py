@@ -55,7 +55,7 @@ def verify_fused(before: Jaxpr, after: Jaxpr, target: Target) -> Jaxpr:
         if role == CONTROL and equation.primitive is not fusion and not equation.effects:
             inner = subjaxprs(unfused[equation.outvars].params)
             for first, second in zip(subjaxprs(equation.params), inner, strict=True):
-                verify_fused(first, second, target)
+                verify_fused(first, second, target.inside(equation))
     return after
 
 

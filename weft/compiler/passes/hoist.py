@@ -2,7 +2,8 @@
 
 What only depends on constants of a loop (operands that its iterations share, and carries that it does not change) is
 computed once, if that is worth a value in memory: contractions, reductions, functions. What is cheap stays inside,
-where it costs no trip to memory, and is hoisted only where something expensive needs it.
+where it costs no trip to memory, and is hoisted only where something expensive needs it, or where it is an operand of a
+contraction, which is read from memory anyway.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from weft.ir.context import merged_stack
 from weft.ir.fusing import CONTROL, EXPAND, HERO, LIBRARY, LOOKUP, MOVE, POINTWISE, SYMBOLIC_SIZE
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import weight_of
+from weft.primitives.contraction.contract import dot_general
+from weft.primitives.contraction.convolution import conv_general_dilated
 from weft.primitives.control.repeat import repeat
 from weft.primitives.control.scan import scan
 from weft.primitives.control.while_loop import while_
@@ -80,6 +83,7 @@ def choose(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
     same: set[Any] = set(shared)
     chosen: set[int] = set()
     outside: set[Any] = set()
+    materialized = {a for e in body.eqns if e.primitive in _READERS for a in e.invars if type(a) is not Literal}
     for i, equation in enumerate(body.eqns):
         if not is_movable(equation) or not all(type(a) is Literal or a in same for a in equation.invars):
             continue
@@ -87,10 +91,15 @@ def choose(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
         size = sum(bytes_of(v.aval) for v in equation.outvars)
         before = sum(bytes_of(a.aval) for a in {*equation.invars} if a in outside)
         # What is computed from hoisted values and no larger than they are saves work for nothing.
-        if 0 < size <= before or is_worth_memory(equation, size, target):
+        needed = not materialized.isdisjoint(equation.outvars) and is_operand_worth_memory(equation, size)
+        if 0 < size <= before or needed or is_worth_memory(equation, size, target):
             chosen.add(i)
             outside.update(equation.outvars)
     return chosen
+
+
+# What reads its operands from memory.
+_READERS = frozenset({dot_general, conv_general_dilated})
 
 
 def is_movable(equation: Equation) -> bool:
@@ -121,6 +130,12 @@ def is_worth_memory(equation: Equation, size: int, target: Target) -> bool:
     if equation.primitive is scan:
         return 2 * scan_flops(equation, target) >= size
     return equation_flops(equation) >= FLOPS * size
+
+
+def is_operand_worth_memory(equation: Equation, size: int) -> bool:
+    """Whether an operand of a contraction is computed from no fewer bytes than it has."""
+    role = structure(equation).role
+    return role == POINTWISE and size <= sum(bytes_of(a.aval) for a in {*equation.invars} if type(a) is not Literal)
 
 
 def scan_flops(equation: Equation, target: Target) -> float:

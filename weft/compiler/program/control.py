@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 def steps_of(builder: Builder, token: object | None = None) -> Iterator[list[Step]]:
     """Collect steps apart; with a token, as those of a loop's body."""
     steps: list[Step] = []
-    before = builder.steps, builder.loop
+    before = builder.steps, builder.loop, builder.target
     builder.steps = steps
     if token is not None:
-        builder.loop = token
+        builder.loop, builder.target = token, builder.target.in_loops
     yield steps
-    builder.steps, builder.loop = before
+    builder.steps, builder.loop, builder.target = before
 
 
 def carries(

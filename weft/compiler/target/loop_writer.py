@@ -8,16 +8,19 @@ from collections.abc import Sequence
 
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Kernel
+from weft.compiler.program.exchange import last_copies
 from weft.compiler.program.outline import Operand, Outline, Row
 from weft.compiler.target.llvm import Function, Value, constant, i8, i32, i64, integer
 
 
 class LoopWriter(ABC):
     """Writes one function. `addresses` and `counters` are what the loop takes from outside, `values` has the pointers
-    and counters that it sets itself."""
+    and counters that it sets itself. In loops of `exchanges`, by the indices of their counters, the copies at the end
+    of the body are none: two addresses change places."""
 
-    def __init__(self, function: Function, outline: Outline) -> None:
-        self.f, self.outline = function, outline
+    def __init__(self, function: Function, outline: Outline, exchanges: Sequence[int] = ()) -> None:
+        self.f, self.outline, self.exchanges = function, outline, exchanges
+        self.exchanged: dict[Operand, Value] = {}
         self.values: dict[Operand, Value] = {}
         self.addresses: Sequence[Value] = ()
         self.counters: Sequence[Value] = ()
@@ -51,6 +54,8 @@ class LoopWriter(ABC):
     # -- rows ------------------------------------------------------------------------------------------------------
 
     def address(self, operand: Operand) -> Value:
+        if operand in self.exchanged:
+            return self.exchanged[operand]
         return self.addresses[operand[1]] if operand[0] == "outside" else self.values[operand]
 
     def counter(self, operand: Operand) -> Value:
@@ -96,10 +101,24 @@ class LoopWriter(ABC):
             if isinstance(iterations, int)
             else f.sext(f.load(i32, self.address(iterations), 4), i64)
         )
-        with f.loop(constant(0, i64), count) as index:
+        pairs = last_copies(body) if counter[1] in self.exchanges else []
+        operands = [operand for pair in pairs for operand in (pair.carry, pair.new)]
+        before = [self.address(operand) for operand in operands]
+        with f.loop(constant(0, i64), count, carried=before) as index:
+            self.exchanged.update(zip(operands, index.values, strict=True))
             self.values[counter] = f.sub(f.sub(count, constant(1, i64)), index) if reverse else index
-            self.rows(body)
+            self.rows(body[: len(body) - len(pairs)])
             self.iterated(iterations, body)
+            swapped = [index.values[n ^ 1] for n in range(len(operands))]
+            index.give(*swapped)
+        for operand in operands:
+            del self.exchanged[operand]
+        if pairs:
+            odd = f.icmp("ne", f.and_(count, constant(1, i64)), constant(0, i64))
+            with f.when(odd):
+                for pair in pairs:
+                    self.copy(self.address(pair.carry), self.address(pair.new), pair.size)
+            self.wait()
 
     def while_loop(
         self, counter: Operand | None, condition: Sequence[Row], predicate: Operand, body: Sequence[Row]

@@ -60,6 +60,8 @@ class Lowering:
         self.alignments = dict(zip(kernel.buffers, kernel.alignments, strict=False))
         self.values: dict[Value, Lane] = {}
         self.variables: dict[Variable, llvm.Value] = {}
+        # What the variables of serial loops are multiples of, where that is not 1.
+        self.factors: dict[Any, int] = {}
         self.pointers: dict[Buffer, llvm.Value] = {}
         self.begin = self.end = constant(0, i64)
         self.memory: dict[Any, Memory] = {}
@@ -280,16 +282,15 @@ class Lowering:
         elements: list[Any] = [index.constant]
         for term, coefficient in index.terms:
             # Loops over lanes go from vector to vector.
-            elements.append(
-                coefficient * (math.gcd(self.first, self.width * self.step) if term is self.variable else 1)
-            )
-        whole = self.alignments.get(buffer, self.target.grid_bytes)
-        return math.gcd(self.target.grid_bytes, whole, *(n * buffer.dtype.itemsize for n in elements))
+            whole = math.gcd(self.first, self.width * self.step) if term is self.variable else self.factors.get(term, 1)
+            elements.append(coefficient * whole)
+        known = self.alignments.get(buffer, self.target.grid_bytes)
+        return math.gcd(self.target.grid_bytes, known, *(n * buffer.dtype.itemsize for n in elements))
 
     def load(self, buffer: Buffer, index: Index, condition: Value | None, otherwise: Value | None) -> Lane:
         memory, access = self.access(buffer, index, condition is None)
         if condition is None or otherwise is None:
-            return self.lanes(1).loaded(memory.load_one(access.base), buffer.dtype)
+            return self.lanes(1).loaded(memory.load_one(access.base, access.align), buffer.dtype)
         return self.load_if(memory, access, buffer.dtype, self.values[condition].parts[0], self.values[otherwise])
 
     def load_if(self, memory: Memory, access: Access, dtype: Any, holds: llvm.Value, rest: Lane) -> Lane:
@@ -331,6 +332,8 @@ class Lowering:
             if threads and not is_zero(loop.start):
                 variable = self.f.add(variable, self.integer(loop.start))
             self.variables[loop.variable] = variable
+            if not threads and loop.step != 1 and isinstance(loop.start, int):
+                self.factors[loop.variable] = math.gcd(loop.start, loop.step)
             self.enter(loop, unflat(started, index.values))
             self.block(loop.body)
             index.give(*flat(self.finals(loop, started)))

@@ -47,9 +47,11 @@ class Memory:
 
     # -- one element -----------------------------------------------------------------------------------------------
 
-    def load_one(self, address: Value) -> list[Value]:
-        """The numbers of one element."""
-        return [self.f.load(self.element, self._part(address, n), self.align) for n in range(self.parts)]
+    def load_one(self, address: Value, align: int = 1) -> list[Value]:
+        """The numbers of one element, whose address is known to be a multiple of `align`: neighbours of it may be read
+        with it."""
+        aligned = [max(self.align, align), *(self.align for _ in range(1, self.parts))]
+        return [self.f.load(self.element, self._part(address, n), align) for n, align in enumerate(aligned)]
 
     def store_one(self, values: Sequence[Value], address: Value) -> None:
         """Write the numbers of one element."""

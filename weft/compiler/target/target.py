@@ -7,7 +7,7 @@ compiled code holds its target. The folders beside this file make targets (`cpu/
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -140,6 +140,8 @@ class Libraries:
     results are in `convolution_dtypes`. `present` are the libraries themselves, where there is a choice."""
 
     contraction_size: int = 384**3
+    # ... in the bodies of loops, which are one kernel where no library is called.
+    loop_contraction_size: int = 0
     contraction_dtypes: frozenset[tuple[Any, Any]] = frozenset(
         (dtypes.as_dtype(name), dtypes.as_dtype(name)) for name in ("float32", "float64", "complex64", "complex128")
     )
@@ -160,7 +162,7 @@ class Target:
     them. `toolchain` is what makes its code, with its version. With `grid_bytes`, kernels run on a grid of threads, of
     which each has so many bytes side by side, and buffers begin at multiples of that; `group_lanes` is how many lanes
     such threads have together at most, `thread_lanes` those of each, and `scan_lanes` those of as many as exchange them
-    quickly.
+    quickly; `cluster_blocks` is how many blocks of such threads wait for each other quickly.
     """
 
     kind: str
@@ -175,6 +177,7 @@ class Target:
     group_lanes: int = 0
     thread_lanes: int = 1
     scan_lanes: int = 0
+    cluster_blocks: int = 1
     memory_spaces: tuple[str, ...] = ("device",)
     toolchain: str = ""
     fusion: FusionLimits = FusionLimits()
@@ -195,6 +198,18 @@ class Target:
     def key(self) -> str:
         """All of its data as a text: its part in the names of files."""
         return ";".join(f"{f.name}={_text(getattr(self, f.name))}" for f in fields(self))
+
+    def inside(self, equation: Any) -> Target:
+        """The machine for the sub-jaxprs of an equation: what is small there is not worth the call of a library."""
+        return self.in_loops if equation.primitive.iterates else self
+
+    @cached_property
+    def in_loops(self) -> Target:
+        """The machine for the bodies of loops."""
+        known = self.libraries
+        if known.contraction_size >= known.loop_contraction_size:
+            return self
+        return replace(self, libraries=replace(known, contraction_size=known.loop_contraction_size))
 
     @property
     def vector_bytes(self) -> int:

@@ -82,7 +82,7 @@ class VectorLowering(Lowering):
         uniform = not access.stride and access.offsets is None
         if condition is None or otherwise is None:
             if uniform:
-                return self.lanes(1).loaded(memory.load_one(access.base), buffer.dtype)
+                return self.lanes(1).loaded(memory.load_one(access.base, access.align), buffer.dtype)
             mask = None if buffer.padded and access.stride == 1 and access.offsets is None else self.mask
             return self.lanes(self.width).loaded(memory.load(access, self.width, mask, None), buffer.dtype)
         holds, rest = self.values[condition].parts[0], self.values[otherwise]

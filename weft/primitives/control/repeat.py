@@ -38,6 +38,7 @@ class repeat(HigherOrder):
     """
 
     control = True
+    iterates = True
 
     def type(self, count: Type, *types: Type, jaxpr: Jaxpr, nconsts: int, reverse: bool) -> list[Type]:
         check_operands(self.name, [COUNT, *types], jaxpr.in_avals)

@@ -45,6 +45,7 @@ class scan(HigherOrder):
     """
 
     control = True
+    iterates = True
 
     def type(self, *types: Type, jaxpr: Jaxpr, length: Any, num_carry: int, **params: Any) -> list[Type]:
         consts, carry, xs = sections(types, params["num_consts"], num_carry)

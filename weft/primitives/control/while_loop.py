@@ -51,6 +51,7 @@ class while_(HigherOrder):
 
     name = "while"
     control = True
+    iterates = True
 
     def type(
         self, *types: Type, cond_jaxpr: Jaxpr, cond_nconsts: int, body_jaxpr: Jaxpr, body_nconsts: int

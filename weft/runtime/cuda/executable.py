@@ -382,7 +382,7 @@ class Run:
 
     def loop(self, code: LoopCode) -> None:
         """A loop that is one kernel."""
-        if code.blocks > 1:
+        if code.counts:
             self.work.fill(self.arrived, 4)
         addresses = [int(self.registers[a.register]) + a.offset for a in code.addresses]
         counters = [int(self.registers[index]) for index in code.counters]

@@ -36,7 +36,7 @@ from weft.runtime.cuda.libraries.program import ProgramCalls
 # Steps that a graph has at most: loops are unrolled in it.
 MOST_STEPS = 6000
 # The loops of a program that are one kernel, on disk.
-LOOPS, LOOPS_MAGIC = ".l", b"weft gpu loops 1\n"
+LOOPS, LOOPS_MAGIC = ".l", b"weft gpu loops 2\n"
 
 
 class PreparedSteps:
@@ -102,11 +102,11 @@ def _loops(compilation: Compilation, processors: int) -> dict[Step, LoopCode]:
     content = None if key is None else cache.read(key + LOOPS, LOOPS_MAGIC)
     if content is None:
         raise CodeIsGone(program.name)
-    return {steps[i]: _stored_loop(steps[i], program, blocks) for i, blocks in json.loads(content)}
+    return {steps[i]: _stored_loop(steps[i], program, *shape) for i, *shape in json.loads(content)}
 
 
-def _stored_loop(step: Step, program: Program, blocks: int) -> LoopCode:
-    return loop_code(Outline(step, program, lambda step: True), blocks)
+def _stored_loop(step: Step, program: Program, blocks: int, parts: int, exchanges: Sequence[int]) -> LoopCode:
+    return loop_code(Outline(step, program, lambda step: True), blocks, parts, exchanges)
 
 
 def _is_unrolled(step: Step) -> bool:

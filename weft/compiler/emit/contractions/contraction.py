@@ -11,6 +11,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
     OperandReader,
     operand_value,
 )
+from weft.compiler.emit.contractions.group_contraction import emit_contraction_by_groups, group_plan
 from weft.compiler.emit.contractions.microkernel import emit_contraction_kernels, result_pairs
 from weft.compiler.emit.contractions.tile_matrices import matrices
 from weft.compiler.emit.contractions.tiles import emit_matrices_by_tiles
@@ -62,7 +63,10 @@ def emit_contraction(fusion: Fusion) -> Emission:
         shape=form.shape,
     )
     by_tiles = matrices(fusion, contraction, (lhs, rhs), elements) if fusion.target.tiles else None
-    if by_tiles is None:
+    by_groups = group_plan(fusion, contraction)
+    if by_groups is not None:
+        emit_contraction_by_groups(fusion, contraction, by_groups)
+    elif by_tiles is None:
         emit_contraction_kernels(fusion, contraction)
     else:
         emit_matrices_by_tiles(fusion, by_tiles)

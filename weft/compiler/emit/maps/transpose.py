@@ -34,7 +34,7 @@ PART_BYTES = 16
 SMALL_WORK = 7
 # For groups of threads: bytes of a row of a tile, the least and the most elements that it has, and bytes of a thread's
 # vectors that are read at once.
-GROUP_BYTES, LEAST_GROUP_SIDE, MOST_GROUP_SIDE, GROUP_READ = 256, 32, 64, 64
+GROUP_BYTES, LEAST_GROUP_SIDE, MOST_GROUP_SIDE, GROUP_READ = 256, 32, 64, 32
 # The shortest dimensions that tiles are made of.
 LEAST_SIDE = 8
 # Elements in a row of a block that is visited with strided loads: its cache lines fit the first cache.

@@ -52,8 +52,9 @@ WARP = 32
 # Lanes from which on a group of threads has them, threads of a block of small groups, and bytes that they share.
 LEAST_LANES, BLOCK, SHARED_BYTES = 32, 128, 48 << 10
 # Threads of the teams of a group together, and statements that do not touch memory.
-TEAM_THREADS, COMPUTES = 256, (Constant, Position, Compute)
-SHARED = 3  # the address space of memory that the threads of a block share
+TEAM_THREADS, COMPUTES = 512, (Constant, Position, Compute)
+# The address space of memory that the threads of a block share, and the alignment of what is there.
+SHARED, SHARED_ALIGNMENT = 3, 16
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,20 @@ class Barrier:
     count: int
 
 
+@dataclass(frozen=True)
+class Room:
+    """Memory of a block for the local buffers of so many groups."""
+
+    address: llvm.Value
+    groups: int
+
+
+def room_for(kernel: Kernel, groups: int) -> int:
+    """The bytes that the local buffers of so many groups take."""
+    sizes = (_room(buffer) * groups for buffer in kernel.local)
+    return sum(-(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT for size in sizes)
+
+
 def group_of(kernel: Kernel, target: Target) -> Group | None:
     """The group of threads that has the lanes of a kernel, if lanes are to be threads."""
     widths = {s.width for s in _statements(kernel.body) if isinstance(s, ReduceLanes) or _is_over_lanes(s)}
@@ -115,24 +130,25 @@ def _teams(kernel: Kernel, members: int) -> int:
     threads = kernel.parallel
     if not kernel.local or threads is None:
         return 1
-    loops = [s for s in threads.body if isinstance(s, Loop)]
-    others = [s for s in threads.body if not isinstance(s, Loop)]
-    if not loops or not all(map(_is_of_teams, loops)) or not all(isinstance(s, COMPUTES) for s in others):
+    stored = {s.buffer for s in _statements(threads.body) if isinstance(s, Store)}
+    loops = [s for s in threads.body if not _is_computed(s, stored)]
+    if not loops or not all(_is_of_teams(loop, stored) for loop in loops):
         return 1
-    most = min(TEAM_THREADS // members, max(int(loop.count) for loop in loops))
+    most = min(TEAM_THREADS // members, max(int(loop.count) for loop in loops))  # type: ignore[attr-defined]
     return 1 << most.bit_length() - 1 if most > 1 else 1
 
 
-def _is_of_teams(loop: Loop) -> bool:
-    lanes = [s for s in loop.body if not isinstance(s, COMPUTES)]
-    return (
-        loop.kind is LoopKind.SERIAL
-        and not loop.carries
-        and not repeats(loop)
-        and len(lanes) == 1
-        and _is_over_lanes(lanes[0])
-        and not any(isinstance(s, Loop | If | Shift | Last) for s in lanes[0].body)  # type: ignore[attr-defined]
-    )
+def _is_computed(statement: Statement, stored: set[Buffer]) -> bool:
+    """Whether all threads do a statement, each for itself."""
+    return isinstance(statement, COMPUTES) or (isinstance(statement, Load) and statement.buffer not in stored)
+
+
+def _is_of_teams(loop: Statement, stored: set[Buffer]) -> bool:
+    if not isinstance(loop, Loop) or loop.kind is not LoopKind.SERIAL or loop.carries or repeats(loop):
+        return False
+    lanes = [s for s in loop.body if not _is_computed(s, stored)]
+    exchanged = _exchanges(lanes) or any(isinstance(s, ReduceLanes) for s in _statements(lanes))
+    return len(lanes) == 1 and _is_over_lanes(lanes[0]) and not exchanged
 
 
 def _room(buffer: Buffer) -> int:
@@ -171,6 +187,7 @@ class GroupLowering(ThreadLowering):
         member: llvm.Value,
         barrier: Barrier | None = None,
         prefix: str = "",
+        room: Room | None = None,
     ) -> None:
         super().__init__(function, kernel, target)
         self.group, self.member, self.barrier, self.prefix = group, member, barrier, prefix
@@ -183,12 +200,18 @@ class GroupLowering(ThreadLowering):
         self.distributed = False
         in_memory = [b for b in kernel.local if b not in self.forwarded.local]
         if in_memory:
+            count = group.count if room is None else room.groups
             first = function.udiv(thread_of_block(function), constant(group.threads, i32))
+            begin = 0
             for n, buffer in enumerate(in_memory):
-                room = self.shared(f"local{n}", _room(buffer) * group.count)
-                offset = function.mul(first, constant(_room(buffer), i32))
-                self.local[buffer] = function.offset(room, llvm.i8, offset)
-                self.alignments[buffer] = buffer.dtype.itemsize
+                size = _room(buffer) * count
+                if room is None:
+                    memory = self.shared(f"local{n}", size)
+                else:
+                    memory = function.offset(room.address, llvm.i8, constant(begin, i32))
+                    begin += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+                self.local[buffer] = function.offset(memory, llvm.i8, function.mul(first, constant(_room(buffer), i32)))
+                self.alignments[buffer] = SHARED_ALIGNMENT if count == 1 else buffer.dtype.itemsize
 
     # -- order -----------------------------------------------------------------------------------------------------
 
@@ -205,7 +228,8 @@ class GroupLowering(ThreadLowering):
 
     def is_of_teams(self, statement: Statement) -> bool:
         """Whether it is a loop whose iterations teams do together."""
-        return self.group.teams > 1 and isinstance(statement, Loop) and statement.kind is LoopKind.SERIAL
+        inside = self.distributed or self.variable is not None
+        return self.group.teams > 1 and not inside and isinstance(statement, Loop) and statement.kind is LoopKind.SERIAL
 
     def loop(self, loop: Loop) -> None:
         if not self.is_of_teams(loop):
@@ -213,7 +237,8 @@ class GroupLowering(ThreadLowering):
             return
         f, teams = self.f, self.group.teams
         self.distributed = True
-        team = f.udiv(thread_of_block(f), constant(self.group.members, i32))
+        thread = f.urem(thread_of_block(f), constant(self.group.threads, i32))
+        team = f.udiv(thread, constant(self.group.members, i32))
         start = f.add(self.integer(loop.start), f.mul(f.zext(team, i64), constant(loop.step, i64)))
         if loop.count == teams and loop.limit is None:
             self.variables[loop.variable] = start
@@ -256,6 +281,11 @@ class GroupLowering(ThreadLowering):
         else:
             self.f.call("llvm.nvvm.bar.warp.sync", llvm.void, self.mask_of_group())
         self.read, self.written = set(), set()
+
+    def restart(self) -> None:
+        """Go on after all groups have waited for each other: nothing is known of what they have touched."""
+        self.read, self.written = set(), set()
+        self.registers.forget()
 
     def mask_of_group(self) -> llvm.Value:
         """The threads of a warp that are of this group, as bits."""

@@ -15,11 +15,24 @@ THREADS = 256
 
 @dataclass(frozen=True)
 class LoopCode:
-    """The kernel of a loop: what it takes from outside, and the blocks of threads that it wants."""
+    """The kernel of a loop: what it takes from outside, the blocks of threads that it wants for each of its parts, and
+    the loops (by the indices of their counters) in which copies of carries are exchanges of addresses."""
 
     symbol: str
     outline: Outline
     blocks: int
+    parts: int = 1
+    exchanges: tuple[int, ...] = ()
+
+    @property
+    def grid(self) -> int:
+        """The blocks of all parts."""
+        return self.blocks * self.parts
+
+    @property
+    def counts(self) -> bool:
+        """Whether blocks wait for each other at a counter in memory."""
+        return self.blocks > 1 and self.parts == 1
 
     @property
     def addresses(self) -> list[Address]:
@@ -32,12 +45,14 @@ class LoopCode:
         return self.outline.counters
 
 
-def loop_code(outline: Outline, blocks: int) -> LoopCode:
+def loop_code(outline: Outline, blocks: int, parts: int = 1, exchanges: Sequence[int] = ()) -> LoopCode:
     """The kernel of a loop for so many blocks; its name is made of all that its code depends on."""
-    digest = hashlib.blake2b(repr((outline.rows, blocks)).encode(), digest_size=10).hexdigest()
-    return LoopCode(f"loop_{digest}", outline, blocks)
+    depends = outline.rows, blocks, parts, tuple(exchanges)
+    digest = hashlib.blake2b(repr(depends).encode(), digest_size=10).hexdigest()
+    return LoopCode(f"loop_{digest}", outline, blocks, parts, tuple(exchanges))
 
 
-def positions(loops: Mapping[Step, LoopCode], steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """For each loop its index among all steps of a program, and its blocks."""
-    return [(i, loops[step].blocks) for i, step in enumerate(steps) if step in loops]
+def positions(loops: Mapping[Step, LoopCode], steps: Sequence[Step]) -> list[tuple[int, int, int, tuple[int, ...]]]:
+    """For each loop its index among all steps of a program, and what `loop_code` takes besides the outline."""
+    found = [(i, loops[step]) for i, step in enumerate(steps) if step in loops]
+    return [(i, code.blocks, code.parts, code.exchanges) for i, code in found]

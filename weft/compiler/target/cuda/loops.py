@@ -3,6 +3,8 @@
 What a launch of a kernel would be by a grid of its own is done by the threads that there are, each of which has several
 iterations of the kernel's loop over threads. If one block of threads is enough they wait at its barrier, else at a
 counter in memory, which all blocks increment and watch: so there are no more blocks than the GPU runs at once.
+
+A loop over independent parts (`parts.py`) has some blocks for each part, which wait at a barrier of their cluster.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.compiler.kernel.ir import Kernel
+from weft.compiler.program.exchange import exchanging_loops
 from weft.compiler.program.ir import Branch, Copy, Launch, Loop, Program, Step, While
 from weft.compiler.program.outline import NoOutline, Operand, Outline, Row
 from weft.compiler.target import llvm
-from weft.compiler.target.cuda.groups import WARP, Barrier, Group, GroupLowering, group_of
+from weft.compiler.target.cuda.groups import SHARED, WARP, Barrier, Group, GroupLowering, Room, group_of, room_for
 from weft.compiler.target.cuda.loop_code import THREADS, LoopCode, loop_code
+from weft.compiler.target.cuda.parts import parts_of
 from weft.compiler.target.cuda.thread import ThreadLowering, block_of_grid, thread_of_block
 from weft.compiler.target.llvm import constant, i32, i64, integer, ptr
 from weft.compiler.target.loop_writer import LoopWriter
@@ -24,6 +28,8 @@ from weft.compiler.target.vectors import VectorLowering
 # Iterations of a kernel's loop over threads for each thread, up to which one block is enough, and up to which a loop is
 # one kernel at all: a grid has more threads, and so more of its memory under way.
 OF_ONE_BLOCK, MOST = 8, 8
+# Bytes of the local memory of a block at most.
+LOCAL_BYTES = 32 << 10
 # Statements of kernels in one loop, so that compiling it does not take long.
 MOST_STATEMENTS = 600
 
@@ -38,7 +44,7 @@ def loops_of(
     while inner:
         step = inner.pop()
         code = _code(step, program, target, processors) if isinstance(step, Loop | While | Branch) else None
-        if code is not None and (code.blocks == 1 or not is_unrolled(step)):
+        if code is not None and (not code.counts or not is_unrolled(step)):
             found[step] = code
         else:
             inner.extend(child for body in step.bodies for child in body)
@@ -54,8 +60,13 @@ def _code(step: Step, program: Program, target: Target, processors: int) -> Loop
     if sum(_statements(kernel.body) for kernel in launched) > MOST_STATEMENTS:
         return None
     most = max(_threads(row, outline, target) for row in outline.rows)
-    blocks = 1 if most <= OF_ONE_BLOCK * THREADS else min(processors, -(-most // THREADS))
-    return loop_code(outline, blocks)
+    parts = parts_of(outline, program, processors) if most > THREADS else 1
+    each = -(-most // (parts * THREADS))
+    if parts > 1 and each <= OF_ONE_BLOCK * target.cluster_blocks:
+        blocks = min(1 << (each - 1).bit_length(), target.cluster_blocks, 1 << (processors // parts).bit_length() - 1)
+    else:
+        parts, blocks = 1, 1 if most <= OF_ONE_BLOCK * THREADS else min(processors, -(-most // THREADS))
+    return loop_code(outline, blocks, parts, exchanging_loops(outline))
 
 
 def _can_do(step: Step, target: Target, processors: int) -> bool:
@@ -63,14 +74,22 @@ def _can_do(step: Step, target: Target, processors: int) -> bool:
     most = MOST * THREADS * processors
     if isinstance(step, Launch):
         kernel = step.full
-        return not kernel.sizes and not kernel.local and _threads_of(kernel, target) <= most
+        return not kernel.sizes and _has_room(kernel, target) and _threads_of(kernel, target) <= most
     return not isinstance(step, Copy) or step.size <= 16 * most
+
+
+def _has_room(kernel: Kernel, target: Target) -> bool:
+    """Whether a block has the local memory of a kernel's groups."""
+    group = group_of(kernel, target)
+    if not kernel.local:
+        return True
+    return group is not None and group.threads <= THREADS and room_for(kernel, THREADS // group.threads) <= LOCAL_BYTES
 
 
 def _threads_of(kernel: Kernel, target: Target) -> int:
     """The threads that a kernel would be launched with."""
     group = group_of(kernel, target)
-    return int(kernel.count) * (1 if group is None else group.members)
+    return int(kernel.count) * (1 if group is None else group.threads)
 
 
 def _threads(row: Row, outline: Outline, target: Target) -> int:
@@ -111,13 +130,19 @@ class _Writer(LoopWriter):
         parameters += [llvm.Parameter(f"counter{n}", i64) for n in range(len(code.counters))]
         parameters.append(llvm.Parameter("arrived", ptr))
         f = module.function(code.symbol, llvm.void, parameters, linkage="ptx_kernel")
-        super().__init__(f, code.outline)
+        super().__init__(f, code.outline, code.exchanges)
         self.addresses, self.counters, self.arrived = f.arguments[:count], f.arguments[count:-1], f.arguments[-1]
         self.thread = thread_of_block(f)
-        first = f.mul(f.zext(block_of_grid(f), i64), constant(THREADS, i64))
+        block = block_of_grid(f)
+        self.part = f.zext(f.udiv(block, constant(code.blocks, i32)), i64)
+        # The index of the thread among those of its part.
+        first = f.mul(f.zext(f.urem(block, constant(code.blocks, i32)), i64), constant(THREADS, i64))
         self.index = f.add(first, f.zext(self.thread, i64))
         self.stride = THREADS * code.blocks
         self.launches = 0
+        if code.parts > 1 and code.blocks > 1:
+            f.attributes = f'"nvvm.cluster_dim"="{code.blocks}" "nvvm.maxntid"="{THREADS}" '
+        self.room = self.local_memory()
         # How often blocks have waited for each other.
         self.waits = f.alloca(i32, align=4)
         f.store(constant(0, i32), self.waits, 4)
@@ -136,32 +161,63 @@ class _Writer(LoopWriter):
             first, stride = self.index, self.stride
             lowering = ThreadLowering(f, kernel, self.target)
         else:
-            first, stride = f.udiv(self.index, constant(group.members, i64)), self.stride // group.members
+            first, stride = f.udiv(self.index, constant(group.threads, i64)), self.stride // group.threads
             member = f.urem(self.thread, constant(group.members, i32))
-            lowering = GroupLowering(f, kernel, self.target, group, member, self.barrier(group), f"{self.launches}.")
+            room = None if self.room is None else Room(self.room, THREADS // group.threads)
+            barrier, prefix = self.barrier(group), f"{self.launches}."
+            lowering = GroupLowering(f, kernel, self.target, group, member, barrier, prefix, room)
         self.launches += 1
         lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True))
-        with f.loop(first, constant(count, i64), stride) as index, lowering.scope():
+        if isinstance(lowering, GroupLowering):
+            lowering.pointers |= lowering.local
+        start, stop = self.own(count)
+        with f.loop(f.add(start, first), stop, stride) as index, lowering.scope():
             lowering.begin, lowering.end = index, f.add(index, constant(1, i64))
-            lowering.block(kernel.body)
+            lowering.block(kernel.body[: len(kernel.body) - len(kernel.after)])
+            if isinstance(lowering, GroupLowering) and kernel.local and count > stride * self.code.parts:
+                lowering.wait()  # the next iteration writes there again
+        if kernel.after:
+            self.wait()
+            threads = 1 if group is None else group.threads
+            with f.when(f.icmp("slt", self.index, constant(threads, i64))), lowering.scope():
+                if isinstance(lowering, GroupLowering):
+                    lowering.restart()
+                lowering.block(kernel.after)
+
+    def own(self, count: int) -> tuple[llvm.Value, llvm.Value]:
+        """The first of so many iterations or words that this part has, and where they end."""
+        each = constant(count // self.code.parts, i64)
+        first = self.f.mul(self.part, each)
+        return first, self.f.add(first, each)
+
+    def local_memory(self) -> llvm.Value | None:
+        """Memory of a block for the local buffers of all kernels, one after the other."""
+        kernels = [k for k in self.outline.kernels.values() if isinstance(k, Kernel) and k.local]
+        if not kernels:
+            return None
+        groups = [group_of(kernel, self.target) for kernel in kernels]
+        sizes = [room_for(k, THREADS // g.threads) for k, g in zip(kernels, groups, strict=True) if g is not None]
+        return self.f.module.shared(f"{self.f.name}.local", max(sizes), SHARED)
 
     def barrier(self, group: Group) -> Barrier | None:
         """Where the threads of a group of several warps wait: a block has up to 16 barriers, of which the first is that
         of all its threads."""
-        if group.members <= WARP:
+        if group.threads <= WARP:
             return None
-        index = self.f.udiv(self.thread, constant(group.members, i32))
-        return Barrier(self.f.add(index, constant(1, i32)), group.members)
+        index = self.f.udiv(self.thread, constant(group.threads, i32))
+        return Barrier(self.f.add(index, constant(1, i32)), group.threads)
 
     def copy(self, target: llvm.Value, source: llvm.Value, size: int) -> None:
         f, element = self.f, _word(size)
-        with f.loop(self.index, constant(size // (element.bits // 8), i64), self.stride) as index:
+        start, stop = self.own(size // (element.bits // 8))
+        with f.loop(f.add(start, self.index), stop, self.stride) as index:
             value = f.load(element, f.offset(source, element, index), element.bits // 8)
             f.store(value, f.offset(target, element, index), element.bits // 8)
 
     def fill(self, target: llvm.Value, size: int) -> None:
         f, element = self.f, _word(size)
-        with f.loop(self.index, constant(size // (element.bits // 8), i64), self.stride) as index:
+        start, stop = self.own(size // (element.bits // 8))
+        with f.loop(f.add(start, self.index), stop, self.stride) as index:
             f.store(constant(0, element), f.offset(target, element, index), element.bits // 8)
 
     def count(self, target: llvm.Value, counter: llvm.Value) -> None:
@@ -175,6 +231,10 @@ class _Writer(LoopWriter):
     def wait(self) -> None:
         """All threads come here before one goes on, and see what the others have written."""
         f = self.f
+        if self.code.parts > 1 and self.code.blocks > 1:
+            f.call("llvm.nvvm.barrier.cluster.arrive.aligned", llvm.void)
+            f.call("llvm.nvvm.barrier.cluster.wait.aligned", llvm.void)
+            return
         f.call("llvm.nvvm.barrier.cta.sync.aligned.all", llvm.void, constant(0, i32))
         if self.code.blocks == 1:
             return

@@ -53,11 +53,6 @@ def _each(instruction: str, *operands: Term) -> Term:
     return Term(f, result)
 
 
-def _limited_fma(x: Term, factor: float, summand: float) -> Term:
-    """x * factor + summand, rounded once, and limited to [0, 1]; of nan 0."""
-    return _each("fma.rn.sat.f32", x, x.of(factor), x.of(summand))
-
-
 def power(x: Term) -> Term:
     """2**x of a number that is neither large nor denormal."""
     return _each("ex2.approx.ftz.f32", x)
@@ -71,8 +66,10 @@ def reciprocal(x: Term) -> Term:
 
 def exp(x: Term) -> Term:
     """e**x = 2**n * 2**(x*log2(e) - n), with the difference in two parts. A multiply-add that is limited to [0, 1]
-    limits n to the exponents of normal numbers; beyond them the difference is larger than 1/2."""
-    shifted = _limited_fma(x, sum(LOG2_E) / EXPONENTS, -LEAST_EXPONENT / EXPONENTS).fma(EXPONENTS, SHIFTER[32] + 1)
+    limits n to the exponents of normal numbers; beyond them the difference is larger than 1."""
+    share = _each("fma.rn.sat.f32", x, x.of(sum(LOG2_E) / EXPONENTS), x.of(-LEAST_EXPONENT / EXPONENTS))
+    # Rounded down: the instruction is a little more exact for positive differences.
+    shifted = _each("fma.rm.f32", share, x.of(EXPONENTS), x.of(SHIFTER[32] + 1))
     n = shifted - (SHIFTER[32] + 1 - LEAST_EXPONENT)
     high, low = LOG2_E
     # The last bits of the sum are the biased exponent of 2**n.

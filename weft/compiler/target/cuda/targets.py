@@ -19,6 +19,8 @@ PTX = {75: 63, 80: 70, 86: 71, 87: 74, 89: 78, 90: 78, 100: 86, 120: 87}
 
 # Matmuls with fewer multiplications than this are our own kernels', which compute what is around them too.
 LEAST_MATMUL = 32**3
+# ... and in loops.
+LEAST_MATMUL_IN_LOOP = 1 << 23
 
 
 def _tables() -> Tables:
@@ -44,6 +46,7 @@ def libraries_of(present: frozenset[str]) -> Libraries:
     matmuls = _pairs([*_SHORT, *_SAME, ("int8", "int32")]) if "cublasLt" in present else frozenset()
     return Libraries(
         contraction_size=LEAST_MATMUL,
+        loop_contraction_size=LEAST_MATMUL_IN_LOOP,
         contraction_dtypes=matmuls,
         convolution_dtypes=_pairs([*_SHORT, ("float32", "float32")]) if "cudnn" in present else frozenset(),
         lane_matrix_dtypes=frozenset(),
@@ -73,6 +76,7 @@ def of_capability(major: int, minor: int, present: frozenset[str] = frozenset())
         group_lanes=1024,
         thread_lanes=4,
         scan_lanes=128,  # of a warp
+        cluster_blocks=8 if version >= 90 else 1,
         fusion=FusionLimits(row_bytes=128 << 10, single_row_bytes=128 << 10, cheap_weight=16, recompute_weight=64),
         kernel=KernelCosts(launch=900.0),
         libraries=libraries_of(present),
