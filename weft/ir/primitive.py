@@ -191,6 +191,8 @@ class Primitive:
     weight: ClassVar[float] = 1
     # NumPy has no fast code for it, so that compiled code computes it even where `eval` is exact.
     heavy: ClassVar[bool] = False
+    # Whether its operands are read from memory, so that computing them before costs nothing more.
+    reads_memory: ClassVar[bool] = False
     # Whether it runs its sub-jaxprs again and again.
     iterates: ClassVar[bool] = False
     # The operand that is an index vector, of which each component is asked for on its own.

@@ -20,8 +20,6 @@ from weft.ir.context import merged_stack
 from weft.ir.fusing import CONTROL, EXPAND, HERO, LIBRARY, LOOKUP, MOVE, POINTWISE, SYMBOLIC_SIZE
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import weight_of
-from weft.primitives.contraction.contract import dot_general
-from weft.primitives.contraction.convolution import conv_general_dilated
 from weft.primitives.control.repeat import repeat
 from weft.primitives.control.scan import scan
 from weft.primitives.control.while_loop import while_
@@ -83,7 +81,7 @@ def choose(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
     same: set[Any] = set(shared)
     chosen: set[int] = set()
     outside: set[Any] = set()
-    materialized = {a for e in body.eqns if e.primitive in _READERS for a in e.invars if type(a) is not Literal}
+    materialized = {a for e in body.eqns if e.primitive.reads_memory for a in e.invars if type(a) is not Literal}
     for i, equation in enumerate(body.eqns):
         if not is_movable(equation) or not all(type(a) is Literal or a in same for a in equation.invars):
             continue
@@ -96,10 +94,6 @@ def choose(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
             chosen.add(i)
             outside.update(equation.outvars)
     return chosen
-
-
-# What reads its operands from memory.
-_READERS = frozenset({dot_general, conv_general_dilated})
 
 
 def is_movable(equation: Equation) -> bool:

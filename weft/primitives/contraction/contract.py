@@ -165,6 +165,7 @@ class dot_general(Primitive):
     ulp = {"": 4.0}
     keeps_nan = "all"
     heavy = True
+    reads_memory = True
 
     def type(
         self,

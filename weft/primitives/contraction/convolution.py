@@ -65,6 +65,7 @@ class conv_general_dilated(Primitive):
     multilinear = True
     ulp = {"": 4.0}
     heavy = True
+    reads_memory = True
 
     def type(
         self,
