@@ -1,4 +1,4 @@
-"""Programs on an NVIDIA GPU beside JAX and PyTorch: dispatch, memory-bound kernels, reductions, libraries.
+"""Programs on an NVIDIA GPU beside JAX and PyTorch: dispatch, memory-bound kernels, reductions, libraries, copies.
 
     python benchmarks/gpu.py [--only NAME,...] [--libraries weft,jax,torch] [--json FILE]
 
@@ -23,6 +23,8 @@ import numpy as np
 
 ROUNDS, SECONDS = 5, 0.2
 SQUARE, LONG, MANY, MILLION, ROWS = 8192, 1 << 26, 1 << 24, 1 << 20, 50_000
+# What is copied between the host and the GPU, in bytes.
+COPIES = {"4 KB": 1 << 12, "1 MB": 1 << 20, "64 MB": 1 << 26, "512 MB": 1 << 29}
 # Queries, keys and values; of products that a causal mask leaves about half.
 HEADS = ((8, 1024, 12, 64), "bfloat16")
 ATTENTION_FLOPS = 2.0 * 8 * 12 * 1024 * 1024 * 64
@@ -194,6 +196,12 @@ class Weft:
     def wait(self, value: Any) -> None:
         self.library.block_until_ready(value)
 
+    def put(self, value: np.ndarray) -> Any:
+        return self.library.device_put(value, self.device)
+
+    def fetch(self, array: Any) -> np.ndarray:
+        return np.asarray(array)
+
 
 class Torch:
     """PyTorch with its compiler."""
@@ -248,6 +256,12 @@ class Torch:
     def wait(self, value: Any) -> None:
         self.torch.cuda.synchronize()
 
+    def put(self, value: np.ndarray) -> Any:
+        return self.torch.from_numpy(value).to("cuda")
+
+    def fetch(self, array: Any) -> np.ndarray:
+        return array.cpu().numpy()
+
 
 def seconds_of(lib: Any, function: Callable[..., Any], *arguments: Any) -> float:
     """Seconds of a call, the best of some rounds of many."""
@@ -267,6 +281,18 @@ def seconds_of(lib: Any, function: Callable[..., Any], *arguments: Any) -> float
     return found
 
 
+def seconds_of_fetching(lib: Any, value: np.ndarray) -> float:
+    """Seconds until the host has the elements of an array that it has not seen, the best of some."""
+    new, array, found = lib.compiled(lambda x: x + 1), lib.put(value), float("inf")
+    for _ in range(4 * ROUNDS):
+        result = new(array)
+        lib.wait(result)
+        start = time.perf_counter()
+        lib.fetch(result)
+        found = min(found, time.perf_counter() - start)
+    return found
+
+
 def measure(library: str, only: list[str]) -> Iterator[tuple[str, float]]:
     """Seconds of each line, by name."""
     lib: Any = Torch() if library == "torch" else Weft(library)
@@ -281,6 +307,11 @@ def measure(library: str, only: list[str]) -> Iterator[tuple[str, float]]:
         leaves = [lib.array((64, 64), "float32") for _ in range(LEAVES)]
         yield f"dispatch of {LEAVES} arrays", seconds_of(lib, lib.compiled(lambda xs: [x * 2 for x in xs]), leaves)
         yield "x + x outside of programs", seconds_of(lib, lambda x: x + x, lib.array((64, 64), "float32"))
+    if not only or "copy" in only:
+        for name, size in COPIES.items():
+            value = values((size // 4,), "float32").astype(np.float32)
+            yield f"copy of {name} to the GPU", seconds_of(lib, lib.put, value)
+            yield f"copy of {name} to the host", seconds_of_fetching(lib, value)
 
 
 def in_process(library: str, only: str) -> dict[str, float]:
