@@ -27,13 +27,14 @@ def common_placement(
             first = index
         elif a._placement is not operands[first]._placement:
             one, other = operands[first].device, a.device
+            named = "" if one.platform == "cpu" else repr(one.platform)
             raise ArgumentError(
                 f"{what} takes arrays that are committed to different devices.",
                 received=f"{name(first)}, {operands[first].aval.short()} on {one!r}, and {name(index)}, "
                 f"{a.aval.short()} on {other!r}",
                 fix=f"weft.device_put({name(index)}, {name(first)}.device)"
                 if name(first).isidentifier() and name(index).isidentifier()
-                else f"weft.device_put(x, weft.devices()[{one.id}])   for {name(index)}",
+                else f"weft.device_put(x, weft.devices({named})[{one.id}])   for {name(index)}",
                 at=user_line(),
             )
     return default_placement() if first is None else operands[first]._placement

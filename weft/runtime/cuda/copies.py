@@ -76,6 +76,11 @@ class _Ring:
         return slot
 
 
+def _address_of(value: np.ndarray) -> int:
+    address: int = value.__array_interface__["data"][0]
+    return address
+
+
 class Copies:
     """The copies of one GPU. Memory and streams are there from the first one of a kind on."""
 
@@ -95,7 +100,7 @@ class Copies:
     def copy_in(self, address: int, value: np.ndarray) -> None:
         """The bytes of a contiguous array to an address, in the order of all work. When this returns, the array may
         change."""
-        source, size = value.ctypes.data, value.nbytes
+        source, size = _address_of(value), value.nbytes
         with self._lock:
             if size <= SMALL:
                 self._copy_small(address, source, size)
@@ -165,7 +170,7 @@ class Copies:
 
     def _copy_out(self, value: np.ndarray, address: int, event: Any) -> None:
         """Copy after an event; small ones without one in the stream of all work."""
-        machine, target, size = self._machine, value.ctypes.data, value.nbytes
+        machine, target, size = self._machine, _address_of(value), value.nbytes
         with self._out_lock:
             if event is None:
                 ring = self._small_out = self._small_out or _Ring(machine, SMALL, 1)

@@ -231,7 +231,9 @@ class CudaMemory:
 
     def copied(self, value: np.ndarray, shape: tuple[Any, ...]) -> Block:
         """A block with a copy of an array of the host, broadcast to a shape."""
-        whole = np.ascontiguousarray(np.broadcast_to(value, shape))
+        whole = value
+        if value.shape != shape or not value.flags.c_contiguous:
+            whole = np.ascontiguousarray(np.broadcast_to(value, shape))
         block = self.take(whole.nbytes)
         if whole.nbytes:
             self.driver.copy_in(block.address, whole)
