@@ -103,6 +103,10 @@ class SimulatedDriver:
         self.calls.append(f"out {value.nbytes}")
         ctypes.memmove(value.ctypes.data, self.view(address, value.nbytes).ctypes.data, value.nbytes)
 
+    def copy_out_together(self, pairs: Sequence[tuple[np.ndarray, int]]) -> None:
+        for value, address in pairs:
+            self.copy_out(value, address)
+
     def copy_out_later(self, value: np.ndarray, address: int, holds: Any) -> Future[None]:
         self.calls.append("later")
         done: Future[None] = Future()

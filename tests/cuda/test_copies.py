@@ -133,6 +133,15 @@ def test_copies_to_the_host_do_not_wait_for_later_work() -> None:
     np.testing.assert_array_equal(found, numbers(730, 3))
 
 
+def test_several_small_copies_are_waited_for_once() -> None:
+    machine = Machine(0)
+    moved = Copies(machine, lambda: None)  # type: ignore[arg-type]
+    memory, found = machine.pinned(8), [np.zeros(n, np.uint8) for n in (5, 3)]
+    moved.copy_in(memory, numbers(8, 0))
+    moved.copy_out_together([(found[0], memory), (found[1], memory + 5)])
+    np.testing.assert_array_equal(np.concatenate(found), numbers(8, 0))
+
+
 def test_small_copies_do_not_wait() -> None:
     machine = Machine(0)
     moved = Copies(machine, lambda: None)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import ctypes
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -149,7 +149,23 @@ class Copies:
 
     def copy_out(self, value: np.ndarray, address: int) -> None:
         """The bytes at an address into a contiguous array, once all work before has ended."""
-        self._copy_out(value, address, self._after_work() if value.nbytes > SMALL else None)
+        if value.nbytes <= SMALL:
+            self.copy_out_together([(value, address)])
+        else:
+            self._copy_out(value, address, self._after_work())
+
+    def copy_out_together(self, pairs: Sequence[tuple[np.ndarray, int]]) -> None:
+        """Several small arrays, each from an address, for which the host waits once."""
+        machine, stream = self._machine, self._machine.stream
+        with self._out_lock:
+            ring = self._small_out = self._small_out or _Ring(machine, SMALL, 1)
+            base = ring.next().address
+            offsets = [SMALL // len(pairs) * i for i in range(len(pairs))]
+            for (value, address), offset in zip(pairs, offsets, strict=True):
+                stream.copy_out(base + offset, address, value.nbytes)
+            stream.synchronize()
+            for (value, _), offset in zip(pairs, offsets, strict=True):
+                ctypes.memmove(_address_of(value), base + offset, value.nbytes)
 
     def copy_out_later(self, value: np.ndarray, address: int, holds: Any) -> Future[None]:
         """The same in another thread, which holds an object until then."""
@@ -169,16 +185,9 @@ class Copies:
         return event
 
     def _copy_out(self, value: np.ndarray, address: int, event: Any) -> None:
-        """Copy after an event; small ones without one in the stream of all work."""
+        """Copy after an event."""
         machine, target, size = self._machine, _address_of(value), value.nbytes
         with self._out_lock:
-            if event is None:
-                ring = self._small_out = self._small_out or _Ring(machine, SMALL, 1)
-                slot = ring.next()
-                machine.stream.copy_out(slot.address, address, size)
-                machine.stream.synchronize()
-                ctypes.memmove(target, slot.address, size)
-                return
             if self._out is None:
                 self._out = machine.new_stream(), _Ring(machine, CHUNK, SLOTS)
             stream, ring = self._out

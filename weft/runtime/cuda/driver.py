@@ -363,6 +363,11 @@ class Driver:
         self._enter()
         self.copies.copy_out(value, address)
 
+    def copy_out_together(self, pairs: Sequence[tuple[np.ndarray, int]]) -> None:
+        """Several small arrays, each from an address, for which the host waits once."""
+        self._enter()
+        self.copies.copy_out_together(pairs)
+
     def copy_out_later(self, value: np.ndarray, address: int, holds: Any) -> Future[None]:
         """The same in another thread, which holds an object until then."""
         self._enter()

@@ -46,7 +46,9 @@ class Tapes:
             return
         (size,) = parameters
         handle, position_address, *rest = addresses
-        (data, length), position = self._handle(handle), int(self._get(position_address, 1, np.int32)[0])
+        known, index = np.zeros(2, np.int64), np.zeros(1, np.int32)
+        self._driver.copy_out_together([(known, handle), (index, position_address)])
+        data, length, position = int(known[0]), int(known[1]), int(index[0])
         if routine == "weft_tape_read":
             self._read(data, length, position, rest[0], size)
         else:
@@ -86,14 +88,9 @@ class Tapes:
         return entries
 
     def _handle(self, address: int) -> tuple[int, int]:
-        data, length = self._get(address, 2, np.int64)
-        return int(data), int(length)
-
-    def _get(self, address: int, count: int, dtype: Any) -> np.ndarray:
-        """Integers of the GPU, once all work before has ended."""
-        value = np.zeros(count, dtype)
-        self._driver.copy_out(value, address)
-        return value
+        known = np.zeros(2, np.int64)
+        self._driver.copy_out(known, address)
+        return int(known[0]), int(known[1])
 
     def _put(self, address: int, value: np.ndarray) -> None:
         self._driver.copy_in(address, value)
