@@ -226,6 +226,42 @@ def test_linearize_runs_once_and_pushes_often() -> None:
         push(wnp.ones(2), 1.0)
 
 
+GUARDED = {
+    "sqrt": (lambda x: wnp.where(x > 0, wnp.sqrt(x), 0), 0),
+    "log": (lambda x: wnp.where(x > 0, x * wnp.log(x), 0), 0),
+    "reciprocal": (lambda x: wnp.where(x > 0, wnp.exp(-1 / x), 0), 0),
+    "quotient": (lambda x: wnp.where(x != 0, wnp.sin(x) / x, 1), 0),
+    "power": (lambda x: wnp.where(x > 0, x**0.3, 0), 0),
+    "arccos": (lambda x: wnp.where(x < 1, wnp.arccos(x), 0), 1),
+    "arctanh": (lambda x: wnp.where(x < 1, wnp.arctanh(x), 3 * x), 1),
+    "overflow": (lambda x: wnp.where(x < 80, x * wnp.exp(x), 2 * x), 1000),
+    "nested": (lambda x: wnp.where(x > 0, wnp.where(x < 5, wnp.sqrt(x), wnp.log(x)), 0), 0),
+    "select": (lambda x: wnp.select([x > 0, x < 0], [wnp.sqrt(x), wnp.sqrt(-x)], x), 0),
+    "used twice": (lambda x: (lambda h: wnp.where(x > 0, h * h + wnp.sin(h), x))(wnp.sqrt(x)), 0),
+    "in a call": (lambda x: wnp.where(x > 0, weft.jit(lambda v: wnp.sqrt(v) + 1)(x), 0), 0),
+    "of a row": (lambda x: (lambda row: wnp.where(row > 0, wnp.sqrt(row), 0).sum())(x * wnp.array([1.0, 2.0])), 0),
+    "complex": (lambda x: wnp.where(x > 0, wnp.log(x + 0j), x * (2 + 1j)).real, 0),
+}
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_what_a_choice_does_not_take_has_no_part_in_the_gradient(name: str) -> None:
+    f, x = GUARDED[name]
+    x = float(x)
+    expected = float(weft.jacfwd(f)(x))  # forward mode chooses among tangents
+    assert np.isfinite(expected)
+    points = wnp.array([x, 0.5, x])
+    inside = float(weft.grad(f)(0.5))
+    for gradient in (weft.grad(f), weft.jit(weft.grad(f)), weft.grad(lambda v: weft.vmap(f)(v.reshape(1)).sum())):
+        assert float(gradient(x)) == pytest.approx(expected)
+    assert weft.vmap(weft.grad(f))(points).tolist() == pytest.approx([expected, inside, expected])
+
+
+def test_an_infinite_derivative_that_is_taken_stays() -> None:
+    assert float(weft.grad(lambda x: wnp.where(x >= 0, wnp.sqrt(x), 0))(0.0)) == np.inf
+    assert float(weft.grad(lambda x: wnp.sqrt(wnp.where(x >= 0, x, 0)))(0.0)) == np.inf
+
+
 def test_loops_whose_carry_is_linear_in_part_are_transposed() -> None:
     def counted(x: Any) -> Any:
         return lax.fori_loop(0, 3, lambda i, y: y * (i + 1.0) + x * (i + 1.0), wnp.zeros(3))

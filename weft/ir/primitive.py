@@ -159,6 +159,8 @@ class Primitive:
     casts: ClassVar[bool] = False
     # Each element of the results is computed from the elements at its index, or from scalars.
     pointwise: ClassVar[bool] = False
+    # Its first operand says which of the others each element is taken from; `case_of` is one of them, zero elsewhere.
+    chooses: ClassVar[bool] = False
     # Folded at compile time where all operands are known and small.
     foldable: ClassVar[bool] = False
     # The parameter with the jaxpr that it calls, if that is all it does for everybody but derivatives.

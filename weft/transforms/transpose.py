@@ -9,13 +9,14 @@ from weft.base.errors import InternalError
 from weft.ir.context import context, lifted, merged_stack
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
-from weft.ir.primitive import HigherOrder, accumulate, in_state, instantiate
+from weft.ir.primitive import HigherOrder, in_state, instantiate
 from weft.ir.types import Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.movement.sharding_constraint import left_to_compiler, reshard
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec
 from weft.trace.closed import stage_closed
+from weft.transforms.masked import Masked, masked_operands, masked_result, opened, plain, summed
 
 
 def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
@@ -24,6 +25,11 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
     `args` holds a value for each argument the jaxpr is not linear in. What depends on no linear argument is computed
     first; then the linear equations are transposed in reverse order.
     """
+    return list(map(plain, _backward(jaxpr, constants, args, cotangents)))
+
+
+def _backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    """As `backward`; cotangents may be masked, those of the results and those of the arguments."""
     run = _Backward(dict(zip(jaxpr.constvars, constants, strict=True)))
     for v, a in zip(jaxpr.invars, args, strict=True):
         if type(a) is Linear:
@@ -33,7 +39,7 @@ def backward(jaxpr: Jaxpr, constants: Sequence[Any], args: Sequence[Any], cotang
     try:
         equations = run.evaluate_nonlinear(jaxpr.eqns)
         for result, ct in zip(jaxpr.outvars, cotangents, strict=True):
-            run.add(result, ct if ct is None or type(ct) is Zero else lifted(ct))
+            run.add(result, ct if ct is None or type(ct) in (Zero, Masked) else lifted(ct))
         run.transpose_linear(equations)
     finally:
         context.source, context.stack = run.source, run.stack
@@ -81,7 +87,7 @@ class _Backward:
         if type(atom) is Literal or cotangent is None or type(cotangent) is Zero or atom not in self.linear:
             return
         before = self.cotangents.get(atom)
-        self.cotangents[atom] = cotangent if before is None else accumulate(before, cotangent)
+        self.cotangents[atom] = cotangent if before is None else summed(before, cotangent)
 
     def transpose_linear(self, equations: Sequence[Equation]) -> None:
         """From the cotangents of results, those of the arguments."""
@@ -89,10 +95,18 @@ class _Backward:
             found = [self.cotangents.pop(v, None) for v in equation.outvars]
             if all(ct is None for ct in found):
                 continue
+            operands = self.enter(equation)
             cotangents = [
                 Zero(v.aval.cotangent()) if ct is None else ct for v, ct in zip(equation.outvars, found, strict=True)
             ]
-            results = _transposed(equation, cotangents, self.enter(equation))
+            masked = masked_result(equation, cotangents, operands)
+            if masked is not None:
+                results = _transposed(equation, [masked.value], operands)
+                results = masked_operands(equation, masked, operands, results)
+            elif (inner := opened(equation, cotangents)) is not None:
+                results = _backward(inner, inner.consts, operands, cotangents)
+            else:
+                results = _transposed(equation, list(map(plain, cotangents)), operands)
             for operand, ct in zip(equation.invars, results, strict=True):
                 self.add(operand, ct)
 

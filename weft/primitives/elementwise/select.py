@@ -31,6 +31,7 @@ class select_n(Elementwise):
 
     kinds = "biufck"
     introduces = ()
+    chooses = True
 
     def type(self, which: ArrayType, *cases: ArrayType) -> ArrayType:
         kind = dtypes.kind(which.dtype)
@@ -80,10 +81,13 @@ class select_n(Elementwise):
             if not is_linear(case):
                 results.append(None)
                 continue
-            zero = constant_like(cotangent, 0)
-            chosen = select_n(which, *(cotangent if i == position else zero for i in range(len(cases))))
-            results.append(unbroadcast(chosen, case.aval))
+            results.append(unbroadcast(self.case_of(which, position, len(cases), cotangent), case.aval))
         return results
+
+    def case_of(self, which: Any, position: int, count: int, value: Any) -> Any:
+        """`value` where the case at `position` of `count` is chosen, zero elsewhere."""
+        zero = constant_like(value, 0)
+        return select_n(which, *(value if i == position else zero for i in range(count)))
 
     def batch(self, axis: Axis, args: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
         if dims[0] is None and not np.ndim(args[0]):

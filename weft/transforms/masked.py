@@ -1,0 +1,109 @@
+"""Cotangents of what a choice did not take: they stay zero, whatever the derivatives are that they are multiplied with.
+
+The gradient of `where(x > 0, sqrt(x), 0)` at 0 is 0: the branch that is not taken has a cotangent of zero, and an
+infinite derivative. Zero times infinity is NaN, so that the choice is applied once more to what the branch returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.ir.jaxpr import Equation, Jaxpr, Literal
+from weft.ir.primitive import accumulate
+from weft.ir.zeros import Linear, Zero
+from weft.primitives.control.call import Call
+from weft.primitives.control.custom import CustomCall
+
+
+class Choice(NamedTuple):
+    """One case of a choice among several by an array: the equation's card, its operand `which`, and the case."""
+
+    card: Any
+    which: Any
+    position: int
+    cases: int
+
+    def is_same(self, other: Choice) -> bool:
+        return self.which is other.which and self.position == other.position
+
+
+class Masked(NamedTuple):
+    """A cotangent that is zero where its choices take other cases; `exact` until it has met a derivative that may be
+    infinite."""
+
+    value: Any
+    choices: tuple[Choice, ...]
+    exact: bool
+
+    def plain(self) -> Any:
+        """The cotangent as an array."""
+        value = self.value
+        for card, which, position, cases in () if self.exact else self.choices:
+            value = card.case_of(which, position, cases, value)
+        return value
+
+
+def plain(cotangent: Any) -> Any:
+    """A cotangent as transpose rules take it."""
+    return cotangent.plain() if type(cotangent) is Masked else cotangent
+
+
+def summed(before: Any, cotangent: Any) -> Any:
+    """The sum of two cotangents, still masked if both are by the same choices."""
+    if type(before) is Masked and type(cotangent) is Masked and len(before.choices) == len(cotangent.choices):
+        pairs = zip(before.choices, cotangent.choices, strict=True)
+        if all(first.is_same(second) for first, second in pairs):
+            value = accumulate(before.value, cotangent.value)
+            return Masked(value, before.choices, before.exact and cotangent.exact)
+    return accumulate(plain(before), plain(cotangent))
+
+
+def masked_result(equation: Equation, cotangents: Sequence[Any], operands: Sequence[Any]) -> Masked | None:
+    """The cotangent of an equation's result, if it is masked and each of its elements goes to one element of every
+    linear operand; what a choice's own cases get is masked by that choice."""
+    card = equation.primitive
+    if len(cotangents) != 1 or not card.pointwise or not (card.chooses or type(cotangents[0]) is Masked):
+        return None
+    out: Any = equation.outvars[0].aval
+    linear: list[Any] = [a.aval for a in operands if type(a) is Linear]
+    if type(cotangents[0]) is Zero or any(aval.shape != out.shape for aval in linear):
+        return None
+    (found,) = cotangents
+    return found if type(found) is Masked else Masked(found, (), True)
+
+
+def opened(equation: Equation, cotangents: Sequence[Any]) -> Jaxpr | None:
+    """The jaxpr that an equation calls, if a cotangent is masked and each of its elements goes to one element there."""
+    card = equation.primitive
+    # Not `checkpoint`, whose backward pass is fenced.
+    is_call = getattr(type(card), "transpose_through", None) in (Call.transpose_through, CustomCall.transpose_through)
+    if card.opens is None or not is_call or not any(type(ct) is Masked for ct in cotangents):
+        return None
+    inner: Jaxpr = equation.params[card.opens]
+    return inner if all(e.primitive.pointwise or e.primitive.opens for e in inner.eqns) else None
+
+
+def masked_operands(
+    equation: Equation, result: Masked, operands: Sequence[Any], cotangents: Sequence[Any]
+) -> Sequence[Any]:
+    """The cotangents of an equation's operands, as its transpose rule returned them for the result's, masked."""
+    card, choices, exact = equation.primitive, result.choices, result.exact
+    if card.chooses:
+        own = [(*choices, Choice(card, operands[0], i - 1, len(operands) - 1)) for i in range(len(operands))]
+    else:
+        own = [choices] * len(operands)
+        known = enumerate(zip(equation.invars, operands, strict=True))
+        exact = exact and all(type(a) is Linear or _is_harmless(v, i == card.divisor) for i, (v, a) in known)
+    pairs = zip(cotangents, own, strict=True)
+    return [ct if ct is None or type(ct) is Zero else Masked(ct, cases, exact) for ct, cases in pairs]
+
+
+def _is_harmless(atom: Any, divides: bool) -> bool:
+    """Whether an operand is a number that makes no NaN of a zero."""
+    if type(atom) is not Literal:
+        return False
+    value = np.asarray(atom.val).astype(np.complex128)
+    return bool(np.isfinite(value) and not (divides and value == 0))
