@@ -178,6 +178,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 NAVIGATION = [
     ("Home", "README.md"),
     ("Tour", "tour/README.md"),
+    ("NVIDIA GPUs", "gpus.md"),
     ("Reference", "reference"),
     ("Differences from JAX", "differences.md"),
     ("Numerics", "numerics.md"),

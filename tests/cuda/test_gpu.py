@@ -25,6 +25,7 @@ from tests.cuda.test_tapes import cases as tape_cases
 from tests.laws.laws import assert_close
 from tests.laws.samples import Case
 from tests.laws.test_compiled import merged
+from tests.tiny.test_documentation import blocks
 from weft import lax
 from weft.base import dtypes
 from weft.base.settings import overrides
@@ -333,3 +334,9 @@ def test_a_mesh_of_one_gpu(by_nccl: bool, monkeypatch: pytest.MonkeyPatch) -> No
     sent = mapped(lambda x: lax.ppermute(x, "i", [(0, 0)]), mesh)
     for _ in range(4):
         np.testing.assert_array_equal(np.asarray(sent(there)), x)
+
+
+def test_the_page_runs() -> None:
+    names: dict[str, object] = {}
+    for i, block in enumerate(blocks("docs/gpus.md")):
+        exec(compile(block, f"docs/gpus.md, block {i}", "exec"), names)
