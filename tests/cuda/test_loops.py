@@ -14,6 +14,7 @@ from tests.cuda.simulated import simulated_gpu
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.compiler.compile import compile_program
+from weft.compiler.kernel.ir import Kernel
 from weft.compiler.target.cuda.groups import group_of
 from weft.compiler.target.cuda.loops import LoopCode, loops_of
 from weft.compiler.target.cuda.lower import module_text
@@ -79,6 +80,19 @@ def test_rows_of_a_batch_are_parts() -> None:
     (code,) = loops(lambda x, w: final(x, w[:, :32]), [array(64, 32), array(32, 64)], older)
     assert code.parts > 1 and code.blocks == 1
     assert "cluster" not in ptx(module_text((), older, [code]), older)
+
+
+def test_groups_of_a_block_have_memory_of_their_own() -> None:
+    """Four rows of 256 are summed by the four groups of 64 threads that a block of a loop has."""
+
+    def sums(xs: Any) -> Any:
+        return lax.scan(lambda h, x: (h * 0.5 + x, h.sum(-1)), wnp.zeros(xs.shape[1:]), xs)
+
+    (code,) = loops(sums, [array(3, 8, 256)], hopper())
+    groups = [group_of(k, hopper()) for k in code.outline.kernels.values() if isinstance(k, Kernel)]
+    assert [g.members for g in groups if g is not None] == [64]
+    # A float32 of each of four lanes of 256 threads.
+    assert f"[{4 * 4 * 256} x i8] undef" in module_text((), hopper(), [code])
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def _statements(body: Iterable[Statement]) -> Iterator[Any]:
 
 class GroupLowering(ThreadLowering):
     """Writes one thread of a group, which is its `member`, an i32. Groups of several warps are blocks, or have a
-    barrier of their own. Names of memory that threads share begin with a prefix."""
+    barrier of their own; a block has `groups` of these. Names of memory that threads share begin with a prefix."""
 
     def __init__(
         self,
@@ -188,9 +188,10 @@ class GroupLowering(ThreadLowering):
         barrier: Barrier | None = None,
         prefix: str = "",
         room: Room | None = None,
+        groups: int = 1,
     ) -> None:
         super().__init__(function, kernel, target)
-        self.group, self.member, self.barrier, self.prefix = group, member, barrier, prefix
+        self.group, self.member, self.barrier, self.prefix, self.groups = group, member, barrier, prefix, groups
         self.local: dict[Buffer, llvm.Value] = {}
         # Since threads waited for each other last.
         self.read: set[Buffer] = set()
@@ -468,16 +469,17 @@ class GroupLowering(ThreadLowering):
     def of_warps(self, lane: Lane) -> list[Lane]:
         """The lanes that the thread of this index has in each warp of the group."""
         f, members = self.f, self.group.members
+        own = f.mul(f.udiv(thread_of_block(f), constant(members, i32)), constant(members, i32))
         self.wait()  # until what was there before has been read
         columns: list[list[llvm.Value]] = []
         for n, part in enumerate(lane.parts):
             element = f.zext(part, llvm.vector(llvm.i8, part.type.count)) if part.type.element is i1 else part
             size = element.type.element.bits // 8 * element.type.count
-            room = self.shared(f"{n}", size * members)
-            f.store(element, f.offset(room, element.type, self.member), min(16, size))
+            room = self.shared(f"{n}", size * members * self.groups)
+            f.store(element, f.offset(room, element.type, f.add(own, self.member)), min(16, size))
             columns.append([room, element])
         self.wait()
-        index = f.and_(self.member, constant(WARP - 1, i32))
+        index = f.add(own, f.and_(self.member, constant(WARP - 1, i32)))
         found = []
         for warp in range(members // WARP):
             parts = []

@@ -163,9 +163,10 @@ class _Writer(LoopWriter):
         else:
             first, stride = f.udiv(self.index, constant(group.threads, i64)), self.stride // group.threads
             member = f.urem(self.thread, constant(group.members, i32))
-            room = None if self.room is None else Room(self.room, THREADS // group.threads)
+            groups = THREADS // group.threads
+            room = None if self.room is None else Room(self.room, groups)
             barrier, prefix = self.barrier(group), f"{self.launches}."
-            lowering = GroupLowering(f, kernel, self.target, group, member, barrier, prefix, room)
+            lowering = GroupLowering(f, kernel, self.target, group, member, barrier, prefix, room, groups)
         self.launches += 1
         lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True))
         if isinstance(lowering, GroupLowering):

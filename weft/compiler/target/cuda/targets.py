@@ -20,7 +20,7 @@ PTX = {75: 63, 80: 70, 86: 71, 87: 74, 89: 78, 90: 78, 100: 86, 120: 87}
 # Matmuls with fewer multiplications than this are our own kernels', which compute what is around them too.
 LEAST_MATMUL = 32**3
 # ... and in loops.
-LEAST_MATMUL_IN_LOOP = 1 << 23
+LEAST_MATMUL_IN_LOOP = 1 << 24
 
 
 def _tables() -> Tables:
