@@ -13,6 +13,7 @@ import weft.numpy as wnp
 from tests.cuda.simulated import SimulatedDriver, simulated_gpus
 from tests.cuda.stand_ins.nccl import NcclStandIn
 from weft import lax
+from weft.runtime import dlpack
 from weft.runtime.cuda import spmd
 from weft.runtime.cuda.libraries.nccl import Nccl
 from weft.sharding import PartitionSpec as P
@@ -153,6 +154,14 @@ def test_a_mesh_of_one_gpu(one: tuple[Device, SimulatedDriver]) -> None:
     np.testing.assert_allclose(np.asarray(gradient), np.sin(2 * X), atol=1e-5)
     np.testing.assert_array_equal(np.asarray(weft.device_put(total, weft.devices("cpu")[0])), np.asarray(total))
     assert (x + 1).devices() == {device}
+    # The mesh has no other device, so arrays that are committed to it are where they should be.
+    beside = weft.device_put(X, device)
+    copies = driver.calls.count("in 256")
+    np.testing.assert_array_equal(np.asarray(weft.jit(lambda a, b: a + b)(x, beside)), 2 * X)
+    there = weft.device_put(beside, weft.NamedSharding(mesh, P("i")))
+    assert there.unsafe_buffer_pointer() == beside.unsafe_buffer_pointer()
+    assert driver.calls.count("in 256") == copies and there.__dlpack_device__() == (2, 0)
+    assert dlpack._tensor_of(there.__dlpack__()).data == beside.unsafe_buffer_pointer()
 
 
 def test_the_library_with_one_gpu(one: tuple[Device, SimulatedDriver], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,9 +43,11 @@ def common_placement(
 def check_on_mesh(
     operands: Sequence[Any], mesh: Mesh, what: str, name: Callable[[int], str], used: Sequence[bool] | None = None
 ) -> None:
-    """Raise if an operand of a program on a mesh is committed to a single device."""
+    """Raise if an operand of a program on a mesh is committed to a single device, unless the mesh has no other."""
     for index, a in enumerate(operands):
         if type(a) is PlacedArray and a._placement.committed and (used is None or used[index]):
+            if mesh.device_tuple == (a.device,):
+                continue
             raise ArgumentError(
                 f"{what} runs on a mesh, and {name(index)} is committed to a single device.",
                 received=f"{a.aval.short()} on {a.device!r}, and {mesh}",

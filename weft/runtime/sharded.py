@@ -231,6 +231,19 @@ class ShardedArray(HeldArray):
 
     # -- copies ----------------------------------------------------------------------------------------------------
 
+    def copy_to_host_async(self) -> None:
+        """Have the elements of all parts copied to the host; nothing waits for those that are being computed."""
+        if self._whole is None and self.is_fully_replicated and self._held:
+            self._held[0].copy_to_host_async()
+        elif self._whole is None:
+            super().copy_to_host_async()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._held[0].__dlpack_device__() if len(self._held) == 1 else super().__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._held[0].__dlpack__(**options) if len(self._held) == 1 else super().__dlpack__(**options)
+
     def __reduce__(self) -> Any:
         return wrap, (np.array(self._value), self.aval.plain)  # another process has other devices
 
@@ -268,6 +281,9 @@ def split(array: HeldArray, sharding: NamedSharding) -> ShardedArray:
         return ShardedArray(aval, sharding, [on_device(v, aval, d) for d, v in parts.items()])
     if not layout.placements:
         return ShardedArray(aval, sharding, ())
+    whole = sharding.is_fully_replicated and not sharding.spec.unreduced
+    if whole and isinstance(array, ConcreteArray) and not layout.placements[0].backend.reads_host:
+        return ShardedArray(aval, sharding, [put(array, placement) for placement in layout.placements])
     value = array._value
     if sharding.spec.unreduced:
         shape, first = sharding.shard_shape(aval.shape), first_of_terms(sharding)
