@@ -209,3 +209,22 @@ def test_malformed_files(count: int, container: str, tmp_path: pathlib.Path) -> 
             pass
         except Exception as error:
             raise AssertionError(f"file {n}: {type(error).__name__}: {error}") from error
+
+
+def test_weights_in_several_files(trained: Any, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("h5py")
+    file = tmp_path / "model.weights.json"
+    trained.save_weights(file, max_shard_size=3e-7)
+    shards = sorted(path.name for path in tmp_path.glob("*.h5"))
+    assert len(shards) > 1 and shards[0] == "model_00000.weights.h5"
+    expected = [np.array(weight) for weight in trained.get_weights()]
+    trained.set_weights([np.zeros_like(weight) for weight in expected])
+    trained.load_weights(file)
+    for found, weight in zip(trained.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(found, weight)
+    with pytest.raises(ArgumentError, match="is in one file"):
+        trained.save_weights(file, max_shard_size=1e-9)
+    for names in (["../other.weights.h5"], ["missing.weights.h5"], [3], {"a": 1}):
+        file.write_text(json.dumps({"weight_map": {"/vars": names}}))
+        with pytest.raises(FileFormatError):
+            trained.load_weights(file)

@@ -234,3 +234,48 @@ def test_sources_of_tensors() -> None:
 @pytest.mark.parametrize("name", utils.__all__)
 def test_names_are_there(name: str) -> None:
     assert getattr(utils, name) is not None
+
+
+def test_feature_spaces(tmp_path):
+    space = keras.utils.FeatureSpace
+    city, rooms = np.array(["Rome", "Oslo", "Rome"]), np.array([1, 2, 2])
+    data = {"age": np.array([20.0, 40.0, 60.0]), "city": city, "rooms": rooms}
+    part = lambda rows: {name: column[rows] for name, column in data.items()}
+    features = {"age": "float_normalized", "city": "string_categorical", "rooms": "integer_categorical"}
+    found = space(features, crosses=[("city", "rooms")], crossing_dim=4)
+    with pytest.raises(ArgumentError, match="age, city, rooms depend on data"):
+        found(data)
+    found.adapt([part(slice(0, 2)), part(slice(2, 3))])
+    result = np.asarray(found(data))
+    assert result.shape == (3, 1 + 3 + 3 + 4) == (3, found.get_encoded_features().shape[1])
+    np.testing.assert_allclose(result[:, 0], [-1.2247448, 0, 1.2247448], rtol=1e-6)
+    np.testing.assert_array_equal(result[:, 1:4], [[0, 1, 0], [0, 0, 1], [0, 1, 0]])
+    np.testing.assert_array_equal(found(part(1)), result[1])
+    found.save(tmp_path / "space.keras")
+    np.testing.assert_array_equal(keras.models.load_model(tmp_path / "space.keras")(data), result)
+    integers = space({"city": space.string_hashed(8, output_mode="int")})
+    with pytest.raises(ArgumentError, match="not concatenated"):
+        integers(data)
+    assert space({"city": space.string_hashed(8, output_mode="int")}, "dict")(data)["city"].shape == (3, 1)
+    with pytest.raises(ArgumentError, match="no columns street"):
+        space(features, crosses=[("city", "street")])
+    with pytest.raises(ArgumentError, match="no such feature"):
+        space({"age": "number"})
+
+
+def test_graphs_for_graphviz():
+    x = keras.Input((4,), name="x")
+    model = keras.Model(x, keras.layers.Add(name="sum")([x, keras.layers.Dense(4, name="d")(x)]), name="m")
+    text = keras.utils.model_to_dot(model, show_shapes=True, rankdir="LR").to_string()
+    assert text.startswith('digraph "m" {\n  rankdir=LR;') and "n0 -> n1;" in text and "n1 -> n2;" in text
+    assert 'n1 [label="d (Dense)\\nin (None, 4)\\nout (None, 4)"];' in text
+    assert str(keras.utils.model_to_dot(model, subgraph=True)).startswith('subgraph "cluster_m"')
+
+
+def test_progress_of_metrics_that_are_averaged():
+    bar = keras.utils.Progbar(4, verbose=0, stateless_metrics=["loss"])
+    bar.update(1, [("loss", 2.0), ("accuracy", 0.5)])
+    bar.update(2, [("loss", 4.0), ("accuracy", 0.25)])
+    assert bar.values() == {"loss": 3.0, "accuracy": 0.25}
+    with pytest.raises(ArgumentError, match="either"):
+        keras.utils.Progbar(4, stateful_metrics=["a"], stateless_metrics=["b"])

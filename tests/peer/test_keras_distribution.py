@@ -13,6 +13,7 @@ peer = pytest.importorskip("keras")
 
 from weft import keras  # noqa: E402
 
+pytestmark = pytest.mark.peer
 NAMES = [f"cpu:{i}" for i in range(4)]
 PATHS = ["mlp/up/kernel", "mlp/up/bias", "mlp/down/kernel", "other/scale"]
 SHAPES = {"kernel": (8, 4), "bias": (4,), "scale": (3, 4, 5)}

@@ -116,3 +116,26 @@ def test_files_both_ways(name: str, writer: str, tmp_path: pathlib.Path) -> None
     ]
     if name != "mlp":  # Keras' files have no states of seeds, so dropout begins anew there
         np.testing.assert_allclose(histories[0], histories[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("from_peer", [True, False])
+def test_weights_in_several_files_go_both_ways(from_peer: bool, tmp_path: pathlib.Path) -> None:
+    def trained(library: Any, seed: int) -> Any:
+        library.utils.set_random_seed(seed)
+        parts = [library.layers.Dense(40), library.layers.Dense(30)]
+        model = library.Sequential([library.Input((30,)), *parts])
+        model.compile("adam", "mse")
+        x = np.ones((8, 30), "float32")
+        model.fit(x, x, verbose=0)
+        return model
+
+    first, second = (theirs, ours) if from_peer else (ours, theirs)
+    written, read = trained(first, 1), trained(second, 2)
+    written.save_weights(tmp_path / "model.weights.json", max_shard_size=6e-6)
+    assert len(list(tmp_path.glob("*.weights.h5"))) > 2
+    read.load_weights(str(tmp_path / "model.weights.json"))
+    both = zip(
+        (*written.weights, *written.optimizer.variables), (*read.weights, *read.optimizer.variables), strict=True
+    )
+    for one, other in both:
+        np.testing.assert_array_equal(np.array(one), np.array(other))

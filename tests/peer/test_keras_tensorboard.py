@@ -13,6 +13,8 @@ from tensorboard.util import tensor_util  # noqa: E402
 
 from weft import keras  # noqa: E402
 
+pytestmark = pytest.mark.peer
+
 
 def opened(folder: pathlib.Path) -> Any:
     """All events of a run."""

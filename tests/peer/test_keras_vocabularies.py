@@ -15,6 +15,7 @@ pytest.importorskip("tensorflow")
 
 from weft import keras  # noqa: E402
 
+pytestmark = pytest.mark.peer
 TEXTS = ["the cat sat", "the dog sat down", "a cat and a dog", "the end"]
 WORDS = np.array([["the"], ["cat"], ["dog"], ["the"], ["a"]])
 NUMBERS = np.array([[7], [3], [7], [12], [3], [7]])
@@ -60,3 +61,40 @@ def test_vocabularies_go_both_ways(name: str, adapted: bool, tmp_path: pathlib.P
     assert read.layers[-1].get_vocabulary() == theirs.layers[-1].get_vocabulary()
     back = peer.models.load_model(tmp_path / "ours.keras")
     np.testing.assert_allclose(result(back, name), result(ours, name), rtol=1e-6)
+
+
+COLUMNS = {
+    "plain": np.array([1.0, 2.0, 3.0, 4.0], "float32"),
+    "normalized": np.array([1.0, 2.0, 3.0, 4.0], "float32"),
+    "bins": np.array([0.1, 0.5, 0.9, 0.95], "float32"),
+    "word": np.array(["x", "y", "x", "z"]),
+    "integer": np.array([3, 4, 3, 5]),
+    "hashed": np.array(["p", "q", "r", "s"]),
+}
+
+
+def space_of(library: Any) -> Any:
+    space = library.utils.FeatureSpace
+    features = {
+        "plain": "float",
+        "normalized": "float_normalized",
+        "bins": space.float_discretized(num_bins=3),
+        "word": space.string_categorical(max_tokens=4),
+        "integer": "integer_categorical",
+        "hashed": space.string_hashed(num_bins=4),
+    }
+    crosses = [("word", "integer"), space.cross(("word", "hashed"), crossing_dim=5)]
+    return space(features, crosses=crosses, crossing_dim=6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Keras
+def test_feature_spaces(tmp_path: pathlib.Path) -> None:
+    tensorflow = pytest.importorskip("tensorflow")
+    theirs, ours = space_of(peer), space_of(keras)
+    theirs.adapt(tensorflow.data.Dataset.from_tensor_slices(COLUMNS))
+    ours.adapt(COLUMNS)
+    expected = np.array(theirs(COLUMNS))
+    np.testing.assert_allclose(ours(COLUMNS), expected, rtol=1e-6)
+    assert ours.get_encoded_features().shape == theirs.get_encoded_features().shape
+    theirs.save(tmp_path / "theirs.keras")
+    np.testing.assert_allclose(keras.models.load_model(tmp_path / "theirs.keras")(COLUMNS), expected, rtol=1e-6)

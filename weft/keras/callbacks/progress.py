@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from weft.errors import ArgumentError
 from weft.keras.callbacks.base import Callback, Logs
 from weft.keras.core.config import settings
 
@@ -162,6 +163,8 @@ class Progbar:
         interval: seconds between two drawings, at least.
         stateful_metrics: names whose values are shown as they are; others are averaged over steps.
         unit_name: what a step is called.
+        stateless_metrics: in place of `stateful_metrics`, names whose values are averaged over steps; others are shown
+            as they are.
 
     >>> from weft.keras.callbacks.progress import Progbar
     >>> bar = Progbar(2, verbose=0)
@@ -179,12 +182,16 @@ class Progbar:
         interval: float = 0.05,
         stateful_metrics: Iterable[str] | None = None,
         unit_name: str = "step",
+        stateless_metrics: Iterable[str] | None = None,
     ) -> None:
+        if stateful_metrics is not None and stateless_metrics is not None:
+            raise ArgumentError("A Progbar has either stateful_metrics or stateless_metrics.")
         self.target = target
         self.width = width
         self.verbose = verbose
         self.interval = interval
         self.stateful_metrics = set(stateful_metrics or ())
+        self.stateless_metrics = None if stateless_metrics is None else set(stateless_metrics)
         self.unit_name = unit_name
         self.current = 0
         self.start = time.monotonic()
@@ -209,7 +216,10 @@ class Progbar:
         if finalize is None:
             finalize = self.target is not None and current >= self.target
         for name, value in values or ():
-            if name in self.stateful_metrics or not isinstance(value, float | int):
+            averaged = name not in self.stateful_metrics
+            if self.stateless_metrics is not None:
+                averaged = name in self.stateless_metrics
+            if not averaged or not isinstance(value, float | int):
                 self._values[name] = (value, 0.0)
             else:
                 weight = float(max(current - self.current, 1))

@@ -55,6 +55,11 @@ _tables = {
         "regularizers",
     )
 }
+# Those of a `FeatureSpace`, of which files have the parts by another name.
+_tables["utils"] = Table("weft.keras.utils.feature_space", "keras.utils")
+_tables["layers.preprocessing.feature_space"] = Table(
+    "weft.keras.utils.feature_space", "keras.src.layers.preprocessing.feature_space"
+)
 _public: dict[Any, tuple[str, str]] = {}  # class or function -> the module and name that files have
 _registered: dict[str, Any] = {}
 _registered_names: dict[Any, str] = {}

@@ -129,14 +129,16 @@ class Model(Trainer, Layer):
         """
         _archive().save_model(self, filepath, overwrite, zipped)
 
-    def save_weights(self, filepath: Any, overwrite: bool = True) -> None:
-        """Write the weights, and the state of the optimizer, to a file.
+    def save_weights(self, filepath: Any, overwrite: bool = True, max_shard_size: float | None = None) -> None:
+        """Write the weights, and the state of the optimizer, to a file, or to several.
 
         Args:
-            filepath: the file, whose name ends in ".weights.h5" (h5py is needed) or in ".safetensors".
+            filepath: the file, whose name ends in ".weights.h5" (h5py is needed) or in ".safetensors"; of several, that
+                of the list of files, which ends in ".weights.json".
             overwrite: whether an existing file may be replaced.
+            max_shard_size: how large a file may be, in gigabytes; None: there is one.
         """
-        _archive().save_weights(self, filepath, overwrite)
+        _archive().save_weights(self, filepath, overwrite, max_shard_size)
 
     def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> None:
         """Read weights from a file of `save_weights` or `save`, or of Keras 3.

@@ -88,8 +88,7 @@ def plot_model(
     """
     if kwargs:
         raise ArgumentError("plot_model does not take these arguments.", received=", ".join(kwargs))
-    if rankdir not in ("TB", "LR"):
-        raise ArgumentError("`rankdir` is 'TB' or 'LR'.", received=f"rankdir={rankdir!r}")
+    check_direction(rankdir)
     if to_file is not None and not str(to_file).endswith(".svg"):
         raise ArgumentError("Drawings are SVG files.", received=f"to_file={str(to_file)!r}", fix="to_file='model.svg'")
     describe = _describer(show_shapes, show_dtype, show_layer_names, show_layer_activations, show_trainable)
@@ -99,6 +98,89 @@ def plot_model(
     if to_file is not None:
         pathlib.Path(to_file).write_text(drawing.text, encoding="utf-8")
     return drawing
+
+
+def check_direction(rankdir: str) -> None:
+    """An error unless drawings go that way."""
+    if rankdir not in ("TB", "LR"):
+        raise ArgumentError("`rankdir` is 'TB' or 'LR'.", received=f"rankdir={rankdir!r}")
+
+
+class Dot:
+    """A graph in the language of Graphviz; `str` and `to_string()` are its text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_string(self) -> str:
+        """The text."""
+        return self.text
+
+    def write(self, path: str | pathlib.Path) -> None:
+        """Write the text to a file."""
+        pathlib.Path(path).write_text(self.text, encoding="utf-8")
+
+
+def model_to_dot(
+    model: Any,
+    show_shapes: bool = False,
+    show_dtype: bool = False,
+    show_layer_names: bool = True,
+    rankdir: str = "TB",
+    expand_nested: bool = False,
+    dpi: int = 200,
+    subgraph: bool = False,
+    show_layer_activations: bool = False,
+    show_trainable: bool = False,
+    splines: str = "ortho",
+    **kwargs: Any,
+) -> Dot:
+    """The layers of a model as a graph in the language of Graphviz, for programs that draw such.
+
+    Args:
+        model: the model; built, for its shapes.
+        show_shapes: whether to show shapes of inputs and results.
+        show_dtype: whether to show the dtype of results.
+        show_layer_names: whether to show names of layers.
+        rankdir: "TB" from top to bottom, "LR" from left to right.
+        expand_nested: whether layers of models inside are there in place of the models.
+        dpi: the resolution.
+        subgraph: whether it is a cluster, to be put into another graph.
+        show_layer_activations: whether to show activations of layers.
+        show_trainable: whether to show if layers are trainable.
+        splines: how edges are drawn.
+        **kwargs: none.
+
+    Returns:
+        The graph; its `to_string()` is the text.
+
+    Example:
+        >>> from weft import keras
+        >>> model = keras.Sequential([keras.Input((4,), name="x"), keras.layers.Dense(2, name="y")], name="m")
+        >>> print(keras.utils.model_to_dot(model))
+        digraph "m" {
+          rankdir=TB; dpi=200; splines=ortho; node [shape=box];
+          n0 [label="x (InputLayer)"];
+          n1 [label="y (Dense)"];
+          n0 -> n1;
+        }
+    """
+    if kwargs:
+        raise ArgumentError("model_to_dot does not take these arguments.", received=", ".join(kwargs))
+    check_direction(rankdir)
+    describe = _describer(show_shapes, show_dtype, show_layer_names, show_layer_activations, show_trainable)
+    boxes = _boxes(model, describe, expand_nested)
+    quoted = lambda text: '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    kind, name = ("subgraph", f"cluster_{model.name}") if subgraph else ("digraph", model.name)
+    lines = [f"{kind} {quoted(name)} {{"]
+    lines.append(f"  rankdir={rankdir}; dpi={dpi}; splines={splines}; node [shape=box];")
+    label = lambda box: "\\n".join(quoted(line)[1:-1] for line in box.lines)
+    lines += [f'  n{i} [label="{label(box)}"];' for i, box in enumerate(boxes)]
+    lines += [f"  n{source} -> n{i};" for i, box in enumerate(boxes) for source in box.sources]
+    return Dot("\n".join([*lines, "}"]))
 
 
 def _describer(shapes: bool, dtype: bool, names: bool, activations: bool, trainable: bool) -> Any:

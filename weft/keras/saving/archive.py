@@ -18,6 +18,7 @@ from weft.keras.core import registry
 from weft.keras.core.config import version
 from weft.keras.saving import limits, weights
 from weft.keras.saving.paths import saved_objects
+from weft.keras.saving.shards import SHARDED, read_shards, write_shards
 
 CONFIG, METADATA, ASSETS = "config.json", "metadata.json", "assets/"
 # The weights, where h5py is installed and where it is not.
@@ -126,24 +127,32 @@ def load_model(
     return model
 
 
-def save_weights(model: Any, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
-    """Writes the weights of a model, and the state of its optimizer, to a file.
+def save_weights(
+    model: Any, filepath: str | os.PathLike[str], overwrite: bool = True, max_shard_size: float | None = None
+) -> None:
+    """Writes the weights of a model, and the state of its optimizer, to a file, or to several.
 
     Args:
         model: the model.
-        filepath: the file: "....weights.h5" (h5py is needed), which Keras reads too, or "....safetensors".
+        filepath: the file: "....weights.h5" (h5py is needed), which Keras reads too, or "....safetensors". With
+            `max_shard_size` it is "....weights.json", which says in which files beside it weights are.
         overwrite: whether an existing file may be replaced.
+        max_shard_size: how large a file may be, in gigabytes; None: there is one.
     """
-    file = _target(filepath, (".weights.h5", ".safetensors"), overwrite)
-    if file.endswith(".h5") and not weights.has_h5py():
+    endings = (".weights.h5", ".safetensors") if max_shard_size is None else (SHARDED,)
+    file = _target(filepath, endings, overwrite)
+    if not file.endswith(".safetensors") and not weights.has_h5py():
         raise ArgumentError(
             "Weights are written to HDF5 by h5py, which is not installed.",
             fix=["pip install 'weft[keras]'", "save to a file whose name ends in .safetensors"],
         )
+    found, names = weights.weights_of(model), weights.names_of(model)
+    if max_shard_size is not None:
+        write_shards(found, names, file, max_shard_size)
+        return
     write = weights.to_hdf5 if file.endswith(".h5") else weights.to_safetensors
-    content = write(weights.weights_of(model), weights.names_of(model))
     with tensor_file.replacing(file) as out:
-        out.write(content)
+        out.write(write(found, names))
 
 
 def load_weights(model: Any, filepath: str | os.PathLike[str], skip_mismatch: bool = False) -> None:
@@ -151,7 +160,7 @@ def load_weights(model: Any, filepath: str | os.PathLike[str], skip_mismatch: bo
 
     Args:
         model: the model.
-        filepath: a file of `save_weights` or `save_model`, or of Keras 3.
+        filepath: a file of `save_weights` or `save_model`, or of Keras 3; of several the "....weights.json".
         skip_mismatch: whether what does not fit is left as it is, with a warning.
     """
     file = os.fspath(filepath)
@@ -163,10 +172,12 @@ def load_weights(model: Any, filepath: str | os.PathLike[str], skip_mismatch: bo
             if member is None:
                 raise FileFormatError(f"{file} has no weights ({HDF5} or {SAFETENSORS}).")
             found = weights.from_bytes(_content(archive, member, file, limits.MOST_BYTES), member, file)
+    elif file.endswith(SHARDED):
+        found = read_shards(file)
     elif file.endswith((".h5", ".safetensors")):
         found = weights.from_bytes(tensor_file.content(file), file, file)
     else:
-        raise ArgumentError("Weights are in files .keras, .weights.h5 or .safetensors.", received=file)
+        raise ArgumentError("Weights are in files .keras, .weights.h5, .weights.json or .safetensors.", received=file)
     weights.assign(model, found, file, skip_mismatch, optional=("optimizer",))
 
 

@@ -39,18 +39,20 @@ Sequence = PyDataset
 
 if _TYPE_CHECKING:
     from weft.keras.callbacks.progress import Progbar
-    from weft.keras.models.plot import plot_model
+    from weft.keras.models.plot import model_to_dot, plot_model
     from weft.keras.utils.directories import (
         audio_dataset_from_directory,
         image_dataset_from_directory,
         text_dataset_from_directory,
     )
+    from weft.keras.utils.feature_space import FeatureSpace
     from weft.keras.utils.files import get_file
     from weft.keras.utils.images import array_to_img, img_to_array, load_img, save_img
     from weft.keras.utils.windows import split_dataset, timeseries_dataset_from_array
 
 # Imported when somebody asks for them: with them come loaders of data, the network, and models.
 _LATER = {
+    "FeatureSpace": "utils.feature_space",
     "Progbar": "callbacks.progress",
     "array_to_img": "utils.images",
     "audio_dataset_from_directory": "utils.directories",
@@ -58,6 +60,7 @@ _LATER = {
     "image_dataset_from_directory": "utils.directories",
     "img_to_array": "utils.images",
     "load_img": "utils.images",
+    "model_to_dot": "models.plot",
     "plot_model": "models.plot",
     "save_img": "utils.images",
     "split_dataset": "utils.windows",
@@ -68,6 +71,7 @@ _LATER = {
 __all__ = [
     "Config",
     "CustomObjectScope",
+    "FeatureSpace",
     "Progbar",
     "PyDataset",
     "Sequence",
@@ -88,6 +92,7 @@ __all__ = [
     "is_interactive_logging_enabled",
     "is_keras_tensor",
     "load_img",
+    "model_to_dot",
     "normalize",
     "pack_x_y_sample_weight",
     "pad_sequences",

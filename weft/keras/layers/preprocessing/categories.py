@@ -25,7 +25,7 @@ def encode(indices: Any, mode: str, count: int, dtype: Any, weights: Any = None)
     the batch."""
     indices = wnp.asarray(indices)
     if mode == "int":
-        return indices.astype(dtype)
+        return indices.astype(weft.dtypes.canonicalize_dtype(dtype))  # files of Keras have int64
     if indices.ndim == 0:
         indices = indices[None]
     if mode == "one_hot":
