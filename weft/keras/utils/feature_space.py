@@ -351,8 +351,8 @@ class FeatureSpace(layers.Layer):
                 )
             found[name] = value
         if self.output_mode == "concat":
-            joined = wnp.concatenate([value.astype(wnp.float32) for value in found.values()], axis=-1)
-            return joined[0] if single else joined
+            merged = wnp.concatenate([value.astype(wnp.float32) for value in found.values()], axis=-1)
+            return merged[0] if single else merged
         return {name: value[0] for name, value in found.items()} if single else found
 
     # ----------------------------------------------------------------------------------------------------------- files
