@@ -32,6 +32,7 @@ from weft.compiler.target.target import Target
 from weft.runtime import backend, device, layouts, sharded
 from weft.runtime.cuda.backend import CudaBackend
 from weft.runtime.cuda.code import Code, GpuCode
+from weft.runtime.cuda.interrupts import Interrupts
 from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
 from weft.runtime.cuda.libraries.routines import ROUTINES
 from weft.runtime.cuda.memory import ALIGNMENT
@@ -70,6 +71,8 @@ class SimulatedDriver:
         self.capacity, self.name = capacity, f"GPU {index}: simulated"
         self.memory: dict[int, np.ndarray] = {}
         self.calls: list[str] = []
+        self.epoch, self.busy = 0, 0
+        self.interrupts = Interrupts(self)
         self.library_names: frozenset[str] = frozenset()
         self.libraries = LibraryCalls(self, ROUTINES)
         self.code = GpuCode(self)
@@ -189,7 +192,8 @@ class SimulatedDriver:
             self.launch_kernel(entry.kernels[entry.name], parameters)
             return
         self.calls.append("loop")
-        *outside, arrived = parameters
+        *outside, arrived, interrupt = parameters
+        assert interrupt == self.interrupts.address
         assert entry.parts > 1 or entry.blocks == 1 or not self.view(arrived, 4).any()
         # Parts are independent: the last one may be over before the first begins.
         for part in reversed(range(entry.parts)):
@@ -260,9 +264,17 @@ class SimulatedDriver:
 
     def synchronize(self) -> None:
         self.calls.append("wait")
+        self.interrupts.wait()
+        self.epoch += 1
 
     def is_idle(self) -> bool:
-        return True
+        """After it was asked as often as a test says, or when loops are to end."""
+        self.busy -= 1
+        return self.busy < 0 or bool(ctypes.c_uint32.from_address(self.interrupts.address).value)
+
+    def pinned(self, size: int) -> int:
+        self.host_memory = np.zeros(size, np.uint8)
+        return int(self.host_memory.ctypes.data)
 
 
 class SimulatedEntry:

@@ -139,3 +139,39 @@ def test_contractions_by_teams(sizes: tuple[int, int, int], dtype: str, monkeypa
     with simulated_gpu(monkeypatch) as (device, _):
         got = weft.jit(function)(weft.device_put(x, device), weft.device_put(w, device))
     np.testing.assert_array_equal(np.asarray(got), np.asarray(function(x, w)))
+
+
+def test_a_loop_looks_for_interrupts() -> None:
+    """Once in many iterations; a short loop does not at all."""
+
+    def counted(x: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < 100, lambda c: c * 2, x)
+
+    (code,) = loops(counted, [np.ones(8, np.float32)], hopper())
+    text = ptx(module_text((), hopper(), [code]), hopper())
+    assert text.count("ld.relaxed.sys.global.u32") == 1 and "1023" in text
+    (code,) = loops(final, [array(64, 256), array(256, 256)], hopper())
+    assert "ld.relaxed.sys" not in ptx(module_text((), hopper(), [code]), hopper())
+
+
+def test_what_was_computed_when_it_was_interrupted_has_no_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    with simulated_gpu(monkeypatch) as (device, driver):
+        double = weft.jit(lambda x: lax.while_loop(lambda c: c[0] < 100, lambda c: c * 2, x))
+        before = weft.device_put(np.ones(8, np.float32), device)
+        known = double(before).block_until_ready()
+        new = double(before)
+        driver.busy = 1 << 30
+
+        def signal(seconds: float) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("weft.runtime.cuda.interrupts.time.sleep", signal)
+        with pytest.raises(KeyboardInterrupt):
+            new.block_until_ready()
+        assert new.is_deleted() and not driver.host_memory.any()
+        with pytest.raises(weft.errors.JaxRuntimeError, match="was being computed when that was interrupted"):
+            np.asarray(new)
+        driver.busy = 0
+        # What was there before is there, and so is what is computed from now on.
+        np.testing.assert_array_equal(np.asarray(known), np.full(8, 128, np.float32))
+        np.testing.assert_array_equal(np.asarray(double(before)), np.full(8, 128, np.float32))

@@ -9,12 +9,15 @@ from typing import Any, NoReturn
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.errors import ArgumentError, ArgumentTypeError, DonatedArrayError, ImmutableArrayError
+from weft.base.errors import ArgumentError, ArgumentTypeError, DonatedArrayError, ImmutableArrayError, JaxRuntimeError
 from weft.base.source import Location, user_line
 from weft.base.tracebacks import boundary, conceal
 from weft.runtime.dlpack import to_capsule
 from weft.trace.array import Array
 from weft.trace.tracer import ambiguous
+
+# Stands for the line at which an array was donated, of arrays that were being computed when that was interrupted.
+INTERRUPTED = Location((lambda: None).__code__, 0)
 
 
 def live_arrays() -> list[HeldArray]:
@@ -41,6 +44,12 @@ class HeldArray(Array):
 
     def _raise_deleted(self) -> NoReturn:
         donated: Location | None = getattr(self, "_donated_at", None)
+        if donated is INTERRUPTED:
+            raise JaxRuntimeError(
+                "This array was being computed when that was interrupted, so it has no elements.",
+                received=self.aval.short(),
+                fix="compute it again",
+            )
         if donated is not None:
             raise DonatedArrayError(
                 f"This array was donated to a jitted call at {donated.describe()}, so its buffer is gone.",

@@ -99,6 +99,7 @@ class CudaBackend:
         assert isinstance(block, Block)
         # The slot of the array, the local variable and the argument of getrefcount.
         if sys.getrefcount(block) <= 3 and type(block) is Block:
+            block.epoch = block.owner.driver.epoch
             return block
         copied: Block = self.copy_between(array, array.device)[1]
         return copied

@@ -28,6 +28,7 @@ from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.target import Target
 from weft.runtime.cuda.code import Code, GpuCode
 from weft.runtime.cuda.copies import Copies
+from weft.runtime.cuda.interrupts import Interrupts
 from weft.runtime.cuda.libraries.calls import LibraryCalls, PreparedCall
 from weft.runtime.cuda.libraries.find import present
 from weft.runtime.cuda.libraries.routines import ROUTINES
@@ -305,6 +306,8 @@ class Driver:
         self._recording_lock = held(threading.RLock())
         # What is not returned to others yet, and when it can be.
         self._holding: deque[tuple[Event, Any]] = deque()
+        # How often all work was known to have ended.
+        self.epoch = 0
         self._start = library().cuGraphLaunch  # type: ignore[union-attr]
 
     def _enter(self) -> None:
@@ -361,6 +364,7 @@ class Driver:
     def copy_out(self, value: np.ndarray, address: int) -> None:
         """The bytes at an address into a contiguous array of the host, once all work before has ended."""
         self._enter()
+        self._wait_for_loops()
         self.copies.copy_out(value, address)
 
     def copy_out_together(self, pairs: Sequence[tuple[np.ndarray, int]]) -> None:
@@ -656,11 +660,25 @@ class Driver:
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def interrupts(self) -> Interrupts:
+        """What ends loops that are one kernel; there is nothing if none was started."""
+        self._enter()
+        return Interrupts(self)
+
+    def _wait_for_loops(self) -> None:
+        """Wait until all work has ended, if there are loops that may take long, so that signals are seen."""
+        if "interrupts" in self.__dict__:
+            self.interrupts.wait()
+            self.epoch += 1
+
     def synchronize(self) -> None:
         """Wait until all work that was started has ended."""
         self._enter()
+        self._wait_for_loops()
         call("cuStreamSynchronize", self._stream.handle)
         self._holding.clear()
+        self.epoch += 1
 
     def is_idle(self) -> bool:
         """Whether all work that was started has ended."""

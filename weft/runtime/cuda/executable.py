@@ -386,7 +386,8 @@ class Run:
             self.work.fill(self.arrived, 4)
         addresses = [int(self.registers[a.register]) + a.offset for a in code.addresses]
         counters = [int(self.registers[index]) for index in code.counters]
-        self.work.launch(self.prepared.entry(code.symbol), [*addresses, *counters, self.arrived])
+        interrupt = self.driver.interrupts.address
+        self.work.launch(self.prepared.entry(code.symbol), [*addresses, *counters, self.arrived, interrupt])
 
     def while_loop(self, step: While) -> None:
         if step.counter is not None:

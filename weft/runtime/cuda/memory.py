@@ -30,6 +30,11 @@ LARGE, LISTED = 1 << 20, 5
 class Gpu(Protocol):
     """What allocates, copies, runs and waits: a `Driver`."""
 
+    epoch: int
+
+    @property
+    def interrupts(self) -> Any: ...
+
     def allocate(self, size: int) -> int: ...
 
     def free(self, address: int) -> None: ...
@@ -89,15 +94,16 @@ class Gpu(Protocol):
 
 class Block:
     """A piece of a GPU's memory. It goes back to its allocator when nobody refers to it any more. `origin` is the
-    user's line that a large one was taken at, and `host_copy` an array of the host that another thread copies it to."""
+    user's line that a large one was taken at, and `host_copy` an array of the host that another thread copies it to.
+    `epoch` is how often all work was known to have ended when somebody last was to write there."""
 
-    __slots__ = ("_free", "address", "host_copy", "origin", "owner", "size")
+    __slots__ = ("_free", "address", "epoch", "host_copy", "origin", "owner", "size")
 
     def __init__(
         self, owner: CudaMemory, address: int, size: int, free: list[int], origin: Location | None = None
     ) -> None:
         self.owner, self.address, self.size, self._free = owner, address, size, free
-        self.origin = origin
+        self.origin, self.epoch = origin, owner.driver.epoch
         self.host_copy: tuple[np.ndarray, Future[None]] | None = None
 
     def __del__(self) -> None:
@@ -213,6 +219,10 @@ class CudaMemory:
         self._flags.append(flag)
         if len(self._flags) > MOST_PENDING:
             self._flags.popleft().check()
+
+    def forget_flags(self) -> None:
+        """Nobody needs to look at flags any more: what was computed is lost."""
+        self._flags.clear()
 
     def check_flags(self) -> None:
         """Raise what checks have found in runs that were started before; all of them are waited for."""

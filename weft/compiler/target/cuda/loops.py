@@ -30,6 +30,8 @@ from weft.compiler.target.vectors import VectorLowering
 OF_ONE_BLOCK, MOST = 8, 8
 # Bytes of the local memory of a block at most.
 LOCAL_BYTES = 32 << 10
+# Iterations after which a loop looks for interrupts.
+LOOK_EVERY = 1024
 # Statements of kernels in one loop, so that compiling it does not take long.
 MOST_STATEMENTS = 600
 
@@ -115,8 +117,8 @@ def _statements(body: Sequence[object]) -> int:
 
 
 def lower_loop(module: llvm.Module, code: LoopCode, target: Target) -> None:
-    """Add the kernel of a loop to a module: its parameters are addresses, counters, and the address of a counter that
-    is zero when it starts."""
+    """Add the kernel of a loop to a module: its parameters are addresses, counters, the address of a counter that is
+    zero when it starts, and that of a word of the host which is not zero when it is to end."""
     _Writer(module, code, target).run()
 
 
@@ -128,10 +130,11 @@ class _Writer(LoopWriter):
         count = len(code.addresses)
         parameters = [llvm.Parameter(f"address{n}", ptr) for n in range(count)]
         parameters += [llvm.Parameter(f"counter{n}", i64) for n in range(len(code.counters))]
-        parameters.append(llvm.Parameter("arrived", ptr))
+        parameters += [llvm.Parameter("arrived", ptr), llvm.Parameter("interrupt", ptr)]
         f = module.function(code.symbol, llvm.void, parameters, linkage="ptx_kernel")
         super().__init__(f, code.outline, code.exchanges)
-        self.addresses, self.counters, self.arrived = f.arguments[:count], f.arguments[count:-1], f.arguments[-1]
+        self.addresses, self.counters = f.arguments[:count], f.arguments[count:-2]
+        self.arrived, self.interrupt = f.arguments[-2:]
         self.thread = thread_of_block(f)
         block = block_of_grid(f)
         self.part = f.zext(f.udiv(block, constant(code.blocks, i32)), i64)
@@ -146,6 +149,9 @@ class _Writer(LoopWriter):
         # How often blocks have waited for each other.
         self.waits = f.alloca(i32, align=4)
         f.store(constant(0, i32), self.waits, 4)
+        # Those of all loops, since it looks for interrupts every so many of them.
+        self.iterations = f.alloca(i32, align=4)
+        f.store(constant(0, i32), self.iterations, 4)
 
     def run(self) -> None:
         self.rows(self.outline.rows)
@@ -227,7 +233,32 @@ class _Writer(LoopWriter):
             f.store(f.trunc(counter, i32), target, 4)
 
     def iterated(self, iterations: Operand | int | None, body: Sequence[Row]) -> None:
-        """Nothing looks for interrupts: the host does not reach a kernel that runs."""
+        """Look for interrupts once in a while: the kernel ends if the host has set a word of its memory. Reading that
+        takes about a microsecond, so one thread does; the others of its part are told."""
+        f = self.f
+        if (
+            isinstance(iterations, int)
+            and iterations <= LOOK_EVERY
+            and not any(row[0] in ("loop", "while") for row in body)
+        ):
+            return
+        done = f.add(f.load(i32, self.iterations, 4), constant(1, i32))
+        f.store(done, self.iterations, 4)
+        look, leave, go_on = f.label("look"), f.label("leave"), f.label("go_on")
+        f.branch_if(f.icmp("eq", f.and_(done, constant(LOOK_EVERY - 1, i32)), constant(0, i32)), look, go_on)
+        f.start(look)
+        told = f.offset(f.module.variable(f"{f.name}.told", i32, self.code.parts), i32, self.part)
+        with f.when(f.icmp("eq", self.index, constant(0, i64))):
+            word = f.effect("ld.relaxed.sys.global.u32 $0, [$1];", "=r,l", self.interrupt, returns=i32)
+            assert word is not None
+            f.effect("st.relaxed.gpu.global.u32 [$0], $1;", "l,r", told, word)
+        self.wait()
+        stop = f.effect("ld.relaxed.gpu.global.u32 $0, [$1];", "=r,l", told, returns=i32)
+        assert stop is not None
+        f.branch_if(f.icmp("ne", stop, constant(0, i32)), leave, go_on)
+        f.start(leave)
+        f.ret()
+        f.start(go_on)
 
     def wait(self) -> None:
         """All threads come here before one goes on, and see what the others have written."""
