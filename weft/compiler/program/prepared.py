@@ -23,6 +23,7 @@ from weft.compiler.program.build import Builder
 from weft.compiler.program.emissions import Emissions, SizeClass, Sizes, emissions_of
 from weft.compiler.program.frame import CallFrame, first_own
 from weft.compiler.program.ir import Copy, Kind, Launch, Program, Slot, Step, bytes_of
+from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.schedules import FIRST
 from weft.compiler.target.target import Target
 from weft.indexing.expression import Expression, range_of
@@ -327,36 +328,3 @@ class PreparedProgram:
             [slot_at(s) for s in some] for some in (general.arguments, general.results, general.constant_slots)
         )
         return Program(general.name, steps, arguments, results, general.aliases, constants, constant_slots)
-
-
-# What a program at sizes has of its steps only when somebody asks.
-_LOOKED_AT = frozenset({"steps", "arguments", "results", "constants", "constant_slots"})
-
-
-class ProgramAtSizes(Program):
-    """A prepared program at sizes: integers and offsets. Its steps are made when somebody looks at them."""
-
-    def __init__(self, prepared: PreparedProgram, integers: list[Any]) -> None:
-        self.prepared, self.integers = prepared, integers
-        general = prepared.program
-        self.name, self.aliases = general.name, general.aliases
-        self.offsets, self.temporary_bytes = prepared.plan(integers)
-        self.constant_bytes, self.registers = general.constant_bytes, general.registers
-        self.nanoseconds = prepared.estimate(integers)
-        self.schedules, self.space_bytes, self.axes = {}, {}, []
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in _LOOKED_AT:
-            raise AttributeError(name)
-        complete = self.prepared.steps_at(self)
-        for field in _LOOKED_AT:
-            setattr(self, field, getattr(complete, field))
-        return getattr(self, name)
-
-    @property
-    def uses_threads(self) -> bool:
-        """Whether a step is shared among threads."""
-        return any(self.prepared.grain(row, self.integers) for row in self.prepared.rows)
-
-
-__all__ = ["PreparedProgram", "PreparedPrograms", "ProgramAtSizes"]

@@ -23,7 +23,7 @@ from weft.compiler.load import compilation_of
 from weft.compiler.program import times
 from weft.compiler.program.frame import TAPES, CallFrame
 from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, While, bytes_of
-from weft.compiler.program.prepared import ProgramAtSizes
+from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.target.code_stats import CodeIsGone
 from weft.compiler.target.cpu import bytecode, interrupt, kernels, loops, pool, tape, timestamps
 from weft.compiler.target.cpu.assemble import Assembly

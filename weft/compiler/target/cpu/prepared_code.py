@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,10 +11,13 @@ from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.frame import TEMPORARIES
 from weft.compiler.program.ir import Copy, Launch, Slot
 from weft.compiler.program.outline import Address
-from weft.compiler.program.prepared import PreparedProgram, ProgramAtSizes
+from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.kernels import CompiledKernel
 from weft.compiler.target.cpu.link import Tier
+
+if TYPE_CHECKING:  # what prepares programs is not loaded for those from disk
+    from weft.compiler.program.prepared import PreparedProgram
 
 
 class _Hole(int):

@@ -1,0 +1,39 @@
+"""Prepared programs at sizes, apart from what prepares them: running a program takes no more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.compiler.program.ir import Program
+
+if TYPE_CHECKING:
+    from weft.compiler.program.prepared import PreparedProgram
+
+# What a program at sizes has of its steps only when somebody asks.
+_LOOKED_AT = frozenset({"steps", "arguments", "results", "constants", "constant_slots"})
+
+
+class ProgramAtSizes(Program):
+    """A prepared program at sizes: integers and offsets. Its steps are made when somebody looks at them."""
+
+    def __init__(self, prepared: PreparedProgram, integers: list[Any]) -> None:
+        self.prepared, self.integers = prepared, integers
+        general = prepared.program
+        self.name, self.aliases = general.name, general.aliases
+        self.offsets, self.temporary_bytes = prepared.plan(integers)
+        self.constant_bytes, self.registers = general.constant_bytes, general.registers
+        self.nanoseconds = prepared.estimate(integers)
+        self.schedules, self.space_bytes, self.axes = {}, {}, []
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _LOOKED_AT:
+            raise AttributeError(name)
+        complete = self.prepared.steps_at(self)
+        for field in _LOOKED_AT:
+            setattr(self, field, getattr(complete, field))
+        return getattr(self, name)
+
+    @property
+    def uses_threads(self) -> bool:
+        """Whether a step is shared among threads."""
+        return any(self.prepared.grain(row, self.integers) for row in self.prepared.rows)
