@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from weft.base.spans import measured
 from weft.compiler import cache
 from weft.compiler.compilation import Compilation
 from weft.compiler.kernel.ir import Kernel
@@ -31,7 +32,7 @@ from weft.compiler.target.cuda.library.calls import NOT_RECORDED
 from weft.compiler.target.cuda.loop_code import LoopCode, loop_code, positions
 from weft.compiler.target.threads import in_background
 from weft.runtime.cuda.flags import without_trap
-from weft.runtime.cuda.libraries.program import ProgramCalls
+from weft.runtime.cuda.libraries.program import ProgramCalls, prepared_calls, routines_of
 
 # Steps that a graph has at most: loops are unrolled in it.
 MOST_STEPS = 6000
@@ -48,14 +49,18 @@ class PreparedSteps:
         self.steps: list[Step] = program.steps
         # What is started, and the flag that says whether a check has failed.
         self.started, self.flag = without_trap(self.steps) if compilation.flagged else (self.steps, None)
-        calls: Callable[[], ProgramCalls] = partial(ProgramCalls, program, driver)
-        if any(isinstance(step, Call) for step in program.all_steps()):
-            # Libraries choose algorithms while threads compile.
-            calls = in_background(partial(driver.in_thread, calls))
+        # Libraries choose algorithms while threads compile.
+        pending = [
+            in_background(partial(driver.in_thread, partial(prepared_calls, program, driver, {routine})))
+            for routine in sorted(routines_of(program))
+        ]
         try:
             self.loops, self.entries = _code(compilation, driver, stats)
         finally:
-            self.calls = calls()
+            with measured(stats.seconds, "compile", "libraries"):
+                for wait in pending:
+                    wait()
+        self.calls = ProgramCalls(program, driver)
         self.can_record = 0 < (recorded_steps(self.started, self.loops) or 0) <= MOST_STEPS
         # What takes time: a loop that is one kernel is one step.
         timed = [s for s in _steps_outside(self.steps, self.loops) if isinstance(s, TIMED) or s in self.loops]

@@ -47,6 +47,7 @@ class LibraryCalls:
         self._libraries: dict[str, Any] = {}
         self._prepared: dict[Any, PreparedCall] = {}
         self._lock = held(threading.RLock())
+        self._preparing = {routine: held(threading.RLock()) for routine in routines}
 
     def library(self, name: str, opened: Callable[[Any], Any]) -> Any:
         """A library that is opened once for this GPU: what a function makes of it."""
@@ -61,10 +62,11 @@ class LibraryCalls:
 
     def prepare(self, routine: str, integers: Sequence[int], alignments: Sequence[int]) -> PreparedCall:
         """A call, which is prepared now unless an equal one was."""
+        if not self.knows(routine):
+            raise InternalError(f"No library has the routine {routine}.", stage="library")
         key = (routine, tuple(integers), tuple(alignments))
-        with self._lock:
+        # Calls of one routine are prepared one after the other; those of several by several threads.
+        with self._preparing[routine]:
             if key not in self._prepared:
-                if not self.knows(routine):
-                    raise InternalError(f"No library has the routine {routine}.", stage="library")
                 self._prepared[key] = self._routines[routine](self, integers, alignments)
             return self._prepared[key]

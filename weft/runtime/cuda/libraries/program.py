@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from weft.compiler.program.assign import aligned
@@ -18,12 +18,7 @@ class ProgramCalls:
     """The prepared calls of a program. They share memory to work in, which is behind its temporaries."""
 
     def __init__(self, program: Program, driver: Any) -> None:
-        alignments = Alignments(program)
-        steps = [s for s in program.all_steps() if isinstance(s, Call) and s.routine not in ("host", *TAPE_ROUTINES)]
-        self._prepared: dict[int, PreparedCall] = {
-            id(step): driver.libraries.prepare(step.routine, step.parameters, [alignments.of(s) for s in step.slots])
-            for step in steps
-        }
+        self._prepared = prepared_calls(program, driver, routines_of(program))
         self._offset = _rounded(aligned(program.temporary_bytes))
         workspace = max((call.workspace for call in self._prepared.values()), default=0)
         self.temporary_bytes = self._offset + workspace if workspace else program.temporary_bytes
@@ -31,6 +26,21 @@ class ProgramCalls:
     def start(self, step: Call, work: Any, addresses: Sequence[int], temporaries: int) -> None:
         """Start a call, where the temporaries of the program have this address."""
         work.call(self._prepared[id(step)], addresses, temporaries + self._offset)
+
+
+def routines_of(program: Program) -> set[str]:
+    """The routines of libraries that a program calls."""
+    return {s.routine for s in program.all_steps() if isinstance(s, Call)} - {"host", *TAPE_ROUTINES}
+
+
+def prepared_calls(program: Program, driver: Any, routines: Container[str]) -> dict[int, PreparedCall]:
+    """The calls of these routines in a program, by the ids of their steps."""
+    alignments = Alignments(program)
+    return {
+        id(step): driver.libraries.prepare(step.routine, step.parameters, [alignments.of(s) for s in step.slots])
+        for step in program.all_steps()
+        if isinstance(step, Call) and step.routine in routines
+    }
 
 
 class Alignments:
