@@ -128,3 +128,13 @@ def test_explanations_have_code_and_figures(gpu: tuple[Device, SimulatedDriver])
     assert ".entry" in compiled.asm and compiled.llvm and compiled.kernels
     compiled.verify()
     assert compiled.memory_analysis().generated_code_size_in_bytes > 0 and compiled.cost_analysis()["flops"] > 0
+
+
+def test_code_is_dumped(
+    gpu: tuple[Device, SimulatedDriver], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, _ = gpu
+    monkeypatch.setenv("WEFT_DUMP", str(tmp_path))
+    weft.jit(lambda x: wnp.exp(x) - 1)(weft.device_put(np.zeros(3, np.float32), device))
+    (assembly,), (text,) = tmp_path.rglob("*.ptx"), tmp_path.rglob("*.ll")
+    assert ".entry" in assembly.read_text() and assembly.read_text().startswith("// ") and "define" in text.read_text()

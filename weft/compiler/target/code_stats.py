@@ -24,6 +24,12 @@ class CodeStats:
         return sum(self.seconds.values())
 
     @property
+    def summary(self) -> str:
+        """In a line."""
+        sources = f"{self.compiled} compiled, {self.from_disk} from disk, {self.reused} in the process already"
+        return "; ".join([sources, ", ".join(f"{name} {took * 1e3:.3f} ms" for name, took in self.seconds.items())])
+
+    @property
     def label(self) -> str:
         """What code it is."""
         return "code"

@@ -7,6 +7,7 @@ loops and branches are chosen by the host.
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
@@ -16,6 +17,7 @@ import numpy as np
 from weft.base import spans
 from weft.base.errors import InternalError, OutOfMemoryError
 from weft.base.settings import config
+from weft.compiler import dump
 from weft.compiler.compilation import Compilation
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.assign import address_of
@@ -252,7 +254,15 @@ class CudaExecutable:
         if found is None:
             found = self._loaded.setdefault(memory, LoadedProgram(self.compilation, memory))
             self.compile_stats.append(found.stats)
+            if self.compilation.folder is not None:
+                self._dump(self.compilation.folder, found.stats)
         return found
+
+    def _dump(self, folder: pathlib.Path, stats: CodeStats) -> None:
+        """Write what WEFT_DUMP asks for: LLVM text and PTX."""
+        inside = self.inside
+        dump.write(folder / f"{dump.FIRST + 2}_llvm.ll", ";", stats.summary, inside.llvm())
+        dump.write(folder / f"{dump.FIRST + 3}_assembly.ptx", "//", stats.summary, inside.assembly())
 
     # -- looking inside --------------------------------------------------------------------------------------------
 

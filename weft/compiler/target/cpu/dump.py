@@ -17,10 +17,8 @@ def write_code(
 ) -> None:
     """The kernels as LLVM text and as assembly of one tier. A kernel that was compiled before is written all the
     same."""
-    sources = f"{stats.compiled} compiled, {stats.from_disk} from disk, {stats.reused} in the process already"
-    parts = ", ".join(f"{name} {took * 1e3:.3f} ms" for name, took in stats.seconds.items())
     text = module_text(launched.items(), target)
-    write(folder / f"{FIRST + 2}_llvm.ll", ";", f"{sources}; {parts}", text)
+    write(folder / f"{FIRST + 2}_llvm.ll", ";", stats.summary, text)
     tier = stats.tier.name.lower()
     code = link.assembly(text, target, stats.tier)
-    write(folder / f"{FIRST + 3}_assembly_{tier}.s", "#", f"tier {tier}; {sources}; {parts}", code)
+    write(folder / f"{FIRST + 3}_assembly_{tier}.s", "#", f"tier {tier}; {stats.summary}", code)
