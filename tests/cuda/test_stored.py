@@ -12,11 +12,13 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.cuda.simulated import SimulatedDriver, simulated_gpu
+from tests.cuda.stand_ins.cudnn import Cudnn
 from weft import lax
 from weft.base import settings
 from weft.base.errors import JaxRuntimeError
 from weft.compiler import compile as compiler
 from weft.runtime.cuda import code, prepared
+from weft.runtime.cuda.libraries import plans
 
 
 @pytest.fixture
@@ -133,3 +135,26 @@ def test_the_cost_of_compiling_counts_code(
         process(monkeypatch)
     first, second = [r.message for r in caplog.records if "Finished compiling" in r.message and "kernels" in r.message]
     assert "0 from disk" in first and " 0 kernels compiled" in second
+
+
+def test_plans_are_stored(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan of cuDNN is made once, and again if the library does not accept it."""
+    q = np.random.default_rng(1).normal(size=(1, 64, 2, 64)).astype(np.float16)
+
+    def attention() -> tuple[np.ndarray, int]:
+        with simulated_gpu(monkeypatch) as (device, driver):
+            library = driver.with_libraries("cublasLt", "cudnn")["cudnn"]
+            monkeypatch.setattr(driver.libraries, "gpu", "simulated")
+            there = weft.device_put(q, device)
+            found = weft.jit(lambda q: weft.nn.dot_product_attention(q, q, q, is_causal=True))(there)
+            assert library.calls
+            return np.asarray(found), library.asked
+
+    expected, asked = attention()
+    assert asked and len(list(folder.glob(f"*{plans.SUFFIX}"))) == 1
+    for known in (True, False):
+        if not known:
+            Cudnn.plans.clear()
+        found, asked = attention()
+        assert bool(asked) != known
+        np.testing.assert_array_equal(found, expected)

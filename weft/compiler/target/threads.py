@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from weft.base.forks import in_child
+from weft.base.settings import config, overrides
 
 Made = TypeVar("Made")
 
@@ -30,9 +31,16 @@ def compiled_in_threads(texts: Sequence[Callable[[], str]], compile_text: Callab
 
 
 def in_background(work: Callable[[], Made]) -> Callable[[], Made]:
-    """Start work in a thread; returns a function that waits for it and returns its result, or raises."""
+    """Start work in a thread; returns a function that waits for it and returns its result, or raises. It finds the disk
+    cache where this thread does."""
+    found = {name: getattr(config, name) for name in ("compilation_cache", "compilation_cache_dir")}
+
+    def started() -> Made:
+        with overrides(**found):
+            return work()
+
     try:
-        return _threads().submit(work).result
+        return _threads().submit(started).result
     except RuntimeError:  # the process is about to end
         return work
 

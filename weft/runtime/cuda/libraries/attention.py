@@ -20,6 +20,7 @@ from weft.compiler.target.cuda.library.calls import DTYPES, AttentionCall
 from weft.runtime.cuda.libraries import cudnn
 from weft.runtime.cuda.libraries.calls import LibraryCalls
 from weft.runtime.cuda.libraries.cudnn import Cudnn, Graph, Tensor
+from weft.runtime.cuda.libraries.plans import stored_plan
 
 # cudnnPointwiseMode_t and cudnnReduceTensorOp_t
 ADD, MULTIPLY, DIVIDE, SUBTRACT, EXP, LOG, IDENTITY, GREATER_EQUAL, INDEX, SELECT = (
@@ -105,7 +106,9 @@ class Attention:
         self._graph = graph = AttentionGraph(calls.library("cudnn", Cudnn), [*alignments, *starts], call)
         tensors = backward(graph) if call.backward else forward(graph)
         self._tensors = [t.identity for t in (*tensors, *graph.scalars)]
-        self._plan = graph.plans(MOST_PLANS, frozenset({cudnn.NOT_DETERMINISTIC}), first=True)[0]
+        refused = frozenset({cudnn.NOT_DETERMINISTIC})
+        what = f"{call} {graph.alignment}"
+        self._plan = stored_plan(calls, graph.lib, what, lambda: graph.plans(MOST_PLANS, refused, first=True)[0])
         self._scalars = [ctypes.addressof(value) for value in graph.scalars.values()]
         self.workspace = self._plan.workspace
 

@@ -29,7 +29,7 @@ DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 4, "
 ) = (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 15, 16, 17, 18, 19, 21, 22, 31)  # fmt: skip
 # cudnnBackendAttributeType_t, and what an element is.
 (HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, DOUBLE, POINTER_TYPE, CONVOLUTION_MODE, HEURISTIC_MODE, NOTE,
- POINTWISE_MODE, DESCRIPTOR, REDUCTION_MODE) = (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 14, 15, 18)  # fmt: skip
+ POINTWISE_MODE, DESCRIPTOR, REDUCTION_MODE, CHARACTER) = (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 14, 15, 18, 24)  # fmt: skip
 _ELEMENTS = {
     HANDLE: c_void_p, DATA_TYPE: c_int, BOOLEAN: c_bool, INT64: c_int64, FLOAT: c_float, DOUBLE: c_double,
     POINTER_TYPE: c_void_p, CONVOLUTION_MODE: c_int, HEURISTIC_MODE: c_int, NOTE: c_int, POINTWISE_MODE: c_int,
@@ -42,6 +42,8 @@ BEST, FALLBACK = 3, 2
 TENSOR_CORES, DOWN_CONVERTS, REDUCED_SUMS, BY_FFT, NOT_DETERMINISTIC, WINOGRAD = 0, 1, 2, 3, 4, 5
 # Engines that are asked for; those whose notes are refused are many.
 MOST_PROPOSALS = 64
+# The attribute of a plan that is all of it as text, and what is known of the engine of one that comes from there.
+PLAN_TEXT, STORED = 405, -1
 # More is never asked of where tensors begin, in bytes.
 MOST_ALIGNMENT = 16
 
@@ -93,6 +95,14 @@ class Cudnn:
             found.set(name, type_, values if isinstance(values, (list, tuple)) else [values])
         self("cudnnBackendFinalize", found.handle)
         return found
+
+    def plan_of(self, content: bytes) -> Plan:
+        """A plan of what `Plan.content` was."""
+        found = Descriptor(self, PLAN)
+        found.set(400, HANDLE, [self.handle.value])
+        self("cudnnBackendSetAttribute", found.handle, PLAN_TEXT, CHARACTER, len(content), content)
+        self("cudnnBackendFinalize", found.handle)
+        return Plan(self, found, STORED)
 
 
 class Descriptor:
@@ -241,6 +251,18 @@ class Plan:
         self._lib, self._descriptor = lib, descriptor
         self.engine = engine
         (self.workspace,) = (int(size) for size in descriptor.get(402, INT64, 1))
+
+    def content(self) -> bytes | None:
+        """What the library makes the same plan of in another process; None if it does not know how."""
+        count = c_int64()
+        arguments = (self._descriptor.handle, PLAN_TEXT, CHARACTER)
+        try:
+            self._lib("cudnnBackendGetAttribute", *arguments, 0, byref(count), None)
+            text = ctypes.create_string_buffer(count.value)
+            self._lib("cudnnBackendGetAttribute", *arguments, count.value, byref(count), text)
+        except CudnnError:
+            return None
+        return text.raw
 
     def start(self, stream: Any, tensors: Sequence[int], addresses: Sequence[int], workspace: int) -> None:
         """Start it in a stream; `tensors` are the identities of tensors at these addresses."""
