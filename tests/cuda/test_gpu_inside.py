@@ -66,7 +66,7 @@ def test_explanations_have_figures() -> None:
         figures = kernel["figures"]
         assert 0 < figures["registers"] <= 255 and figures["local_bytes"] == 0 and 0 < figures["occupancy"] <= 1
         assert figures["blocks"] >= 1 and figures["threads"] >= 32
-        assert 0 < kernel["share"] < 3
+        assert 0 <= kernel["share"] < 3  # of a loop nobody knows the work
         if disassemble.tool() is not None:
             assert "EXIT" in kernel["machine_code"]
 
@@ -87,8 +87,9 @@ def test_a_second_process_compiles_nothing(tmp_path: pathlib.Path) -> None:
     environment = {**os.environ, "WEFT_COMPILATION_CACHE_DIR": str(tmp_path / "programs"), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", PROCESS]
     first, second = (
-        subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=True, timeout=120)
+        subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=120)
         for _ in range(2)
     )
+    assert not first.returncode and not second.returncode, (first.stderr[-2000:], second.stderr[-2000:])
     assert first.stdout.splitlines()[-1] == second.stdout.splitlines()[-1]
     assert " 0 from disk" in first.stdout and " 0 kernels compiled" in second.stdout, second.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ import weft.numpy as wnp
 from tests.cuda.simulated import SimulatedDriver, simulated_gpu
 from weft import lax
 from weft.profiler import ProfileData
-from weft.runtime.cuda import timing
+from weft.runtime.cuda import disassemble, timing
 from weft.sharding.device import Device
 
 
@@ -128,6 +129,16 @@ def test_explanations_have_code_and_figures(gpu: tuple[Device, SimulatedDriver])
     assert ".entry" in compiled.asm and compiled.llvm and compiled.kernels
     compiled.verify()
     assert compiled.memory_analysis().generated_code_size_in_bytes > 0 and compiled.cost_analysis()["flops"] > 0
+
+
+def test_machine_code_is_what_a_tool_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    print_size = "import pathlib, sys; print(pathlib.Path(sys.argv[1]).stat().st_size)"
+    monkeypatch.setattr(disassemble, "tool", lambda: (sys.executable, "-c", print_size))
+    assert disassemble.disassembled([b"abc", b""]) == ["3\n", "0\n"]
+    monkeypatch.setattr(disassemble, "tool", lambda: (sys.executable, "-c", "raise SystemExit('no such GPU')"))
+    assert disassemble.disassembled([b"abc"]) == ["no such GPU\n"]
+    monkeypatch.setattr(disassemble, "tool", lambda: None)
+    assert disassemble.disassembled([b"abc"]) == [""]
 
 
 def test_code_is_dumped(

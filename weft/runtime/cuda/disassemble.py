@@ -8,7 +8,11 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
+from weft.compiler.target.threads import compiling_threads
 from weft.runtime.cuda.libraries.find import folders
 
 # Tools, with their options before the name of a file.
@@ -27,11 +31,17 @@ def tool() -> tuple[str, ...] | None:
     return None
 
 
-def disassembled(binary: bytes) -> str:
-    """Machine code as text, or why there is none; nothing where there is no tool for it."""
+def disassembled(binaries: Iterable[bytes]) -> list[str]:
+    """Machine code of kernels as texts, or why there are none; nothing where there is no tool for it. A tool takes a
+    few tenths of a second for each, so there are several at a time."""
     command = tool()
     if command is None:
-        return ""
+        return ["" for _ in binaries]
+    with ThreadPoolExecutor(compiling_threads()) as threads:
+        return list(threads.map(partial(_disassembled, command), binaries))
+
+
+def _disassembled(command: tuple[str, ...], binary: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "kernel.cubin")
         path.write_bytes(binary)

@@ -9,7 +9,7 @@ from weft.compiler.program.ir import Step
 from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.cuda.lower import module_text, source_text
 from weft.compiler.target.cuda.ptx import ptx
-from weft.runtime.cuda.code import stored
+from weft.runtime.cuda.code import Code, stored
 from weft.runtime.cuda.disassemble import disassembled
 from weft.runtime.inside import Inside, KernelCode, function_in
 from weft.runtime.limits import Limits
@@ -43,22 +43,28 @@ class CudaInside(Inside):
 
     def code_of(self, kernels: dict[str, Kernel]) -> dict[str, KernelCode]:
         sources: dict[str, Kernel | LoopCode] = {**kernels, **self._loops()}
-        return {name: self._code(name, source) for name, source in sources.items()}
+        # Kernels that are a part of loops only have no code of their own.
+        entries = {name: entry for name in sources if (entry := self.loaded.prepared.entries.get(name)) is not None}
+        texts = disassembled(self._binary(name, sources[name]) for name in entries)
+        machine_code = dict(zip(entries, texts, strict=True))
+        target, driver = self.compilation.target, self.loaded.driver
+        found = {}
+        for name, source in sources.items():
+            text = source_text(name, source, target)
+            function = function_in(text, rf"^define [^\n]*@\"?{name}\"?\(.*?^}}")
+            figures = driver.figures(entries[name]) if name in entries else {}
+            found[name] = KernelCode(function, ptx(text, target), machine_code.get(name, ""), figures)
+        return found
 
     def _loops(self) -> dict[str, LoopCode]:
         """The loops that are one kernel, by name."""
         return {loop.symbol: loop for loop in self.loaded.prepared.loops.values()}
 
-    def _code(self, name: str, source: Kernel | LoopCode) -> KernelCode:
+    def _binary(self, name: str, source: Kernel | LoopCode) -> bytes:
+        """The machine code of a kernel: from disk, or made again."""
         target, driver = self.compilation.target, self.loaded.driver
-        text = source_text(name, source, target)
-        function = function_in(text, rf"^define [^\n]*@\"?{name}\"?\(.*?^}}")
-        entry = self.loaded.prepared.entries.get(name)
-        if entry is None:  # a kernel that is a part of loops only
-            return KernelCode(function, ptx(text, target))
-        found = stored(name, target, driver.code_version)
-        code = found or driver.make_code({name: source}, target)[name]
-        return KernelCode(function, ptx(text, target), disassembled(code.binary), driver.figures(entry))
+        code: Code = stored(name, target, driver.code_version) or driver.make_code({name: source}, target)[name]
+        return code.binary
 
 
 def limits_of(driver: Any) -> Limits:
