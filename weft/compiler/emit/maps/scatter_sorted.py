@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 UINT32, UINT64 = dtypes.uint32, dtypes.uint64
 # Updates from which on it pays to sort them.
 LEAST = 1024
-# Updates of a cell that are read together, and cells for each update up to which there is a thread for each of them.
-TOGETHER, MOST_CELLS = 4, 2
+# Updates of a cell that are read together, and those where most cells have one or none; cells for each update up to
+# which there is a thread for each of them.
+TOGETHER, FEW, MOST_CELLS = 8, 4, 2
 
 
 def fits_sorted(scattering: Scattering) -> bool:
@@ -125,16 +126,16 @@ def _apply_by_updates(updates: SortedUpdates) -> None:
         inside = k.compute("lt", cell, k.constant(updates.cells, UINT32))
         with k.when(k.compute("and", first, inside)):
             size, more = k.constant(1, UINT32), k.constant(True, dtypes.bool_)
-            for n in range(1, TOGETHER + 1):
+            for n in range(1, FEW + 1):
                 next_one = k.compute("min", k.scalars.convert(k.position(at + n), UINT32), applied.last)
                 same = k.compute("eq", _cell(k, k.load(codes, Index.of(next_one))), cell)
                 new = k.compute("gt", next_one, k.scalars.convert(k.position(at + (n - 1)), UINT32))
                 more = k.compute("and", more, k.compute("and", same, new))
-                if n < TOGETHER:
+                if n < FEW:
                     size = k.compute("add", size, k.scalars.convert(more, UINT32))
             applied.combine(own, size, inner, few=True)
             with k.when(more):
-                rest = k.compute("add", own, k.constant(TOGETHER, UINT32))
+                rest = k.compute("add", own, k.constant(FEW, UINT32))
                 end = _first_of(k, codes, k.compute("add", cell, k.constant(1, UINT32)), rest, count)
                 applied.combine(rest, k.compute("sub", end, rest), inner)
 
@@ -175,17 +176,17 @@ class Apply:
             return
         held = s.convert(k.load(buffer, offset), scattering.wide)
         if few:
-            total = self.several(begin, Index(), last, held, inner)
+            total = self.several(FEW, begin, Index(), last, held, inner)
         else:
             with k.loop(self.count, step=TOGETHER, limit=Index.of(size), carries=[held]) as (j, (so_far,)):
-                (total,) = k.carry(self.several(begin, Index.of(j), last, so_far, inner))
+                (total,) = k.carry(self.several(TOGETHER, begin, Index.of(j), last, so_far, inner))
         k.store(buffer, offset, s.convert(total, buffer.dtype))
 
-    def several(self, begin: Value, j: Index, last: Value, total: Value, inner: dict[int, Index]) -> Value:
-        """A total with some updates more. All are read before the first is added, and beyond the last that again."""
+    def several(self, count: int, begin: Value, j: Index, last: Value, total: Value, inner: dict[int, Index]) -> Value:
+        """A total with so many updates more. All are read before the first is added, and beyond the last that again."""
         k, s, scattering = self.k, self.k.scalars, self.scattering
         found = []
-        for n in range(TOGETHER):
+        for n in range(count):
             at = s.convert(k.position(Index.of(begin) + j + n), UINT32)
             update = scattering.update(self.update_at(k.compute("min", at, last)), inner)
             found.append((k.compute("le", at, last), s.convert(update, scattering.wide)))

@@ -202,7 +202,9 @@ def group_block(
     if is_one_kernel(space, plan, target):
         most, enough = MOST_SINGLE_BLOCKS, MOST_SINGLE_BLOCKS * each
     wanted = min(most, -(-enough // max(1, size_of_axes(space.free) * each)))
-    step, least = (plan.width, 4 * plan.width) if axis is plan.lanes else (1, LEAST_ROWS)
+    # Rows are of all reduced axes together.
+    others = max(1, size_of_axes(space.reduced) // max(1, axis.size))
+    step, least = (plan.width, 4 * plan.width) if axis is plan.lanes else (1, -(-LEAST_ROWS // others))
     block = max(least, -(-axis.size // wanted))
     return min(axis.size, -(-block // step) * step)
 
