@@ -11,8 +11,10 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.host import interpret
+from tests.cuda.simulated import simulated_gpu
 from tests.cuda.test_groups import compiled
 from tests.cuda.test_sorts import SLOW, same_bits
+from weft.errors import OutOfBoundsIndexError
 
 Operands = tuple[Any, Any, Any]
 
@@ -62,3 +64,14 @@ def test_short_floats_are_accumulated_in_wide_ones(dtype: str) -> None:
     arrays = rows(40, 1100, 2, dtype)
     program, _ = compiled(SCATTERS["add"], *map(wnp.asarray, arrays))
     same_bits(interpret(program, [a.copy() for a in arrays])[0], weft.jit(SCATTERS["add"])(*map(wnp.asarray, arrays)))
+
+
+def test_updates_out_of_bounds_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorted updates show whether one is, since these come last."""
+    x, indices, updates = rows(40, 1100, 1)
+    inside = np.clip(indices, 0, 39)
+    with simulated_gpu(monkeypatch) as (gpu, _):
+        there = [weft.device_put(a, gpu) for a in (x, inside, updates)]
+        same_bits(np.asarray(there[0].at[there[1]].add(there[2])), wnp.asarray(x).at[inside].add(updates))
+        with pytest.raises(OutOfBoundsIndexError):
+            np.asarray(there[0].at[weft.device_put(indices, gpu)].add(there[2]))

@@ -35,7 +35,7 @@ def fits_sorted(scattering: Scattering) -> bool:
     """Whether there are many windows, and any two of them have all elements in common or none."""
     params, count = scattering.hero.params, math.prod(scattering.many)
     indexed = scattering.dimension_numbers.scatter_dims_to_operand_dims
-    if not scattering.fusion.target.group_lanes or scattering.flags or not LEAST <= count < 1 << 31:
+    if not scattering.fusion.target.group_lanes or scattering.flags_nan or not LEAST <= count < 1 << 31:
         return False
     apart = params["unique_indices"] and not scattering.clip
     alike = all(scattering.sizes[d] == 1 for d in indexed)
@@ -84,10 +84,20 @@ def emit_sorted(fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -
     """Kernels that sort updates and apply them. `scattering_of` returns what a kernel knows of the scatter."""
     updates = SortedUpdates(fusion, scattering_of)
     updates.emit()
+    if scattering_of(Writer(fusion, "none")).flags_outside:
+        _flag_outside(updates)
     if updates.cells <= MOST_CELLS * updates.count:
         _apply_by_cells(updates)
     else:
         _apply_by_updates(updates)
+
+
+def _flag_outside(updates: SortedUpdates) -> None:
+    """Set the flag if the last of the sorted updates is out of bounds."""
+    writer = updates.fusion.writer("scatter_flag", final=True)
+    k = writer.k
+    last = _cell(k, k.load(writer.scratch_input(updates.codes), updates.count - 1))
+    updates.scattering_of(writer).set_flag(k.compute("ge", last, k.constant(updates.cells, UINT32)))
 
 
 def _apply_by_cells(updates: SortedUpdates) -> None:
