@@ -89,6 +89,10 @@ LINES = (
         0.0,
         2.0 * 4096**3,
     ),
+    *(
+        Line(f"matmuls, {count} of {size} cubed", "x @ b", (((count, size, size), "float32"),) * 2, 3.0)
+        for count, size in ((65536, 16), (8192, 64))
+    ),
     Line("attention, 8 x 1024 x 12 x 64 bf16", "attention(x, b, c)", (HEADS,) * 3, 0.0, ATTENTION_FLOPS),
     Line("attention with gradients", "attention_gradients(x, b, c)", (HEADS,) * 3, 0.0, 3.5 * ATTENTION_FLOPS),
     *(

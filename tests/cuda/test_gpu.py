@@ -110,6 +110,15 @@ def test_operations_outside_of_programs(dtype: str) -> None:
         np.testing.assert_array_equal(np.asarray(result), np.asarray(f(wnp.asarray(x))))
 
 
+def test_nans_go_through_relu_of_convolutions() -> None:
+    x, w = ramps("float32", (2, 6, 5, 4), (3, 3, 4, 8))
+    x[0, 2, 2, 1] = np.nan
+    f = weft.jit(lambda x, w, b: weft.nn.relu(convolution(CASES["same"][0], x, w, padding="SAME") + b))
+    b = np.arange(8, dtype=np.float32)
+    there = [weft.device_put(a, weft.devices("gpu")[0]) for a in (x, w, b)]
+    np.testing.assert_allclose(np.asarray(f(*there)), np.asarray(f(x, w, b)), rtol=2e-3)
+
+
 @pytest.mark.parametrize("name", SORTS)
 @pytest.mark.parametrize("shape", [*SHAPES, (70, 20_001), (1, 1 << 20)], ids=str)
 def test_sorts(name: str, shape: tuple[int, ...]) -> None:

@@ -107,11 +107,11 @@ def kernels_of(length: int) -> list[Kernel]:
 
 
 def test_what_a_thread_ranks_stays_in_its_registers() -> None:
-    """Words and ranks of a tile take no local memory, and threads rank by votes."""
+    """Words and ranks of a tile take no local memory."""
     (kernel,) = [k for k in kernels_of(8192)[:3] if k.name == "sort_scatter"]
     assert group_of(kernel, hopper()) == Group(256, 1, group_of(kernel, hopper()).local)  # type: ignore[union-attr]
     text = ptx(module_text([("entry", kernel)], hopper()), hopper())
-    assert "vote.sync.ballot" in text and "entry.local5" not in text
+    assert "atom.shared.or.b32" in text and "entry_$_local5" not in text
 
 
 def counting(lanes: int, digit: int, limit: int | None = None) -> Kernel:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from weft.base import dtypes
 from weft.compiler.emit.emission import Fusion, Writer
-from weft.compiler.emit.sorts.sort_encoding import Part
+from weft.compiler.emit.sorts.sort_encoding import Part, as_uint32, fits_word, from_uint32
 from weft.compiler.emit.sorts.sort_long_rows import LongRows
 from weft.compiler.emit.sorts.sort_rows import Row, Rows
-from weft.compiler.emit.values import MultiIndex, row_major
+from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 
@@ -52,14 +52,16 @@ def cell_shape(scattering: Scattering) -> list[int]:
 
 
 class SortedUpdates(LongRows):
-    """Sorts the indices of updates by cell. `codes` is scratch for both, the cell in the upper half; updates that are
-    out of bounds are of a cell behind all others."""
+    """Sorts updates by cell: those of single elements of 32 bits at most themselves, of others their indices. `codes`
+    is scratch for both, the cell in the upper half; updates that are out of bounds are of a cell behind all others."""
 
     def __init__(self, fusion: Fusion, scattering_of: Callable[[Writer], Scattering]) -> None:
         self.scattering_of = scattering_of
         some = scattering_of(Writer(fusion, "none"))
         self.cells, self.count = math.prod(cell_shape(some)), math.prod(some.many)
-        super().__init__(fusion, Rows(1, self.count, 1), [[Part(0, "", self.cells.bit_length())]], "index")
+        single = all(size == 1 for size in some.sizes) and fits_word(fusion.kernel_dtype(some.updates))
+        payload = "element" if single else "index"
+        super().__init__(fusion, Rows(1, self.count, 1), [[Part(0, "", self.cells.bit_length())]], payload)
         self.codes = fusion.new_scratch(UINT64, self.count)
 
     def word(self, writer: Writer, stage: list[Part], row: Row, i: Index) -> Value:
@@ -70,6 +72,12 @@ class SortedUpdates(LongRows):
         at = row_major(cell_shape(scattering), [Index.of(found[d]) for d in cell_dims(scattering)])
         cell = k.scalars.convert(k.position(at), UINT32)
         return cell if inside is None else k.compute("select_n", inside, k.constant(self.cells, UINT32), cell)
+
+    def other(self, writer: Writer, row: Row, i: Index) -> Value:
+        if self.payload == "index":
+            return super().other(writer, row, i)
+        scattering = self.scattering_of(writer)
+        return as_uint32(writer.k.scalars, scattering.update(writer.k.digits(i, scattering.many), {}))
 
     def store_sorted(
         self, writer: Writer, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
@@ -118,7 +126,8 @@ def _apply_by_cells(updates: SortedUpdates) -> None:
         begin = k.load(table, at)
         size = k.compute("sub", k.load(table, at + 1), begin)
         with k.when(k.compute("gt", size, k.constant(0, UINT32))):
-            applied.combine(begin, size, inner)
+            cell = k.scalars.convert(k.position(at), UINT32)
+            applied.combine(cell, begin, size, inner)
 
 
 def _apply_by_updates(updates: SortedUpdates) -> None:
@@ -143,11 +152,11 @@ def _apply_by_updates(updates: SortedUpdates) -> None:
                 more = k.compute("and", more, k.compute("and", same, new))
                 if n < FEW:
                     size = k.compute("add", size, k.scalars.convert(more, UINT32))
-            applied.combine(own, size, inner, few=True)
+            applied.combine(cell, own, size, inner, few=True)
             with k.when(more):
                 rest = k.compute("add", own, k.constant(FEW, UINT32))
                 end = _first_of(k, codes, k.compute("add", cell, k.constant(1, UINT32)), rest, count)
-                applied.combine(rest, k.compute("sub", end, rest), inner)
+                applied.combine(cell, rest, k.compute("sub", end, rest), inner)
 
 
 class Apply:
@@ -156,6 +165,7 @@ class Apply:
     def __init__(self, updates: SortedUpdates, name: str) -> None:
         self.writer = updates.fusion.writer(name, final=True)
         self.k, self.scattering = self.writer.k, updates.scattering_of(self.writer)
+        self.updates = updates
         self.codes = self.writer.scratch_input(updates.codes)
         self.last = self.k.constant(updates.count - 1, UINT32)
         self.count = updates.count
@@ -167,22 +177,31 @@ class Apply:
         at, *inner = self.k.digits(i, (count, *(self.scattering.sizes[d] for d in self.dims)))
         return at, dict(zip(self.dims, inner, strict=True))
 
-    def update_at(self, at: Value) -> MultiIndex:
-        """The update at an index of the sorted ones."""
-        k = self.k
+    def update_at(self, at: Value, inner: dict[int, Index]) -> Value:
+        """An element of the update at an index of the sorted ones."""
+        k, scattering = self.k, self.scattering
         found = k.scalars.convert(k.load(self.codes, Index.of(at)), UINT32)
-        return k.digits(Index.of(found), self.scattering.many)
+        if self.updates.payload == "element":
+            return from_uint32(k.scalars, found, self.updates.fusion.kernel_dtype(scattering.updates))
+        return scattering.update(k.digits(Index.of(found), scattering.many), inner)
 
-    def combine(self, begin: Value, size: Value, inner: dict[int, Index], few: bool = False) -> None:
-        """Combine `size` updates of one cell, at least one, from an index of the sorted ones on, with the element. If
+    def offset(self, cell: Value, inner: dict[int, Index]) -> Index:
+        """The offset of an element of a cell in the buffer."""
+        scattering = self.scattering
+        begin = self.k.digits(Index.of(cell), cell_shape(scattering))
+        found = {**dict.fromkeys(range(len(scattering.shape)), Index()), **inner}
+        found.update(zip(cell_dims(scattering), begin, strict=True))
+        return row_major(scattering.shape, [found[d] for d in range(len(scattering.shape))])
+
+    def combine(self, cell: Value, begin: Value, size: Value, inner: dict[int, Index], few: bool = False) -> None:
+        """Combine `size` updates of a cell, at least one, from an index of the sorted ones on, with the element. If
         there are `few`, they are no more than are read together."""
         k, s, scattering = self.k, self.k.scalars, self.scattering
         buffer: Buffer = scattering.buffer_of(self.writer)
-        many = self.update_at(begin)
-        offset = scattering.offset(many, inner, scattering.start(many)[0])
+        offset = self.offset(cell, inner)
         last = k.compute("sub", k.compute("add", begin, size), k.constant(1, UINT32))
         if scattering.op is None:
-            k.store(buffer, offset, s.convert(scattering.update(self.update_at(last), inner), buffer.dtype))
+            k.store(buffer, offset, s.convert(self.update_at(last, inner), buffer.dtype))
             return
         held = s.convert(k.load(buffer, offset), scattering.wide)
         if few:
@@ -198,7 +217,7 @@ class Apply:
         found = []
         for n in range(count):
             at = s.convert(k.position(Index.of(begin) + j + n), UINT32)
-            update = scattering.update(self.update_at(k.compute("min", at, last)), inner)
+            update = self.update_at(k.compute("min", at, last), inner)
             found.append((k.compute("le", at, last), s.convert(update, scattering.wide)))
         assert scattering.op is not None
         for holds, update in found:

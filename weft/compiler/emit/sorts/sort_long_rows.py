@@ -30,10 +30,12 @@ from weft.compiler.emit.sorts.sort_radix import payload_of
 from weft.compiler.emit.sorts.sort_rows import Row, Rows, Task, row_of
 from weft.compiler.emit.sorts.sort_tiles import ABOVE, INT32, UINT32, UINT64, TileRanks
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, LoopKind, Value, Variable
+from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value, Variable
 
-# Lanes of a tile, and elements of each: of at most eight bytes that move together, and of more.
-LANES, ELEMENTS, ELEMENTS_OF_LONG = 256, 16, 8
+# Lanes of a tile, and elements of each: of so many bytes that move together, and of more.
+LANES, ELEMENTS, ELEMENTS_OF_LONG = 256, {4: 16, 8: 12}, 8
+# Lanes that add up counts of tiles at least.
+LEAST_SUMS = 128
 DIGIT = 8
 BUCKETS = 1 << DIGIT
 # Elements of which there are counts, where words do not tell everything: those below zero, zeros, nans, and the latter
@@ -66,7 +68,7 @@ class LongRows:
         self.combined = bool(payload) and len(stages) == 1 and stage_bits(stages[0]) <= 32
         word = UINT64 if self.combined or len(stages) > 1 else stage_dtype(stages[0])
         self.dtypes: list[np.dtype[Any]] = [word] if self.combined or not payload else [word, UINT32]
-        self.elements = ELEMENTS if sum(d.itemsize for d in self.dtypes) <= 8 else ELEMENTS_OF_LONG
+        self.elements = ELEMENTS.get(sum(d.itemsize for d in self.dtypes), ELEMENTS_OF_LONG)
         self.tile = LANES * self.elements
         self.tiles = -(-rows.length // self.tile)
         self.whole = rows.length % self.tile == 0
@@ -149,6 +151,8 @@ class LongRows:
         width = self.fusion.target.group_lanes
         table, zero, one = k.local("digits", UINT32, BUCKETS), k.constant(0, UINT32), k.constant(1, UINT32)
         special = self.has_specials and own.first_of_all
+        # Where tiles are whole, elements are in registers before the first is counted.
+        held = k.local("held", self.dtypes[0], self.tile) if self.whole else None
         with k.loop(rows.count * self.tiles, kind=LoopKind.THREADS) as thread:
             r, tile = self.tile_of(k, thread)
             row = row_of(k, rows, r)
@@ -161,10 +165,16 @@ class LongRows:
                 i, inside = opened if special else (opened, ())
                 at = tile * self.tile + i
                 word, *_ = self.moving(writer, own, source, row, r, at)
-                k.accumulate(table, self.digit(k, own, word), one)
+                if held is not None:
+                    k.store(held, i, word)
+                else:
+                    k.accumulate(table, self.digit(k, own, word), one)
                 if special:
-                    held = self.specials_at(writer, row, at)
-                    totals = k.carry(*(s.add(a, s.convert(b, UINT32)) for a, b in zip(inside, held, strict=True)))
+                    found = self.specials_at(writer, row, at)
+                    totals = k.carry(*(s.add(a, s.convert(b, UINT32)) for a, b in zip(inside, found, strict=True)))
+            if held is not None:
+                with k.loop(self.tile, kind=LoopKind.LANES, width=width) as i:
+                    k.accumulate(table, self.digit(k, own, k.load(held, i)), one)
             with k.loop(BUCKETS, kind=LoopKind.LANES, width=width) as digit:
                 at = (r * BUCKETS + digit) * self.tiles + tile
                 k.store(writer.scratch(self.counts), at, k.load(table, digit))
@@ -173,24 +183,48 @@ class LongRows:
                 k.store(writer.scratch(self.special_counts), at, k.reduce_lanes("add", total, width))
 
     def emit_sums(self, counts: int, totals: int, count: int) -> None:
-        """Sums of what comes before each tile, and of all tiles, for so many digits."""
+        """Sums of what comes before each tile, and of all tiles, for so many digits. Each lane has some tiles that
+        follow each other, and lanes add up what others have."""
         writer = self.fusion.writer("sort_sums", final=True)
-        k, s, width = writer.k, writer.k.scalars, self.fusion.target.scan_lanes
+        k, s, width = writer.k, writer.k.scalars, LEAST_SUMS
+        while width < min(self.tiles, self.fusion.target.group_lanes):
+            width *= 2
+        each = -(-self.tiles // width)
         zero, buffer = k.constant(0, UINT32), writer.scratch(counts)
-        vectors = -(-self.tiles // width)
+        sums = [k.local(f"sums{n}", UINT32, width) for n in range(2)]
+
+        def over() -> Any:
+            return k.loop(width, kind=LoopKind.LANES, width=width)
+
+        def own(i: Variable, j: Variable) -> tuple[Index, Value | None]:
+            """The j-th tile of a lane, and whether there is one."""
+            at, inside = i * each + j, None
+            if each * width != self.tiles:
+                inside = k.compute("lt", k.position(at, INT32), k.constant(self.tiles, INT32))
+            return digit * self.tiles + at, inside
+
         with k.loop(count, kind=LoopKind.THREADS) as digit:
-            with k.loop(vectors * width, kind=LoopKind.LANES, width=width, carries=[zero]) as (i, (before,)):
-                inside = None
-                if vectors * width != self.tiles:
-                    inside = k.compute("lt", k.position(i), k.constant(self.tiles, dtypes.int64))
-                own = k.load(buffer, digit * self.tiles + i, inside, None if inside is None else zero)
-                lanes, step = own, 1
-                while step < width:
-                    lanes = s.add(k.shift(lanes, step, zero), lanes)
-                    step *= 2
-                k.store(buffer, digit * self.tiles + i, s.sub(s.add(before, lanes), own), inside)
-                (total,) = k.carry(s.add(before, k.last(lanes)))
-            k.store(writer.scratch(totals), digit, k.reduce_lanes("max", total, width))
+            with over() as i:
+                with k.loop(each, carries=[zero]) as (j, (so_far,)):
+                    at, inside = own(i, j)
+                    held = k.load(buffer, at, inside, None if inside is None else zero)
+                    (total,) = k.carry(s.add(so_far, held))
+                k.store(sums[0], i, total)
+            step = 1
+            while step < width:
+                with over() as i:
+                    far = k.compute("ge", k.position(i, INT32), k.constant(step, INT32))
+                    before = k.load(sums[0], i - step, far, zero)
+                    k.store(sums[1], i, s.add(k.load(sums[0], i), before))
+                sums, step = sums[::-1], 2 * step
+            with over() as i:
+                later = k.compute("ge", k.position(i, INT32), k.constant(1, INT32))
+                with k.loop(each, carries=[k.load(sums[0], i - 1, later, zero)]) as (j, (so_far,)):
+                    at, inside = own(i, j)
+                    held = k.load(buffer, at, inside, None if inside is None else zero)
+                    k.store(buffer, at, so_far, inside)
+                    k.carry(s.add(so_far, held))
+            k.store(writer.scratch(totals), digit, k.load(sums[0], width - 1))
 
     def emit_scatter(self, own: Pass, source: list[int], target: list[int] | None) -> None:
         """Each tile to where it belongs: into scratch, or if there is none, into the results."""
@@ -310,6 +344,12 @@ class TaskRows(LongRows):
                 value = from_uint32(s, other, storage(v))
             task.store(writer, v, row, at, value, condition)
 
+    def in_tile(self, k: KernelBuilder, counts: Buffer, totals: Buffer, i: Index, tile: Index) -> Value:
+        """What is counted in a tile, from the sums of what comes before."""
+        following = k.compute("lt", k.position(tile + 1), k.constant(self.tiles, dtypes.int64))
+        after = k.load(counts, i * self.tiles + tile + 1, following, k.load(totals, i))
+        return k.compute("sub", after, k.load(counts, i * self.tiles + tile))
+
     def emit_specials(self) -> None:
         """Write zeros and nans again from the operand, in their order, if there are some that words do not tell."""
         writer = self.fusion.writer("sort_specials", final=True)
@@ -336,8 +376,10 @@ class TaskRows(LongRows):
                 k.store(kinds, i, kind)
                 return kind
 
-            found = k.load(totals, r * 4 + SPECIAL)
-            with k.when(k.compute("ne", found, k.constant(0, UINT32))):
+            here = [self.in_tile(k, counts, totals, r * 4 + n, tile) for n in (ZERO, NAN)]
+            some = k.compute("ne", s.add(*here), k.constant(0, UINT32))
+            found = k.compute("ne", k.load(totals, r * 4 + SPECIAL), k.constant(0, UINT32))
+            with k.when(k.compute("and", found, some)):
                 ranks.rank(digit_of)
                 ranks.add_up()
                 # Where zeros go in the row, and where nans do, which come after the zeros of the tile.

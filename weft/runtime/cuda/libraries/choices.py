@@ -14,9 +14,15 @@ from weft.compiler.target.target import ANY
 MOST_MEASURED, REPETITIONS, ROUNDS = 8, 3, 3
 
 
-def chosen(calls: Any, what: str, candidates: Sequence[tuple[str, Callable[..., None]]], sizes: Sequence[int]) -> int:
+def chosen(
+    calls: Any,
+    what: str,
+    candidates: Sequence[tuple[str, Callable[..., None]]],
+    sizes: Sequence[int],
+    most: int = MOST_MEASURED,
+) -> int:
     """The index of the quickest candidate. Each has a name, which is pinned under `what` for this GPU, and a function
-    of a stream and addresses of so many bytes."""
+    of a stream and addresses of so many bytes. At most so many of them are measured."""
     key = cache.schedule_key(f"{what} on {calls.gpu}", ANY)
     names = [name for name, _ in candidates]
     before = pinned(key)
@@ -25,7 +31,7 @@ def chosen(calls: Any, what: str, candidates: Sequence[tuple[str, Callable[..., 
     with ExitStack() as stack:
         addresses = [stack.enter_context(calls.driver.scratch(size)) for size in sizes]
         best, found = float("inf"), 0
-        for i, (_, start) in enumerate(candidates[:MOST_MEASURED]):
+        for i, (_, start) in enumerate(candidates[:most]):
             seconds = calls.driver.seconds_of(lambda stream, start=start: start(stream, addresses), REPETITIONS, ROUNDS)
             if seconds < best:
                 best, found = seconds, i

@@ -11,14 +11,16 @@ from weft.compiler.target.cuda.library.calls import DTYPES, ConvolutionCall
 from weft.compiler.target.cuda.library.convolutions import DATA, FORWARD, KINDS
 from weft.runtime.cuda.libraries import cudnn
 from weft.runtime.cuda.libraries.calls import LibraryCalls
-from weft.runtime.cuda.libraries.choices import MOST_MEASURED, chosen
+from weft.runtime.cuda.libraries.choices import chosen
 from weft.runtime.cuda.libraries.cudnn import Cudnn, CudnnError, Graph, Plan, Tensor
 
 # cudnnPointwiseMode_t
 ADD, RELU = 0, 100
 # A convolution of so many multiplications takes some microseconds, or with another algorithm many more: the proposals
 # for it are measured.
-LONG = 1 << 24
+LONG = 1 << 22
+# Proposals that are measured: the best one is often not among the first.
+MOST_PLANS = 16
 # What is needed besides operands and results: a plan that takes more is not used.
 MOST_WORKSPACE = 1 << 30
 # The attributes of an operation: factors of its result and of what was there, description, kernel, operand, result.
@@ -129,7 +131,7 @@ class Convolution:
                 sizes.insert(2, shapes[2][-1] * width)
             sizes.append(max(p.workspace for p in plans))
             candidates = [(f"{n} {p.engine}", self._started(p)) for n, p in enumerate(plans)]
-            self._plan = plans[chosen(calls, f"cuDNN {lib.version} {call}", candidates, sizes)]
+            self._plan = plans[chosen(calls, f"cuDNN {lib.version} {call}", candidates, sizes, MOST_PLANS)]
         self.workspace = max(self._plan.workspace, 0 if self._after is None else self._after[0].workspace)
 
     @staticmethod
@@ -138,7 +140,7 @@ class Convolution:
         refused = {cudnn.NOT_DETERMINISTIC}
         if DTYPES[call.dtype].itemsize == 4 and not call.tf32:
             refused |= {cudnn.TENSOR_CORES, cudnn.DOWN_CONVERTS}
-        plans = [p for p in graph.plans(MOST_MEASURED, frozenset(refused)) if p.workspace <= MOST_WORKSPACE]
+        plans = [p for p in graph.plans(MOST_PLANS, frozenset(refused)) if p.workspace <= MOST_WORKSPACE]
         if not plans:
             raise CudnnError("cuDNN has no plan for a convolution that does with a gigabyte of memory.")
         return plans
