@@ -141,6 +141,16 @@ def test_scatters(name: str, dtype: str) -> None:
         same_bits(np.asarray(f(*there)), f(*map(wnp.asarray, arrays)))
 
 
+@pytest.mark.parametrize("length", [7, 70, 1000])
+def test_sorts_in_loops(length: int) -> None:
+    def program(x: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, wnp.sort(c[1] * -1, -1)), (0, x))[1]
+
+    x = values("float32", 9, length)
+    there = weft.device_put(x, weft.devices("gpu")[0])
+    same_bits(np.asarray(weft.jit(program)(there)), weft.jit(program)(x))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sorts_of_all_dtypes(dtype: str) -> None:
     with weft.enable_x64():

@@ -12,6 +12,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.host import interpret
+from tests.cuda.simulated import simulated_gpu
 from tests.cuda.test_groups import compiled
 from weft import lax
 from weft.base import settings
@@ -111,7 +112,20 @@ def test_what_a_thread_ranks_stays_in_its_registers() -> None:
     (kernel,) = [k for k in kernels_of(8192)[:3] if k.name == "sort_scatter"]
     assert group_of(kernel, hopper()) == Group(256, 1, group_of(kernel, hopper()).local)  # type: ignore[union-attr]
     text = ptx(module_text([("entry", kernel)], hopper()), hopper())
-    assert "atom.shared.or.b32" in text and "entry_$_local5" not in text
+    assert "atom.shared.or.b32" in text and "entry_$_local6" not in text
+
+
+def test_sorts_in_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop whose steps are sorts of a few rows is one kernel, whose groups of threads have their memory side by
+    side."""
+    x = values("float32", 3, 70)
+
+    def program(x: Any) -> Any:
+        return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, wnp.sort(c[1] * -1, -1)), (0, x))[1]
+
+    with simulated_gpu(monkeypatch) as (gpu, driver):
+        same_bits(np.asarray(weft.jit(program)(weft.device_put(x, gpu))), weft.jit(program)(x))
+        assert "loop" in driver.calls
 
 
 def counting(lanes: int, digit: int, limit: int | None = None) -> Kernel:
