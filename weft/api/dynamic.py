@@ -67,7 +67,9 @@ class DynamicSizes:
         shape = self._shape(aval, text, where)
         for dimension, size in zip(shape, aval.shape, strict=True):
             self._solve(dimension, size, where, sizes)
-        return array_type(shape, aval.dtype, aval.weak_type, aval.sharding, aval.manual, aval.memory_space)
+        return array_type(
+            shape, aval.dtype, aval.weak_type, aval.explicit_sharding, aval.manual, aval.memory_space
+        )
 
     def _shape(self, aval: ArrayType, text: Any, where: str) -> tuple[Dimension, ...]:
         try:
@@ -111,6 +113,41 @@ class DynamicSizes:
                 fix="other names for sizes that differ; a size that appears alone before it is part of an expression",
                 at=user_line(),
             )
+
+
+class KnownSizes:
+    """The types of a signature with symbols, and how sizes are read off the types of a call."""
+
+    def __init__(self, types: Sequence[Any]) -> None:
+        self.types = tuple(types)
+        self._symbolic = [i for i, t in enumerate(types) if isinstance(t, ArrayType) and shape_symbols(t.shape)]
+
+    def sizes(self, types: Sequence[Any]) -> dict[Symbol, int] | None:
+        """The sizes of the symbols, if a call with these types is one of the signature; None if it is not, or not
+        easily seen to be."""
+        general, sizes = self.types, dict[Symbol, int]()
+        if len(types) != len(general):
+            return None
+        for i in self._symbolic:
+            own, known = types[i], general[i]
+            if not isinstance(own, ArrayType) or len(own.shape) != len(known.shape):
+                return None
+            for size, dimension in zip(own.shape, known.shape, strict=True):
+                if dimension is size:
+                    continue
+                if not isinstance(dimension, Symbol) or type(size) is not int:
+                    if dimension != size:
+                        return None
+                elif sizes.setdefault(dimension, size) != size or size < LEAST or size not in dimension.range:
+                    return None
+            same = array_type(
+                known.shape, own.dtype, own.weak_type, own.explicit_sharding, own.manual, own.memory_space
+            )
+            if same is not known:
+                return None
+        symbolic = set(self._symbolic)
+        others = all(own is known for i, (own, known) in enumerate(zip(types, general, strict=True)) if i not in symbolic)
+        return sizes if others else None
 
 
 def _is_shape(value: Any) -> bool:

@@ -15,7 +15,7 @@ from weft.api import ref_arguments
 from weft.api.cache_report import CacheReport, Signatures
 from weft.api.contract import Contract, contract_of
 from weft.api.devices import chosen_device
-from weft.api.dynamic import DynamicSizes
+from weft.api.dynamic import DynamicSizes, KnownSizes
 from weft.api.explain import explain_miss, logger
 from weft.api.flat import (
     MISS,
@@ -580,10 +580,19 @@ class DynamicFunction(JitFunction):
         super().__init__(*options)
         self._sizes = DynamicSizes(dynamic, f"{self._transformation} of {name_of(self._function)}")
         self._cache = cache_for(self._function, ("dynamic", repr(dynamic), repr(options[1:])))
+        # What was staged last for symbols: most calls with new sizes are for it.
+        self._latest: tuple[Any, KnownSizes] | None = None
 
     def _stage(
         self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any
     ) -> StagedFunction:
+        latest = self._latest
+        if latest is not None and latest[0] == (in_tree, *key[2:]):
+            known = latest[1]
+            found = known.sizes(types)
+            staged = None if found is None else self._cache.get((in_tree, known.types, *key[2:]))
+            if found is not None and staged is not None:
+                return self._at_sizes(key, (in_tree, known.types, *key[2:]), staged, found)
         names = self._dynamic_names(static) or parameter_names(self._function, len(args)) or [""] * len(args)
         general, sizes = self._sizes.general(types, args, kwargs, names[: len(args)])
         if not sizes:
@@ -592,6 +601,11 @@ class DynamicFunction(JitFunction):
         staged = self._cache.get(general_key)
         if staged is None:
             staged = super()._stage(general_key, leaves, in_tree, general, args, kwargs, static)
+        self._latest = ((in_tree, *key[2:]), KnownSizes(general))
+        return self._at_sizes(key, general_key, staged, sizes)
+
+    def _at_sizes(self, key: Any, general_key: Any, staged: StagedFunction, sizes: dict[Any, int]) -> StagedFunction:
+        """What was staged for symbols, at sizes; it is remembered for them."""
         at_sizes = staged.at_sizes(sizes)
         if general_key in self._cache:
             self._cache[key] = at_sizes

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,9 +53,9 @@ _lock = held(threading.Lock())
 WORTH_MORE = 200e6
 # ... others when they are called for this time.
 CALLS_BEFORE_BETTER_CODE = 2
-# Programs for symbolic sizes share their kernels: better ones are compiled after so many calls with any sizes, and
-# whenever these have doubled, for what is new since then.
-CALLS_OF_ALL_SIZES = 8
+# Programs for symbolic sizes share their kernels: better ones are compiled when runs with any sizes took so many
+# nanoseconds, about what compiling takes, and whenever that has doubled, for what is new since then.
+TIME_OF_ALL_SIZES = 250_000_000
 # Programs whose last run took so many nanoseconds are queued, those that take less than half of it no more.
 WORTH_QUEUEING = 500_000
 # Events that a run of a program with loops keeps at most.
@@ -89,6 +90,19 @@ def _host_address() -> int:
     return pool.library().addresses["weft_host"]
 
 
+@dataclass
+class RunsOfAllSizes:
+    """How long programs of one family ran, and when that is worth better code."""
+
+    nanoseconds: int = 0
+    worth_more: int = TIME_OF_ALL_SIZES
+
+
+def runs_of_all_sizes(general: Jaxpr) -> RunsOfAllSizes:
+    """The runs of all programs of a jaxpr with symbolic sizes."""
+    return general.cached("runs", RunsOfAllSizes)
+
+
 class Executable:
     """A program in memory. Calling it takes arrays in storage dtype, one for each argument, and returns arrays. Donated
     ones may come as blocks of memory."""
@@ -117,7 +131,7 @@ class Executable:
         self._calls = 0
         traced = compilation.traced
         general = traced.general if isinstance(traced, JaxprAtSizes) else None
-        self._calls_of_all: list[int] | None = None if general is None else general.cached("calls", lambda: [0])
+        self._runs_of_all: RunsOfAllSizes | None = None if general is None else runs_of_all_sizes(general)
         # How long the last run took that was measured, and whether calls may return before it has ended (`queue`).
         self.nanoseconds, self.asynchronous = 0, False
         assembly = self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK)
@@ -186,12 +200,12 @@ class Executable:
         return self._run(arrays, self.code_address, donate, placement)
 
     def _is_one_of_many(self) -> bool:
-        """Whether by this call programs for other sizes with the same kernels were called often."""
-        if self._calls_of_all is None:
+        """Whether by now programs for all sizes with the same kernels ran for long."""
+        runs = self._runs_of_all
+        if runs is None or runs.nanoseconds < runs.worth_more:
             return False
-        self._calls_of_all[0] += 1
-        calls = self._calls_of_all[0]
-        return calls >= CALLS_OF_ALL_SIZES and not calls & (calls - 1)
+        runs.worth_more *= 2
+        return True
 
     def _run(
         self,
@@ -284,6 +298,8 @@ class Executable:
     def took(self, nanoseconds: int) -> None:
         """Know how long a run took."""
         self.nanoseconds = nanoseconds
+        if self._runs_of_all is not None:
+            self._runs_of_all.nanoseconds += nanoseconds
         self.asynchronous = nanoseconds >= WORTH_QUEUEING / (2 if self.asynchronous else 1)
 
     prepare = staticmethod(pool.prepare)
@@ -394,7 +410,7 @@ class InstanceExecutable(Executable):
         self._calls = 0
         traced = compilation.traced
         assert isinstance(traced, JaxprAtSizes)
-        self._calls_of_all = traced.general.cached("calls", lambda: [0])
+        self._runs_of_all = runs_of_all_sizes(traced.general)
         self.nanoseconds, self.asynchronous = 0, False
         self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK)
         prepared = program.prepared
