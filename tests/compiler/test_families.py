@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as onp
@@ -14,6 +14,7 @@ import weft
 import weft.numpy as np
 from tests.compiler.running import MACHINES
 from weft import lax
+from weft.base.settings import symbolic_sizes
 from weft.compiler import pipeline
 from weft.compiler.compile import compile_program
 from weft.compiler.family import Outline, compile_instance
@@ -37,6 +38,13 @@ from weft.runtime.cpu.guarded import Edge, GuardedExecutable
 from weft.runtime.execute import executable_of
 
 SIZES = (2, 3, 7, 16, 17, 64, 100)
+
+
+@pytest.fixture(autouse=True)
+def only_declared_symbols() -> Iterator[None]:
+    """Functions without `dynamic` have concrete programs here."""
+    with symbolic_sizes("declared"):
+        yield
 
 
 def softmax(x: Any) -> Any:

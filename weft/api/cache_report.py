@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from weft.api.automatic import AutomaticSizes
 from weft.api.explain import reason
 from weft.base.memo import Memo
 from weft.base.source import Location
@@ -92,6 +93,11 @@ class Signatures(OrderedDict[Any, Any]):
         self.misses: deque[CacheMiss] = deque(maxlen=MOST_MISSES)
         self.total = 0
         self._seen: Memo[int, bool] = Memo(MOST_SEEN, lasting=True)
+        self.automatic = AutomaticSizes()
+
+    def clear(self) -> None:
+        super().clear()
+        self.automatic = AutomaticSizes()
 
     def cause(self, name: str, key: Any, paths: Sequence[str]) -> str:
         """Why this signature is staged now."""

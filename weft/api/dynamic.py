@@ -67,9 +67,7 @@ class DynamicSizes:
         shape = self._shape(aval, text, where)
         for dimension, size in zip(shape, aval.shape, strict=True):
             self._solve(dimension, size, where, sizes)
-        return array_type(
-            shape, aval.dtype, aval.weak_type, aval.explicit_sharding, aval.manual, aval.memory_space
-        )
+        return array_type(shape, aval.dtype, aval.weak_type, aval.explicit_sharding, aval.manual, aval.memory_space)
 
     def _shape(self, aval: ArrayType, text: Any, where: str) -> tuple[Dimension, ...]:
         try:
@@ -121,6 +119,7 @@ class KnownSizes:
     def __init__(self, types: Sequence[Any]) -> None:
         self.types = tuple(types)
         self._symbolic = [i for i, t in enumerate(types) if isinstance(t, ArrayType) and shape_symbols(t.shape)]
+        self._others = [i for i in range(len(self.types)) if i not in self._symbolic]
 
     def sizes(self, types: Sequence[Any]) -> dict[Symbol, int] | None:
         """The sizes of the symbols, if a call with these types is one of the signature; None if it is not, or not
@@ -146,7 +145,9 @@ class KnownSizes:
             if same is not known:
                 return None
         symbolic = set(self._symbolic)
-        others = all(own is known for i, (own, known) in enumerate(zip(types, general, strict=True)) if i not in symbolic)
+        others = all(
+            own is known for i, (own, known) in enumerate(zip(types, general, strict=True)) if i not in symbolic
+        )
         return sizes if others else None
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from weft.base import tree
-from weft.base.errors import ArgumentTypeError, InvalidInputTypeError
+from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidInputTypeError
 from weft.base.source import user_line
 from weft.ir.types import is_value, type_of
 from weft.trace.refs import check_none_returned
@@ -189,3 +189,39 @@ Dispatcher = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 def types_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
     return tuple([type_of(leaf) for leaf in leaves])
+
+
+def resolve(
+    function: Callable[..., Any], argnums: tuple[int, ...], names: tuple[str, ...]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Positions completed by names, or names by positions, from the signature; where both are said, they are all."""
+    signature = signature_of(function)
+    if signature is None or not (argnums or names):
+        return argnums, names
+    positional = [
+        p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    star = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    accepts_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for name in names:
+        if name not in signature.parameters and not accepts_any:
+            what = f"jit of {name_of(function)}: there is no parameter {name!r}."
+            fix = "the name of an argument of the function"
+            raise ArgumentError(what, received=f"parameters {', '.join(signature.parameters)}", fix=fix)
+    for i in argnums:
+        if not star and not -len(positional) <= i < len(positional):
+            what = f"jit of {name_of(function)}: there is no positional parameter number {i}."
+            fix = "the index of a positional argument, from 0; names go to static_argnames"
+            raise ArgumentError(what, received=f"parameters {', '.join(positional) or 'none'}", fix=fix)
+    resolved = {n % len(positional) if n < 0 and positional else n for n in argnums}
+    if argnums and names:
+        return tuple(sorted(resolved)), tuple(sorted(names))
+    all_argnums = sorted(resolved | {positional.index(n) for n in names if n in positional})
+    all_names = sorted({*names, *(positional[n] for n in resolved if n < len(positional))})
+    return tuple(all_argnums), tuple(all_names)
+
+
+def as_tuple(value: int | str | Iterable[Any] | None) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, (int, str)) else tuple(value)

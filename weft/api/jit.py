@@ -6,12 +6,12 @@ import contextlib
 import functools
 import inspect
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.api import ref_arguments
+from weft.api.automatic import Proposal
 from weft.api.cache_report import CacheReport, Signatures
 from weft.api.contract import Contract, contract_of
 from weft.api.devices import chosen_device
@@ -23,12 +23,13 @@ from weft.api.flat import (
     OutTree,
     adopt,
     argument_paths,
+    as_tuple,
     check_callable,
     check_leaves,
     flat_function,
     name_of,
     parameter_names,
-    signature_of,
+    resolve,
     types_of,
     wraps,
 )
@@ -37,7 +38,7 @@ from weft.api.ref_arguments import StagedRefs
 from weft.api.reproducible import Around, part_counts, raise_unsplit
 from weft.api.searched import SearchedFunction
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
-from weft.api.staged import StagedFunction
+from weft.api.staged import StagedFunction, warn_of_constants
 from weft.api.stages import Lowered, Origin, Traced, check_compiler_options, with_structs
 from weft.base import collector, events, memo, tree
 from weft.base.errors import ArgumentError, UnhashableStaticArgumentError, message
@@ -195,7 +196,7 @@ class JitFunction:
         """A call without a dispatcher."""
         if config.disable_jit:
             return self._traced_function(*args, **kwargs)
-        staged, leaves = self._find(args, kwargs)
+        staged, leaves = self._find(args, kwargs, automatic=context.trace is EVALUATION)
         if staged.refs is not None:
             return self._call_with_refs(staged.refs, staged, leaves)
         if context.trace is EVALUATION:
@@ -328,8 +329,11 @@ class JitFunction:
         if not timed or not self._recent:
             self._recent = (found, *self._recent[:1]) if found not in self._recent else self._recent
 
-    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[StagedFunction, list[Any]]:
-        """The function staged for this call, now if it is new; and the leaves to call it with."""
+    def _find(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], automatic: bool = False
+    ) -> tuple[StagedFunction, list[Any]]:
+        """The function staged for this call, now if it is new; and the leaves to call it with. `automatic`: sizes that
+        differ between calls may become symbols."""
         dynamic, dynamic_kwargs, static = (args, kwargs, ()) if self._simple else self._split(args, kwargs)
         leaves, in_tree = tree.flatten((dynamic, dynamic_kwargs))
         has_refs = any(type(leaf) is Ref for leaf in leaves)
@@ -354,7 +358,10 @@ class JitFunction:
         if staged is None:
             for watch in watchers:
                 watch(self, args, kwargs)
-            staged = self._stage(key, leaves, in_tree, types, dynamic, dynamic_kwargs, static)
+            new = (key, leaves, in_tree, types, dynamic, dynamic_kwargs, static)
+            if automatic and not has_refs and self._can_be_automatic(key, leaves):
+                staged = self._stage_for_all_sizes(*new)
+            staged = self._stage(*new) if staged is None else staged
         elif len(self._cache) > LIMIT // 2:
             self._cache.move_to_end(key)
         return staged, leaves
@@ -369,13 +376,63 @@ class JitFunction:
             for leaf, sharding, path in zip(leaves, wanted, paths, strict=True)
         ]
 
+    def _can_be_automatic(self, key: Any, leaves: Sequence[Any]) -> bool:
+        """Whether sizes of a call may become symbols by themselves: on one CPU, where there is nothing special."""
+        if config.symbolic_sizes != "auto" or type(self) is not JitFunction or self._contract is not None or key[4]:
+            return False
+        special = (self._device, self._in_shardings, self._out_shardings, config.mesh)
+        if any(option is not None for option in special) or not self._can_keep(key[2]):
+            return False
+        return all(type(leaf) is not ShardedArray and where(leaf).device.platform == "cpu" for leaf in leaves)
+
+    def _stage_for_all_sizes(
+        self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any
+    ) -> StagedFunction | None:
+        """The function staged for symbols, at the sizes of this call; None if each size is to have its own."""
+        families, rest = self._cache.automatic, (in_tree, *key[2:])
+        found = families.find(rest, types)
+        if found is not None:
+            return self._at_sizes(key, None, found[0].staged, found[1])
+        names = self._dynamic_names(static)
+        proposal = families.propose(rest, types, lambda: argument_paths(self._function, args, kwargs, names))
+        if proposal is None:
+            return None
+        general_key = (in_tree, proposal.types, *key[2:])
+        try:
+            staged = self._stage(general_key, leaves, in_tree, proposal.types, args, kwargs, static, proposal)
+        except Exception as error:  # if it is the function's own, it is raised again for these sizes
+            families.refuse(rest, proposal, name_of(self._function), error)
+            return None
+        families.add(rest, proposal, name_of(self._function), staged)
+        return self._at_sizes(key, None, staged, proposal.sizes)
+
+    def _at_sizes(self, key: Any, general_key: Any, staged: StagedFunction, sizes: dict[Any, int]) -> StagedFunction:
+        """What was staged for symbols, at sizes; it is remembered for them."""
+        at_sizes = staged.at_sizes(sizes)
+        if general_key is None or general_key in self._cache:
+            self._cache[key] = at_sizes
+            if len(self._cache) > MOST_SIZES:
+                if general_key is not None:
+                    self._cache.move_to_end(general_key)
+                self._cache.popitem(last=False)
+        return at_sizes
+
     @collector.without_collection
     def _stage(
-        self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any
+        self,
+        key: Any,
+        leaves: Any,
+        in_tree: Any,
+        types: Any,
+        args: Any,
+        kwargs: Any,
+        static: Any,
+        proposal: Proposal | None = None,
     ) -> StagedFunction:
         paths = argument_paths(self._function, args, kwargs, self._dynamic_names(static))
         function, name = self._with_static(static), name_of(self._function)
-        location, cause = user_location(), self._cache.cause(name, key, paths)
+        called = key if proposal is None else (in_tree, proposal.called, *key[2:])
+        location, cause = user_location(), self._cache.cause(name, called, paths)
         if config.no_tracing:
             what = f"{self._transformation} would trace {name}, but the setting no_tracing is on: {cause}."
             raise RuntimeError(message(what, fix="call it before for arguments of these types", at=user_line()))
@@ -389,8 +446,10 @@ class JitFunction:
             flat_function(function, in_tree, out), types, leaves, escaped
         )
         started = time.perf_counter()
-        with span("trace", name, location):
+        with span("trace", name, location), proposal or contextlib.nullcontext():
             jaxpr, constants = stage(flat, types, where=where, names=paths, name=name, refs=touched)
+        if proposal is not None:
+            proposal.check(jaxpr)
         seconds = time.perf_counter() - started
         events.took(events.TRACING, seconds, fun_name=name)
         if config.log_compiles:
@@ -409,7 +468,9 @@ class JitFunction:
         cached = cached and all(ref.is_outside for ref, _ in touched)
         cached = cached and not (escaped and ref_arguments.has_backward_rules(jaxpr))
         self._cache.missed(key, cause, location, seconds, staged.jaxpr, cached)
-        if cached:
+        if proposal is not None:
+            staged.guards = proposal.guards
+        elif cached:
             self._cache[key] = staged
             if len(self._cache) > LIMIT:
                 self._cache.popitem(last=False)
@@ -564,15 +625,6 @@ class ReproducibleFunction(JitFunction):
         return super()._placement(staged, leaves, args, kwargs)
 
 
-def warn_of_constants(name: str, constants: Sequence[Any]) -> None:
-    """Warn if a jitted function closes over more bytes than the setting says."""
-    most = config.captured_constants_warn_bytes
-    size = sum(c.nbytes for c in constants if isinstance(c, ConcreteArray)) if constants and most >= 0 else 0
-    if size and size >= most:
-        what = f"{name} closes over {size} bytes of arrays, which are then part of the program."
-        warnings.warn(message(what, fix="pass them as arguments", at=user_line()), UserWarning, stacklevel=2)
-
-
 class DynamicFunction(JitFunction):
     """A jitted function some of whose sizes are symbols: it is staged once for all of them."""
 
@@ -584,7 +636,15 @@ class DynamicFunction(JitFunction):
         self._latest: tuple[Any, KnownSizes] | None = None
 
     def _stage(
-        self, key: Any, leaves: Any, in_tree: Any, types: Any, args: Any, kwargs: Any, static: Any
+        self,
+        key: Any,
+        leaves: Any,
+        in_tree: Any,
+        types: Any,
+        args: Any,
+        kwargs: Any,
+        static: Any,
+        proposal: Proposal | None = None,
     ) -> StagedFunction:
         latest = self._latest
         if latest is not None and latest[0] == (in_tree, *key[2:]):
@@ -603,52 +663,6 @@ class DynamicFunction(JitFunction):
             staged = super()._stage(general_key, leaves, in_tree, general, args, kwargs, static)
         self._latest = ((in_tree, *key[2:]), KnownSizes(general))
         return self._at_sizes(key, general_key, staged, sizes)
-
-    def _at_sizes(self, key: Any, general_key: Any, staged: StagedFunction, sizes: dict[Any, int]) -> StagedFunction:
-        """What was staged for symbols, at sizes; it is remembered for them."""
-        at_sizes = staged.at_sizes(sizes)
-        if general_key in self._cache:
-            self._cache[key] = at_sizes
-            if len(self._cache) > MOST_SIZES:
-                self._cache.move_to_end(general_key)
-                self._cache.popitem(last=False)
-        return at_sizes
-
-
-def resolve(
-    function: Callable[..., Any], argnums: tuple[int, ...], names: tuple[str, ...]
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Positions completed by names, or names by positions, from the signature; where both are said, they are all."""
-    signature = signature_of(function)
-    if signature is None or not (argnums or names):
-        return argnums, names
-    positional = [
-        p.name for p in signature.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    star = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
-    accepts_any = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-    for name in names:
-        if name not in signature.parameters and not accepts_any:
-            what = f"jit of {name_of(function)}: there is no parameter {name!r}."
-            fix = "the name of an argument of the function"
-            raise ArgumentError(what, received=f"parameters {', '.join(signature.parameters)}", fix=fix)
-    for i in argnums:
-        if not star and not -len(positional) <= i < len(positional):
-            what = f"jit of {name_of(function)}: there is no positional parameter number {i}."
-            fix = "the index of a positional argument, from 0; names go to static_argnames"
-            raise ArgumentError(what, received=f"parameters {', '.join(positional) or 'none'}", fix=fix)
-    resolved = {n % len(positional) if n < 0 and positional else n for n in argnums}
-    if argnums and names:
-        return tuple(sorted(resolved)), tuple(sorted(names))
-    all_argnums = sorted(resolved | {positional.index(n) for n in names if n in positional})
-    all_names = sorted({*names, *(positional[n] for n in resolved if n < len(positional))})
-    return tuple(all_argnums), tuple(all_names)
-
-
-def as_tuple(value: int | str | Iterable[Any] | None) -> tuple[Any, ...]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, (int, str)) else tuple(value)
 
 
 def jit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,8 +15,12 @@ from weft.api.ref_arguments import StagedRefs
 from weft.api.stages import is_empty
 from weft.base import tree
 from weft.base.dtypes import float0
+from weft.base.errors import message
+from weft.base.settings import config
+from weft.base.source import user_line
 from weft.ir.at_sizes import AtSizes, JaxprAtSizes
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
+from weft.runtime.array import ConcreteArray
 from weft.runtime.placing import uncommitted
 
 
@@ -28,6 +33,7 @@ class StagedFunction:
         "constants",
         "dispatchers",
         "donated",
+        "guards",
         "jaxpr",
         "out_tree",
         "out_types",
@@ -60,6 +66,8 @@ class StagedFunction:
         if any(donated):
             self.donated = self.params["donated"] = (False,) * len(self.constants) + donated
         self.calls = self.timed_calls = 0
+        # Of a function staged for symbols: what it asked of their sizes.
+        self.guards: tuple[Any, ...] = ()
         # By whether calls are timed, the default device and where the leaves of the arguments are; None where there
         # cannot be one.
         self.dispatchers: dict[Any, Dispatcher | None] = {}
@@ -73,7 +81,7 @@ class StagedFunction:
         staged.constants, staged.out_tree, staged.donated = self.constants, self.out_tree, self.donated
         staged.params = {**self.params, "jaxpr": staged.jaxpr}
         staged.calls = staged.timed_calls = 0
-        staged.dispatchers = {}
+        staged.dispatchers, staged.guards = {}, self.guards
         refs = self.refs
         staged.refs = None if refs is None else StagedRefs(refs.arguments, refs.written, refs.captured)
         return staged
@@ -93,3 +101,12 @@ class StagedFunction:
             rest = iter(results)
             results = [np.zeros(t.shape, float0) if is_empty(t) else next(rest) for t in self.out_types]  # type: ignore[attr-defined]
         return tree.unflatten(self.out_tree, results)
+
+
+def warn_of_constants(name: str, constants: Sequence[Any]) -> None:
+    """Warn if a jitted function closes over more bytes than the setting says."""
+    most = config.captured_constants_warn_bytes
+    size = sum(c.nbytes for c in constants if isinstance(c, ConcreteArray)) if constants and most >= 0 else 0
+    if size and size >= most:
+        what = f"{name} closes over {size} bytes of arrays, which are then part of the program."
+        warnings.warn(message(what, fix="pass them as arguments", at=user_line()), UserWarning, stacklevel=2)

@@ -214,6 +214,16 @@ reproducible: State[Any] = define(
 )
 disable_jit = flag("disable_jit", False, "Run jitted functions as plain Python, equation by equation.", in_key=True)
 no_tracing = flag("no_tracing", False, "Raise where a function would be traced.", in_key=False)
+symbolic_sizes = choice(
+    "symbolic_sizes",
+    "auto",
+    """What happens at the second distinct size of an argument of a jitted function: with 'auto' the sizes that differ
+    become symbols, and one program is compiled for all of them (on a CPU; functions that need sizes as numbers have a
+    program for each). With 'declared' only those are symbols that `jit(dynamic=)` names. Results are the same to the
+    bit.""",
+    ("auto", "declared"),
+    in_key=False,
+)
 autotune_milliseconds = integer(
     "autotune_milliseconds",
     200,

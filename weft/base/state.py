@@ -65,6 +65,7 @@ class Config(threading.local):
     reproducible: Any
     disable_jit: bool
     no_tracing: bool
+    symbolic_sizes: str
     autotune_milliseconds: int
     cpu_enable_async_dispatch: bool
     num_threads: int

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from weft.base.source import user_line
+
 # What a guard says of its expression.
 NOT_NEGATIVE, NEGATIVE, ZERO, NOT_ZERO = ">= 0", "< 0", "== 0", "!= 0"
 
@@ -49,6 +51,7 @@ class Answers:
         self.sizes = sizes  # by symbol
         self._guards: dict[Any, Guard | RuleGuard] = {}
         self.constants = 0  # how often a value was asked for
+        self.first_constant = ""  # ... and in words, by whom first
 
     @property
     def guards(self) -> tuple[Guard | RuleGuard, ...]:
@@ -77,6 +80,9 @@ class Answers:
         """The value of an expression, which from now on is this constant."""
         value = self.value(expression)
         self._ask(expression - value, ZERO)
+        if not self.constants:
+            at = user_line()
+            self.first_constant = f"the size {expression} is needed as a number{'' if at is None else f' at {at}'}"
         self.constants += 1
         return value
 

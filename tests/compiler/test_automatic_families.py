@@ -1,0 +1,149 @@
+"""Sizes that become symbols by themselves from the second distinct size on: same bits, never an error of their own."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as onp
+import pytest
+
+import weft
+import weft.numpy as np
+from tests.compiler.test_families import PROGRAMS, bits, softmax
+from weft.base.settings import symbolic_sizes
+from weft.ir.at_sizes import JaxprAtSizes
+
+
+def families(jitted: Any) -> int:
+    """How many families a function has."""
+    return sum(len(found) for found in jitted._cache.automatic._families.values())
+
+
+def is_instance(jitted: Any, *args: Any) -> bool:
+    return isinstance(jitted._find(args, {})[0].jaxpr, JaxprAtSizes)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_automatic_families_have_the_bits_of_concrete_programs(name: str) -> None:
+    function, _, argument = PROGRAMS[name]
+    automatic, concrete = weft.jit(lambda x: function(x)), weft.jit(lambda x: function(x))
+    for size in (5, 7, 33):
+        with symbolic_sizes("declared"):
+            expected = bits(concrete(argument(size)))
+        assert bits(automatic(argument(size))) == expected, size
+    assert not is_instance(concrete, argument(33))
+
+
+def test_from_the_second_size_on() -> None:
+    traces = []
+
+    @weft.jit
+    def f(x: Any, y: Any) -> Any:
+        traces.append(x.shape)
+        return softmax(x) @ y
+
+    for size in (5, 6, 7, 8, 9):
+        x = np.ones((3, size))
+        assert np.allclose(f(x, np.ones((size, 2))), 1)
+        assert is_instance(f, x, np.ones((size, 2))) == (size > 5)
+    # One trace for the first size, one for all others; sizes that were equal are one symbol.
+    assert len(traces) == 2 and families(f) == 1 and f.cache_size() == 5
+    # Another axis differs: a family of both.
+    assert f(np.ones((4, 7)), np.ones((7, 2))).shape == (4, 2)
+    assert f(np.ones((6, 3)), np.ones((3, 2))).shape == (6, 2)
+    assert len(traces) == 3 and families(f) == 2
+    # Sizes 0 and 1 have programs of their own, and so has another dtype.
+    assert f(np.ones((4, 1)), np.ones((1, 2))).shape == (4, 2)
+    assert f(np.ones((4, 7), "int32"), np.ones((7, 2))).dtype == np.float32
+    assert len(traces) == 5 and families(f) == 2
+
+
+def test_guards_have_families_of_their_own() -> None:
+    @weft.jit
+    def f(x: Any) -> Any:
+        if x.shape[0] == 64:
+            return x * 3
+        return x * 2 if x.shape[0] > 8 else x + 1
+
+    for size in (4, 5, 6, 9, 64, 10, 64, 7, 100):
+        assert f(np.full(size, 5.0))[0] == (15 if size == 64 else 10 if size > 8 else 6), size
+    assert 2 <= families(f) <= 4
+
+
+def test_sizes_that_are_needed_as_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    @weft.jit
+    def loops(x: Any) -> Any:
+        total = x[0]
+        for i in range(1, x.shape[0]):
+            total = total + x[i]
+        return total
+
+    with weft.log_compiles(True), caplog.at_level(logging.WARNING):
+        for size in (3, 4, 5, 6):
+            assert loops(np.ones(size)) == size
+    said = [r.message for r in caplog.records if "is compiled for each of its sizes" in r.message]
+    assert len(said) == 1 and "x.shape[0] (3, 4)" in said[0] and "for i in range" in said[0]
+    assert families(loops) == 0
+    # What Python computes of a size in double precision has the bits that it had.
+    scaled = weft.jit(lambda x: (x * (1.0 / x.shape[0])).sum())
+    for size in (3, 7, 11):
+        x = onp.linspace(0, 1, size, dtype="float32")
+        assert bits(scaled(x)) == bits((np.asarray(x) * (1.0 / size)).sum())
+
+
+def test_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    f = weft.jit(lambda x: x + 1 if x.shape[0] < 50 else x)
+    with weft.log_compiles(True), caplog.at_level(logging.WARNING):
+        for size in (3, 4, 5):
+            f(np.ones(size))
+    (said,) = [r.message for r in caplog.records if "compiled once" in r.message]
+    assert said.endswith("for all sizes x.shape[0] (3, 4) from 2 on, if 49 - x.shape[0] >= 0")
+
+
+def test_it_can_be_switched_off() -> None:
+    f = weft.jit(lambda x: x + 1)
+    with symbolic_sizes("declared"):
+        for size in (3, 4, 5):
+            assert f(np.ones(size)).shape == (size,)
+            assert not is_instance(f, np.ones(size))
+    assert families(f) == 0
+
+
+def test_errors_are_those_of_the_function() -> None:
+    @weft.jit
+    def f(x: Any) -> Any:
+        assert isinstance(x.shape[0], int), "a number"
+        if x.shape[0] == 5:
+            raise ValueError("five")
+        return x * 2
+
+    for size in (3, 4, 6):
+        assert f(np.ones(size)).shape == (size,)
+    with pytest.raises(ValueError, match="five"):
+        f(np.ones(5))
+
+
+def test_trees_donation_keys_and_static_arguments() -> None:
+    def step(state: Any, x: Any, key: Any, scale: float) -> Any:
+        noise = weft.random.normal(key, x.shape)
+        return {"w": state["w"] + ((x + noise) * scale).mean(0), "n": state["n"] + x.shape[0]}
+
+    jitted = weft.jit(step, static_argnums=3, donate_argnums=0)
+    for size in (4, 6, 7, 8):
+        states = [{"w": np.zeros(3), "n": np.zeros((), "int32")} for _ in range(2)]
+        args = (np.arange(3.0 * size).reshape(size, 3), weft.random.key(size), 2.0)
+        got = jitted(states[0], *args)
+        with symbolic_sizes("declared"):
+            expected = weft.jit(step, static_argnums=3)(states[1], *args)
+        assert bits(got) == bits(expected)
+    assert families(jitted) == 1
+
+
+def test_jitted_functions_inside_ask_too() -> None:
+    """What an inner function has remembered for sizes must not hide what it asks."""
+    inner = weft.jit(lambda x: x * 2 if x.shape[0] > 6 else x + 1)
+    outers = [weft.jit(lambda x: inner(x) + 0), weft.jit(lambda x: inner(x) + 1)]
+    for size in (4, 5, 9, 6, 7):
+        for extra, outer in enumerate(outers):
+            assert outer(np.full(size, 5.0))[0] == (10 if size > 6 else 6) + extra, size

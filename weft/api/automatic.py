@@ -1,0 +1,182 @@
+"""Sizes that become symbols by themselves: from the second distinct size on a function is staged for all of them.
+
+The first call of a function has a program of its own. When a later one differs from earlier ones in sizes only, the
+axes that differ become symbols; those whose sizes were equal in all calls share one. The function is traced with them
+under `deciding`: what it asks of sizes are guards, and sizes that do not satisfy them have a family of their own, or a
+program. A function that needs a size as a number has a program for each size, as it would have without all this.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.api.dynamic import LEAST, KnownSizes
+from weft.api.explain import logger
+from weft.base.settings import config
+from weft.indexing.expression import Symbol
+from weft.indexing.guards import Answers, Guard, RuleGuard, checker, deciding
+from weft.ir.jaxpr import Jaxpr
+from weft.ir.types import ArrayType, array_type
+from weft.runtime import spmd
+
+# Families of one signature but for sizes, which differ in their guards; and signatures that a new one is compared with.
+MOST_FAMILIES, MOST_SIGNATURES = 4, 8
+
+# Symbols are not shared by families: what others have remembered for a symbol may depend on guards of theirs.
+_symbols = itertools.count()
+
+
+class NotForAllSizes(Exception):
+    """A function cannot be staged for symbolic sizes; says why."""
+
+
+class Proposal:
+    """A signature with symbols: its types, those of the call at hand, its sizes, and in words which are symbols. While
+    it is entered, questions about sizes are answered for those of the call."""
+
+    def __init__(
+        self,
+        called: tuple[Any, ...],
+        types: tuple[Any, ...],
+        sizes: dict[Symbol, int],
+        axes: tuple[tuple[int, int], ...],
+        names: dict[str, str],
+        text: str,
+    ) -> None:
+        self.called, self.types, self.sizes, self.axes, self._names, self.text = called, types, sizes, axes, names, text
+        self._deciding = deciding(sizes)
+        self._answers: Answers | None = None
+
+    def __enter__(self) -> Answers:
+        self._answers = self._deciding.__enter__()
+        return self._answers
+
+    def __exit__(self, *error: Any) -> None:
+        self._deciding.__exit__(*error)
+
+    def described(self, text: str) -> str:
+        """A text with symbols in the words of the caller."""
+        for symbol, name in self._names.items():
+            text = text.replace(symbol, name)
+        return text
+
+    @property
+    def guards(self) -> tuple[Guard | RuleGuard, ...]:
+        """What was asked of sizes."""
+        assert self._answers is not None
+        return self._answers.guards
+
+    def check(self, jaxpr: Jaxpr) -> None:
+        """Raise `NotForAllSizes` if what was staged is for the sizes of this call only."""
+        assert self._answers is not None
+        if self._answers.constants:
+            raise NotForAllSizes(self.described(self._answers.first_constant))
+        if spmd.mesh_of(jaxpr, ()) is not None:
+            raise NotForAllSizes("it runs on a mesh")
+
+
+@dataclass(frozen=True)
+class Family:
+    """What was staged for symbols, and for which sizes it is."""
+
+    staged: Any
+    known: KnownSizes
+    symbols: tuple[Symbol, ...]
+    guards: tuple[Guard | RuleGuard, ...]
+    holds: Callable[..., bool]
+
+    def sizes(self, types: Sequence[Any]) -> dict[Symbol, int] | None:
+        """The sizes of a call with these types, if the family is for it."""
+        sizes = self.known.sizes(types)
+        return sizes if sizes is not None and self.holds(*[sizes[s] for s in self.symbols]) else None
+
+
+class AutomaticSizes:
+    """The families of one function, and what they are made of: the signatures that were there before. `rest` is a
+    signature but for its types."""
+
+    def __init__(self) -> None:
+        self._families: dict[Any, list[Family]] = {}
+        self._seen: dict[Any, deque[tuple[Any, ...]]] = {}
+        # Axes whose sizes are needed as numbers.
+        self._refused: dict[Any, set[tuple[int, int]]] = {}
+
+    def find(self, rest: Any, types: Sequence[Any]) -> tuple[Family, dict[Symbol, int]] | None:
+        """The family that a call is for, and its sizes."""
+        for family in self._families.get(rest, ()):
+            sizes = family.sizes(types)
+            if sizes is not None:
+                return family, sizes
+        return None
+
+    def propose(self, rest: Any, types: tuple[Any, ...], paths: Callable[[], Sequence[str]]) -> Proposal | None:
+        """Symbols for what differs from earlier signatures; None if that is not only sizes, or not worth it."""
+        seen = self._seen.setdefault(rest, deque(maxlen=MOST_SIGNATURES))
+        others = [other for other in seen if _differ_in_sizes(types, other)]
+        seen.append(types)
+        refused = self._refused.get(rest, set())
+        if not others or len(self._families.get(rest, ())) >= MOST_FAMILIES:
+            return None
+        groups: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+        for i, aval in enumerate(types):
+            for axis in range(len(aval.shape) if isinstance(aval, ArrayType) else 0):
+                sizes = tuple([signature[i].shape[axis] for signature in (types, *others)])
+                if len(set(sizes)) > 1:
+                    groups.setdefault(sizes, []).append((i, axis))
+        axes = tuple(itertools.chain.from_iterable(groups.values()))
+        if not groups or not refused.isdisjoint(axes):
+            return None
+        arguments, shapes = paths(), {i: list(types[i].shape) for i, _ in axes}
+        values: dict[Symbol, int] = {}
+        names: dict[str, str] = {}
+        texts: list[str] = []
+        for sizes, where in groups.items():
+            (first, first_axis), *_ = where
+            symbol = Symbol(f"size_{next(_symbols)}_", LEAST)
+            values[symbol] = sizes[0]
+            names[symbol.name] = f"{arguments[first]}.shape[{first_axis}]"
+            texts.append(f"{names[symbol.name]} ({', '.join(map(str, sorted(set(sizes))))})")
+            for i, axis in where:
+                shapes[i][axis] = symbol
+        general = tuple([_with_shape(t, shapes[i]) if i in shapes else t for i, t in enumerate(types)])
+        return Proposal(types, general, values, axes, names, ", ".join(texts))
+
+    def add(self, rest: Any, proposal: Proposal, name: str, staged: Any) -> None:
+        """Remember what was staged for symbols of a function of this name."""
+        symbols, guards = tuple(proposal.sizes), proposal.guards
+        family = Family(staged, KnownSizes(proposal.types), symbols, guards, checker(guards, symbols))
+        self._families.setdefault(rest, []).insert(0, family)
+        if config.log_compiles:
+            conditions = proposal.described("".join(f", if {guard}" for guard in guards))
+            what = f"{name} is compiled once for all sizes {proposal.text} from {LEAST} on{conditions}"
+            logger.warning("%s", what)
+
+    def refuse(self, rest: Any, proposal: Proposal, name: str, error: Exception) -> None:
+        """Leave these axes alone from now on, since a function of this name cannot be staged for symbols."""
+        refused = self._refused.setdefault(rest, set())
+        if refused.isdisjoint(proposal.axes) and config.log_compiles:
+            why = proposal.described(str(error))
+            logger.warning("%s", f"{name} is compiled for each of its sizes {proposal.text}: {why}")
+        refused.update(proposal.axes)
+
+
+def _differ_in_sizes(types: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether types differ in sizes only, none of which is 0 or 1 where it differs: those mean something else."""
+    for new, old in zip(types, others, strict=True):
+        if new is old:
+            continue
+        if not (isinstance(new, ArrayType) and isinstance(old, ArrayType)) or len(new.shape) != len(old.shape):
+            return False
+        if _with_shape(old, new.shape) is not new:
+            return False
+        if any(a != b and (a < LEAST or b < LEAST) for a, b in zip(new.shape, old.shape, strict=True)):
+            return False
+    return True
+
+
+def _with_shape(aval: ArrayType, shape: Sequence[Any]) -> ArrayType:
+    return array_type(tuple(shape), aval.dtype, aval.weak_type, aval.explicit_sharding, aval.manual, aval.memory_space)
