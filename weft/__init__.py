@@ -59,6 +59,7 @@ from weft import (
     tree_util,
     typing,
 )
+from weft.api.cache_report import clear_caches
 from weft.api.callbacks import effects_barrier, io_callback, pure_callback
 from weft.api.custom import closure_convert, custom_gradient, custom_jvp, custom_vjp
 from weft.api.devices import (
@@ -84,7 +85,7 @@ from weft.api.forward_backward import fwd_and_bwd
 from weft.api.differentiate import grad, jvp, linear_transpose, linearize, value_and_grad, vjp
 from weft.api.inspect import eval_shape, make_jaxpr, typeof
 from weft.api.jacobians import hessian, jacfwd, jacobian, jacrev
-from weft.api.jit import clear_caches, jit
+from weft.api.jit import jit
 from weft.api.mesh import make_mesh
 from weft.api.remat import checkpoint, remat
 from weft.api.scopes import checking_leaks, disable_jit, ensure_compile_time_eval, named_call, named_scope

@@ -147,3 +147,42 @@ def test_jitted_functions_inside_ask_too() -> None:
     for size in (4, 5, 9, 6, 7):
         for extra, outer in enumerate(outers):
             assert outer(np.full(size, 5.0))[0] == (10 if size > 6 else 6) + extra, size
+
+
+def test_constant_indices_out_of_bounds_raise() -> None:
+    """As they do in a trace for the size, whatever sizes came before."""
+    functions = (
+        lambda x: x[5] * 2,
+        lambda x: x[-6] * 2,
+        lambda x: x[onp.array([0, 5])],
+        lambda x: x[onp.array([-6, 1])],
+    )
+    for function in functions:
+        f = weft.jit(lambda x, function=function: function(x))
+        for size in (8, 9, 6, 10):
+            assert bits(f(np.arange(1.0 * size))) == bits(function(np.arange(1.0 * size)))
+        with pytest.raises(IndexError):
+            f(np.arange(4.0))
+        assert f(np.arange(7.0)).shape == f(np.arange(8.0)).shape
+
+
+@pytest.mark.parametrize("dynamic", [None, {0: "t"}])
+def test_indices_are_checked_where_that_is_asked_for(dynamic: Any) -> None:
+    with weft.checks("all"):
+        f = weft.jit(lambda x, i: x[i] * 2, dynamic=dynamic)
+        for size in (5, 6, 7):
+            assert f(np.ones(size), np.array([1, 2])).shape == (2,)
+            with pytest.raises(IndexError):
+                f(np.ones(size), np.array([1, 20]))
+
+
+@pytest.mark.parametrize("dynamic", [None, {0: "t"}])
+def test_nans_are_found_in_families(dynamic: Any) -> None:
+    f = weft.jit(lambda x: np.log(x) + 1, dynamic=dynamic)
+    for size in (3, 4, 5):
+        assert f(np.ones(size))[0] == 1
+    with weft.debug_nans(True):
+        assert f(np.ones(5))[0] == 1
+        for size in (5, 6):
+            with pytest.raises(FloatingPointError):
+                f(-np.ones(size))

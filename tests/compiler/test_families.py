@@ -197,6 +197,30 @@ def rows(program: Program) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.parametrize("name", ["scan", "gradient of a scan", "while", "softmax", "attention"])
+def test_better_code_has_the_same_bits(name: str) -> None:
+    """Loops have code of their own then, with kernels whose sizes are symbolic."""
+    function, shape, argument = PROGRAMS[name]
+    concrete, family = weft.jit(lambda x: function(x)), weft.jit(lambda x: function(x), dynamic={0: shape})
+    for size in (40, 41):
+        x = argument(size)
+        results = bits(family(x))
+        executable = executable_of(family._find((x,), {})[0].jaxpr)
+        executable.optimise()
+        assert not executable.can_improve
+        assert bits(family(x)) == results == bits(concrete(x)), size
+
+
+def test_analyses_are_for_the_sizes() -> None:
+    function, shape, argument = PROGRAMS["attention"]
+    concrete, family = weft.jit(lambda x: function(x)), weft.jit(lambda x: function(x), dynamic={0: shape})
+    family(argument(9))
+    ours, expected = (f.lower(argument(40)).compile() for f in (family, concrete))
+    assert ours.cost_analysis() == expected.cost_analysis()
+    assert ours.memory_analysis().argument_size_in_bytes == expected.memory_analysis().argument_size_in_bytes
+    assert "40" in ours.as_text() and "staged 1 times" in str(family.cache_report())
+
+
 @pytest.mark.parametrize("name", ["softmax", "columns", "all", "mask"])
 def test_order_of_arrival_does_not_matter(name: str) -> None:
     """In whatever order sizes come, results have the same bits, and the same kernels were emitted."""

@@ -113,7 +113,7 @@ LOADED_LATER = {
     "weft/compiler/target/cpu/targets.py": ("weft.compiler.target.cpu.tables",),
     "weft/compiler/target/cuda/targets.py": ("weft.compiler.target.cuda.tables",),
     "weft/compiler/target/cpu/kernels.py": ("weft.compiler.target.cpu.lower",),
-    "weft/compiler/target/cpu/loops.py": ("weft.compiler.target.cpu.loop_text", "weft.compiler.kernel.cost"),
+    "weft/compiler/target/cpu/loops.py": ("weft.compiler.target.cpu.loop_text", "weft.compiler.program.cost"),
     "weft/compiler/target/cpu/assemble.py": ("weft.compiler.target.cpu.library.routines",),
     "weft/compiler/target/cpu/library/routines.py": ("weft.compiler.target.cpu.library.texts",),
     "weft/runtime/cpu/executable.py": (

@@ -15,6 +15,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from weft import errors
+from weft.api.flat import MISS
 
 pytestmark = pytest.mark.tiny
 
@@ -697,3 +698,23 @@ def test_static_arguments_said_by_positions_and_names_are_all() -> None:
     f(1.0, 2, 3)
     f(1.0, b=2, c=3)
     assert seen == [False, True, True, False]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "float64", "complex128"])
+def test_numpy_arrays_of_64_bits_are_dispatched(dtype: str) -> None:
+    f = weft.jit(lambda x: x * 2)
+    for value in (np.arange(5).astype(dtype), np.dtype(dtype).type(3)):
+        for _ in range(3):
+            result = f(value)
+        assert f._recent[0]((value,), {}) is not MISS and result.dtype == weft.dtypes.canonicalize_dtype(dtype)
+        np.testing.assert_array_equal(f._recent[0]((value,), {}), result)
+    if dtype == "int64":  # what does not fit is what it is in other calls
+        first = weft.jit(lambda x: x * 2)
+        large = np.array([1, 2, 3, 4, 1 << 40])
+        outcomes = []
+        for function in (f, first):
+            try:
+                outcomes.append(np.asarray(function(large)).tolist())
+            except Exception as error:
+                outcomes.append(type(error))
+        assert outcomes[0] == outcomes[1]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weft.api.automatic import AutomaticSizes
 from weft.api.explain import reason
+from weft.base import memo
 from weft.base.memo import Memo
 from weft.base.source import Location
 from weft.ir.jaxpr import Jaxpr
@@ -116,3 +118,28 @@ class Signatures(OrderedDict[Any, Any]):
 
     def report(self, name: str) -> CacheReport:
         return CacheReport(name, len(self), self.total, self.misses)
+
+
+_caches: weakref.WeakKeyDictionary[Any, dict[Any, Signatures]] = weakref.WeakKeyDictionary()
+
+
+def cache_for(function: Callable[..., Any], options: Any) -> Signatures:
+    """The signatures of `function` under these options: shared by all `jit`s of the same function."""
+    try:
+        return _caches.setdefault(function, {}).setdefault(options, Signatures())
+    except TypeError:  # not hashable or not weakly referable: the wrapper alone remembers
+        return Signatures()
+
+
+def clear_caches() -> None:
+    """Forget every staged function and whatever else was remembered to be quick.
+
+    The next call of each jitted function traces and compiles again (or reads code from the cache on disk).
+
+    >>> import weft
+    >>> weft.clear_caches()  # doctest: +SKIP
+    """
+    for options in list(_caches.values()):
+        for cache in options.values():
+            cache.clear()
+    memo.clear_all()

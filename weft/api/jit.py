@@ -6,13 +6,12 @@ import contextlib
 import functools
 import inspect
 import time
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.api import ref_arguments
 from weft.api.automatic import Proposal
-from weft.api.cache_report import CacheReport, Signatures
+from weft.api.cache_report import CacheReport, cache_for
 from weft.api.contract import Contract, contract_of
 from weft.api.devices import chosen_device
 from weft.api.dynamic import DynamicSizes, KnownSizes
@@ -40,7 +39,7 @@ from weft.api.searched import SearchedFunction
 from weft.api.shardings import argument_shardings, is_sharding, placed_argument, single_device, with_out_shardings
 from weft.api.staged import StagedFunction, warn_of_constants
 from weft.api.stages import Lowered, Origin, Traced, check_compiler_options, with_structs
-from weft.base import collector, events, memo, tree
+from weft.base import collector, events, tree
 from weft.base.errors import ArgumentError, UnhashableStaticArgumentError, message
 from weft.base.settings import config, default_device
 from weft.base.source import user_line, user_location
@@ -86,33 +85,8 @@ def where(leaf: Any) -> Any:
     return leaf._placement if isinstance(leaf, ConcreteArray) else HOME
 
 
-_caches: weakref.WeakKeyDictionary[Any, dict[Any, Signatures]] = weakref.WeakKeyDictionary()
-
-
 # Called with a jitted function and its arguments before it is staged for them.
 watchers: list[Callable[[JitFunction, tuple[Any, ...], dict[str, Any]], None]] = []
-
-
-def cache_for(function: Callable[..., Any], options: Any) -> Signatures:
-    """The signatures of `function` under these options: shared by all `jit`s of the same function."""
-    try:
-        return _caches.setdefault(function, {}).setdefault(options, Signatures())
-    except TypeError:  # not hashable or not weakly referable: the wrapper alone remembers
-        return Signatures()
-
-
-def clear_caches() -> None:
-    """Forget every staged function and whatever else was remembered to be quick.
-
-    The next call of each jitted function traces and compiles again (or reads code from the cache on disk).
-
-    >>> import weft
-    >>> weft.clear_caches()  # doctest: +SKIP
-    """
-    for options in list(_caches.values()):
-        for cache in options.values():
-            cache.clear()
-    memo.clear_all()
 
 
 class _Signature:
@@ -379,6 +353,8 @@ class JitFunction:
     def _can_be_automatic(self, key: Any, leaves: Sequence[Any]) -> bool:
         """Whether sizes of a call may become symbols by themselves: on one CPU, where there is nothing special."""
         if config.symbolic_sizes != "auto" or type(self) is not JitFunction or self._contract is not None or key[4]:
+            return False
+        if config.checks == "all":  # checks of indices compare with numbers
             return False
         special = (self._device, self._in_shardings, self._out_shardings, config.mesh)
         if any(option is not None for option in special) or not self._can_keep(key[2]):
@@ -647,7 +623,7 @@ class DynamicFunction(JitFunction):
         proposal: Proposal | None = None,
     ) -> StagedFunction:
         latest = self._latest
-        if latest is not None and latest[0] == (in_tree, *key[2:]):
+        if latest is not None and latest[0] == (in_tree, *key[2:]):  # with the same settings
             known = latest[1]
             found = known.sizes(types)
             staged = None if found is None else self._cache.get((in_tree, known.types, *key[2:]))
@@ -655,7 +631,7 @@ class DynamicFunction(JitFunction):
                 return self._at_sizes(key, (in_tree, known.types, *key[2:]), staged, found)
         names = self._dynamic_names(static) or parameter_names(self._function, len(args)) or [""] * len(args)
         general, sizes = self._sizes.general(types, args, kwargs, names[: len(args)])
-        if not sizes:
+        if not sizes or config.checks == "all":  # checks of indices compare with numbers
             return super()._stage(key, leaves, in_tree, types, args, kwargs, static)
         general_key = (in_tree, general, *key[2:])
         staged = self._cache.get(general_key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -16,9 +15,9 @@ from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build
 from weft.compiler.program.cost import estimate
-from weft.compiler.program.emissions import Sizes
 from weft.compiler.program.ir import Program
 from weft.compiler.program.prepared import PreparedPrograms
+from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.target.target import Target
 from weft.compiler.verify import verify_program
 from weft.indexing.inconclusive import InconclusiveDimensionError
@@ -38,13 +37,17 @@ def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Targe
         compilation = compile_program(jaxpr.plain(), donated, target, flagged)
         compilation.traced = jaxpr
         return compilation
-    details = OutlineDetails(fused, jaxpr.sizes, stages)
     with measured(seconds, "compile", "emit"):
         prepared = fused.cached(("prepared", donated, target), lambda: PreparedPrograms(fused, donated, target))
-        program: Program | None = prepared.at(jaxpr.sizes)
-    if program is None:
+        found = prepared.at(jaxpr.sizes)
+    program: Program
+    details: Details
+    if found is not None:
+        program, details = found, DetailsAtSizes(found, stages)
+    else:
         with measured(seconds, "compile", "emit"):
-            program = build(details.fused, donated, target, sizes=jaxpr.sizes)
+            outline = Outline(jaxpr.sizes).jaxpr(fused)
+            program, details = build(outline, donated, target, sizes=jaxpr.sizes), Details(outline, stages)
         with measured(seconds, "compile", "memory"):
             program = assign(program)
         program.nanoseconds = estimate(program, target.kernel)
@@ -66,15 +69,15 @@ def _fused(general: Jaxpr, target: Target, flagged: bool) -> tuple[list[pipeline
         return stages, None
 
 
-class OutlineDetails(Details):
+class DetailsAtSizes(Details):
     """What became of a jaxpr at sizes on its way to steps; the fused jaxpr is made when somebody asks for it."""
 
-    def __init__(self, general: Jaxpr, sizes: Sizes, stages: list[pipeline.Stage]) -> None:
-        self._general, self._sizes, self.stages = general, sizes, stages
+    def __init__(self, program: ProgramAtSizes, stages: list[pipeline.Stage]) -> None:
+        self._program, self.stages = program, stages
 
-    @functools.cached_property
+    @property
     def fused(self) -> Jaxpr:  # type: ignore[override]
-        return Outline(self._sizes).jaxpr(self._general)
+        return self._program.fused
 
 
 class Outline(AtSizes):

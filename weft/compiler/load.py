@@ -38,6 +38,8 @@ def compilation_of(
     """The program with its memory planned, ready to be linked; with one flag for all its checks, or a trap for each.
     A flat one is for arrays of any length, which is its first argument (`compiler/flat.py`)."""
     donated = tuple(donated)
+    if isinstance(jaxpr, JaxprAtSizes) and (config.debug_nans or config.debug_infs):
+        jaxpr = jaxpr.plain()  # which value was the first is told by numbers
     if isinstance(jaxpr, JaxprAtSizes):
         # Its kernels are on disk, but not the program: that takes less to make than to read.
         from weft.compiler.family import compile_instance

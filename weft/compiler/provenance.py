@@ -10,8 +10,8 @@ from weft.compiler.analysis import operations_of
 from weft.compiler.fuse.classify import structure
 from weft.compiler.fuse.cost import equation_cost, equation_flops
 from weft.compiler.fuse.fusion import fusion
-from weft.compiler.kernel.cost import work
 from weft.compiler.kernel.ir import Compute, If, Loop, Statement
+from weft.compiler.program.cost import launch_work
 from weft.compiler.program.ir import Call, Copy, Fill, Launch, Step
 from weft.compiler.target.target import ANY
 from weft.ir.fusing import size_of
@@ -121,7 +121,7 @@ def costs(steps: Iterable[Step]) -> dict[Step, StepCost]:
             # One that only packs an operand is little work, but copies all of it.
             by_bytes = {step: float(touched_bytes(step)) for step in launches}
             # Kernels that only copy have no flops, unless all of them do.
-            by_flops = {step: work(step.full, ANY.kernel) * _computes(step.full.body) for step in launches}
+            by_flops = {step: launch_work(step, ANY.kernel) * _computes(step.full.body) for step in launches}
         bytes_share, flops_share = _shares(by_bytes), _shares(by_flops if any(by_flops.values()) else by_bytes)
         for step in group:
             found[step] = StepCost(

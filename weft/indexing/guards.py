@@ -123,6 +123,11 @@ def undecided() -> Iterator[None]:
         current.answers = before
 
 
+def is_answered(integer: Any) -> bool:
+    """Whether questions about an integer have an answer: it is a number, or sizes are decided for."""
+    return isinstance(integer, int) or (current.answers is not None and current.answers.know(integer))
+
+
 def decided(rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: Sequence[Any]) -> Any:
     """`rule(fixed, integers)`. Where some of the integers are symbolic, it is what the rule says for the sizes that are
     decided for; code that depends on the result only is right for all sizes for which the rule says the same."""

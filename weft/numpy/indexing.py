@@ -26,6 +26,7 @@ from weft.base.settings import config
 from weft.base.source import user_line
 from weft.indexing.dimension import ceil_divide, definitely_less, same
 from weft.indexing.expression import Expression
+from weft.indexing.guards import is_answered
 from weft.ir.staged import operation_on
 from weft.ir.types import ArrayType
 from weft.lax import shape as lax_shape
@@ -325,7 +326,7 @@ def read_integer(value: Any, axis: int, aval: ArrayType, mode: GatherScatterMode
     size = aval.shape[axis]
     position = value + size if not isinstance(value, Expression) and value < 0 and wrap else value
     if isinstance(size, Expression) or isinstance(position, Expression):
-        if definitely_less(position, 0) or not position < size:
+        if definitely_less(position, 0) or not position < size or (is_answered(position) and not position >= 0):
             raise out_of_bounds(value, axis, aval)
         return IntegerEntry(axis, position)
     if 0 <= position < size:
@@ -353,7 +354,12 @@ def read_array(
                     where = tuple(int(i) for i in np.argwhere(outside)[0])
                     raise out_of_bounds(int(part[where]), axis, aval, f" (at {list(where)} of the index array)")
                 known = False
-        elif wrap and (positions < 0).any():
+        elif mode is None and config.strict_indices and part.size and is_answered(size):
+            # Sizes that these indices do not fit are asked for apart, and raise.
+            lowest, highest = int(positions.min()), int(positions.max())
+            if not highest < size or not lowest + (size if wrap else 0) >= 0:
+                raise out_of_bounds(highest if not highest < size else lowest, axis, aval)
+        if not known and isinstance(size, Expression) and wrap and (positions < 0).any():
             part = from_numpy(np.clip(positions, -(2**31), 2**31 - 1).astype(INT32))
             return ArrayEntry(axis, wrap_negative(part, size), False)
         wide = not isinstance(size, Expression) and size > 2**31 - 1

@@ -157,7 +157,9 @@ def dump_jaxpr(jaxpr: Jaxpr, folder: pathlib.Path) -> None:
 
 def record_compilation(jaxpr: Jaxpr, cost: CompileCost) -> None:
     """Remember what it took to compile a jaxpr, and say it where `log_compiles` asks for that."""
-    compile_costs(jaxpr).append(cost)
+    costs = compile_costs(general_of(jaxpr))  # those of all sizes are one
+    if not isinstance(jaxpr, JaxprAtSizes) or not costs or any(stats.compiled for stats in cost.compile_stats):
+        costs.append(cost)
     events.took(events.COMPILING, cost.total, fun_name=jaxpr.name)
     if config.log_compiles:
         location = user_location()

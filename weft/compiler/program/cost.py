@@ -26,13 +26,17 @@ def estimate(program: Program, costs: KernelCosts) -> float:
     return _steps(program.steps, costs)
 
 
+def launch_work(step: Launch, costs: KernelCosts) -> float:
+    """Nanoseconds of one launch."""
+    return work(step.full, costs) if step.nanoseconds is None else step.nanoseconds
+
+
 def _steps(steps: Sequence[Step], costs: KernelCosts) -> float:
     total = 0.0
     for step in steps:
         match step:
             case Launch():
-                own = work(step.full, costs) if step.nanoseconds is None else step.nanoseconds
-                total += costs.launch + own
+                total += costs.launch + launch_work(step, costs)
             case Call():
                 total += costs.library_call
             case Copy():

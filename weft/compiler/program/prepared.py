@@ -255,7 +255,7 @@ class PreparedProgram:
         integers: list[Any] = [*self.family.evaluate(*values)]
         for function, own in self._parts:
             integers += function(*[values[i] for i in own])
-        return ProgramAtSizes(self, integers)
+        return ProgramAtSizes(self, sizes, integers)
 
     def plan(self, integers: Sequence[Any]) -> tuple[list[int], int]:
         """The offsets of temporaries, and how much memory they take."""
@@ -299,6 +299,9 @@ class PreparedProgram:
                 new.offset = found.offsets[self.temporaries[slot]] if slot in self.temporaries else slot.offset
             return new
 
+        # Who looks at steps wants to know what their equations cost at these sizes.
+        remaining = (e for e in self.family.fused.eqns if is_fusion(e) or e.invars)
+        equations = {id(e): new for e, new in zip(remaining, found.fused.eqns, strict=True)}
         steps: list[Step] = []
         for step in general.steps:
             if isinstance(step, Launch):
@@ -315,7 +318,7 @@ class PreparedProgram:
             else:
                 assert isinstance(step, Copy)
                 new = Copy(slot_at(step.target), slot_at(step.source), self.size(step.size, integers))
-            new.line, new.origin = step.line, step.origin
+            new.line, new.origin = step.line, equations.get(id(step.origin))
             steps.append(new)
         constants = list(general.constants)
         for slot, asked in self._sizes_of_slots.items():

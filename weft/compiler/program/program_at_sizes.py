@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from weft.compiler.program.ir import Program
+from weft.indexing.expression import Symbol
+from weft.ir.at_sizes import at_sizes
+from weft.ir.jaxpr import Jaxpr
 
 if TYPE_CHECKING:
     from weft.compiler.program.prepared import PreparedProgram
@@ -16,8 +21,8 @@ _LOOKED_AT = frozenset({"steps", "arguments", "results", "constants", "constant_
 class ProgramAtSizes(Program):
     """A prepared program at sizes: integers and offsets. Its steps are made when somebody looks at them."""
 
-    def __init__(self, prepared: PreparedProgram, integers: list[Any]) -> None:
-        self.prepared, self.integers = prepared, integers
+    def __init__(self, prepared: PreparedProgram, sizes: Mapping[Symbol, int], integers: list[Any]) -> None:
+        self.prepared, self.sizes, self.integers = prepared, sizes, integers
         general = prepared.program
         self.name, self.aliases = general.name, general.aliases
         self.offsets, self.temporary_bytes = prepared.plan(integers)
@@ -32,6 +37,11 @@ class ProgramAtSizes(Program):
         for field in _LOOKED_AT:
             setattr(self, field, getattr(complete, field))
         return getattr(self, name)
+
+    @functools.cached_property
+    def fused(self) -> Jaxpr:
+        """The fused jaxpr at the sizes."""
+        return at_sizes(self.prepared.family.fused, self.sizes)
 
     @property
     def uses_threads(self) -> bool:

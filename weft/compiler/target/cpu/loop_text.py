@@ -9,6 +9,7 @@ call.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from weft.compiler.kernel.cost import work
 from weft.compiler.kernel.ir import Kernel
@@ -45,7 +46,9 @@ class _Writer(LoopWriter):
         self.budget = f.alloca(i64, align=8)
         f.store(f.load(i64, f.offset(self.watch, i64, interrupt.NEXT_BUDGET), 8), self.budget, 8)
         self.interrupted = f.label("interrupted")
-        self.works = {symbol: work(kernel, target.kernel) for symbol, kernel in full(outline.kernels)}
+        # The code of kernels with symbolic sizes is for all of them, so nobody knows how long they take.
+        kernels = full(outline.kernels)
+        self.works = {symbol: inf if kernel.sizes else work(kernel, target.kernel) for symbol, kernel in kernels}
         self.addresses = [f.load(ptr, f.offset(table, ptr, n), 8) for n in range(len(outline.addresses))]
         named = [f.load(i64, f.offset(indices, i64, n), 8) for n in range(len(outline.counters))]
         self.counters = [f.load(i64, f.offset(registers, i64, index), 8) for index in named]

@@ -156,9 +156,9 @@ def worth(step: Step, outline: NativeOutline, target: Target) -> bool:
     if sum(sizes[symbol_of(launch.kernel)] for launch in launches) > MOST_STATEMENTS:
         return False
     # Costs of kernels are asked for here only, where programs are compiled.
-    from weft.compiler.kernel.cost import work
+    from weft.compiler.program.cost import launch_work
 
-    works = {symbol: work(kernel, target.kernel) for symbol, kernel in full(outline.kernels)}
+    works = {symbol_of(launch.kernel): launch_work(launch, target.kernel) for launch in launches}
     spent, saved = times(outline.rows, works)
     return saved >= LEAST_NANOSECONDS and saved >= LEAST_PART * (spent + saved)
 
