@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -111,6 +113,18 @@ def test_arguments_on_different_devices(gpu: tuple[Device, SimulatedDriver]) -> 
         assert f(np.ones(3, np.float32), there).device is device
     assert weft.jit(lambda x: x + 1, device=device)(here).device is device
     assert isinstance(weft.device_get(there), np.ndarray)
+
+
+def test_copies_stay_there(gpu: tuple[Device, SimulatedDriver]) -> None:
+    device, driver = gpu
+    x = weft.device_put(np.arange(3, dtype=np.float32), device)
+    made = [copy.copy(x), copy.deepcopy(x), x.copy(), weft.device_put(x, device, may_alias=False)]
+    assert not [call for call in driver.calls if call.startswith("out")]
+    for other in made:
+        assert other.device is device and other.unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
+        np.testing.assert_array_equal(np.asarray(other), np.arange(3))
+    assert pickle.loads(pickle.dumps(x)).device.platform == "cpu"
+    assert weft.profiler.device_memory_profile()
 
 
 def test_statistics_of_memory(gpu: tuple[Device, SimulatedDriver]) -> None:

@@ -271,9 +271,13 @@ class ConcreteArray(HeldArray):
         return _rebuild, (np.asarray(self._value), self.aval)  # another process has other devices
 
     def __copy__(self) -> ConcreteArray:
+        if not self._placement.backend.reads_host:
+            return put(self, self._placement, may_alias=False)
         return adopted(self._value, self.aval, self._placement)  # of its own, in that deleting one leaves the other
 
     def __deepcopy__(self, memo: Any) -> ConcreteArray:
+        if not self._placement.backend.reads_host:
+            return put(self, self._placement, may_alias=False)
         return adopted(self._value.copy(), self.aval, self._placement)
 
 
