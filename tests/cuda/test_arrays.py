@@ -118,9 +118,9 @@ def test_arguments_on_different_devices(gpu: tuple[Device, SimulatedDriver]) -> 
 def test_copies_stay_there(gpu: tuple[Device, SimulatedDriver]) -> None:
     device, driver = gpu
     x = weft.device_put(np.arange(3, dtype=np.float32), device)
-    made = [copy.copy(x), copy.deepcopy(x), x.copy(), weft.device_put(x, device, may_alias=False)]
+    copies = [copy.copy(x), copy.deepcopy(x), x.copy(), weft.device_put(x, device, may_alias=False)]
     assert not [call for call in driver.calls if call.startswith("out")]
-    for other in made:
+    for other in copies:
         assert other.device is device and other.unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
         np.testing.assert_array_equal(np.asarray(other), np.arange(3))
     assert pickle.loads(pickle.dumps(x)).device.platform == "cpu"
