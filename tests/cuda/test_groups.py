@@ -191,6 +191,9 @@ def test_scans_exchange_lanes_of_all_threads() -> None:
     assert group_of(kernel, hopper()) == Group(32, 4)
     text = ptx(module_text([("entry", kernel)], hopper()), hopper())
     assert text.count("shfl.sync.up") >= 23
+    # Of long rows each thread has four vectors at once.
+    _, kernels = compiled(lambda x: wnp.cumsum(x, -1), np.ones((64, 2048), np.float32))
+    assert group_of(kernels[-1], hopper()) == Group(32, 16)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool", "complex64"])

@@ -118,13 +118,15 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
     if len(widths) != 1 or any(isinstance(s, Shuffle | TileMatmul) for s in _statements(kernel.body)) or kernel.sizes:
         return None
     (width,) = widths
-    if width < LEAST_LANES or (_exchanges(kernel.body) and width > WARP * target.thread_lanes):
+    if width < LEAST_LANES:
         return None
-    # Lanes that are ranked are those of a warp.
-    each = 1 if any(isinstance(s, Rank) for s in _statements(kernel.body)) else target.thread_lanes
-    return Group(
-        width // each, each, sum(map(_room, (*kernel.local, *_masks(kernel).values()))), _teams(kernel, width // each)
-    )
+    each = target.thread_lanes
+    if _exchanges(kernel.body):  # between the threads of a warp
+        each = max(each, width // WARP)
+    if any(isinstance(s, Rank) for s in _statements(kernel.body)):
+        each = 1  # lanes that are ranked are those of a warp
+    local = sum(map(_room, (*kernel.local, *_masks(kernel).values())))
+    return Group(width // each, each, local, _teams(kernel, width // each))
 
 
 def _teams(kernel: Kernel, members: int) -> int:
