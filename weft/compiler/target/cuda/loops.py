@@ -83,7 +83,7 @@ def _can_do(step: Step, target: Target, processors: int) -> bool:
 def _has_room(kernel: Kernel, target: Target) -> bool:
     """Whether a block has the local memory of a kernel's groups."""
     group = group_of(kernel, target)
-    if not kernel.local:
+    if not room_for(kernel, 1):
         return True
     return group is not None and group.threads <= THREADS and room_for(kernel, THREADS // group.threads) <= LOCAL_BYTES
 
@@ -199,7 +199,7 @@ class _Writer(LoopWriter):
 
     def local_memory(self) -> llvm.Value | None:
         """Memory of a block for the local buffers of all kernels, one after the other."""
-        kernels = [k for k in self.outline.kernels.values() if isinstance(k, Kernel) and k.local]
+        kernels = [k for k in self.outline.kernels.values() if isinstance(k, Kernel) and room_for(k, 1)]
         if not kernels:
             return None
         groups = [group_of(kernel, self.target) for kernel in kernels]
