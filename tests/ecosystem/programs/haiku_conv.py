@@ -12,7 +12,8 @@ labels = jnp.asarray(rng.integers(0, 10, size=32))
 
 
 def forward(x, is_training):
-    x = hk.Conv2D(16, 3)(x)
+    # Without bias: normalisation takes it out again, so that its gradient is rounding noise, which Adam scales up.
+    x = hk.Conv2D(16, 3, with_bias=False)(x)
     x = hk.BatchNorm(True, True, 0.9)(x, is_training)
     x = hk.max_pool(jax.nn.relu(x), 2, 2, "VALID")
     x = jax.nn.relu(hk.Conv2D(32, 3)(x))
