@@ -38,6 +38,7 @@ from weft.primitives.linalg.matrix import (
     with_failures,
     zeros_like,
 )
+from weft.primitives.linalg.rotation import rotation
 from weft.primitives.reduction.reduce import reduce_sum
 from weft.primitives.reduction.reduce_extrema import argmax
 
@@ -112,10 +113,14 @@ class eigh(MatrixFunction):
             out = eigh(x, lower=lower, sort_eigenvalues=sort_eigenvalues, subset_by_index=None, algorithm=algorithm)
         v, w = out
         inner = matmul(matmul(adjoint(v), hermitian_from(tangents[0], lower)), v)
-        weight = as_dtype(inverse_gaps(w, inner.shape), inner.dtype)
+        change = diagonal(real_part(inner))
+        if bounds == (0, x.shape[-1]):
+            turned, change = rotation(inner, change, w)
+            return [matmul(v, turned), change]
         # Only the columns that are asked for: others may have no derivative, and zero times infinity is not zero.
+        weight = as_dtype(inverse_gaps(w, inner.shape), inner.dtype)
         turned = mul(part(weight, bounds, -1), part(inner, bounds, -1))
-        return [matmul(v, turned), part(diagonal(real_part(inner)), bounds, -1)]
+        return [matmul(v, turned), part(change, bounds, -1)]
 
     def samples(self) -> Any:
         params: dict[str, Any] = {"lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None}

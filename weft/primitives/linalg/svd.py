@@ -22,6 +22,7 @@ from weft.primitives.linalg.matrix import (
     as_rows,
     check_matrix,
     diagonal,
+    hermitian_part,
     inverse_gaps,
     matmul,
     only_diagonal,
@@ -32,6 +33,7 @@ from weft.primitives.linalg.matrix import (
     scaled,
     with_failures,
 )
+from weft.primitives.linalg.rotation import rotation
 
 Subset = tuple[int, int] | None
 
@@ -120,18 +122,20 @@ class svd(MatrixFunction):
         if not compute_uv:
             return [part(ds, bounds, -1)]
         square = inner.shape
-        values = as_dtype(s, x.dtype)
-        # s_j² − s_i² = (s_j − s_i)(s_j + s_i), which loses less than squaring.
+        # Vectors of both sides turn together by the Hermitian part, against each other by the rest.
+        symmetric, skew = hermitian_part(inner), scaled(sub(inner, adjoint(inner)), 0.5)
         sums = safe_reciprocal(add(as_rows(s, square), as_columns(s, square)))
-        weight = as_dtype(mul(inverse_gaps(s, square), sums), x.dtype)
-        by_column, by_row = mul(inner, as_rows(values, square)), mul(inner, as_columns(values, square))
-        # Only the columns that are asked for: others may have no derivative, and zero times infinity is not zero.
-        weight = part(weight, bounds, -1)
-        rotation_u = mul(weight, part(add(by_column, adjoint(by_column)), bounds, -1))
-        rotation_v = mul(weight, part(add(by_row, adjoint(by_row)), bounds, -1))
+        against = part(mul(sub(skew, only_diagonal(skew)), as_dtype(sums, x.dtype)), bounds, -1)
+        if bounds == (0, small):
+            together, ds = rotation(symmetric, ds, s)
+        else:
+            # Only the columns that are asked for: others may have no derivative, and zero times infinity is not zero.
+            weight = as_dtype(inverse_gaps(s, square), x.dtype)
+            together = mul(part(weight, bounds, -1), part(symmetric, bounds, -1))
+        rotation_u, rotation_v = add(together, against), sub(together, against)
         inverse = as_dtype(safe_reciprocal(part(s, bounds, -1)), x.dtype)
         if is_complex(x):  # the phase of each pair of vectors is free; U takes it
-            phase = part(only_diagonal(scaled(sub(inner, adjoint(inner)), 0.5)), bounds, -1)
+            phase = part(only_diagonal(skew), bounds, -1)
             rotation_u = add(rotation_u, mul(phase, as_rows(inverse, phase.shape)))
         du, dv = matmul(u, rotation_u), matmul(v, rotation_v)
         if rows > small:
