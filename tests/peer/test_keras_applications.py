@@ -26,9 +26,13 @@ MODELS: dict[str, dict[str, Any]] = {
     "MobileNetV3Large": {**SMALL, "minimalistic": True, "include_top": False},
     "EfficientNetB0": {**SMALL, "classes": 10},
     "EfficientNetB2": {"weights": None, "include_top": False, "pooling": "avg"},
+    "EfficientNetV2B0": {**SMALL, "classes": 10},
+    "EfficientNetV2B3": {**SMALL, "include_top": False, "pooling": "max"},
+    "EfficientNetV2S": {**SMALL, "include_top": False, "include_preprocessing": False},
+    "InceptionV3": {"weights": None, "classes": 10, "input_shape": (75, 75, 3)},
     "Xception": {"weights": None, "include_top": False, "input_shape": (71, 71, 3)},
 }
-RUN = {"MobileNetV2", "MobileNetV3Small"}
+RUN = {"MobileNetV2", "MobileNetV3Small", "EfficientNetV2B0"}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -48,7 +52,7 @@ def test_architectures(name: str) -> None:
         values = [v + 0.1 * np.abs(generator.normal(size=v.shape)).astype(v.dtype) for v in values]
         theirs.set_weights(values)
         mine.set_weights(values)
-        images = generator.uniform(0, 255, (2, 32, 32, 3)).astype("float32")
+        images = generator.uniform(0, 255, (2, *mine.input_shape[1:])).astype("float32")
         np.testing.assert_allclose(mine.predict(images, verbose=0), np.asarray(theirs(images)), rtol=2e-3, atol=1e-5)
 
 

@@ -4,7 +4,9 @@ from weft.errors import publish as _publish
 from weft.keras.applications import (
     densenet,
     efficientnet,
+    efficientnet_v2,
     imagenet_utils,
+    inception_v3,
     mobilenet,
     mobilenet_v2,
     mobilenet_v3,
@@ -26,6 +28,16 @@ from weft.keras.applications.efficientnet import (
     EfficientNetB6,
     EfficientNetB7,
 )
+from weft.keras.applications.efficientnet_v2 import (
+    EfficientNetV2B0,
+    EfficientNetV2B1,
+    EfficientNetV2B2,
+    EfficientNetV2B3,
+    EfficientNetV2L,
+    EfficientNetV2M,
+    EfficientNetV2S,
+)
+from weft.keras.applications.inception_v3 import InceptionV3
 from weft.keras.applications.mobilenet import MobileNet
 from weft.keras.applications.mobilenet_v2 import MobileNetV2
 from weft.keras.applications.mobilenet_v3 import MobileNetV3Large, MobileNetV3Small

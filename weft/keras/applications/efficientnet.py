@@ -23,11 +23,11 @@ __all__ = [
     "preprocess_input",
 ]
 
-_KERNEL = {
+KERNEL = {
     "class_name": "VarianceScaling",
     "config": {"scale": 2.0, "mode": "fan_out", "distribution": "truncated_normal"},
 }
-_DENSE = {"class_name": "VarianceScaling", "config": {"scale": 1 / 3, "mode": "fan_out", "distribution": "uniform"}}
+DENSE = {"class_name": "VarianceScaling", "config": {"scale": 1 / 3, "mode": "fan_out", "distribution": "uniform"}}
 
 
 class Stage(NamedTuple):
@@ -63,7 +63,7 @@ def preprocess_input(x: Any, data_format: str | None = None) -> Any:
 
 
 def _conv(filters: int, name: str, **options: Any) -> Any:
-    return layers.Conv2D(filters, 1, padding="same", kernel_initializer=_KERNEL, name=name, **options)
+    return layers.Conv2D(filters, 1, padding="same", kernel_initializer=KERNEL, name=name, **options)
 
 
 def _block(
@@ -90,7 +90,7 @@ def _block(
         strides=stride,
         padding="valid" if stride == 2 else "same",
         use_bias=False,
-        depthwise_initializer=_KERNEL,
+        depthwise_initializer=KERNEL,
         name=f"{name}dwconv",
     )(x)
     x = backbone.normalize(x, f"{name}bn")
@@ -134,7 +134,7 @@ def _constructor(title: str, width: float, length: float, size: int, dropout_rat
             strides=2,
             padding="valid",
             use_bias=False,
-            kernel_initializer=_KERNEL,
+            kernel_initializer=KERNEL,
             name="stem_conv",
         )(x)
         x = backbone.normalize(x, "stem_bn")
@@ -156,9 +156,7 @@ def _constructor(title: str, width: float, length: float, size: int, dropout_rat
         if include_top:
             x = layers.GlobalAveragePooling2D(name="avg_pool")(x)
             x = layers.Dropout(dropout_rate, name="top_dropout")(x)
-            x = layers.Dense(classes, activation=backbone.activation(), kernel_initializer=_DENSE, name="predictions")(
-                x
-            )
+            x = layers.Dense(classes, activation=backbone.activation(), kernel_initializer=DENSE, name="predictions")(x)
         else:
             x = backbone.pool(x, named=True)
         return backbone.finish(x, name)
