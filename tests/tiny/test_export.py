@@ -26,6 +26,7 @@ from weft.export import (
     symbolic_shape,
 )
 from weft.export.file import _digest
+from weft.ir.at_sizes import JaxprAtSizes
 
 ROOT = pathlib.Path(__file__).parents[2]
 struct = weft.ShapeDtypeStruct
@@ -70,6 +71,17 @@ def test_one_file_for_all_sizes(symbolic):
         loss = lambda p, f, x: (f(p, x)["logits"] ** 2).sum()
         assert_close(weft.grad(loss)(params, again.call, x), weft.grad(loss)(params, network, x), rtol=1e-4)
     assert bytes(again.serialize()) == bytes(symbolic.serialize())
+
+
+def test_sizes_share_one_program():
+    rows = symbolic_shape("b, 3")
+    again = deserialize(export(weft.jit(lambda x: jnp.tanh(x).mean(0)))(struct(rows, np.float32)).serialize())
+    for size in (4, 5, 6, 1):
+        x = np.arange(3.0 * size, dtype=np.float32).reshape(size, 3)
+        np.testing.assert_array_equal(again.call(x), weft.jit(lambda x: jnp.tanh(x).mean(0))(x))
+    called = again._functions["all sizes"]
+    is_instance = [isinstance(staged.jaxpr, JaxprAtSizes) for staged in called._cache.values()]
+    assert is_instance == [False, True, True, False]
 
 
 def test_calls_under_transformations(symbolic):

@@ -27,6 +27,7 @@ from weft.export.objects import check_exportable
 from weft.export.symbolic import sizes_of_call
 from weft.indexing.expression import Symbol
 from weft.ir.at_sizes import at_sizes
+from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, drop_dead
 from weft.ir.printer import to_text
@@ -206,9 +207,25 @@ class Exported:
         arrays = [_as_typed(leaf, aval) for leaf, aval in zip(leaves, self.in_avals, strict=True)]
         sizes = sizes_of_call(self.fun_name, self.in_avals, [type_of(a) for a in arrays], self.argument_names)
         present = [a for a, aval in zip(arrays, self.in_avals, strict=True) if not is_empty(aval)]
-        results = iter(self._function(sizes)(*present))
+        alone = context.trace is EVALUATION and len(present) == len(arrays)
+        results = iter(self._for_all_sizes(*present) if sizes and alone else self._function(sizes)(*present))
         shapes = at_sizes_of(self.out_avals, sizes)
         return [np.zeros(t.shape, float0) if is_empty(t) else next(results) for t in shapes]
+
+    @property
+    def _for_all_sizes(self) -> Callable[..., Any]:
+        """The function of all leaves, whose sizes become symbols from the second size on, as those of any other."""
+        found = self._functions.get("all sizes")
+        if found is None:
+
+            def function(*leaves: Any) -> tuple[Any, ...]:
+                types = [type_of(leaf) for leaf in leaves]
+                sizes = sizes_of_call(self.fun_name, self.in_avals, types, self.argument_names)
+                return tuple(self._function(sizes)(*leaves))
+
+            function.__name__ = function.__qualname__ = self.fun_name
+            found = self._functions.setdefault("all sizes", jit(function))
+        return found
 
     def _function(self, sizes: dict[Symbol, Any]) -> Callable[..., Any]:
         """The function at given sizes, of the leaves that are not empty."""
