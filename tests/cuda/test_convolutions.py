@@ -76,7 +76,10 @@ def test_biases_and_relu_are_in_the_call(gpu: Gpu) -> None:
         return y, weft.nn.relu(y)
 
     assert check(gpu, biased, x, w, b, calls=1, tolerance=1e-5) == [["forward", "pointwise"]]
-    # Biases of other dimensions, and short floats, have kernels of their own.
+    # Biases of other dimensions, exact products and short floats have kernels of their own.
+    exact = {"padding": "SAME", "precision": "highest"}
+    calls = check(gpu, lambda x, w, b: convolution(CASES["same"][0], x, w, **exact) + b, x, w, b, calls=1)
+    assert calls == [["forward"]]
     assert check(gpu, lambda x, w, b: biased(x, w, b[:, None]), x, w, b[:1] * wnp.ones(5), calls=1) == [["forward"]]
     short = ramps("bfloat16", (2, 6, 5, 3), (3, 3, 3, 3), (3,))
     assert check(gpu, biased, *short, calls=1) == [["forward"]]

@@ -110,11 +110,15 @@ def test_operations_outside_of_programs(dtype: str) -> None:
         np.testing.assert_array_equal(np.asarray(result), np.asarray(f(wnp.asarray(x))))
 
 
-def test_nans_go_through_relu_of_convolutions() -> None:
-    x, w = ramps("float32", (2, 6, 5, 4), (3, 3, 4, 8))
-    x[0, 2, 2, 1] = np.nan
-    f = weft.jit(lambda x, w, b: weft.nn.relu(convolution(CASES["same"][0], x, w, padding="SAME") + b))
-    b = np.arange(8, dtype=np.float32)
+@pytest.mark.parametrize(("inputs", "outputs"), [(4, 8), (3, 5), (1, 7)])
+@pytest.mark.parametrize("precision", [None, "highest"])
+def test_nans_go_through_relu_of_convolutions(inputs: int, outputs: int, precision: str | None) -> None:
+    """With numbers of features that engines like, and others."""
+    x, w = ramps("float32", (2, 6, 5, inputs), (3, 3, inputs, outputs))
+    x[0, 2, 2, 0] = np.nan
+    params = {"padding": "SAME", "precision": precision}
+    f = weft.jit(lambda x, w, b: weft.nn.relu(convolution(CASES["same"][0], x, w, **params) + b))
+    b = np.arange(outputs, dtype=np.float32)
     there = [weft.device_put(a, weft.devices("gpu")[0]) for a in (x, w, b)]
     np.testing.assert_allclose(np.asarray(f(*there)), np.asarray(f(x, w, b)), rtol=2e-3)
 

@@ -7,9 +7,10 @@ A convolution that cuDNN computes is written with its features last: operand [N,
     conv(dy, rev(w)), dilated by the stride        the gradient of the operand
     conv(x, dy), with windows larger than results  the gradient of the kernel
 
-A bias of the features and relu are in the call of a forward convolution of float32; where relu is differentiated, it is
-its result that is compared with 0, so that nobody needs what it was applied to. Calls of short floats have neither:
-cuDNN compiles them for most of a second each, and saves less than a kernel after the convolution takes.
+A bias of the features and relu are in the call of a forward convolution of float32 by tf32; where relu is
+differentiated, it is its result that is compared with 0, so that nobody needs what it was applied to. Calls of short
+floats have neither: cuDNN compiles them for most of a second each, and saves less than a kernel after the convolution
+takes.
 """
 
 from __future__ import annotations
@@ -125,6 +126,8 @@ def _with_bias(reader: Reader, group: Group) -> Group | None:
     if routine.kind != FORWARD or value.aval.dtype != dtypes.float32 or addition is None:  # type: ignore[attr-defined]
         return None
     if any(a.aval.dtype != dtypes.float32 for a in group.operands):  # type: ignore[attr-defined]
+        return None
+    if not is_tf32(dtypes.float32, group.hero.params.get("precision")):
         return None
     other = next((a for a in addition.invars if a is not value), None)
     broadcast = reader.computed_by(other, "broadcast_in_dim")
