@@ -245,3 +245,8 @@ def test_division_of_integers_by_zero_is_defined():
 def test_sums_of_booleans_stay_booleans_when_asked():
     assert wnp.sum(BOOLS, dtype=bool).dtype == np.bool_ and bool(wnp.sum(BOOLS, dtype=bool))
     assert not bool(wnp.prod(BOOLS, dtype=bool))
+
+
+def test_keys_have_no_nan_to_replace():
+    keys = weft.random.split(weft.random.key(0), 3)
+    assert (wnp.nan_to_num(keys) == keys).all() and wnp.nan_to_num(INTS) is INTS

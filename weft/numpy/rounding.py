@@ -174,7 +174,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     check_arraylike("nan_to_num", x)
     x = ensure_array(x)
     kind = kind_of(x)
-    if kind in "biu":
+    if kind not in "fc":
         return x
     if kind == "c":
         return lax.complex(*(nan_to_num(part, copy, nan, posinf, neginf) for part in (lax.real(x), lax.imag(x))))
