@@ -11,6 +11,7 @@ import weft
 import weft.keras as keras
 import weft.numpy as wnp
 from tests.keras.layer_table import INPUTS
+from weft import linen
 from weft.errors import ArgumentError
 
 layers = keras.layers
@@ -199,3 +200,41 @@ def test_low_rank_updates_of_convolutions() -> None:
     plain(x)
     plain.set_weights([np.asarray(layer.kernel), layer.bias.numpy()])
     np.testing.assert_allclose(layer(x), plain(x), rtol=1e-6)
+
+
+def test_functions_and_modules_as_layers() -> None:
+    x = np.random.default_rng(0).normal(size=(6, 3)).astype("float32")
+
+    def call(params: Any, state: Any, inputs: Any, training: bool) -> Any:
+        return inputs @ params["w"], {"count": state["count"] + int(training)}
+
+    def init(rng: Any, inputs: Any) -> Any:
+        return {"w": weft.random.normal(rng, (inputs.shape[-1], 2))}, {"count": weft.numpy.zeros((), "int32")}
+
+    layer = keras.layers.JaxLayer(call, init, seed=0)
+    model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    before = np.asarray(layer(x))
+    model.fit(x, x[:, :1], batch_size=2, verbose=0)
+    assert int(layer.state["count"].value) == 3 and not np.array_equal(layer(x), before)
+
+    class Block(linen.Module):
+        @linen.compact
+        def __call__(self, x: Any, training: bool = False) -> Any:
+            x = linen.Dense(4)(x)
+            x = linen.BatchNorm(use_running_average=not training)(x)
+            return linen.Dropout(0.5, deterministic=not training)(x)
+
+    wrapped = keras.layers.FlaxLayer(Block(), seed=1)
+    model = keras.Sequential([keras.Input((3,)), wrapped])
+    assert len(wrapped.trainable_weights) == 4 and len(wrapped.non_trainable_weights) == 2
+    values = {**weft.tree.map(lambda v: v.value, wrapped.params), **weft.tree.map(lambda v: v.value, wrapped.state)}
+    np.testing.assert_allclose(wrapped(x), Block().apply(values, x), rtol=1e-6)
+    again = keras.layers.FlaxLayer(Block(), variables=values)
+    np.testing.assert_array_equal(again(x), wrapped(x))
+    model.compile("sgd", "mse")
+    model.fit(x, x[:, :1] * np.ones((1, 4), "float32"), verbose=0)
+    mean = wrapped.state["batch_stats"]["BatchNorm_0"]["mean"]
+    assert np.any(np.asarray(mean.value))
+    with pytest.raises(ArgumentError, match="arguments of these names"):
+        keras.layers.JaxLayer(lambda x: x)

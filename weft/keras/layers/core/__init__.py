@@ -5,6 +5,7 @@ from weft.keras.layers.core.dense import Dense
 from weft.keras.layers.core.einsum_dense import EinsumDense
 from weft.keras.layers.core.embedding import Embedding, ReversibleEmbedding
 from weft.keras.layers.core.exported import TFSMLayer
+from weft.keras.layers.core.functions import FlaxLayer, JaxLayer
 from weft.keras.layers.core.input_layer import Input, InputLayer
 from weft.keras.layers.core.simple import Identity, Lambda, Masking
 from weft.keras.layers.core.wrapper import Wrapper
@@ -15,9 +16,11 @@ __all__ = [
     "Dense",
     "EinsumDense",
     "Embedding",
+    "FlaxLayer",
     "Identity",
     "Input",
     "InputLayer",
+    "JaxLayer",
     "Lambda",
     "LeakyReLU",
     "Masking",
