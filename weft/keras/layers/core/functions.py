@@ -76,12 +76,12 @@ class JaxLayer(Layer):
         Args:
             input_shape: the shape of the inputs, or a tree of shapes.
         """
-        found = self._initial if self._initial is not None else self._made(input_shape)
+        found = self._initial if self._initial is not None else self._initialized(input_shape)
         self._initial = None
         self.params = self._variables(found[0], trainable=True)
         self.state = self._variables(found[1], trainable=False)
 
-    def _made(self, input_shape: Any) -> tuple[Any, Any]:
+    def _initialized(self, input_shape: Any) -> tuple[Any, Any]:
         """Parameters and state as `init_fn` makes them for inputs of a shape."""
         if self.init_fn is None:
             return None, None
