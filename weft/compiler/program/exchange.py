@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from weft.compiler.kernel.ir import If, Kernel, Load, Loop, Statement, Store
+from weft.compiler.kernel.grid import accesses
+from weft.compiler.kernel.ir import Kernel, Load, Store
 from weft.compiler.program.outline import Operand, Outline, Row
 
 
@@ -89,7 +90,7 @@ def _uses(row: Row, operand: Operand, outline: Outline) -> tuple[bool, bool] | N
             if not isinstance(kernel, Kernel):
                 return None
             buffers = {b for b, o in zip(kernel.buffers, operands, strict=True) if o == operand}
-            found = [s for s in _touching(kernel.body) if getattr(s, "buffer", None) in buffers]
+            found = [s for s, _ in accesses(kernel.body) if getattr(s, "buffer", None) in buffers]
             return any(isinstance(s, Load) for s in found), any(isinstance(s, Store) for s in found)
         case "copy", target, source, _:
             return source == operand, target == operand
@@ -98,14 +99,6 @@ def _uses(row: Row, operand: Operand, outline: Outline) -> tuple[bool, bool] | N
         case "set_address", _, base, *_:
             return None if base == operand else (False, False)
     return None
-
-
-def _touching(body: Sequence[Statement]) -> Iterator[Statement]:
-    for statement in body:
-        if isinstance(statement, Loop | If):
-            yield from _touching(statement.body)
-        else:
-            yield statement
 
 
 def _is_only_read(rows: Sequence[Row], operand: Operand, outline: Outline) -> bool:

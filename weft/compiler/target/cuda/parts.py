@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weft.base import dtypes
+from weft.compiler.kernel.grid import accesses
 from weft.compiler.kernel.ir import (
     Compute,
     Constant,
@@ -109,7 +110,7 @@ def _memory(outline: Outline, rows: Sequence[Row]) -> _Memory | None:
                 kernel = outline.kernels[symbol]
                 if not isinstance(kernel, Kernel) or kernel.sizes:
                     return None
-                stores = {s.buffer for s in _touching(kernel.body) if isinstance(s, Store)}
+                stores = {s.buffer for s, _ in accesses(kernel.body) if isinstance(s, Store)}
                 for buffer, operand in zip(kernel.buffers, operands, strict=True):
                     touch(operand, int(buffer.size) * buffer.dtype.itemsize, buffer in stores)
             case "copy", target, source, size:
@@ -136,14 +137,6 @@ def _overlap(outline: Outline, first: Operand, second: Operand) -> bool:
         for address in (outline.addresses[first[1]], outline.addresses[second[1]])
     ]
     return one == other and start < ends[1] and begin < ends[0]
-
-
-def _touching(body: Sequence[Statement]) -> Iterator[Statement]:
-    for statement in body:
-        if isinstance(statement, Loop | If):
-            yield from _touching(statement.body)
-        elif isinstance(statement, Load | Store | Prefetch | TileMatmul):
-            yield statement
 
 
 # -- ranges ------------------------------------------------------------------------------------------------------------
