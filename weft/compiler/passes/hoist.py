@@ -79,17 +79,21 @@ def hoisted(body: Jaxpr, shared: dict[Var, Atom], caller: Equation, target: Targ
 def choose(body: Jaxpr, shared: dict[Var, Atom], target: Target) -> set[int]:
     """The equations to be hoisted for their own sake."""
     same: set[Any] = set(shared)
+    movable: set[int] = set()
+    for i, equation in enumerate(body.eqns):
+        if is_movable(equation) and all(type(a) is Literal or a in same for a in equation.invars):
+            movable.add(i)
+            same.update(equation.outvars)
+    inside = [e for i, e in enumerate(body.eqns) if i not in movable]
+    materialized = {a for e in inside if e.primitive.reads_memory for a in e.invars if type(a) is not Literal}
     chosen: set[int] = set()
     outside: set[Any] = set()
-    materialized = {a for e in body.eqns if e.primitive.reads_memory for a in e.invars if type(a) is not Literal}
-    for i, equation in enumerate(body.eqns):
-        if not is_movable(equation) or not all(type(a) is Literal or a in same for a in equation.invars):
-            continue
-        same.update(equation.outvars)
+    for i in sorted(movable):
+        equation = body.eqns[i]
         size = sum(bytes_of(v.aval) for v in equation.outvars)
         before = sum(bytes_of(a.aval) for a in {*equation.invars} if a in outside)
-        # What is computed from hoisted values and no larger than they are saves work for nothing.
         needed = not materialized.isdisjoint(equation.outvars) and is_operand_worth_memory(equation, size)
+        # What is computed from hoisted values and no larger than they are saves work for nothing.
         if 0 < size <= before or needed or is_worth_memory(equation, size, target):
             chosen.add(i)
             outside.update(equation.outvars)
