@@ -39,6 +39,7 @@ def other_value(state):
         "rbg",
         "all",
         "off",
+        "declared",
         "cpu",
         -1,
         "log",

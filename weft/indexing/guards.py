@@ -156,3 +156,21 @@ def evaluated(text: str, symbols: Sequence[Any], names: Mapping[str, Any] | None
     known = {"__builtins__": {}, "min": min, "max": max, **(names or {})}
     function: Callable[..., Any] = eval(f"lambda {', '.join(s.name for s in symbols)}: {text}", known)
     return function
+
+
+def evaluated_once(text: str, symbols: Sequence[Any]) -> Callable[..., Any]:
+    """The same of a long expression, all of which is computed: equal calls of `min` and `max` in it are one."""
+    lines: list[str] = []
+    while (start := max(text.rfind("max("), text.rfind("min("))) >= 0:
+        # Nothing after the last call is one, so there is none in it.
+        level, end = 1, start + 4
+        while level:
+            level += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        call, name = text[start:end], f"_{len(lines)}_"
+        lines.append(f" {name} = {call}\n")
+        text = text.replace(call, name)
+    known: dict[str, Any] = {"__builtins__": {}, "min": min, "max": max}
+    exec(f"def function({', '.join(s.name for s in symbols)}):\n{''.join(lines)} return {text}", known)
+    function: Callable[..., Any] = known["function"]
+    return function

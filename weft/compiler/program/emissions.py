@@ -17,7 +17,7 @@ from weft.compiler.emit.key import fusion_key
 from weft.compiler.kernel.cost import grain_for, work_text
 from weft.compiler.target.target import Target
 from weft.indexing.expression import Symbol
-from weft.indexing.guards import Guard, RuleGuard, checker, deciding, evaluated
+from weft.indexing.guards import Guard, RuleGuard, checker, deciding, evaluated_once
 from weft.ir.at_sizes import at_sizes, symbols_of_jaxpr
 from weft.ir.jaxpr import Jaxpr
 
@@ -175,7 +175,7 @@ class Emissions:
             parts += [*map(str, launch.kernel.sizes), str(launch.kernel.count)]
             parts.append(work_text(launch.kernel, self.target.kernel))
         parts += [str(s.size) for s in emission.scratch]
-        return evaluated(f"({''.join(f'{part}, ' for part in parts)})", self.symbols)
+        return evaluated_once(f"({''.join(f'{part}, ' for part in parts)})", self.symbols)
 
     def _evaluated(self, known: SizeClass, values: Sequence[int]) -> Emission:
         integers = known.integers(*values)

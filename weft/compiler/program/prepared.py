@@ -27,7 +27,7 @@ from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.schedules import FIRST
 from weft.compiler.target.target import Target
 from weft.indexing.expression import Expression, range_of
-from weft.indexing.guards import checker, deciding, evaluated
+from weft.indexing.guards import checker, deciding, evaluated_once
 from weft.ir.at_sizes import symbols_of_jaxpr
 from weft.ir.jaxpr import Equation, Jaxpr
 from weft.ir.types import ArrayType
@@ -51,7 +51,7 @@ class PreparedPrograms:
             self.emissions = list(dict.fromkeys(own))
             self.expressions = list(dict.fromkeys(_byte_sizes(fused)))
             texts = "".join(f"{e}, " for e in self.expressions)
-            self.evaluate: Callable[..., tuple[int, ...]] = evaluated(f"({texts})", self.symbols)
+            self.evaluate: Callable[..., tuple[int, ...]] = evaluated_once(f"({texts})", self.symbols)
         self._programs: dict[tuple[SizeClass, ...], list[PreparedProgram]] = {}
 
     def at(self, sizes: Sizes) -> ProgramAtSizes | None:

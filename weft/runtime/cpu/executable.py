@@ -54,8 +54,8 @@ WORTH_MORE = 200e6
 # ... others when they are called for this time.
 CALLS_BEFORE_BETTER_CODE = 2
 # Programs for symbolic sizes share their kernels: better ones are compiled when runs with any sizes took so many
-# nanoseconds, about what compiling takes, and whenever that has doubled, for what is new since then.
-TIME_OF_ALL_SIZES = 250_000_000
+# nanoseconds, and whenever that has doubled, for what is new since then.
+TIME_OF_ALL_SIZES = 50_000_000
 # Programs whose last run took so many nanoseconds are queued, those that take less than half of it no more.
 WORTH_QUEUEING = 500_000
 # Events that a run of a program with loops keeps at most.
