@@ -26,6 +26,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "MobileNetV3Large": {**SMALL, "minimalistic": True, "include_top": False},
     "EfficientNetB0": {**SMALL, "classes": 10},
     "EfficientNetB2": {"weights": None, "include_top": False, "pooling": "avg"},
+    "ConvNeXtTiny": {**SMALL, "classes": 10},
     "EfficientNetV2B0": {**SMALL, "classes": 10},
     "EfficientNetV2B3": {**SMALL, "include_top": False, "pooling": "max"},
     "EfficientNetV2S": {**SMALL, "include_top": False, "include_preprocessing": False},

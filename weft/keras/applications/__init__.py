@@ -2,6 +2,7 @@
 
 from weft.errors import publish as _publish
 from weft.keras.applications import (
+    convnext,
     densenet,
     efficientnet,
     efficientnet_v2,
@@ -17,6 +18,7 @@ from weft.keras.applications import (
     vgg19,
     xception,
 )
+from weft.keras.applications.convnext import ConvNeXtBase, ConvNeXtLarge, ConvNeXtSmall, ConvNeXtTiny, ConvNeXtXLarge
 from weft.keras.applications.densenet import DenseNet121, DenseNet169, DenseNet201
 from weft.keras.applications.efficientnet import (
     EfficientNetB0,

@@ -60,6 +60,7 @@ _tables["utils"] = Table("weft.keras.utils.feature_space", "keras.utils")
 _tables["layers.preprocessing.feature_space"] = Table(
     "weft.keras.utils.feature_space", "keras.src.layers.preprocessing.feature_space"
 )
+_tables["applications.convnext"] = Table("weft.keras.applications.convnext", "keras.src.applications.convnext")
 _public: dict[Any, tuple[str, str]] = {}  # class or function -> the module and name that files have
 _registered: dict[str, Any] = {}
 _registered_names: dict[Any, str] = {}
