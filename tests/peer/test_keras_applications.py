@@ -30,6 +30,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "EfficientNetV2B0": {**SMALL, "classes": 10},
     "EfficientNetV2B3": {**SMALL, "include_top": False, "pooling": "max"},
     "EfficientNetV2S": {**SMALL, "include_top": False, "include_preprocessing": False},
+    "InceptionResNetV2": {"weights": None, "include_top": False, "input_shape": (75, 75, 3)},
     "InceptionV3": {"weights": None, "classes": 10, "input_shape": (75, 75, 3)},
     "Xception": {"weights": None, "include_top": False, "input_shape": (71, 71, 3)},
 }

@@ -7,6 +7,7 @@ from weft.keras.applications import (
     efficientnet,
     efficientnet_v2,
     imagenet_utils,
+    inception_resnet_v2,
     inception_v3,
     mobilenet,
     mobilenet_v2,
@@ -39,6 +40,7 @@ from weft.keras.applications.efficientnet_v2 import (
     EfficientNetV2M,
     EfficientNetV2S,
 )
+from weft.keras.applications.inception_resnet_v2 import InceptionResNetV2
 from weft.keras.applications.inception_v3 import InceptionV3
 from weft.keras.applications.mobilenet import MobileNet
 from weft.keras.applications.mobilenet_v2 import MobileNetV2

@@ -60,7 +60,8 @@ _tables["utils"] = Table("weft.keras.utils.feature_space", "keras.utils")
 _tables["layers.preprocessing.feature_space"] = Table(
     "weft.keras.utils.feature_space", "keras.src.layers.preprocessing.feature_space"
 )
-_tables["applications.convnext"] = Table("weft.keras.applications.convnext", "keras.src.applications.convnext")
+for _kind in ("applications.convnext", "applications.inception_resnet_v2"):
+    _tables[_kind] = Table(f"weft.keras.{_kind}", f"keras.src.{_kind}")
 _public: dict[Any, tuple[str, str]] = {}  # class or function -> the module and name that files have
 _registered: dict[str, Any] = {}
 _registered_names: dict[Any, str] = {}
