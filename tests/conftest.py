@@ -113,8 +113,8 @@ LONG = ("processes/*", "fuzz/*", "compiler/test_cache.py", "compiler/test_stored
 ROTATED = {
     "laws/test_eager.py": 3, "laws/test_partition.py": 2, "laws/test_shard_map.py": 2, "laws/test_programs.py": 2,
     "tiny/test_special.py": 4, "tiny/test_stats.py": 4, "tiny/test_sparse.py": 2, "tiny/test_scipy_solvers.py": 2,
-    "tiny/test_random.py": 2, "cuda/test_ptx.py": 3, "compiler/test_families.py": 3, "compiler/test_flags.py": 2,
-    "compiler/test_automatic_families.py": 6,
+    "tiny/test_random.py": 2, "tiny/test_linalg.py": 2, "cuda/test_ptx.py": 3, "compiler/test_families.py": 3,
+    "compiler/test_flags.py": 2, "compiler/test_automatic_families.py": 6,
     "compiler/test_emit_sort.py": 2, "compiler/test_emit_scatter.py": 2, "compiler/test_emit_window.py": 2,
     "compiler/test_emit_convolution.py": 2, "compiler/test_emit_movement.py": 2, "compiler/test_emit_cumulative.py": 2,
     "compiler/test_emit_contraction.py": 2, "compiler/test_emit_row.py": 2, "keras/test_layers.py": 6,
