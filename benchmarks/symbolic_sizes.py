@@ -1,9 +1,10 @@
 """Many sequence lengths through one jitted function: `python symbolic_sizes.py [LIBRARY] [CASE] [LENGTHS]`.
 
-Without a library every one is run, in a process of its own: "weft" with a symbolic length (`jit(dynamic=)`), "concrete"
-without, and "jax" (fewer lengths, and the time for as many is extrapolated). A run prints the wall-clock and the CPU
-seconds (of all threads) of all first calls, from 17 on, with nothing cached on disk. With the library "steps", calls of
-both programs of Weft are timed in turns, once they have their best code.
+Without a library every one is run, in a process of its own: "weft" with a symbolic length (`jit(dynamic=)`),
+"automatic" where it becomes one by itself, "concrete" without, and "jax" (fewer lengths, and the time for as many is
+extrapolated). A run prints the wall-clock and the CPU seconds (of all threads) of all first calls, from 17 on, with
+nothing cached on disk. With the library "steps", calls of both programs of Weft are timed in turns, once they have
+their best code.
 
 Cases: "softmax" of an elementwise function, "forward" through two transformer blocks (width 64, 4 heads, batch 2), and
 the "gradient" of their mean square.
@@ -24,7 +25,7 @@ from libraries import Library, load
 
 WIDTH, HEADS, BLOCKS, BATCH = 64, 4, 2, 2
 FIRST = 17
-LIBRARIES = ("weft", "concrete", "jax")
+LIBRARIES = ("weft", "automatic", "concrete", "jax")
 # What of the lengths is run where each takes long.
 SHARE = {"concrete": 10, "jax": 10}
 
@@ -89,6 +90,7 @@ def first_calls(library: str, case: str, lengths: int) -> tuple[float, float]:
     function, shapes, arguments = case_of(f, case)
     if library != "jax":
         f.top.config.update("compilation_cache_dir", tempfile.mkdtemp())
+        f.top.config.update("symbolic_sizes", "auto" if library == "automatic" else "declared")
     jitted = f.top.jit(function, dynamic=shapes) if library == "weft" else f.top.jit(function)
     f.top.block_until_ready(f.top.jit(lambda x: x * x - 3)(f.np.arange(5.0)))
     every = SHARE.get(library, 1)
@@ -103,6 +105,7 @@ def first_calls(library: str, case: str, lengths: int) -> tuple[float, float]:
 def steps(case: str, lengths: tuple[int, ...] = (23, 64, 100, 256, 257, 1000)) -> None:
     """Print how long a call of the symbolic program takes against one of the concrete program."""
     f = load("weft")
+    f.top.config.update("symbolic_sizes", "declared")
     function, shapes, arguments = case_of(f, case)
     sides = f.top.jit(function), f.top.jit(lambda *args: function(*args), dynamic=shapes)
     for length in lengths:
