@@ -115,6 +115,16 @@ def test_columns_are_of_many_threads() -> None:
     assert final.count == 256
 
 
+def test_long_rows_of_several_passes_have_larger_groups() -> None:
+    """So that the rows that are worked on at a time stay in cache."""
+    x = np.random.default_rng(0).integers(-9, 9, (2, 1 << 15)).astype(np.float32)
+    program, (kernel,) = compiled(weft.nn.softmax, x)
+    assert group_of(kernel, hopper()) == Group(512, 4)
+    want = np.asarray(weft.nn.softmax(x))
+    np.testing.assert_allclose(interpret(program, [x])[0].view(np.float32).reshape(x.shape), want, rtol=2e-5)
+    assert group_of(compiled(lambda x: x.sum(-1), x)[1][0], hopper()) == Group(256, 4)
+
+
 def scaled_columns(x: Any) -> Any:
     scaled = wnp.tanh(x) * x.max(-1, keepdims=True)
     return scaled, scaled.sum(0) + 1, wnp.abs(x).max(0)

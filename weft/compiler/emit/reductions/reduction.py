@@ -26,7 +26,6 @@ from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.reductions.reduction_space import (
     ENOUGH_ITERATIONS,
     LEAST_GROUP,
-    LEAST_ROWS,
     MEDIUM_WORK,
     MOST_BLOCKS,
     STREAMED_WORK,
@@ -57,9 +56,11 @@ from weft.primitives.families import Reduction
 LANE_OPERATIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}
 # Rows that go into an array of accumulators together, and elements of such an array.
 GROUP, TILE = 8, 2048
-# Threads of a GPU: the rows that one reads at once if the work for an element is light or not, and how many keep it
-# busy then; the partial results of a column from which on a group of threads adds them, and the lanes of that.
-LIGHT_ROWS, HEAVY_ROWS, ENOUGH_COLUMN_THREADS, LEAST_TOGETHER, TOGETHER_LANES = 8, 4, 1 << 16, 64, 128
+# Threads of a GPU that have some columns of a block of rows each, where the work for an element is light, and where it
+# is not: the rows that one reads at once, how many of them keep it busy, and the least rows of a block.
+LIGHT_COLUMNS, HEAVY_COLUMNS = (8, 1 << 16, 32), (4, 1 << 17, 16)
+# The partial results of a column from which on a group of threads adds them, and the lanes of that.
+LEAST_TOGETHER, TOGETHER_LANES = 64, 128
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Reductions:
     def plan(self, space: Space) -> Schedule:
         """How loops over a space of these reductions are bound."""
         most = self.fusion.target.group_lanes
-        return group_schedule(space, most) if most else schedule(space, self.lanes)
+        return group_schedule(space, most, self.passes.count) if most else schedule(space, self.lanes)
 
     def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
         values = writer.values
@@ -314,9 +315,10 @@ def _emit_columns(reductions: Reductions) -> None:
     space, heroes, target = reductions.space, reductions.heroes, reductions.fusion.target
     (axis,), columns = space.reduced, space.axes[-1]
     others = [a for a in space.free if a is not columns]
-    together = math.gcd(LIGHT_ROWS if space.weight <= MEDIUM_WORK else HEAVY_ROWS, axis.size)
-    wanted = -(-ENOUGH_COLUMN_THREADS * target.thread_lanes // reductions.rows)
-    block = max(together, min(axis.size, max(LEAST_ROWS, axis.size // wanted)) // together * together)
+    most, threads, least = LIGHT_COLUMNS if reductions.passes.weight(0) <= MEDIUM_WORK else HEAVY_COLUMNS
+    together = math.gcd(most, axis.size)
+    wanted = -(-threads * target.thread_lanes // reductions.rows)
+    block = max(together, min(axis.size, max(least, axis.size // wanted)) // together * together)
     blocks = -(-axis.size // block)
     partial = [reductions.fusion.new_scratch(h.wide, blocks * reductions.rows) for h in heroes if blocks > 1]
     writer = reductions.fusion.writer("partial_columns" if partial else "columns", final=True)

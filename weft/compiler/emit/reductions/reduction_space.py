@@ -37,6 +37,8 @@ LEAST_GROUP, ENOUGH_THREADS, MOST_GROUP_BLOCKS, LEAST_ROWS = 32, 1 << 17, 1024, 
 MOST_SINGLE_BLOCKS, LEAST_SINGLE_LANES = 4096, 256
 # A row is vectors of whole groups if groups of at least so many lanes divide it.
 LEAST_WHOLE_GROUP = 128
+# Rows so long have groups of so many lanes, if they are read in several passes.
+LONG_ROW, LONG_ROW_LANES = 1 << 15, 2048
 # Weight of the work for an element up to which it pays to have four (two) registers of accumulators.
 LIGHT_WORK, MEDIUM_WORK = 6, 14
 
@@ -181,12 +183,15 @@ def schedule(space: Space, lanes: int) -> Schedule:
     return Schedule(chosen, width_for(chosen.size, lanes, space.weight))
 
 
-def group_schedule(space: Space, most: int) -> Schedule:
+def group_schedule(space: Space, most: int, passes: int = 1) -> Schedule:
     """Lanes of a group of threads, `most` at most, go along the last axis if that is reduced and long enough; else a
-    thread has an index of the free axes."""
+    thread has an index of the free axes. Long rows that are read in several passes have more lanes: all rows that are
+    worked on at a time must stay in cache."""
     last = space.axes[-1] if space.axes else None
     if last is None or not last.reduced or (last.size < LEAST_GROUP and space.free):
         return Schedule(None, 1)
+    if passes > 1 and last.size >= LONG_ROW:
+        return Schedule(last, LONG_ROW_LANES)
     width = min(most, max(LEAST_GROUP, 1 << (last.size - 1).bit_length()))
     whole = math.gcd(last.size, most)
     return Schedule(last, whole if min(width, LEAST_WHOLE_GROUP) <= whole < width else width)

@@ -54,6 +54,8 @@ WARP = 32
 LEAST_LANES, BLOCK, SHARED_BYTES = 32, 128, 48 << 10
 # Threads of the teams of a group together, and statements that do not touch memory.
 TEAM_THREADS, COMPUTES = 512, (Constant, Position, Compute)
+# The vectors that a thread reads at a time in a long loop, if one takes at most so many statements.
+TOGETHER, MOST_TOGETHER = 4, 24
 # The address space of memory that the threads of a block share, and the alignment of what is there.
 SHARED, SHARED_ALIGNMENT = 3, 16
 
@@ -167,6 +169,12 @@ def _room(buffer: Buffer) -> int:
     are as many words as a warp has threads: what threads of several groups touch at once is in different ones."""
     step, itemsize = 4 * WARP, buffer.dtype.itemsize
     return -(-int(buffer.size) * itemsize // step) * step + max(4, itemsize)
+
+
+def _is_long(loop: Loop) -> bool:
+    """Whether a loop over lanes has many vectors for each thread, and computes little of what it loads."""
+    reads = all(isinstance(s, (*COMPUTES, Load)) for s in loop.body) and any(isinstance(s, Load) for s in loop.body)
+    return reads and len(loop.body) <= MOST_TOGETHER and loop.count >= 4 * TOGETHER * loop.width
 
 
 def _exchanges(body: Iterable[Statement]) -> bool:
@@ -463,8 +471,20 @@ class GroupLowering(ThreadLowering):
         return unflat(carried, region.results)
 
     def whole(self, loop: Loop, start: llvm.Value, stop: llvm.Value, span: int, carried: list[Lane]) -> list[Lane]:
-        """Vectors of this thread without masks."""
-        with self.f.loop(start, stop, span, carried=flat(carried)) as index, self.scope():
+        """Vectors of this thread without masks; of long loops that only read, some at a time, so that a thread does not
+        wait for each of them."""
+        f = self.f
+        if _is_long(loop):
+            left = f.add(f.smax(f.sub(stop, start), constant(0, i64)), constant(span - 1, i64))
+            several = f.udiv(left, constant(TOGETHER * span, i64))
+            middle = f.add(start, f.mul(several, constant(TOGETHER * span, i64)))
+            with f.loop(start, middle, TOGETHER * span, carried=flat(carried)) as index, self.scope():
+                inside = unflat(carried, index.values)
+                for n in range(TOGETHER):
+                    inside = self.vector(loop, f.add(index, constant(n * span, i64)), None, inside)
+                index.give(*flat(inside))
+            start, carried = middle, unflat(carried, index.results)
+        with f.loop(start, stop, span, carried=flat(carried)) as index, self.scope():
             index.give(*flat(self.vector(loop, index, None, unflat(carried, index.values))))
         return unflat(carried, index.results)
 
