@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.base import collector
 from weft.base.errors import NotSupportedError
 from weft.ir.at_sizes import JaxprAtSizes
 from weft.ir.primitive import Primitive
@@ -155,6 +156,7 @@ class CudaBackend:
 
         return limits_of(self.driver(device))
 
+    @collector.without_collection
     def compile(
         self,
         jaxpr: Jaxpr,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from weft.compiler import cache
 from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program.ir import Step
 from weft.compiler.target.cuda.loop_code import LoopCode
 from weft.compiler.target.cuda.lower import module_text, source_text
 from weft.compiler.target.cuda.ptx import ptx
+from weft.compiler.target.target import ANY
 from weft.runtime.cuda.code import Code, stored
 from weft.runtime.cuda.disassemble import disassembled
 from weft.runtime.inside import Inside, KernelCode, function_in
@@ -16,6 +19,7 @@ from weft.runtime.limits import Limits
 
 # Attributes of a GPU: kilohertz of its processors and of its memory, bits that are transferred at once.
 CLOCK, MEMORY_CLOCK, MEMORY_BITS, PROCESSORS, THREADS = 13, 36, 37, 16, 39
+CLOCKS, CLOCKS_MAGIC = ".c", b"weft gpu clocks 1\n"
 # Fused multiply-adds that a processor starts in a cycle, by the compute capability from which on it does: of float32,
 # and of 16-bit floats by the units that libraries use.
 LANES = {75: 64, 80: 64, 86: 128}
@@ -70,8 +74,9 @@ class CudaInside(Inside):
 def limits_of(driver: Any) -> Limits:
     """What a GPU can do by its clocks and the width of its memory."""
     major, minor = driver.capability
-    cycles = 1e3 * driver.attribute(CLOCK) * driver.attribute(PROCESSORS)
-    memory = 2e3 * driver.attribute(MEMORY_CLOCK) * driver.attribute(MEMORY_BITS) / 8
+    clock, memory_clock = _clocks(driver)
+    cycles = 1e3 * clock * driver.attribute(PROCESSORS)
+    memory = 2e3 * memory_clock * driver.attribute(MEMORY_BITS) / 8
     lanes, tensor_lanes = (_of_capability(table, 10 * major + minor) for table in (LANES, TENSOR_LANES))
     return Limits(
         driver.attribute(PROCESSORS) * driver.attribute(THREADS),
@@ -80,6 +85,17 @@ def limits_of(driver: Any) -> Limits:
         2 * tensor_lanes * cycles,
         "by its clocks",
     )
+
+
+def _clocks(driver: Any) -> tuple[int, int]:
+    """Kilohertz of processors and of memory, stored on disk: drivers ask the GPU for them, which may take seconds."""
+    name = cache.key_of(f"clocks of {driver.name}", ANY, driver.code_version) + CLOCKS
+    content = cache.read(name, CLOCKS_MAGIC)
+    if content is None:
+        content = json.dumps([driver.attribute(CLOCK), driver.attribute(MEMORY_CLOCK)]).encode()
+        cache.write(name, CLOCKS_MAGIC, content)
+    clock, memory_clock = json.loads(content)
+    return clock, memory_clock
 
 
 def _of_capability(table: dict[int, int], capability: int) -> int:
