@@ -29,6 +29,7 @@ _MODULES = (
     "ops",
     "optimizers",
     "preprocessing",
+    "quantizers",
     "random",
     "regularizers",
     "saving",
