@@ -13,6 +13,12 @@ import weft.numpy as wnp
 from tests.cuda.simulated import SimulatedDriver, simulated_gpu, simulated_gpus
 from weft import lax
 from weft.base.errors import DonatedArrayError, OutOfMemoryError
+from weft.compiler.compile import compile_program
+from weft.compiler.kernel.ir import Kernel
+from weft.compiler.target.cuda.loops import loops_of
+from weft.compiler.target.cuda.lower import source_text
+from weft.compiler.target.cuda.ptx import ptx
+from weft.compiler.target.cuda.targets import hopper
 from weft.runtime.cuda import driver
 from weft.runtime.cuda.executable import MOST_GRAPHS
 from weft.sharding.device import Device
@@ -142,6 +148,17 @@ def test_only_so_many_graphs_are_retained(gpu: tuple[Device, SimulatedDriver]) -
     x = arrays[0]
     results = [f(x) for _ in range(20)]  # all of them live: no address comes twice
     assert all(np.asarray(r)[0] == 1 for r in results)
+
+
+def test_loops_of_several_blocks_are_compiled() -> None:
+    """Their kernels use values from before their loops over threads after these too."""
+    target = hopper()
+    jaxpr = weft.make_jaxpr(nested)(weft.ShapeDtypeStruct((7, 40_000), np.float32), 5)
+    program = compile_program(jaxpr, [False, False], target).program
+    (code,) = loops_of(program, target, 132, lambda step: False).values()
+    assert code.blocks > 1
+    assert any(k.before and k.after for k in code.outline.kernels.values() if isinstance(k, Kernel))
+    assert ".entry" in ptx(source_text(code.symbol, code, target), target)
 
 
 def test_loops_are_kernels(gpu: tuple[Device, SimulatedDriver]) -> None:

@@ -349,6 +349,12 @@ class Kernel:
         return next((s for s in self.body if isinstance(s, Loop) and s.kind is LoopKind.THREADS), None)
 
     @property
+    def before(self) -> tuple[Statement, ...]:
+        """What comes before that loop: it computes values, which the loop and what is done after it may use."""
+        loop = self.parallel
+        return () if loop is None else self.body[: self.body.index(loop)]
+
+    @property
     def after(self) -> tuple[Statement, ...]:
         """What is done once, when all iterations of that loop are over."""
         loop = self.parallel

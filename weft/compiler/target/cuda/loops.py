@@ -189,7 +189,7 @@ class _Writer(LoopWriter):
             with f.when(f.icmp("slt", self.index, constant(threads, i64))), lowering.scope():
                 if isinstance(lowering, GroupLowering):
                     lowering.restart()
-                lowering.block(kernel.after)
+                lowering.block((*kernel.before, *kernel.after))
 
     def own(self, count: int) -> tuple[llvm.Value, llvm.Value]:
         """The first of so many iterations or words that this part has, and where they end."""

@@ -76,7 +76,7 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
             raise InternalError(f"The kernel {kernel.name} has no groups of several warps to finish it.")
         with function.when(_is_last(function, launch_shape(kernel, target)[0])):
             lowering.restart()
-            lowering.block(after)
+            lowering.block((*kernel.before, *after))
     function.ret()
 
 
