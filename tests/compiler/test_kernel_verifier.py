@@ -77,9 +77,9 @@ BAD: dict[str, tuple[str, Callable[[], Kernel]]] = {
         "two loops",
         lambda: kernel(loop(kind=LoopKind.THREADS), loop(variable=M, kind=LoopKind.THREADS)),
     ),
-    "store beside threads": (
-        "beside",
-        lambda: kernel(loop(kind=LoopKind.THREADS), Constant(V, 1.0), Store(Y, Index(0), V)),
+    "store before threads": (
+        "before the loop over threads",
+        lambda: kernel(Constant(V, 1.0), Store(Y, Index(0), V), loop(kind=LoopKind.THREADS)),
     ),
     "lanes to one element": (
         "one element",

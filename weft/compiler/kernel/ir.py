@@ -372,7 +372,7 @@ def stores(statement: Statement) -> bool:
     """Whether a statement changes memory."""
     if isinstance(statement, Loop | If):
         return any(map(stores, statement.body))
-    return isinstance(statement, Store | TileMatmul)
+    return isinstance(statement, Store | Accumulate | Rank | TileMatmul)
 
 
 @dataclass(frozen=True, eq=False)
