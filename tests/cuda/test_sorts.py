@@ -112,7 +112,7 @@ def test_what_a_thread_ranks_stays_in_its_registers() -> None:
     (kernel,) = [k for k in kernels_of(8192)[:3] if k.name == "sort_scatter"]
     assert group_of(kernel, hopper()) == Group(256, 1, group_of(kernel, hopper()).local)  # type: ignore[union-attr]
     text = ptx(module_text([("entry", kernel)], hopper()), hopper())
-    assert "atom.shared.or.b32" in text and "entry_$_local6" not in text
+    assert "vote.sync.ballot" in text and "entry_$_local5" not in text
 
 
 def test_sorts_in_loops(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,8 @@ from weft.compiler.emit.sorts.sort_tiles import ABOVE, INT32, UINT32, UINT64, Ti
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value, Variable
 
-# Lanes of a tile, and elements of each: of so many bytes that move together, and of more.
-LANES, ELEMENTS, ELEMENTS_OF_LONG = 256, {4: 16, 8: 12}, 8
+# Lanes of a tile, and elements of each: of at most eight bytes that move together, and of more.
+LANES, ELEMENTS, ELEMENTS_OF_LONG = 256, 16, 8
 # Lanes that add up counts of tiles at least.
 LEAST_SUMS = 128
 DIGIT = 8
@@ -68,7 +68,7 @@ class LongRows:
         self.combined = bool(payload) and len(stages) == 1 and stage_bits(stages[0]) <= 32
         word = UINT64 if self.combined or len(stages) > 1 else stage_dtype(stages[0])
         self.dtypes: list[np.dtype[Any]] = [word] if self.combined or not payload else [word, UINT32]
-        self.elements = ELEMENTS.get(sum(d.itemsize for d in self.dtypes), ELEMENTS_OF_LONG)
+        self.elements = ELEMENTS if sum(d.itemsize for d in self.dtypes) <= 8 else ELEMENTS_OF_LONG
         self.tile = LANES * self.elements
         self.tiles = -(-rows.length // self.tile)
         self.whole = rows.length % self.tile == 0

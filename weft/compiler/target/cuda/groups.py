@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from weft.base import dtypes
 from weft.compiler.kernel.grid import accesses, repeats
 from weft.compiler.kernel.ir import (
     Accumulate,
@@ -110,7 +109,7 @@ class Room:
 
 def room_for(kernel: Kernel, groups: int) -> int:
     """The bytes that the local buffers of so many groups take."""
-    sizes = (_room(buffer) * groups for buffer in (*kernel.local, *_masks(kernel).values()))
+    sizes = (_room(buffer) * groups for buffer in kernel.local)
     return sum(-(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT for size in sizes)
 
 
@@ -127,8 +126,7 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
         each = max(each, width // WARP)
     if any(isinstance(s, Rank) for s in _statements(kernel.body)):
         each = 1  # lanes that are ranked are those of a warp
-    local = sum(map(_room, (*kernel.local, *_masks(kernel).values())))
-    return Group(width // each, each, local, _teams(kernel, width // each))
+    return Group(width // each, each, sum(map(_room, kernel.local)), _teams(kernel, width // each))
 
 
 def _teams(kernel: Kernel, members: int) -> int:
@@ -156,12 +154,6 @@ def _is_of_teams(loop: Statement, stored: set[Buffer]) -> bool:
     lanes = [s for s in loop.body if not _is_computed(s, stored)]
     exchanged = _exchanges(lanes) or any(isinstance(s, ReduceLanes) for s in _statements(lanes))
     return len(lanes) == 1 and _is_over_lanes(lanes[0]) and not exchanged
-
-
-def _masks(kernel: Kernel) -> dict[Buffer, Buffer]:
-    """For each buffer in which lanes are ranked, one with a bit for each thread of a warp."""
-    ranked = dict.fromkeys(s.buffer for s in _statements(kernel.body) if isinstance(s, Rank))
-    return {buffer: replace(buffer, name=f"masks_{buffer.name}", dtype=dtypes.uint32) for buffer in ranked}
 
 
 def _room(buffer: Buffer) -> int:
@@ -218,8 +210,7 @@ class GroupLowering(ThreadLowering):
         self.registers, self.forwarded = Registers(), forwarded(kernel, group.lanes)
         # Whether the statements are those of a loop that teams do together.
         self.distributed = False
-        self.masks = _masks(kernel)
-        in_memory = [b for b in kernel.local if b not in self.forwarded.local] + list(self.masks.values())
+        in_memory = [b for b in kernel.local if b not in self.forwarded.local]
         if in_memory:
             count = group.count if room is None else room.groups
             first = function.udiv(thread_of_block(function), constant(group.threads, i32))
@@ -233,7 +224,6 @@ class GroupLowering(ThreadLowering):
                     begin += -(-size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
                 self.local[buffer] = function.offset(memory, llvm.i8, function.mul(first, constant(_room(buffer), i32)))
                 self.alignments[buffer] = SHARED_ALIGNMENT if count == 1 else buffer.dtype.itemsize
-        self.clear_masks()
 
     # -- order -----------------------------------------------------------------------------------------------------
 
@@ -361,33 +351,27 @@ class GroupLowering(ThreadLowering):
             with f.when(f.extract(self.mask, n)), self.scope():
                 f.atomic_update("add", address, one, "monotonic")
 
-    def clear_masks(self) -> None:
-        """Before the first lanes are ranked."""
-        f, members = self.f, self.group.members
-        for mask in self.masks.values():
-            for at in range(0, int(mask.size), members):
-                f.store(constant(0, i32), f.offset(self.local[mask], i32, f.add(self.member, constant(at, i32))), 4)
-        if self.masks:
-            self.wait()
-
     def rank(self, statement: Rank) -> Lane:
         """How often the digit of this thread was counted before, by earlier vectors and by threads before it in the
-        warp. The threads of the warp set their bits in the mask of their digit; the first of those with the same digit
-        counts for all, and clears the mask."""
-        f, index = self.f, statement.index + statement.digit
-        memory, access = self.access(statement.buffer, index, safe=False)
-        mask = self.access(self.masks[statement.buffer], index, safe=False)[1].base
-        earlier, own = (f.call(f"llvm.nvvm.read.ptx.sreg.lanemask.{name}", i32) for name in ("lt", "eq"))
-        assert earlier is not None and own is not None
-        f.atomic_update("or", mask, own, "monotonic")
-        self.wait_in_warp()
-        same = f.load(i32, mask, 4)
-        (held,) = memory.load_one(access.base)
+        warp. Bit by bit the threads of the warp tell each other their digits; the first of those with the same digit
+        counts for all. (Masks in shared memory, set by atomic operations, take longer.)"""
+        f = self.f
+        digit = self.values[statement.digit].parts[0]
+        same = constant(-1, i32)
+        for n in range(statement.bits):
+            bit = f.trunc(f.lshr(digit, constant(n, i32)), i1)
+            votes = f.call("llvm.nvvm.vote.ballot.sync", i32, constant(-1, i32), bit)
+            assert votes is not None
+            differ = f.xor(votes, f.sext(bit, i32))
+            same = f.and_(same, f.xor(differ, constant(-1, i32)))
+        earlier = f.call("llvm.nvvm.read.ptx.sreg.lanemask.lt", i32)
+        assert earlier is not None
         before, count = f.ctpop(f.and_(same, earlier)), f.ctpop(same)
+        memory, access = self.access(statement.buffer, statement.index + statement.digit, safe=False)
+        (held,) = memory.load_one(access.base)
         self.wait_in_warp()
         with f.when(f.icmp("eq", before, constant(0, i32))):
             memory.store_one([f.add(held, f.zext(count, held.type) if held.type.bits > 32 else count)], access.base)
-            f.store(constant(0, i32), mask, 4)
         self.wait_in_warp()
         result = f.add(held, f.zext(before, held.type) if held.type.bits > 32 else before)
         return self.lanes(1).loaded([result], statement.buffer.dtype)
