@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import weft
+import weft.numpy as wnp
 import weft.random
 from weft.base.errors import NonConcreteBooleanIndexError, OutOfBoundsIndexError, ShapeMismatchError
 from weft.indexing.dimension import symbol
@@ -366,3 +367,17 @@ def test_random_keys_are_indexed_like_arrays() -> None:
     np.testing.assert_array_equal(data(At(keys)[9].get(mode="fill", fill_value=7)), np.full_like(nothing, 7))
     filled = weft.jit(lambda k, i: At(k)[i].get(mode="fill", fill_value=getitem(k, 4)))
     np.testing.assert_array_equal(data(filled(keys, np.array([1, 9]))), words[[1, 4]])
+
+
+def test_arrays_of_64_bits_where_they_are_off():
+    """They are indices, and take the 32-bit dtype where they meet others."""
+    x, positions = wnp.arange(12.0).reshape(3, 4), np.array([0, 2, -1])
+    with weft.enable_x64(True):
+        wide = wnp.asarray(positions)
+    assert wide.dtype == np.int64
+    for found in (x[wide], weft.jit(lambda x, i: x[i])(x, wide), wnp.take(x, wide, 0)):
+        np.testing.assert_array_equal(found, np.asarray(x)[positions])
+    np.testing.assert_array_equal(weft.vmap(lambda row, i: row[i])(x, wide), [0.0, 6.0, 11.0])
+    np.testing.assert_array_equal(wnp.take_along_axis(x, wide[:, None], 1)[:, 0], [0.0, 6.0, 11.0])
+    for total, dtype in ((wide + 1, np.int32), (weft.jit(lambda i: i * 2)(wide), np.int32), (wide + 1.5, np.float32)):
+        assert total.dtype == dtype

@@ -165,7 +165,9 @@ def wrap_negative(index: Any, size: Any) -> Any:
         return index
     dtype = aval.dtype  # type: ignore[attr-defined]
     symbolic = isinstance(size, Expression)
-    if dtype.itemsize < 4 if symbolic else size > dtypes.iinfo(dtype).max:
+    # One of 64 bits may come from where they were enabled.
+    wide = dtype.itemsize > 4 and not config.enable_x64
+    if wide or (dtype.itemsize < 4 if symbolic else size > dtypes.iinfo(dtype).max):
         index, dtype = (
             lookup("convert_element_type")(index, new_dtype=np.dtype(np.int32), weak_type=False),
             np.dtype(np.int32),

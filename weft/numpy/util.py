@@ -232,13 +232,15 @@ def promote_dtypes(*args: Any) -> list[Any]:
 
 def _takes(aval: ArrayType, kind: type) -> bool:
     """Whether a Python number of a kind takes the dtype of an array that it is combined with."""
-    if aval.weak_type:
+    if aval.weak_type or (aval.dtype in _WIDE and not config.enable_x64):
         return False
     if kind is int:
         return aval.dtype in _NUMERIC
     return kind is float and aval.dtype in _FLOATS
 
 
+# Arrays of these may come from where 64 bits were enabled.
+_WIDE = frozenset(dtypes.as_dtype(name) for name in ("int64", "uint64", "float64", "complex128"))
 _FLOATS = frozenset(dtypes.as_dtype(name) for name in ("float16", "float32", "float64", "bfloat16", "complex64"))
 
 
