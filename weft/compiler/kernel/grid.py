@@ -60,9 +60,8 @@ class Nest:
 def map_to_grid(kernel: Kernel, vector_bytes: int, distribute: bool = True) -> list[Kernel]:
     """Kernels that do the same one after the other, with a thread for each iteration, or for as many as `vector_bytes`
     have elements. `distribute` says whether there may be several. A kernel whose iterations depend on each other stays
-    as it is, and so does one with local memory or with something to do after the loop over threads. It has no symbolic
-    sizes."""
-    if kernel.local or kernel.after:
+    as it is, and so does one with local memory. It has no symbolic sizes."""
+    if kernel.local:
         return [kernel]
     written = {b for b in kernel.buffers if b.written}
     found = _nests((), (), kernel.body, written)

@@ -333,8 +333,7 @@ class If(Statement):
 class Kernel:
     """A named block over buffers. With `sizes`, its last buffer has their values. `alignments` are the bytes that the
     addresses of buffers are multiples of, where they are not those of memory of its own. `local` buffers are memory of
-    each iteration of the loop over threads, for as long as that takes. What follows that loop and stores something is
-    done once, when all iterations are over; only kernels for groups of threads have that."""
+    each iteration of the loop over threads, for as long as that takes."""
 
     name: str
     buffers: tuple[Buffer, ...]
@@ -345,34 +344,14 @@ class Kernel:
 
     @property
     def parallel(self) -> Loop | None:
-        """The loop over threads, which is outermost; statements before it only compute."""
+        """The loop over threads, which is outermost; statements beside it only compute."""
         return next((s for s in self.body if isinstance(s, Loop) and s.kind is LoopKind.THREADS), None)
-
-    @property
-    def before(self) -> tuple[Statement, ...]:
-        """What comes before that loop: it computes values, which the loop and what is done after it may use."""
-        loop = self.parallel
-        return () if loop is None else self.body[: self.body.index(loop)]
-
-    @property
-    def after(self) -> tuple[Statement, ...]:
-        """What is done once, when all iterations of that loop are over."""
-        loop = self.parallel
-        rest = () if loop is None else self.body[self.body.index(loop) + 1 :]
-        return rest if any(map(stores, rest)) else ()
 
     @property
     def count(self) -> Integer:
         """The iterations of that loop, or 1."""
         loop = self.parallel
         return 1 if loop is None else loop.count
-
-
-def stores(statement: Statement) -> bool:
-    """Whether a statement changes memory."""
-    if isinstance(statement, Loop | If):
-        return any(map(stores, statement.body))
-    return isinstance(statement, Store | Accumulate | Rank | TileMatmul)
 
 
 @dataclass(frozen=True, eq=False)

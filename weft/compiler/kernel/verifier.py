@@ -35,7 +35,6 @@ from weft.compiler.kernel.ir import (
     TileMatmul,
     Value,
     Variable,
-    stores,
 )
 from weft.compiler.kernel.printer import statement_text, to_text
 from weft.compiler.kernel.tiles import SUPPORTED
@@ -79,9 +78,8 @@ class _Verifier:
         threads = [s for s in self.kernel.body if isinstance(s, Loop) and s.kind is LoopKind.THREADS]
         if len(threads) > 1:
             self.fail("There are two loops over threads")
-        before = self.kernel.body[: self.kernel.body.index(threads[0])] if threads else ()
-        if any(map(stores, before)):
-            self.fail("Something is stored before the loop over threads, so every thread would")
+        if threads and any(_stores(s) for s in self.kernel.body if s is not threads[0]):
+            self.fail("Something is stored beside the loop over threads, so every thread would")
         self.block(self.kernel.body, top=True)
 
     def block(self, body: Iterable[Statement], top: bool = False, finals: Iterable[Value] = ()) -> None:
@@ -367,3 +365,12 @@ class _Verifier:
             if coefficient > 0 and limit is not None:
                 total = min(total, self.most(index + (limit - 1 - Index.of(term)) * coefficient, whole))
         return total
+
+
+def _stores(statement: Statement) -> bool:
+    match statement:
+        case Store() | Accumulate() | Rank() | TileMatmul():
+            return True
+        case Loop(body=body) | If(body=body):
+            return any(map(_stores, body))
+    return False

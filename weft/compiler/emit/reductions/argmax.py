@@ -25,7 +25,6 @@ from weft.compiler.emit.reductions.reduction_space import (
     free_nest,
     group_block,
     group_schedule,
-    is_one_kernel,
     register_lanes,
     schedule,
     should_split,
@@ -177,15 +176,12 @@ def _emit_split(search: Search, plan: Schedule, block: int, rows: int) -> None:
             k.store(writer.scratch(scratch), Index.of(b) * rows + space.free_position(indices), value)
     pieces = CollapsedAxis(-1, (blocks,), reduced=True)
     partial_space = Space((pieces, *space.free), 1.0)
-    if is_one_kernel(space, plan, fusion.target):
-        plan, last, stored = Schedule(pieces, plan.width), writer, writer.scratch
-    else:
-        plan, last = search.plan(partial_space), fusion.writer("final_argmax", final=True)
-        stored = last.scratch_input
+    plan = search.plan(partial_space)
+    last = fusion.writer("final_argmax", final=True)
 
     def element(at: dict[CollapsedAxis, Index]) -> Pair:
         position = at[pieces] * rows + space.free_position(at)
-        value, index = (last.k.load(stored(scratch), position) for scratch in found)
+        value, index = (last.k.load(last.scratch_input(scratch), position) for scratch in found)
         return value, index
 
     with free_nest(last.k, partial_space, plan, blocks) as indices:

@@ -36,9 +36,6 @@ from weft.compiler.emit.values import MultiIndex, expanded, space_of
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 from weft.primitives.reduction.cumulative import Cumulative
 
-# Vectors that each thread of a group reads at once, if a row has whole groups of them or more than so many: one alone
-# would wait for memory most of the time.
-AT_ONCE, LONG = 4, 16
 # Columns of a tile where accumulators are an array.
 TILE = 1024
 # Rows that a block of them has at least.
@@ -69,16 +66,10 @@ class Scan:
         self.lanes = register_lanes(fusion)
         self.rows = size_of_axes(self.space.free)
         # The lanes of a group of threads, on targets that have them; and those of a vector along the axis.
-        self.group = 0 if self.card.operation is None else self._group_lanes()
+        self.group = 0 if self.card.operation is None else fusion.target.scan_lanes
         self.width = self.group or self.lanes
         # Products and logarithms of complex numbers have no element that leaves every number as it is.
         self.no_neutral = dtypes.kind(self.wide) == "c" and not self.card.complex_neutral
-
-    def _group_lanes(self) -> int:
-        """The lanes of a group of threads."""
-        lanes, length = self.fusion.target.scan_lanes, 0 if self.axis is None else self.axis.size
-        several = AT_ONCE * lanes
-        return several if several and (length % several == 0 or length >= LONG * several) else lanes
 
     def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
         writer.values.at(self.operand, expanded(self.operand, full))

@@ -37,7 +37,6 @@ from weft.compiler.emit.reductions.reduction_space import (
     free_nest,
     group_block,
     group_schedule,
-    is_one_kernel,
     register_lanes,
     schedule,
     should_split,
@@ -283,8 +282,7 @@ def _row_plan(reductions: Reductions, plan: Schedule, weight: float) -> Schedule
 
 
 def _emit_split(reductions: Reductions, plan: Schedule, block: int) -> None:
-    """Blocks of the longest reduced axis over threads, and a second kernel that combines their results, unless the
-    first one does."""
+    """Blocks of the longest reduced axis over threads, and a second kernel that combines their results."""
     space, heroes = reductions.space, reductions.heroes
     axis = max(space.reduced, key=lambda a: a.size)
     blocks = -(-axis.size // block)
@@ -301,8 +299,7 @@ def _emit_split(reductions: Reductions, plan: Schedule, block: int) -> None:
         totals = reduce_loops(writer, heroes, starts, space.reduced, plan, indices, visit, part)
         for scratch, total in zip(partial, totals, strict=True):
             k.store(writer.scratch(scratch), Index.of(b) * reductions.rows + space.free_position(indices), total)
-    is_last = is_one_kernel(space, plan, reductions.fusion.target)
-    _emit_final(reductions, partial, blocks, writer if is_last else None, plan.width)
+    _emit_final(reductions, partial, blocks)
 
 
 def _has_columns(space: Space) -> bool:
@@ -410,24 +407,20 @@ def _emit_streamed(reductions: Reductions, plan: Schedule) -> None:
     _emit_final(reductions, partial, blocks)
 
 
-def _emit_final(
-    reductions: Reductions, partial: Sequence[int], blocks: int, first: Writer | None = None, width: int = 0
-) -> None:
-    """The second kernel: partial results of blocks, in order, and what is computed from the totals. The first one does
-    that itself, by vectors of its width, if it is given."""
-    writer = first or reductions.fusion.writer("final_reduction", final=True)
-    stored = writer.scratch_input if first is None else writer.scratch
+def _emit_final(reductions: Reductions, partial: Sequence[int], blocks: int) -> None:
+    """The second kernel: partial results of blocks, in order, and what is computed from the totals."""
+    writer = reductions.fusion.writer("final_reduction", final=True)
     k, heroes = writer.k, reductions.heroes
     axis = CollapsedAxis(-1, (blocks,), reduced=True)
     space = Space((axis, *reductions.space.free), 1.0)
-    plan = reductions.plan(space) if first is None else Schedule(axis, width)
+    plan = reductions.plan(space)
     if plan.lanes is None and reductions.fusion.target.group_lanes and blocks >= LEAST_TOGETHER:
         plan = Schedule(axis, TOGETHER_LANES)
     with free_nest(k, space, plan, blocks) as indices:
 
         def step(accumulators: Sequence[Value], at: dict[CollapsedAxis, Index]) -> list[Value]:
             position = at[axis] * reductions.rows + reductions.space.free_position(at)
-            elements = [k.load(stored(scratch), position) for scratch in partial]
+            elements = [k.load(writer.scratch_input(scratch), position) for scratch in partial]
             return [
                 hero.card.combine(k.scalars, accumulator, element)
                 for hero, accumulator, element in zip(heroes, accumulators, elements, strict=True)

@@ -33,8 +33,6 @@ MOST_BLOCKS = 128
 # Groups of threads: the shortest rows that have one, the threads that keep a GPU busy, and at most so many partial
 # results of a reduction, each of at least so many rows.
 LEAST_GROUP, ENOUGH_THREADS, MOST_GROUP_BLOCKS, LEAST_ROWS = 32, 1 << 17, 1024, 32
-# Partial results that the kernel itself combines, at most, and the lanes of its groups at least.
-MOST_SINGLE_BLOCKS, LEAST_SINGLE_LANES = 4096, 256
 # A row is vectors of whole groups if groups of at least so many lanes divide it.
 LEAST_WHOLE_GROUP = 128
 # Rows so long have groups of so many lanes, if they are read in several passes.
@@ -203,22 +201,12 @@ def group_block(
     """The size of the blocks into which a reduced axis is split for partial results, at most so many, so that there are
     threads enough; all of it, if there are."""
     each = 1 if plan.lanes is None else plan.width // target.thread_lanes
-    enough = ENOUGH_THREADS
-    if is_one_kernel(space, plan, target):
-        most, enough = MOST_SINGLE_BLOCKS, MOST_SINGLE_BLOCKS * each
-    wanted = min(most, -(-enough // max(1, size_of_axes(space.free) * each)))
+    wanted = min(most, -(-ENOUGH_THREADS // max(1, size_of_axes(space.free) * each)))
     # Rows are of all reduced axes together.
     others = max(1, size_of_axes(space.reduced) // max(1, axis.size))
     step, least = (plan.width, 4 * plan.width) if axis is plan.lanes else (1, -(-LEAST_ROWS // others))
     block = max(least, -(-axis.size // wanted))
     return min(axis.size, -(-block // step) * step)
-
-
-def is_one_kernel(space: Space, plan: Schedule, target: Target) -> bool:
-    """Whether the kernel of partial results combines them too: the last group of threads to be over does, if it is more
-    than a part of a warp and there is one result."""
-    lanes = plan.lanes is not None and plan.lanes.reduced and plan.width >= LEAST_SINGLE_LANES
-    return bool(target.group_lanes) and lanes and size_of_axes(space.free) == 1
 
 
 @contextmanager

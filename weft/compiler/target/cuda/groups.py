@@ -119,13 +119,10 @@ def group_of(kernel: Kernel, target: Target) -> Group | None:
     if len(widths) != 1 or any(isinstance(s, Shuffle | TileMatmul) for s in _statements(kernel.body)) or kernel.sizes:
         return None
     (width,) = widths
-    if width < LEAST_LANES:
+    if width < LEAST_LANES or (_exchanges(kernel.body) and width > WARP * target.thread_lanes):
         return None
-    each = target.thread_lanes
-    if _exchanges(kernel.body):  # between the threads of a warp
-        each = max(each, width // WARP)
-    if any(isinstance(s, Rank) for s in _statements(kernel.body)):
-        each = 1  # lanes that are ranked are those of a warp
+    # Lanes that are ranked are those of a warp.
+    each = 1 if any(isinstance(s, Rank) for s in _statements(kernel.body)) else target.thread_lanes
     return Group(width // each, each, sum(map(_room, kernel.local)), _teams(kernel, width // each))
 
 
@@ -293,11 +290,6 @@ class GroupLowering(ThreadLowering):
         else:
             self.f.call("llvm.nvvm.bar.warp.sync", llvm.void, self.mask_of_group())
         self.read, self.written = set(), set()
-
-    def restart(self) -> None:
-        """Go on after all groups have waited for each other: nothing is known of what they have touched."""
-        self.read, self.written = set(), set()
-        self.registers.forget()
 
     def mask_of_group(self) -> llvm.Value:
         """The threads of a warp that are of this group, as bits."""

@@ -180,16 +180,9 @@ class _Writer(LoopWriter):
         start, stop = self.own(count)
         with f.loop(f.add(start, first), stop, stride) as index, lowering.scope():
             lowering.begin, lowering.end = index, f.add(index, constant(1, i64))
-            lowering.block(kernel.body[: len(kernel.body) - len(kernel.after)])
+            lowering.block(kernel.body)
             if isinstance(lowering, GroupLowering) and kernel.local and count > stride * self.code.parts:
                 lowering.wait()  # the next iteration writes there again
-        if kernel.after:
-            self.wait()
-            threads = 1 if group is None else group.threads
-            with f.when(f.icmp("slt", self.index, constant(threads, i64))), lowering.scope():
-                if isinstance(lowering, GroupLowering):
-                    lowering.restart()
-                lowering.block((*kernel.before, *kernel.after))
 
     def own(self, count: int) -> tuple[llvm.Value, llvm.Value]:
         """The first of so many iterations or words that this part has, and where they end."""

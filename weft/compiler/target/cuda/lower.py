@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from weft.base.errors import InternalError
 from weft.compiler.kernel.ir import Buffer, Kernel
 from weft.compiler.target import llvm
-from weft.compiler.target.cuda.groups import BLOCK, SHARED, GroupLowering, group_of
+from weft.compiler.target.cuda.groups import BLOCK, GroupLowering, group_of
 from weft.compiler.target.cuda.loop_code import THREADS, LoopCode
 from weft.compiler.target.cuda.loops import lower_loop
 from weft.compiler.target.cuda.thread import ThreadLowering, block_of_grid, thread_of_block
@@ -67,37 +67,10 @@ def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -
         index = function.udiv(_thread(function, group.block), constant(group.threads, i64))
     lowering.pointers = dict(zip(kernel.buffers, function.arguments, strict=True)) | local
     lowering.read_sizes()
-    after = kernel.after
     with function.when(function.icmp("slt", index, lowering.integer(kernel.count))):
         lowering.begin, lowering.end = index, function.add(index, constant(1, i64))
-        lowering.block(kernel.body[: len(kernel.body) - len(after)])
-    if after:
-        if not isinstance(lowering, GroupLowering) or lowering.group.count > 1:
-            raise InternalError(f"The kernel {kernel.name} has no groups of several warps to finish it.")
-        with function.when(_is_last(function, launch_shape(kernel, target)[0])):
-            lowering.restart()
-            lowering.block((*kernel.before, *after))
+        lowering.block(kernel.body)
     function.ret()
-
-
-def _is_last(function: llvm.Function, blocks: int) -> llvm.Value:
-    """Whether this block is the last one to come here; it sees what all others have written. The counter is 0 again
-    then: the instruction starts anew after the greatest value."""
-    f = function
-    counter = f.module.variable(f"{f.name}.arrived", i32)
-    found = f.module.shared(f"{f.name}.last", 4, SHARED)
-    _wait(f)
-    with f.when(f.icmp("eq", thread_of_block(f), constant(0, i32))):
-        most = constant(blocks - 1, i32)
-        before = f.effect("atom.acq_rel.gpu.global.inc.u32 $0, [$1], $2;", "=r,l,r", counter, most, returns=i32)
-        assert before is not None
-        f.store(before, found, 4)
-    _wait(f)
-    return f.icmp("eq", f.load(i32, found, 4), constant(blocks - 1, i32))
-
-
-def _wait(function: llvm.Function) -> None:
-    function.call("llvm.nvvm.barrier.cta.sync.aligned.all", llvm.void, constant(0, i32))
 
 
 def _thread(function: llvm.Function, block: int) -> llvm.Value:
