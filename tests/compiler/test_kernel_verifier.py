@@ -77,8 +77,8 @@ BAD: dict[str, tuple[str, Callable[[], Kernel]]] = {
         "two loops",
         lambda: kernel(loop(kind=LoopKind.THREADS), loop(variable=M, kind=LoopKind.THREADS)),
     ),
-    "store before threads": (
-        "before the loop over threads",
+    "store beside threads": (
+        "beside the loop over threads",
         lambda: kernel(Constant(V, 1.0), Store(Y, Index(0), V), loop(kind=LoopKind.THREADS)),
     ),
     "lanes to one element": (
