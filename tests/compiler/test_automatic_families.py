@@ -92,6 +92,24 @@ def test_sizes_that_are_needed_as_numbers(caplog: pytest.LogCaptureFixture) -> N
         assert bits(scaled(x)) == bits((np.asarray(x) * (1.0 / size)).sum())
 
 
+@pytest.mark.parametrize(
+    "scale",
+    [
+        lambda n: {4: 3.0, 8: 5.0}.get(n, 1.0),
+        lambda n: {8: 3.0, 16: 5.0}.get(2 * n, 1.0),
+        lambda n: {(4,): 3.0}.get((n,), 1.0),
+        lambda n: {"4": 3.0}.get(f"{n}", 1.0),
+        lambda n: float(len(str(n) + repr(n))),
+        lambda n: 3.0 if n in {4, 8} else 1.0,
+    ],
+)
+def test_tables_of_sizes(scale: Any) -> None:
+    """No question is asked of a size that is looked up in a table of others, or printed."""
+    f = weft.jit(lambda x: x * scale(x.shape[0]))
+    for size in (3, 5, 4, 8, 16, 6):
+        assert f(np.ones(size))[0] == scale(size), size
+
+
 def test_what_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     f = weft.jit(lambda x: x + 1 if x.shape[0] < 50 else x)
     with weft.log_compiles(True), caplog.at_level(logging.WARNING):

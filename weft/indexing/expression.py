@@ -142,8 +142,20 @@ class Expression(IntegerOperators):
         """
         return substitute(self, values)
 
+    @abstractmethod
+    def _text(self) -> str: ...
+
+    def __str__(self) -> str:
+        value = None if current.answers is None else current.answers.seen_outside(self)
+        return self._text() if value is None else str(value)
+
     def __repr__(self) -> str:
-        return str(self)
+        value = None if current.answers is None else current.answers.seen_outside(self)
+        return self._text() if value is None else str(value)
+
+    def __format__(self, specification: str) -> str:
+        value = None if current.answers is None else current.answers.seen_outside(self)
+        return format(self._text() if value is None else value, specification)
 
     def __copy__(self) -> Expression:
         return self
@@ -187,7 +199,7 @@ class Symbol(Expression):
     def _substitute(self, visit: Callable[[Any], Any]) -> Any:
         return self
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -229,7 +241,7 @@ class Polynomial(Expression):
             total = total + product
         return total
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return polynomial.text(self._terms, _factor_text)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -259,7 +271,7 @@ class Division(Expression):
     def _substitute(self, visit: Callable[[Any], Any]) -> Any:
         return type(self).apply(visit(self.dividend), visit(self.divisor))
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"{_factor_text(self.dividend)}{self.sign}{_factor_text(self.divisor)}"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -316,7 +328,7 @@ class Extremum(Expression):
     def _name(self) -> str:
         return "min" if self.sign > 0 else "max"
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"{self._name}({', '.join(map(str, self.arguments))})"
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -8,13 +8,14 @@ sizes that have kernels of their own.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from weft.base.source import user_line
+from weft.base.source import is_generated, is_internal, user_line
 
 # What a guard says of its expression.
 NOT_NEGATIVE, NEGATIVE, ZERO, NOT_ZERO = ">= 0", "< 0", "== 0", "!= 0"
@@ -85,6 +86,16 @@ class Answers:
             self.first_constant = f"the size {expression} is needed as a number{'' if at is None else f' at {at}'}"
         self.constants += 1
         return value
+
+    def seen_outside(self, expression: Any) -> int | None:
+        """The value of an expression, if code that is not Weft's has called the method that asks: to look it up in a
+        table, or to print it. Such code may do anything with it, so it is a constant."""
+        frame = sys._getframe(2)
+        while is_generated(frame.f_code) and frame.f_back is not None:
+            frame = frame.f_back
+        if is_internal(frame.f_code.co_filename) or not self.know(expression):
+            return None
+        return self.constant(expression)
 
     def decide(self, rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: tuple[Any, ...]) -> Any:
         """What a rule says for the values of integers, some of which are expressions."""

@@ -152,8 +152,12 @@ class IntegerOperators:
     __le__ = _comparison("<=", lambda left, right: right - left)
     __gt__ = _comparison(">", lambda left, right: left - right - 1)
     __ge__ = _comparison(">=", lambda left, right: left - right)
-    # Equal ones are one object.
-    __hash__ = object.__hash__
+
+    def __hash__(self) -> int:
+        # Equal ones are one object. Who looks one up in a table of his has asked for its value.
+        if current.answers is not None:
+            current.answers.seen_outside(self)
+        return object.__hash__(self)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
