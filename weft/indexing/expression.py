@@ -142,21 +142,6 @@ class Expression(IntegerOperators):
         """
         return substitute(self, values)
 
-    @abstractmethod
-    def _text(self) -> str: ...
-
-    def __str__(self) -> str:
-        value = None if current.answers is None else current.answers.seen_outside(self)
-        return self._text() if value is None else str(value)
-
-    def __repr__(self) -> str:
-        value = None if current.answers is None else current.answers.seen_outside(self)
-        return self._text() if value is None else str(value)
-
-    def __format__(self, specification: str) -> str:
-        value = None if current.answers is None else current.answers.seen_outside(self)
-        return format(self._text() if value is None else value, specification)
-
     def __copy__(self) -> Expression:
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -170,6 +171,22 @@ class IntegerOperators:
         if isinstance(difference, int):
             return difference == 0
         return 0 in difference.range and answers.know(difference) and answers.is_zero(difference)
+
+    @abstractmethod
+    def _text(self) -> str: ...
+
+    def _seen(self, value: int | None) -> str:
+        return self._text() if value is None else str(value)
+
+    def __str__(self) -> str:
+        return self._seen(None if current.answers is None else current.answers.seen_outside(self))
+
+    def __repr__(self) -> str:
+        return self._seen(None if current.answers is None else current.answers.seen_outside(self))
+
+    def __format__(self, specification: str) -> str:
+        value = None if current.answers is None else current.answers.seen_outside(self)
+        return format(self._text() if value is None else value, specification)
 
     def __neg__(self) -> Any:
         return _multiply(self, -1)
