@@ -58,18 +58,16 @@ def layers(x: Any, w: Any, b: Any, c: Any) -> Any:
     return weft.nn.relu(y + c)
 
 
-def test_biases_and_relu_are_in_the_call(gpu: Gpu) -> None:
-    """Where relu is differentiated too: nothing needs what it was applied to."""
+def test_biases_are_in_the_call_and_relu_is_not(gpu: Gpu) -> None:
+    """cuDNN's relu of nan is 0. Where relu is differentiated, nothing needs what it was applied to."""
     x, w, b, c = ramps("float32", (2, 6, 5, 3), (3, 3, 3, 3), (3,), (3,))
-    whole = ["forward", "pointwise", "pointwise"]
-    assert check(gpu, layers, x, w, b, c, calls=2, tolerance=1e-5) == [whole, whole]
+    assert check(gpu, layers, x, w, b, c, calls=2, tolerance=1e-5) == [["forward"], ["forward"]]
 
     def loss(*operands: Any) -> Any:
         y = layers(*operands)
         return wnp.sum(y * y)
 
-    calls = check(gpu, weft.grad(loss, (0, 1, 2, 3)), x, w, b, c, calls=6, tolerance=1e-5)
-    assert calls.count(whole) == 2 and sorted(map(len, calls)) == [1] * 4 + [3] * 2
+    check(gpu, weft.grad(loss, (0, 1, 2, 3)), x, w, b, c, calls=6, tolerance=1e-5)
 
     def biased(x: Any, w: Any, b: Any) -> Any:
         y = convolution(CASES["same"][0], x, w, padding="SAME") + b
@@ -90,14 +88,14 @@ def test_what_no_engine_computes_follows(gpu: Gpu, monkeypatch: pytest.MonkeyPat
     plans = Graph.plans
 
     def refused(graph: Graph, *arguments: Any) -> Any:
-        if len(graph.operations) == 3:
+        if len(graph.operations) == 2:
             raise CudnnError("there is no engine")
         return plans(graph, *arguments)
 
     monkeypatch.setattr(Graph, "plans", refused)
     x, w, b = ramps("float32", (2, 6, 5, 3), (3, 3, 3, 4), (4,))
-    calls = check(gpu, lambda x, w, b: layers(x, w, b, b), x, w, b, calls=2, tolerance=1e-5)
-    assert calls == [["forward"], ["pointwise", "pointwise"]]
+    f = lambda x, w, b: convolution(CASES["same"][0], x, w, padding="SAME") + b
+    assert check(gpu, f, x, w, b, calls=2, tolerance=1e-5) == [["forward"], ["pointwise"]]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -123,6 +123,16 @@ def test_nans_go_through_relu_of_convolutions(inputs: int, outputs: int, precisi
     np.testing.assert_allclose(np.asarray(f(*there)), np.asarray(f(x, w, b)), rtol=2e-3)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_nans_go_through_relu_of_matmuls(dtype: str) -> None:
+    x, w, b = ramps(dtype, (64, 96), (96, 128), (128,))
+    x[3, 5] = np.nan
+    f = weft.jit(lambda x, w, b: weft.nn.relu(x @ w + b))
+    there = [weft.device_put(a, weft.devices("gpu")[0]) for a in (x, w, b)]
+    found, expected = (np.asarray(f(*operands), np.float32) for operands in (there, (x, w, b)))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+
+
 @pytest.mark.parametrize("name", SORTS)
 @pytest.mark.parametrize("shape", [*SHAPES, (70, 20_001), (1, 1 << 20)], ids=str)
 def test_sorts(name: str, shape: tuple[int, ...]) -> None:

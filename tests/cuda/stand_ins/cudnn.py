@@ -35,7 +35,7 @@ ATTRIBUTES: dict[int, dict[int, int]] = {
 NAMES = {10: "forward", 11: "weights", 12: "data", 13: "pointwise", 19: "matmul", 22: "reduction", 31: "reshape"}
 # What is known of the engines that are proposed: that one is not deterministic, that the next uses tensor cores.
 NOTES = ([4], [0], [], [])
-UNARY = {100: lambda x: np.maximum(x, 0), 13: np.exp, 15: np.log, 21: lambda x: x}
+UNARY = {13: np.exp, 15: np.log, 21: lambda x: x}
 BINARY = {0: np.add, 1: np.multiply, 3: np.maximum, 6: np.divide, 9: np.subtract, 303: np.greater_equal}
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.base import dtypes
 from weft.compiler.target.cuda.library.calls import DTYPES, ConvolutionCall
 from weft.compiler.target.cuda.library.convolutions import DATA, FORWARD, KINDS
 from weft.runtime.cuda.libraries import cudnn
@@ -14,8 +13,7 @@ from weft.runtime.cuda.libraries.calls import LibraryCalls
 from weft.runtime.cuda.libraries.choices import chosen
 from weft.runtime.cuda.libraries.cudnn import Cudnn, CudnnError, Graph, Plan, Tensor
 
-# cudnnPointwiseMode_t
-ADD, RELU = 0, 100
+ADD = 0  # cudnnPointwiseMode_t
 # A convolution of so many multiplications takes some microseconds, or with another algorithm many more: the proposals
 # for it are measured.
 LONG = 1 << 22
@@ -56,7 +54,7 @@ class ConvolutionGraph(Graph):
             last = self.features_last(parts.shapes[2], result)
             bias = self.features_last((*(1 for _ in parts.shapes[2][1:]), parts.shapes[2][-1]), result)
             used = [*(used[:-1] if convolves else used), bias, last]
-            self.follow(tensors[2], bias, last)
+            self.pointwise(ADD, last, tensors[2], bias)
         self.tensors = [tensor.identity for tensor in used]
 
     def features_last(self, shape: Sequence[int], dtype: Any, virtual: bool = False) -> Tensor:
@@ -92,14 +90,6 @@ class ConvolutionGraph(Graph):
                 names[2]: (cudnn.DESCRIPTOR, out.descriptor),
             },
         )
-
-    def follow(self, value: Tensor, bias: Tensor, out: Tensor) -> None:
-        """Add what follows it."""
-        if not self.call.relu:
-            self.pointwise(ADD, out, value, bias)
-            return
-        total = self.features_last(self.call.parts.shapes[2], dtypes.float32, virtual=True)
-        self.pointwise(RELU, out, self.pointwise(ADD, total, value, bias))
 
 
 class Convolution:
