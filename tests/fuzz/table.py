@@ -183,6 +183,7 @@ NEVER: dict[str, str] = {
         ("eq_to", "le_to", "lt_to", "approx_top_k", "householder_product"),
         "has no name of its own in programs, but for its primitive; tests/laws have its samples",
     ),
+    "rotation": "only in derivatives of eigenvectors and singular vectors; tests/tiny/test_linalg.py has them",
     "ffi_call": "needs a function in C; tests/tiny/test_ffi.py has it",
     "size": "the size of a symbolic dimension, which concrete programs do not have",
     "threefry2x32": "what random bits become inside of the compiler; no function of the package binds it",

@@ -169,13 +169,14 @@ class Model(Trainer, Layer):
             vjp_order: how often the program can be differentiated.
 
         Example:
+            >>> import pathlib
             >>> import tempfile
             >>> import weft
             >>> from weft import keras
             >>> model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
             >>> with tempfile.NamedTemporaryFile() as file:
             ...     model.export(file.name)
-            ...     program = weft.export.deserialize(open(file.name, "rb").read())
+            ...     program = weft.export.deserialize(pathlib.Path(file.name).read_bytes())
             >>> program.call(weft.numpy.ones((4, 3))).shape
             (4, 2)
         """
