@@ -150,7 +150,7 @@ def test_only_so_many_graphs_are_retained(gpu: tuple[Device, SimulatedDriver]) -
 
 
 def test_loops_of_several_blocks_are_compiled() -> None:
-    """Their kernels use values from before their loops over threads after these too."""
+    """They wait for each other at a counter in memory, and LLVM accepts their text, which no simulated GPU reads."""
     target = hopper()
     jaxpr = weft.make_jaxpr(nested)(weft.ShapeDtypeStruct((7, 40_000), np.float32), 5)
     program = compile_program(jaxpr, [False, False], target).program
