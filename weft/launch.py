@@ -21,21 +21,28 @@ def mpiexec() -> str | None:
     return shutil.which("mpiexec", path=str(beside)) or shutil.which("mpiexec") or shutil.which("srun")
 
 
+# MPICH's launcher kills all processes of a host as soon as it sees that one of them has failed, whatever its options
+# say. So it sees a failure only after the others have had the time to say which process has died, and where.
+_LINGERS = 'trap : TERM USR1; "$@" || { code=$?; trap "" USR1; sleep 2; exit $code; }'
+
+
 def command(launcher: str, count: int, arguments: Sequence[str]) -> list[str]:
     """How a launcher starts Python so many times."""
     # Weft says which process has died, and ends the others or goes on without it; launchers would end them before.
-    return [launcher, *_surviving(launcher), "-n", str(count), sys.executable, *arguments]
+    options, shell = _surviving(launcher)
+    return [launcher, *options, "-n", str(count), *shell, sys.executable, *arguments]
 
 
-def _surviving(launcher: str) -> list[str]:
-    """What has a launcher not end all processes when one has died."""
+def _surviving(launcher: str) -> tuple[list[str], list[str]]:
+    """What has a launcher not end all processes when one has died: its options, and a command that runs the command
+    behind it."""
     if pathlib.Path(launcher).name == "srun":
-        return []
+        return [], []
     told = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False).stdout
     open_mpi = re.search(r"Open MPI\) (\d+)", told)
     if open_mpi:
-        return ["--with-ft", "ulfm"] if int(open_mpi[1]) >= 5 else []
-    return ["-disable-auto-cleanup"] if "HYDRA" in told.upper() else []
+        return ["--with-ft", "ulfm"] if int(open_mpi[1]) >= 5 else [], []
+    return (["-disable-auto-cleanup"], ["sh", "-c", _LINGERS, "sh"]) if "HYDRA" in told.upper() else ([], [])
 
 
 def environment(count: int) -> dict[str, str]:

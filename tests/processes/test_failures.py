@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.errors.test_error_pages import read_page
-from tests.processes.launching import SCRIPTS, Finished, is_open_mpi, launched, needs_mpi
+from tests.processes.launching import SCRIPTS, Finished, launched, needs_mpi
 from weft import errors
 
 pytestmark = needs_mpi
@@ -55,20 +55,17 @@ def seconds(text: str, word: str) -> float:
 
 @EITHER_TRANSPORT
 def test_a_dead_process_is_named_at_once(transport: str, tmp_path: pathlib.Path) -> None:
-    done, (first, dead) = failed("dies", tmp_path, WEFT_DISTRIBUTED_TRANSPORT=transport)
-    # MPICH's launcher may kill the others once they have printed it, before they can raise.
-    assert re.search(r"Process 1 \(host .*, pid \d+\) has died; .* at failures.py:\d+", first or done.errors), first
-    if first or is_open_mpi():
-        assert "ProcessFailureError" in first
-        assert seconds(first, "raised") - seconds(dead, "dies") < DEATH
+    _, (first, dead) = failed("dies", tmp_path, WEFT_DISTRIBUTED_TRANSPORT=transport)
+    assert re.search(r"Process 1 \(host .*, pid \d+\) has died; .* at failures.py:\d+", first), first
+    assert "ProcessFailureError" in first
+    assert seconds(first, "raised") - seconds(dead, "dies") < DEATH
 
 
 @pytest.mark.slow
 def test_the_death_of_the_first_process_is_told_too(tmp_path: pathlib.Path) -> None:
     _, (dead, second) = failed("first_dies", tmp_path)
-    if second or is_open_mpi():  # MPICH's launcher may kill the others of the first process before they can tell
-        assert "ProcessFailureError" in second and re.search(rf"Process 0 {WHERE} has died", second), second
-        assert seconds(second, "raised") - seconds(dead, "dies") < DEATH
+    assert "ProcessFailureError" in second and re.search(rf"Process 0 {WHERE} has died", second), second
+    assert seconds(second, "raised") - seconds(dead, "dies") < DEATH
 
 
 @pytest.mark.parametrize(

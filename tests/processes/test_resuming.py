@@ -111,6 +111,6 @@ def test_the_launcher_starts_again_as_it_is_told(tmp_path: pathlib.Path, monkeyp
     fake.write_text(f"#!/bin/sh\necho once >> {tmp_path}/starts\nexit 7\n")
     fake.chmod(0o755)
     monkeypatch.setattr(launch, "mpiexec", lambda: str(fake))
-    monkeypatch.setattr(launch, "_surviving", lambda launcher: [])
+    monkeypatch.setattr(launch, "_surviving", lambda launcher: ([], []))
     assert launch.main(["-n", "1", "--restarts", "2", "train.py"]) == 7
     assert (tmp_path / "starts").read_text().count("once") == 3
