@@ -16,9 +16,9 @@ from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.publish import publish as _publish
 from weft.ir.types import array_type
 from weft.runtime.array import adopted, copied
-from weft.runtime.borrowing import from_gpu, is_on_gpu
+from weft.runtime.borrowing import from_gpu, from_host
 from weft.runtime.device import default_placement
-from weft.runtime.dlpack import from_capsule, is_exchanged
+from weft.runtime.dlpack import is_exchanged
 from weft.trace.array import Array
 
 __all__ = ["from_dlpack", "is_supported_dtype"]
@@ -57,15 +57,10 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
         raise ArgumentTypeError(what, received=f"an object of type {type(external_array).__name__}", fix=fix)
     if isinstance(external_array, Array) and not copy:
         return external_array if device is None else device_put(external_array, device)
-    if is_on_gpu(external_array):
+    value = from_host(external_array)
+    if value is None:
         found = from_gpu(external_array, copy)
         return found if device is None else device_put(found, device)
-    try:
-        value = from_capsule(external_array)
-    except (BufferError, RuntimeError, TypeError) as error:
-        what = "This array cannot be exchanged by DLPack: its dtype or its device is not known here."
-        fix = "convert it there to a dtype that weft.dlpack.is_supported_dtype knows, on the CPU"
-        raise ArgumentTypeError(what, received=str(error), fix=fix) from error
     converted = dtypes.canonical_array(value)
     if converted is not value and copy is False:
         raise ArgumentError(

@@ -72,7 +72,9 @@ def test_floats_that_numpy_has_not(kind):
 
 
 def test_what_cannot_be_exchanged():
-    with pytest.raises(TypeError, match="cannot be exchanged"):
-        from_dlpack(torch.ones(2, device="meta"))
+    refused = (torch.ones(2, device="meta"), torch.ones(2).to_sparse(), torch.ones(2, requires_grad=True))
+    for tensor in refused:
+        with pytest.raises(TypeError, match="cannot be exchanged"):
+            from_dlpack(tensor)
     with pytest.raises(TypeError, match="has DLPack"):
         from_dlpack([1, 2])

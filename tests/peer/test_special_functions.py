@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +13,7 @@ import jax.scipy.stats
 import numpy as np
 import pytest
 
+import weft
 from weft.scipy import special, stats
 
 PAIRS: list[tuple[str, Any, Any]] = [("special", special, jax.scipy.special), ("stats", stats, jax.scipy.stats)]
@@ -72,3 +74,32 @@ def test_functions(name: str) -> None:
     x = np.linspace(0.1, 0.9, 9, dtype=np.float32)
     got, expected = (getattr(m, name)(x) for m in (special, jax.scipy.special))
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
+
+
+ARGUMENTS: list[Any] = [np.bool_(1), np.int8(1), np.float16(0.5), np.float32(0.5), 2, 2.5, 0.5j]
+# Where JAX refuses or widens without need, or forgets that a number was weak.
+WIDER = ("owens_t", "comb", "kl_div", "rel_entr", "loggamma")
+
+
+def types_of(library: Any, function: Any, args: tuple[Any, ...]) -> Any:
+    """The dtypes and weak types of what a function returns, or None where it refuses."""
+    try:
+        results = jax.tree.leaves(library.eval_shape(lambda: function(*args)))
+    except (TypeError, ValueError, NotImplementedError):
+        return None
+    return [(str(x.dtype), x.weak_type) for x in results]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # JAX overflows in float16
+@pytest.mark.parametrize("count", [1, 2])
+def test_dtypes_of_numbers(count: int) -> None:
+    """Python's numbers beside arrays: the same dtypes and weak types as JAX's."""
+    different = []
+    for name, theirs in vars(jax.scipy.special).items():
+        if name[0] == "_" or isinstance(theirs, ModuleType) or not callable(theirs) or name in WIDER:
+            continue
+        for args in itertools.product(ARGUMENTS, repeat=count):
+            own, other = (types_of(library, f, args) for library, f in ((weft, getattr(special, name)), (jax, theirs)))
+            if other is not None and own is not None and own != other:
+                different.append((name, args, own, other))
+    assert not different

@@ -132,8 +132,12 @@ def test_failures_are_nan_and_only_where_they_happen() -> None:
     assert not np.isfinite(singular).any()
 
 
+SHORT_REFUSED: list[Any] = [ll.cholesky, ll.lu, ll.qr, ll.svd, ll.eigh, ll.eig]
+SHORT_REFUSED += [wl.pinv, lambda x: wl.lstsq(x, x), wl.matrix_rank, wsl.expm]
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-@pytest.mark.parametrize("function", [ll.cholesky, ll.lu, ll.qr, ll.svd, ll.eigh, ll.eig])
+@pytest.mark.parametrize("function", SHORT_REFUSED)
 def test_short_floats_are_refused_by_name(function: Callable[..., Any], dtype: Any) -> None:
     with pytest.raises(TypeError, match=np.dtype(dtype).name):
         function(np.eye(2, dtype=dtype))
@@ -452,3 +456,9 @@ def test_derivatives_of_empty_batches() -> None:
     x = np.ones((2, 0, 3, 3), np.float32)
     gradient = weft.grad(lambda v: sum(r.sum() for r in weft.lax.linalg.lu(v)[:1]))(x)
     assert gradient.shape == x.shape
+
+
+def test_the_permutation_of_complex_factors_is_real() -> None:
+    permutation, lower, upper = wsl.lu(np.array([[1j, 2], [3, 4]]))
+    assert permutation.dtype.kind == "f"
+    close(permutation @ lower @ upper, np.array([[1j, 2], [3, 4]]))

@@ -89,6 +89,7 @@ def test_derivatives_at_edges() -> None:
     np.testing.assert_allclose(weft.grad(lambda x: nn.elu(x).sum())(far), [0, 1, 1])
     np.testing.assert_allclose(weft.grad(lambda x: nn.log_sigmoid(x).sum())(far), [1, 0.5, 0])
     assert weft.grad(weft.grad(lambda x: nn.relu(x) ** 3))(2.0) == 12
+    np.testing.assert_array_equal(nn.hard_tanh(wnp.array([0, 1, 200], np.uint8)), [0, 1, 1])
 
 
 def test_relu_is_one_equation_with_its_own_derivative() -> None:

@@ -151,6 +151,7 @@ def test_complex_functions() -> None:
         check_grads(special.wofz, (z[:4],), order=2, rtol=1e-5, atol=1e-5)
         check_grads(special.loggamma, (z[:4],), order=2, rtol=1e-4, atol=1e-4)
     assert special.wofz(np.float32(1)).dtype == np.complex64
+    assert special.wofz(np.float16(1)) == special.wofz(np.float32(1))
 
 
 def test_softmax_and_logsumexp() -> None:

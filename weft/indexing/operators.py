@@ -175,14 +175,8 @@ class IntegerOperators:
     @abstractmethod
     def _text(self) -> str: ...
 
-    def _seen(self, value: int | None) -> str:
-        return self._text() if value is None else str(value)
-
-    def __str__(self) -> str:
-        return self._seen(None if current.answers is None else current.answers.seen_outside(self))
-
     def __repr__(self) -> str:
-        return self._seen(None if current.answers is None else current.answers.seen_outside(self))
+        return format(self)
 
     def __format__(self, specification: str) -> str:
         value = None if current.answers is None else current.answers.seen_outside(self)

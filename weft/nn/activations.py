@@ -365,7 +365,7 @@ def hard_tanh(x: Any) -> Array:
     """x clipped to between -1 and 1.
 
     Args:
-        x: an array or a number; integers are converted to floats.
+        x: an array or a number.
 
     Returns:
         An array of the shape of `x`.
@@ -377,7 +377,8 @@ def hard_tanh(x: Any) -> Array:
     """
     check_arraylike("hard_tanh", x)
     x = ensure_array(x)
-    return wnp.where(x > 1, 1, wnp.where(x < -1, -1, x))
+    raised = x if wnp.issubdtype(x.dtype, wnp.unsignedinteger) else wnp.where(x < -1, -1, x)
+    return wnp.where(x > 1, 1, raised)
 
 
 @jit

@@ -36,9 +36,8 @@ from weft.numpy.util import (
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import broadcast_in_dim
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, full_of, put
-from weft.runtime.borrowing import from_gpu, is_on_gpu
+from weft.runtime.borrowing import from_gpu, from_host
 from weft.runtime.device import devices, placement_of
-from weft.runtime.dlpack import from_capsule
 from weft.sharding import NamedSharding, PartitionSpec, Sharding
 from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
@@ -316,7 +315,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
             "This from_dlpack always copies: the other library could change a shared buffer.",
             fix="weft.dlpack.from_dlpack(x), which shares it, or leave copy out",
         )
-    return asarray(from_gpu(x, copy=True) if is_on_gpu(x) else from_capsule(x), device=device)
+    value = from_host(x)
+    return asarray(from_gpu(x, copy=True) if value is None else value, device=device)
 
 
 # --------------------------------------------------------------------------------------------------- filled

@@ -22,6 +22,19 @@ def is_on_gpu(external: Any) -> bool:
     return int(external.__dlpack_device__()[0]) == CUDA
 
 
+def from_host(external: Any) -> np.ndarray | None:
+    """Another library's array as one of NumPy over its memory, or None if it is on a GPU."""
+    try:
+        return None if is_on_gpu(external) else from_capsule(external)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # each library has its own for what it refuses
+        raise ArgumentTypeError(
+            "This array cannot be exchanged by DLPack: its dtype, layout or device is not one of those that can.",
+            received=str(error),
+            fix="convert it in its own library to a dense array on the CPU, of a dtype that "
+            "weft.dlpack.is_supported_dtype knows; in PyTorch x.detach().resolve_conj().to_dense().cpu()",
+        ) from error
+
+
 def from_gpu(external: Any, copy: bool | None = None) -> ConcreteArray:
     """An array over the memory of another library's array on a GPU, committed to that. It is copied if `copy` is True,
     or if it has to be: axes in another order, 64-bit types while these are off, an address that programs do not

@@ -166,7 +166,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     if not x.size:
         return lax.full((*x.shape[:-2], x.shape[-1], x.shape[-2]), 0, x.dtype)
     chosen = rcond if rtol is None else rtol
-    default = 10.0 * max(x.shape[-2:]) * float(np.finfo(real_dtype(x.dtype)).eps)
+    default = 10.0 * max(x.shape[-2:]) * float(dtypes.finfo(real_dtype(x.dtype)).eps)
     return _pseudo_inverse(x, _tolerance(x, chosen, default))[0]
 
 
@@ -201,7 +201,7 @@ def lstsq(
         raise ArgumentError(f"Leading dimensions of input arrays must match, got shapes {a.shape} and {b.shape}.")
     right = lax.reshape(b, (rows, 1)) if b.ndim == 1 else b
     real = real_dtype(a.dtype)
-    eps, integer = float(np.finfo(real).eps), dtypes.default_int_dtype()
+    eps, integer = float(dtypes.finfo(real).eps), dtypes.default_int_dtype()
     if not a.size:
         shape = (columns, right.shape[1])
         x, s, rank = lax.full(shape, 0, a.dtype), lax.full((0,), 0, real), lax.full((), 0, integer)
@@ -266,7 +266,7 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
     if tol is not None:
         limit = _tolerance(x, tol, 0.0)
     else:
-        default = max(x.shape[-2:]) * float(np.finfo(s.dtype).eps)
+        default = max(x.shape[-2:]) * float(dtypes.finfo(s.dtype).eps)
         limit = multiply(max_(s, axis=-1, initial=0), _tolerance(x, rtol, default))
     return sum_(greater(s, lax.reshape(limit, (*limit.shape, 1))), axis=-1, dtype=dtypes.default_int_dtype())
 

@@ -15,7 +15,7 @@ from weft.base.errors import ArgumentError
 from weft.lax import linalg as lax_linalg
 from weft.numpy import linalg
 from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
-from weft.primitives.linalg.matrix import adjoint, identity_like, matmul, resized, take_rows, triangle
+from weft.primitives.linalg.matrix import adjoint, identity_like, matmul, real_dtype, resized, take_rows, triangle
 from weft.primitives.linalg.matrix import conjugate as conjugated
 from weft.trace.array import Array
 
@@ -236,7 +236,7 @@ def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite:
     inverse = _inverse(permutation)
     if permute_l:
         return take_rows(lower, inverse), upper
-    square = lax.full((*x.shape[:-2], rows, rows), 0, x.dtype)
+    square = lax.full((*x.shape[:-2], rows, rows), 0, real_dtype(x.dtype))
     return take_rows(identity_like(square), inverse), lower, upper
 
 

@@ -26,6 +26,7 @@ from weft.primitives.linalg.matrix import (
     as_columns,
     as_dtype,
     as_rows,
+    check_matrix,
     diagonal,
     flip,
     hermitian_part,
@@ -87,6 +88,7 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
            [0., 1.]], dtype=float32)
     """
     x = square_matrix("expm", A)
+    check_matrix("expm", x.aval)
     real = real_dtype(x.dtype)
     coefficients, limit = _PADE[real.itemsize]
     size = max_(sum_(absolute(x), axis=-2), axis=-1, initial=0)

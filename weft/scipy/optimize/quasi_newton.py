@@ -9,6 +9,7 @@ import numpy as np
 
 from weft import lax
 from weft.api.differentiate import value_and_grad
+from weft.base import dtypes
 from weft.numpy.linalg.norms import norm as norm_of
 from weft.scipy.optimize.line_search import Sample, choose, line_search
 
@@ -110,7 +111,7 @@ def lbfgs(
             appended(pairs.steps, step),
             appended(pairs.changes, change),
             appended(pairs.inverse_curvatures, 1 / safe),
-            safe / lax.max(lax.dot(change, change), np.asarray(np.finfo(x0.dtype).tiny, x0.dtype)),
+            safe / lax.max(lax.dot(change, change), np.asarray(dtypes.finfo(x0.dtype).tiny, x0.dtype)),
         )
         return choose(bends, new, pairs)
 

@@ -12,11 +12,17 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.ir.types import type_of
 from weft.numpy.util import cast, check_arraylike, ensure_array, promote_args_inexact, promote_dtypes_inexact
+from weft.primitives.elementwise.convert import convert_element_type
 from weft.trace.array import Array
 
 SHORT = frozenset(
     dtype for dtype in dtypes.DTYPES.values() if dtypes.kind(dtype) == "f" and dtype.itemsize < dtypes.float32.itemsize
 )
+
+
+# Functions whose results are never weakly typed: as in JAX, `gamma(2.5) * x` is float32 for an x of bfloat16.
+STRONG = frozenset(("beta", "dawsn", "erfcx", "exp1", "expi", "expn", "fresnel", "gamma", "log_ndtr", "ndtr"))
+STRONG |= {"ndtri", "owens_t", "sici", "spence", "wofz"}
 
 
 def promoted(name: str, *args: Any, kinds: str = "f") -> list[Any]:
@@ -30,6 +36,8 @@ def promoted(name: str, *args: Any, kinds: str = "f") -> list[Any]:
             received=", ".join(type_of(x).short() for x in values),
             fix="real(x) and imag(x) are the parts of a complex number",
         )
+    if name in STRONG and type_of(values[0]).weak_type:  # type: ignore[attr-defined]
+        return [convert_element_type(ensure_array(x), new_dtype=found, weak_type=False) for x in values]
     return values
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from weft import lax
+from weft.base import dtypes
 from weft.base.arguments import index
-from weft.scipy.special.arguments import promoted
+from weft.numpy.util import cast
+from weft.scipy.special.arguments import SHORT, promoted
 from weft.scipy.special.primitives import error, faddeeva, integrals
 from weft.trace.array import Array
 
@@ -52,7 +54,10 @@ def dawsn(x: Any) -> Array:
 def wofz(z: Any) -> Array:
     """The Faddeeva function exp(-z*z) * erfc(-i*z), a complex number."""
     (z,) = promoted("wofz", z, kinds="fc")
-    return faddeeva.faddeeva(z if _is_complex(z) else lax.complex(z, lax.full_like(z, 0)), order=0)
+    if not _is_complex(z):
+        real = cast(z, dtypes.float32) if z.dtype in SHORT else z
+        z = lax.complex(real, lax.full_like(real, 0))
+    return faddeeva.faddeeva(z, order=0)
 
 
 def _is_complex(x: Any) -> bool:
