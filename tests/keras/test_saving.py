@@ -228,3 +228,31 @@ def test_weights_in_several_files(trained: Any, tmp_path: pathlib.Path) -> None:
         file.write_text(json.dumps({"weight_map": {"/vars": names}}))
         with pytest.raises(FileFormatError):
             trained.load_weights(file)
+
+
+def test_weights_of_a_trained_model_in_one_that_is_only_compiled(
+    trained: Any, container: str, tmp_path: pathlib.Path
+) -> None:
+    file = tmp_path / ("model.weights.h5" if container == "h5" else "model.safetensors")
+    trained.save_weights(file)
+    fresh = functional()
+    fresh.compile("adam", "mse")
+    fresh.load_weights(file)
+    # The optimizer goes on where it was, though this one had not been built.
+    assert int(fresh.optimizer.iterations) == 2
+    for one, other in zip(trained.optimizer.variables, fresh.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    # Another optimizer stays as it is, and the weights are loaded.
+    other = functional()
+    other.compile("sgd", "mse")
+    with pytest.warns(UserWarning, match="optimizer of .* is another one"):
+        other.load_weights(file)
+    np.testing.assert_array_equal(other.get_weights()[0], trained.get_weights()[0])
+    assert int(other.optimizer.iterations) == 0
+    # What a layer does not have is an error as before, and nothing is assigned.
+    wider = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    wider.compile("sgd", "mse")
+    before = wider.get_weights()
+    with pytest.raises(CheckpointMismatchError):
+        wider.load_weights(file)
+    np.testing.assert_array_equal(before[0], wider.get_weights()[0])

@@ -15,6 +15,7 @@ from weft.errors import ArgumentError, InconclusiveDimensionOperation, NotSuppor
 from weft.errors import publish as _publish
 from weft.keras.core.config import floatx
 from weft.keras.core.scope import StatelessScope
+from weft.keras.core.together import write_once
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.layers.core.exported import ENDING
 from weft.keras.layers.signature import map_shapes
@@ -121,7 +122,10 @@ def export_model(
     def serve(*args: Any) -> Any:
         return model(*args, training=False)
 
-    write_program(program_of(serve, signature, model.name), filepath, vjp_order, bool(verbose))
+    def write() -> None:
+        write_program(program_of(serve, signature, model.name), filepath, vjp_order, bool(verbose))
+
+    write_once(os.fspath(filepath), model.variables, write)
 
 
 def check_format(format: str) -> None:

@@ -16,6 +16,7 @@ from weft import checkpointing
 from weft.errors import ArgumentError
 from weft.experimental import schedules
 from weft.keras.callbacks.base import Callback, Logs
+from weft.keras.core.together import any_process
 
 _SHOWN = 8
 
@@ -118,8 +119,7 @@ class BackupAndRestore(Callback):
 
     def after_chunk(self, fit: Any) -> None:
         """Writes a backup if it is time."""
-        due = self.seconds is not None and time.monotonic() - self._last >= self.seconds
-        if due or (self.chunk_every and fit.position.done % self.chunk_every == 0):
+        if (self.chunk_every and fit.position.done % self.chunk_every == 0) or (self.seconds is not None and any_process(time.monotonic() - self._last >= self.seconds)):
             self.save(fit)
 
     def after_epoch(self, fit: Any) -> None:
@@ -197,7 +197,7 @@ def _without_arrays(state: Any, arrays: list[Any]) -> Any:
     if isinstance(state, np.generic):
         return state.item()
     if isinstance(state, np.ndarray | weft.Array):
-        arrays.append(np.asarray(state))
+        arrays.append(state)
         return {"array": len(arrays) - 1}
     return state
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.keras.core.together import is_writer
+
 Logs = dict[str, Any]
 
 
@@ -47,6 +49,11 @@ class Callback:
     def model(self) -> Any:
         """The model."""
         return self._model
+
+    @property
+    def is_writer(self) -> bool:
+        """Whether this process writes files and messages: of processes that train a model together one does."""
+        return is_writer(getattr(self.model, "variables", ()))
 
     def get_state(self) -> Logs:
         """What the callback must remember to go on in another process: numbers, strings, lists, dicts and arrays.

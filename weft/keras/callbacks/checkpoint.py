@@ -85,20 +85,21 @@ class ModelCheckpoint(MonitorCallback):
 
     def _save(self, epoch: int, batch: int | None, logs: Logs) -> None:
         path = self._path(epoch, batch, logs)
+        verbose = self.verbose > 0 and self.is_writer
         when = f"\nEpoch {epoch + 1}: "
         if self.save_best_only:
             current = self.monitored(logs)
             if current is None:
                 return
             if not self.is_improvement(current, self.best):
-                if self.verbose > 0:
+                if verbose:
                     print(f"{when}{self.monitor} is not better than {self.best:.5f}")
                 return
-            if self.verbose > 0:
+            if verbose:
                 before = "nothing" if self.best is None else f"{self.best:.5f}"
                 print(f"{when}{self.monitor} improved from {before} to {current:.5f}, saving the model to {path}")
             self.best = current
-        elif self.verbose > 0:
+        elif verbose:
             print(f"{when}saving the model to {path}")
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         if self.save_weights_only:
@@ -220,6 +221,6 @@ class OrbaxCheckpoint(MonitorCallback):
             if current is None or not self.is_improvement(current, self.best):
                 return
             self.best = current
-        if self.verbose > 0:
+        if self.verbose > 0 and self.is_writer:
             print(f"\nSaving checkpoint {step} to {self.directory}")
         self.manager.save(step, self.tree(), force=True)

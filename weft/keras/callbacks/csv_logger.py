@@ -38,7 +38,7 @@ class CSVLogger(Callback):
 
     def set_state(self, state: Logs) -> None:
         # What a run that was ended wrote after its last backup is written again.
-        if state["size"] is not None and os.path.exists(self.filename):
+        if self.is_writer and state["size"] is not None and os.path.exists(self.filename):
             self._close()
             with open(self.filename, "r+", newline="") as file:
                 file.truncate(min(state["size"], os.path.getsize(self.filename)))
@@ -48,6 +48,8 @@ class CSVLogger(Callback):
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self._header = True
+        if not self.is_writer:
+            return
         if self.append and os.path.exists(self.filename):
             self._header = os.path.getsize(self.filename) == 0
         self.keys = None
@@ -57,6 +59,8 @@ class CSVLogger(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         logs = logs or {}
+        if self._file is None:
+            return
         if self._fresh and self._header:
             self._file.truncate(0)
         self._fresh = False

@@ -77,6 +77,8 @@ class LiveCurves(Callback):
 
     def _write(self, curves: Mapping[str, Curve], running: bool) -> None:
         self._written = time.monotonic()
+        if not self.is_writer:
+            return
         pictures = self.picture(curves)
         if self.filepath.endswith(".svg"):
             text = stacked(pictures)

@@ -69,6 +69,8 @@ class MailOnThreshold(MonitorCallback):
         self.sent = 0
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if not self.is_writer:
+            return
         current = self.monitored(logs)
         if current is None or not self.is_improvement(current, self.threshold) or (self.once and self.sent):
             return

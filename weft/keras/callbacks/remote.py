@@ -38,6 +38,8 @@ class RemoteMonitor(Callback):
         self.send_as_json = send_as_json
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if not self.is_writer:
+            return
         text = json.dumps({"epoch": epoch, **(logs or {})}, default=float)
         if self.send_as_json:
             body, kind = text.encode(), "application/json"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from weft.keras.callbacks.base import Callback, Logs
 from weft.keras.callbacks.monitor import MonitorCallback
 
@@ -52,7 +50,7 @@ class EarlyStopping(MonitorCallback):
         self.best_weights: list[Any] | None = None
 
     def get_state(self) -> Logs:
-        weights = None if self.best_weights is None else [np.asarray(w) for w in self.best_weights]
+        weights = None if self.best_weights is None else list(self.best_weights)
         return {
             "wait": self.wait,
             "stopped_epoch": self.stopped_epoch,

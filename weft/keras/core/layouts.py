@@ -142,14 +142,6 @@ def own_rows(outputs: Any) -> Any:
     return weft.tree.map(lambda leaf: np.asarray(leaf)[own(leaf)], outputs)
 
 
-def agreed(value: int) -> int:
-    """An integer that all processes of the current distribution have: that of the first one."""
-    distribution = current_distribution()
-    if distribution is None or not distribution.spans_processes:
-        return value
-    return int(multihost_utils.broadcast_one_to_all(np.int64(value)))
-
-
 def check_agreement(variables: Sequence[Any]) -> None:
     """An error if processes of the current distribution have other values of variables of which each has the whole."""
     distribution = current_distribution()

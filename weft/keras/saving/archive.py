@@ -16,8 +16,9 @@ from weft.checkpointing import tensor_file
 from weft.errors import ArgumentError, FileFormatError
 from weft.keras.core import registry
 from weft.keras.core.config import version
+from weft.keras.core.together import write_once
 from weft.keras.saving import limits, weights
-from weft.keras.saving.paths import saved_objects
+from weft.keras.saving.paths import saved_objects, saved_variables
 from weft.keras.saving.shards import SHARDED, read_shards, write_shards
 
 CONFIG, METADATA, ASSETS = "config.json", "metadata.json", "assets/"
@@ -30,7 +31,8 @@ def save_model(
 ) -> None:
     """Writes a model to a file: architecture, weights, the arguments of `compile` and the state of the optimizer.
 
-    With h5py installed it is a file that Keras 3 opens; else weights are safetensors, which Weft reads anywhere.
+    With h5py installed it is a file that Keras 3 opens; else weights are safetensors, which Weft reads anywhere. Of
+    processes that have the model's variables together all call it, and one writes.
 
     Args:
         model: the model.
@@ -47,7 +49,6 @@ def save_model(
         ...     keras.models.load_model(f"{folder}/model.keras").count_params()
         8
     """
-    file = _target(filepath, ".keras", overwrite)
     if zipped is False:
         raise ArgumentError("A model is saved to one file.", received="zipped=False", fix="leave `zipped` out")
     if not getattr(model, "built", False):
@@ -55,6 +56,11 @@ def save_model(
             f"Model {model.name} has no weights yet: it is built by its first call.",
             fix=["call it or `fit` it before", "call `model.build(input_shape)`"],
         )
+    write_once(str(filepath), saved_variables(model), lambda: _write_model(model, filepath, overwrite))
+
+
+def _write_model(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
+    file = _target(filepath, ".keras", overwrite)
     config = json.dumps(registry.serialize_keras_object(model), default=_plain).encode()
     found, names = weights.weights_of(model), weights.names_of(model)
     hdf5 = weights.has_h5py()
@@ -139,6 +145,12 @@ def save_weights(
         overwrite: whether an existing file may be replaced.
         max_shard_size: how large a file may be, in gigabytes; None: there is one.
     """
+    write_once(
+        str(filepath), saved_variables(model), lambda: _write_weights(model, filepath, overwrite, max_shard_size)
+    )
+
+
+def _write_weights(model: Any, filepath: str | os.PathLike[str], overwrite: bool, max_shard_size: float | None) -> None:
     endings = (".weights.h5", ".safetensors") if max_shard_size is None else (SHARDED,)
     file = _target(filepath, endings, overwrite)
     if not file.endswith(".safetensors") and not weights.has_h5py():

@@ -41,6 +41,15 @@ def saved_objects(model: Any) -> dict[str, Any]:
     return found
 
 
+def saved_variables(model: Any) -> list[Any]:
+    """The variables that a file has values of, each once, in an order that is the same in all processes."""
+    found: dict[int, Any] = {}
+    for value in saved_objects(model).values():
+        own = [value.state] if isinstance(value, SeedGenerator) else value.variables
+        found.update((id(variable), variable) for variable in own)
+    return list(found.values())
+
+
 def _is_saved(value: Any) -> bool:
     return isinstance(value, (Stateful, SeedGenerator)) or (
         hasattr(value, "save_own_variables") and hasattr(value, "variables")

@@ -17,8 +17,9 @@ import numpy as np
 from weft.checkpointing import tensor_file
 from weft.errors import ArgumentError, CheckpointMismatchError, FileFormatError
 from weft.keras.core.seeds import SeedGenerator
+from weft.keras.core.together import whole_values
 from weft.keras.saving import limits
-from weft.keras.saving.paths import own_arrays, saved_objects
+from weft.keras.saving.paths import own_arrays, saved_objects, saved_variables
 
 # The arrays of objects, by the paths of these and by their names in them.
 Weights = dict[str, dict[str, Any]]
@@ -150,12 +151,23 @@ def from_safetensors(data: bytes, file: str) -> Weights:
 def assign(
     model: Any, weights: Weights, file: str, skip_mismatch: bool = False, optional: tuple[str, ...] = ()
 ) -> None:
-    """Assign weights to the objects of a model. `optional` are first parts of paths that a file need not have."""
+    """Assign weights to the objects of a model.
+
+    `optional` are first parts of paths that a file need not have; if one does not fit, all of it stays as it is, with a
+    warning: weights may be loaded to go on with another optimizer.
+    """
+    optimizer = getattr(model, "optimizer", None)
+    stored = [name for path, own in weights.items() if path.split("/")[0] == "optimizer" for name in own]
+    if not getattr(optimizer, "built", True) and not set(stored) <= UNBUILT:
+        optimizer.build(model.trainable_variables)
     objects = saved_objects(model)
     problems: list[str] = []
+    left: dict[str, list[str]] = {}
     fitting: list[str] = []
+    with whole_values(saved_variables(model)):
+        present = weights_of(model)
     for path, value in objects.items():
-        wanted, found = own_arrays(value), weights.get(path, {})
+        wanted, found = present[path], weights.get(path, {})
         missing = [name for name in wanted if name not in found]
         if isinstance(value, SeedGenerator) and missing:  # Keras' files have none
             continue
@@ -165,7 +177,11 @@ def assign(
             found = weights[path] = {**wanted, **found}  # it had not been built; this one's state is that of the start
         wrong = [_difference(path, name, wanted, found) for name in (*wanted, *(n for n in found if n not in wanted))]
         wrong = [text for text in wrong if text]
-        problems += wrong
+        root = path.split("/")[0]
+        if wrong and root in optional:
+            left.setdefault(root, []).extend(wrong)
+        else:
+            problems += wrong
         if not wrong and wanted:
             fitting.append(path)
     for path, arrays in weights.items():
@@ -178,7 +194,12 @@ def assign(
         if not skip_mismatch:
             raise CheckpointMismatchError(what, fix="pass `skip_mismatch=True` to load what fits")
         warnings.warn(what, stacklevel=3)
+    for root, wrong in left.items():
+        what = f"The {root} of {file} is another one, and that of {type(model).__name__} {model.name} stays as it is"
+        warnings.warn(f"{what}: {'; '.join(wrong[:3])}{' ...' if len(wrong) > 3 else ''}", stacklevel=3)
     for path in fitting:
+        if path.split("/")[0] in left:
+            continue
         value = objects[path]
         if isinstance(value, SeedGenerator):
             value.state.assign(weights[path]["0"])

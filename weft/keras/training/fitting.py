@@ -14,7 +14,7 @@ from weft.data.adapters import arrays
 from weft.errors import ArgumentError
 from weft.keras.callbacks import CallbackList, History
 from weft.keras.core.config import settings
-from weft.keras.core.layouts import agreed
+from weft.keras.core.together import agreed, any_process
 from weft.keras.training.arguments import adapted, split, unpacked, with_class_weight
 from weft.keras.training.compiled import flags_of
 from weft.keras.training.evaluating import evaluate_feed, feed_of, limited, verbosity
@@ -116,6 +116,7 @@ class Fit:
         try:
             for epoch in range(self.position.epoch, 0 if model.stop_training else self.epochs):
                 logs = self.epoch(epoch)
+                model.stop_training = any_process(bool(model.stop_training))
                 if model.stop_training:
                     break
                 if flags_of(model) != self.flags:

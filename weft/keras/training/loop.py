@@ -12,6 +12,7 @@ import numpy as np
 
 import weft
 from weft.keras.callbacks import CallbackList
+from weft.keras.core.together import agreed, any_process
 from weft.keras.training.feed import Feed, Ran
 from weft.keras.training.logs import Packing
 from weft.keras.training.program import STATE
@@ -110,6 +111,9 @@ class EpochLoop:
         finished = time.perf_counter()
         while limit is None or limit > 0:
             count = self.length(last)
+            if self.mode == "train" and not self.every_batch:
+                # Hooks between chunks may write what processes have together: they are after the same batches in all.
+                count = agreed(count)
             if limit is not None:
                 count = min(count, limit)
             if self.every_batch:
@@ -137,8 +141,10 @@ class EpochLoop:
             self._hooks(ran, position.batch, logs)
             if self.after_chunk is not None:
                 self.after_chunk()
-            if self.model.stop_training and self.mode == "train":
-                break
+            if self.mode == "train":
+                self.model.stop_training = any_process(bool(self.model.stop_training))
+                if self.model.stop_training:
+                    break
         if pending is not None:
             logs, _ = self._finished(pending, finished, safe)
         return logs

@@ -13,6 +13,7 @@ from weft.errors import ArgumentError
 from weft.keras.callbacks.base import Callback, Logs
 from weft.keras.callbacks.rates import learning_rate
 from weft.keras.callbacks.tensorboard import events
+from weft.keras.core.together import whole_value
 
 IMAGES = 3  # kernels of a layer that are shown as images, at most
 
@@ -86,7 +87,7 @@ class TensorBoard(Callback):
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self._batches = 0
-        if self.write_graph:
+        if self.write_graph and self.is_writer:
             self._train.write(0, graph=events.graph(graph_of(self.model)))
             self._train.flush()
 
@@ -138,14 +139,19 @@ class TensorBoard(Callback):
         self._tracing = False
 
     def _scalars(self, file: events.EventFile, prefix: str, step: int, logs: Logs) -> None:
+        if not self.is_writer:
+            return
         values = [events.scalar(prefix + name, float(v)) for name, v in logs.items() if np.ndim(v) == 0]
         if values:
             file.write(step, *values)
 
     def _weights(self, epoch: int) -> None:
+        writes = self.is_writer
         for layer in self.model._flatten_layers(include_self=False):
             for weight in layer._own_variables():
-                value = weight.numpy().astype(np.float32)
+                value = whole_value(weight).astype(np.float32)
+                if not writes:
+                    continue
                 tag = weight.path
                 self._train.write(epoch, events.histogram(f"{tag}/histogram", value))
                 if self.write_images:
@@ -158,16 +164,18 @@ class TensorBoard(Callback):
         """Tables of embedding layers as text, and the settings that say where they are."""
         settings = []
         directory = os.path.join(self.log_dir, "train")
+        layers = self.model._flatten_layers(include_self=False)
+        found = [(layer, getattr(layer, "embeddings", None)) for layer in layers]
+        tables = {layer.name: whole_value(table) for layer, table in found if table is not None}
+        if not self.is_writer:
+            return
         os.makedirs(directory, exist_ok=True)
-        for layer in self.model._flatten_layers(include_self=False):
-            table = getattr(layer, "embeddings", None)
-            if table is None:
-                continue
-            name = f"{layer.name}_embedding.tsv"
-            np.savetxt(os.path.join(directory, name), np.asarray(table.value), delimiter="\t")
+        for layer, table in tables.items():
+            name = f"{layer}_embedding.tsv"
+            np.savetxt(os.path.join(directory, name), table, delimiter="\t")
             labels = self.embeddings_metadata
-            labels = labels.get(layer.name) if isinstance(labels, dict) else labels
-            lines = [f'  tensor_name: "{layer.name}"', f'  tensor_path: "{name}"']
+            labels = labels.get(layer) if isinstance(labels, dict) else labels
+            lines = [f'  tensor_name: "{layer}"', f'  tensor_path: "{name}"']
             lines += [f'  metadata_path: "{labels}"'] if labels else []
             settings.append("embeddings {\n" + "\n".join(lines) + "\n}\n")
         if settings:
