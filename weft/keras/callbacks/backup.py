@@ -119,7 +119,10 @@ class BackupAndRestore(Callback):
 
     def after_chunk(self, fit: Any) -> None:
         """Writes a backup if it is time."""
-        if (self.chunk_every and fit.position.done % self.chunk_every == 0) or (self.seconds is not None and any_process(time.monotonic() - self._last >= self.seconds)):
+        due = bool(self.chunk_every) and fit.position.done % self.chunk_every == 0
+        if not due and self.seconds is not None:
+            due = any_process(time.monotonic() - self._last >= self.seconds)
+        if due:
             self.save(fit)
 
     def after_epoch(self, fit: Any) -> None:
