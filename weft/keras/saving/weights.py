@@ -156,7 +156,7 @@ def assign(
     `optional` are first parts of paths that a file need not have; if one does not fit, all of it stays as it is, with a
     warning: weights may be loaded to go on with another optimizer.
     """
-    optimizer = getattr(model, "optimizer", None)
+    optimizer: Any = getattr(model, "optimizer", None)
     stored = [name for path, own in weights.items() if path.split("/")[0] == "optimizer" for name in own]
     if not getattr(optimizer, "built", True) and not set(stored) <= UNBUILT:
         optimizer.build(model.trainable_variables)
