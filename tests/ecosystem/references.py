@@ -18,10 +18,15 @@ ROOT = pathlib.Path(__file__).parents[2]
 Numbers = dict[str, list[float]]
 
 
+def command_of(name: str, *options: str, on_weft: bool) -> list[str]:
+    """The command that runs a program in a process of its own, under Weft or under JAX."""
+    prefix = ["-m", "weft.as_jax"] if on_weft else []
+    return [sys.executable, "-W", "ignore", *prefix, "-m", "tests.ecosystem.run", name, *options]
+
+
 def run_program(name: str, *options: str, on_weft: bool) -> dict[str, list[float]]:
     """What a program prints, run in a process of its own under Weft or under JAX."""
-    prefix = ["-m", "weft.as_jax"] if on_weft else []
-    command = [sys.executable, "-W", "ignore", *prefix, "-m", "tests.ecosystem.run", name, *options]
+    command = command_of(name, *options, on_weft=on_weft)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with code {done.returncode}:\n{done.stderr[-4000:]}")
