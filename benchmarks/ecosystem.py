@@ -3,8 +3,8 @@
     python benchmarks/ecosystem.py [NAME ...] [--repetitions 60] [--rounds 1] [--json build/ecosystem.json]
 
 Each program of tests/ecosystem/programs runs in two processes, one on Weft and one on JAX, which take turns of a few
-milliseconds. Columns are the smallest wall time of a step and its ratio, which other work on the machine disturbs least,
-then the median CPU time of a step over all threads and its ratio. Several rounds start the processes anew.
+milliseconds. Columns are the smallest wall time of a step and its ratio, which other work on the machine disturbs
+least, then the median CPU time of a step over all threads and its ratio. Several rounds start the processes anew.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
@@ -23,6 +24,8 @@ from tests.ecosystem.references import ROOT, command_of
 from tests.ecosystem.run import PROGRAMS
 
 SIDES = {"weft": True, "jax": False}
+# Seconds of turns after which no other one is begun.
+LONGEST = 60.0
 
 
 class Side:
@@ -57,14 +60,17 @@ class Side:
 
 
 def measure(name: str, repetitions: int, seconds: float, warm: float) -> dict[str, list[dict[str, float]]]:
-    """The times of each side, in turns."""
+    """The times of each side, in turns; fewer of them for programs whose steps take long."""
     sides = {side: Side(name, on_weft=on_weft, warm=warm) for side, on_weft in SIDES.items()}
     for side in sides.values():
         side.read()
     times: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    start = time.perf_counter()
     for _ in range(repetitions):
         for side, process in sides.items():
             times[side].append(process.run_steps(seconds))
+        if time.perf_counter() - start > LONGEST:
+            break
     for process in sides.values():
         process.close()
     return times
@@ -91,7 +97,8 @@ def main() -> None:
         row["ratio"], row["cpu_ratio"] = row["weft_ms"] / row["jax_ms"], row["weft_cpu_ms"] / row["jax_cpu_ms"]
         rows[name] = row
         wall = f"{row['weft_ms']:>10.3f}{row['jax_ms']:>10.3f}{row['ratio']:>7.2f}"
-        print(f"{name:<22}{wall}{row['weft_cpu_ms']:>10.3f}{row['jax_cpu_ms']:>10.3f}{row['cpu_ratio']:>7.2f}", flush=True)
+        processor = f"{row['weft_cpu_ms']:>10.3f}{row['jax_cpu_ms']:>10.3f}{row['cpu_ratio']:>7.2f}"
+        print(f"{name:<22}{wall}{processor}", flush=True)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")

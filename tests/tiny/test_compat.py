@@ -214,11 +214,13 @@ def test_install_comes_first() -> None:
     code = "import sys, types; sys.modules['jax'] = types.ModuleType('jax')\nimport weft.compat\nweft.compat.install()"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "came too late" in done.stderr
+    # As with JAX, a script may set its variables before it imports jax, and XLA's until it asks for devices.
     code = (
-        "import weft.compat\nweft.compat.install(); weft.compat.install()\nimport jax, jaxlib\n"
+        "import os, weft.compat\nweft.compat.install(); weft.compat.install()\nos.environ['JAX_ENABLE_X64'] = '1'\n"
+        "import jax, jaxlib\nos.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=3'\n"
         "print(jax.config.jax_enable_x64, jax.device_count(), weft.compat.is_installed(), jaxlib.__version__)"
     )
-    printed = run("-c", code, JAX_ENABLE_X64="1", XLA_FLAGS="--xla_force_host_platform_device_count=3")
+    printed = run("-c", code)
     assert printed.split() == ["True", "8" if "WEFT_NUM_CPU_DEVICES" in os.environ else "3", "True", "0.10.2"]
 
 

@@ -274,7 +274,14 @@ def test_parts_are_taken_from_the_devices_they_are_on() -> None:
     parts = [weft.device_put(VALUES[:4], DEVICES[0]), weft.device_put(VALUES[4:], DEVICES[1])]
     result = weft.make_array_from_single_device_arrays(VALUES.shape, sharding, parts)
     assert all(result.addressable_data(i) is part for i, part in enumerate(parts))
-    with pytest.raises(ArgumentError, match="Part 0 is committed to another device"):
-        weft.make_array_from_single_device_arrays(VALUES.shape, sharding, parts[::-1])
+    # Each part knows its device, so their order does not matter; those that know none come where one is left.
+    for order in (parts[::-1], [wnp.asarray(VALUES[4:]), parts[0]], [parts[1], wnp.asarray(VALUES[:4])]):
+        result = weft.make_array_from_single_device_arrays(VALUES.shape, sharding, order)
+        np.testing.assert_array_equal(result, VALUES)
+    with pytest.raises(ArgumentError, match="Part 1 is committed to the device of another part"):
+        weft.make_array_from_single_device_arrays(VALUES.shape, sharding, [parts[0], parts[0]])
+    elsewhere = weft.device_put(VALUES[4:], DEVICES[2])
+    with pytest.raises(ArgumentError, match="Part 1 is committed to a device that is not one of the sharding's"):
+        weft.make_array_from_single_device_arrays(VALUES.shape, sharding, [parts[0], elsewhere])
     with pytest.raises(ArgumentError, match="no CpuDevice"):
         weft.device_put(VALUES, NamedSharding(Mesh([weft.Device(99, "cpu")], "x"), P("x")))

@@ -20,17 +20,18 @@ def named_scope(name: str) -> Iterator[None]:
     """Give everything inside a name, which its equations carry on their stack (also a decorator).
 
     Args:
-        name: a string; `explain`, profiles and `make_jaxpr(f)(x).pretty_print(name_stack=True)` show it.
+        name: a string. `weft.explain` and profiles show it; an equation has it in its `source_info.name_stack`.
 
     Returns:
         A context manager, or a decorator.
 
     >>> import weft
     >>> import weft.numpy as wnp
-    >>> with weft.named_scope("encoder"):
-    ...     y = wnp.ones(2) * 2
-    >>> y
-    Array([2., 2.], dtype=float32)
+    >>> def encode(x):
+    ...     with weft.named_scope("encoder"):
+    ...         return wnp.sin(x)
+    >>> [str(equation.source_info.name_stack) for equation in weft.make_jaxpr(encode)(1.0).eqns]
+    ['encoder']
     """
     if not isinstance(name, str):
         raise ArgumentTypeError("named_scope takes a string.", received=f"{name!r} of type {type(name).__name__}")

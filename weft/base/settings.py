@@ -355,9 +355,13 @@ class FixedState(State[Value]):
     """A setting whose value is fixed when it is first used; another value afterwards is an error."""
 
     _used = False
+    before_use: Callable[[], None] | None = None
+    """Called once, before the first use: the last chance to set the value."""
 
     def fixed(self) -> Value:
         """The value, from now on for good."""
+        if not self._used and self.before_use is not None:
+            self.before_use()
         self._used = True
         return self.global_value
 

@@ -19,7 +19,6 @@ import sys
 from weft.base.publish import publish as _publish
 from weft.base.settings import config
 from weft.compat.attributes import add_attributes
-from weft.compat.environment import apply_environment
 from weft.compat.finder import Finder, loaded_elsewhere
 from weft.compat.manifest import read_manifest
 from weft.compat.report import REPORT, print_at_exit
@@ -46,7 +45,6 @@ def install() -> None:
     for name, value in DEFAULTS.items():
         config.update(name, value)
     add_attributes()
-    apply_environment()
     sys.meta_path.insert(0, Finder(read_manifest()))
     print_at_exit()
 

@@ -17,6 +17,7 @@ import types
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from weft.compat.environment import apply_environment
 from weft.compat.manifest import Manifest, ModuleEntry
 from weft.compat.missing import NO_COUNTERPART, placeholder
 
@@ -136,6 +137,8 @@ class Finder(importlib.abc.Loader):
         module.__doc__ = next((source.__doc__ for source in loaded), None)
         module.__file__ = os.path.join(os.path.dirname(__file__), name.replace(".", os.sep), "__init__.py")
         vars(module).update(_manifest=self.manifest, _entry=entry)
+        if name == "jax":
+            apply_environment()
         if name in ("jax", "jaxlib", "jax.version", "jaxlib.version"):
             version = self.manifest.version
             module.__version__ = version  # type: ignore[attr-defined]

@@ -389,13 +389,13 @@ def assembled(aval: ArrayType, sharding: Sharding, parts: Sequence[ConcreteArray
 def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Any], *, dtype: Any = None
 ) -> HeldArray:
-    """The array whose parts are on devices already: `arrays` has the part of each device of this process, in the order
-    of the mesh.
+    """The array whose parts are on devices already: `arrays` has the part of each device of this process, in any order.
 
     Args:
         shape: the shape of the whole array.
         sharding: how it is split.
-        arrays: the parts, each on its device.
+        arrays: the parts, each on its device. Those that are not committed to a device get the devices that are left,
+            in the order of `sharding.addressable_devices_indices_map(shape)`.
         dtype: the dtype, where this process has no part.
 
     Returns:
@@ -417,23 +417,15 @@ def make_array_from_single_device_arrays(
         raise ArgumentError(
             f"The sharding has {len(part_devices)} devices in this process, each with a part.",
             received=f"{len(arrays)} arrays for {sharding!r}",
-            fix="an array for each device, in the order of sharding.addressable_devices_indices_map(shape)",
+            fix="an array for each device of sharding.addressable_devices_indices_map(shape)",
         )
+    arrays = _in_order(arrays, part_devices)
     for i, part in enumerate(arrays):
-        if not isinstance(part, ConcreteArray):
-            what = "make_array_from_single_device_arrays takes arrays of one device."
-            raise ArgumentTypeError(what, received=described(part), fix="weft.device_put(part, device)")
         if part.shape != wanted[i] or part.dtype != arrays[0].dtype:
             raise ArgumentError(
                 f"Part {i} does not have the shape and dtype that it has by the sharding.",
                 received=f"{part.aval.short()} where {wanted[i]} of {dtypes.name(arrays[0].dtype)} is needed",
                 fix="the parts that sharding.devices_indices_map(shape) cuts out, all of one dtype",
-            )
-        if part.committed and part.device != part_devices[i]:
-            raise ArgumentError(
-                f"Part {i} is committed to another device than the sharding puts it on.",
-                received=f"{part.aval.short()} on {part.device!r} where {part_devices[i]!r} is next",
-                fix=f"weft.device_put(part, weft.devices()[{part_devices[i].id}])",
             )
     arrays = [
         put(part, placement_of(device, True))
@@ -443,6 +435,34 @@ def make_array_from_single_device_arrays(
     ]
     kind = arrays[0].dtype if arrays else dtypes.canonicalize_dtype(dtype)
     return assembled(array_type(shape, kind), sharding, arrays)
+
+
+def _in_order(arrays: Sequence[Any], devices: Sequence[Device]) -> list[ConcreteArray]:
+    """The parts in the order of the devices that they are committed to; the others come where a device is left."""
+    by_device: dict[Device, ConcreteArray] = {}
+    free: list[ConcreteArray] = []
+    for i, part in enumerate(arrays):
+        if not isinstance(part, ConcreteArray):
+            what = "make_array_from_single_device_arrays takes arrays of one device."
+            raise ArgumentTypeError(what, received=described(part), fix="weft.device_put(part, device)")
+        if not part.committed:
+            free.append(part)
+        elif part.device not in devices:
+            raise ArgumentError(
+                f"Part {i} is committed to a device that is not one of the sharding's.",
+                received=f"{part.aval.short()} on {part.device!r} where the sharding has {list(devices)}",
+                fix="weft.device_put(part, device)",
+            )
+        elif part.device in by_device:
+            raise ArgumentError(
+                f"Part {i} is committed to the device of another part.",
+                received=f"{part.aval.short()} on {part.device!r}",
+                fix="weft.device_put(part, device) with another device for each part",
+            )
+        else:
+            by_device[part.device] = part
+    rest = iter(free)
+    return [by_device[device] if device in by_device else next(rest) for device in devices]
 
 
 def make_array_from_callback(
