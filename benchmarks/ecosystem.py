@@ -1,8 +1,8 @@
-"""Step times of programs written with libraries for JAX, on Weft and on JAX, in turns.
+"""Step times of programs written with libraries for JAX, on Weft and on JAX, which alternate.
 
     python benchmarks/ecosystem.py [NAME ...] [--repetitions 60] [--rounds 1] [--json build/ecosystem.json]
 
-Each program of tests/ecosystem/programs runs in two processes, one on Weft and one on JAX, which take turns of a few
+Each program of tests/ecosystem/programs runs in two processes, one on Weft and one on JAX, which alternate every few
 milliseconds. Columns are the smallest wall time of a step and its ratio, which other work on the machine disturbs
 least, then the median CPU time of a step over all threads and its ratio. Several rounds start the processes anew.
 """
@@ -24,7 +24,7 @@ from tests.ecosystem.references import ROOT, command_of
 from tests.ecosystem.run import PROGRAMS
 
 SIDES = {"weft": True, "jax": False}
-# Seconds of turns after which no other one is begun.
+# Seconds after which no other repetition is begun.
 LONGEST = 60.0
 
 
@@ -60,7 +60,7 @@ class Side:
 
 
 def measure(name: str, repetitions: int, seconds: float, warm: float) -> dict[str, list[dict[str, float]]]:
-    """The times of each side, in turns; fewer of them for programs whose steps take long."""
+    """The times of each side, which alternate; fewer of them for programs whose steps take long."""
     sides = {side: Side(name, on_weft=on_weft, warm=warm) for side, on_weft in SIDES.items()}
     for side in sides.values():
         side.read()
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("programs", nargs="*", choices=[*PROGRAMS, []], default=[])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--repetitions", type=int, default=60)
-    parser.add_argument("--seconds", type=float, default=0.02, help="how long each turn is")
+    parser.add_argument("--seconds", type=float, default=0.02, help="how long each repetition is")
     parser.add_argument("--warm", type=float, default=3.0)
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
