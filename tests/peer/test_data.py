@@ -6,6 +6,8 @@ import importlib
 import json
 import os
 import pathlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,8 +89,27 @@ def test_torch_loader() -> None:
     resumed(lambda: adapt(torch_loader()))
 
 
+OF_PROCESSES = """
+import torch
+import weft
+from weft.data import adapt
+
+data = torch.utils.data.TensorDataset(torch.arange(20.0).reshape(10, 2), torch.arange(10))
+weft.jit(lambda x: x @ x.T)(weft.numpy.ones((300, 300))).block_until_ready()  # threads of Weft are there
+adapter = adapt(torch.utils.data.DataLoader(data, batch_size=4, num_workers=2))
+for _ in range(2):
+    print([float(x[0, 0]) for x, _, _ in adapter.batches()])
+"""
+
+
 def test_torch_loader_of_processes() -> None:
-    assert firsts(adapt(torch_loader(num_workers=1)).batches()) == [0.0, 8.0, 16.0]
+    # torch forks its workers. JAX warns of any fork once it was used, as it was here by other tests, so a process
+    # without JAX forks.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "error", "-c", OF_PROCESSES]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert done.stdout.splitlines() == ["[0.0, 8.0, 16.0]"] * 2
 
 
 def test_torch_datasets() -> None:
