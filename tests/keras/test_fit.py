@@ -448,3 +448,28 @@ def test_functions_of_batches_are_not_overridden_in_vain() -> None:
     with pytest.raises(NotSupportedError, match="override `predict_step`"):
         model.predict(x, verbose=0)
     model.evaluate(x, y, verbose=0)  # is as it was
+
+
+def test_a_model_in_a_model_has_its_own_losses():
+    inner = network()
+    fitted(inner, epochs=1)
+    outer = keras.Sequential([keras.Input((3,)), inner])
+    outer.compile("sgd", "mse", metrics=["mae"])
+    assert sorted(fitted(outer, epochs=1).history) == ["loss", "mae"]
+    assert len(outer.metrics) == 2
+    assert sorted(fitted(inner, epochs=1).history) == ["loss"]
+
+
+def test_states_of_layers_for_batches_of_one_size():
+    set_random_seed(0)
+    x = np.random.RandomState(0).randn(12, 2, 3).astype("float32")
+    layers = [keras.layers.GRU(4, stateful=True), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input(batch_shape=(4, 2, 3)), *layers])
+    model.compile("sgd", "mse")
+    state = layers[0].states[0]
+    model.fit(x, x[:, 0, :1], batch_size=4, shuffle=False, verbose=0)
+    assert np.any(np.asarray(state.value))
+    once, again = (model.predict(x, batch_size=4, verbose=0) for _ in range(2))
+    assert not np.array_equal(once, again)
+    layers[0].reset_state()
+    assert not np.any(np.asarray(state.value))

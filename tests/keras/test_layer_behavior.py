@@ -78,7 +78,7 @@ def test_stateful_layers_go_on() -> None:
     whole(LINE)
     whole.set_weights(layer.get_weights())
     np.testing.assert_allclose(wnp.concatenate(parts, axis=1), whole(LINE), rtol=1e-6, atol=1e-7)
-    assert len(layer.weights) == 3 and [v.name for v in layer.variables][-2:] == ["rnn_state", "rnn_state"]
+    assert len(layer.weights) == 3 and [v.name for v in layer.variables].count("rnn_state") == 2
     layer.reset_state()
     np.testing.assert_allclose(layer(LINE[:, :2]), parts[0], rtol=1e-6, atol=1e-7)
     # In a program the states are values that come and go.

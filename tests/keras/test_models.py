@@ -313,3 +313,55 @@ def test_models_that_nobody_uses_are_freed() -> None:
     references = [one() for _ in range(5)]
     gc.collect()
     assert [reference() for reference in references] == [None] * 5
+
+
+class Caller(layers.Layer):
+    """A layer that may own the layer that owns it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = layers.Dense(4)
+        self.norm = layers.BatchNormalization()
+        self.other: Any = None
+
+    def call(self, x: Any, times: int = 2) -> Any:
+        x = self.norm(self.dense(x))
+        return x if times == 0 else self.other(x, times=times - 1)
+
+
+def test_layers_that_own_each_other(tmp_path: pathlib.Path) -> None:
+    one, two = Caller(), Caller()
+    one.other, two.other = two, one
+    model = keras.Sequential([keras.Input((4,)), one, layers.Dense(2)])
+    assert len(model.weights) == 14 and len(model.trainable_weights) == 10 and len(two.weights) == 12
+    model.compile("adam", "mse")
+    model.fit(X, X[:, :2], verbose=0)
+    model.save_weights(tmp_path / "model.safetensors")
+    before = model.get_weights()
+    model.set_weights([w * 0 for w in before])
+    model.load_weights(tmp_path / "model.safetensors")
+    for w, other in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(w, other)
+    one.trainable = False
+    assert not two.dense.trainable and len(model.trainable_weights) == 2
+    model.summary(print_fn=lambda text: None, expand_nested=True)
+
+
+class Branches(layers.Layer):
+    """A layer made of layers of its own kind."""
+
+    def __init__(self, levels: int) -> None:
+        super().__init__()
+        self.dense = layers.Dense(4)
+        self.branches = [Branches(levels - 1), Branches(levels - 1)] if levels else []
+
+    def call(self, x: Any) -> Any:
+        x = self.dense(x)
+        return sum([branch(x) for branch in self.branches], x)
+
+
+def test_layers_of_layers_of_the_same_kind() -> None:
+    layer = Branches(2)
+    assert layer(X).shape == (5, 4) and len(layer.weights) == 14
+    assert len({variable.path for variable in layer.weights}) == 14
+    assert len(weft.grad(lambda x: layer(x).sum())(X)) == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,22 +151,17 @@ class Stateful(Operation):
     @property
     def variables(self) -> list[Variable]:
         """All variables of the layer and those in it, seed states too; not those of metrics."""
-        found: dict[int, Variable] = {id(variable): variable for variable in self._own_variables()}
-        for generator in self._owned_values(SeedGenerator):
-            found.setdefault(id(generator.state), generator.state)
-        for layer in self._layers:
-            for variable in layer.variables:
-                found.setdefault(id(variable), variable)
-        return list(found.values())
+        # Layers may own each other, so they are visited once each, and not asked for what they have inside.
+        return _each_once(variable for layer in self._flatten_layers() for variable in layer._own_state())
+
+    def _own_state(self) -> list[Variable]:
+        """Its own variables, and those of its seed generators."""
+        return [*self._own_variables(), *(generator.state for generator in self._owned_values(SeedGenerator))]
 
     @property
     def weights(self) -> list[Variable]:
         """The variables without seed states: by layer, trainable ones first."""
-        found: dict[int, Variable] = {id(variable): variable for variable in self._own_variables()}
-        for layer in self._layers:
-            for variable in layer.weights:
-                found.setdefault(id(variable), variable)
-        return list(found.values())
+        return _each_once(variable for layer in self._flatten_layers() for variable in layer._own_variables())
 
     @property
     def trainable_variables(self) -> list[Variable]:
@@ -190,10 +185,13 @@ class Stateful(Operation):
 
     @property
     def metrics(self) -> list[Any]:
-        """The metrics of the layer and those in it."""
+        """The metrics of the layer and those in it; of models in it not those of their own `compile`."""
+        return _each_once(metric for layer in self._flatten_layers() for metric in layer._own_metrics())
+
+    def _own_metrics(self) -> list[Any]:
+        """The metrics in its own attributes."""
         self._own_members()
-        own = [owned.value for owned in self._owned if is_metric(owned.value)]
-        return own + [metric for layer in self._layers for metric in layer.metrics]
+        return [owned.value for owned in self._owned if is_metric(owned.value)]
 
     @property
     def metrics_variables(self) -> list[Variable]:
@@ -207,11 +205,11 @@ class Stateful(Operation):
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        object.__setattr__(self, "_trainable", bool(value))
-        self._own_members()
-        for owned in self._owned:
-            if owned.trainable or isinstance(owned.value, Stateful):
-                owned.value.trainable = bool(value)
+        for layer in self._flatten_layers():
+            object.__setattr__(layer, "_trainable", bool(value))
+            for owned in layer._owned:
+                if owned.trainable:
+                    owned.value.trainable = bool(value)
 
     # ---------------------------------------------------------------------------------------------------------- values
 
@@ -253,6 +251,11 @@ class Stateful(Operation):
 
 # Attributes that hold other things than the layer's own state.
 _UNOWNED = {"_owned", "_container_attributes", "_init_arguments", "_inbound_nodes", "_outbound_nodes", "_build_shapes"}
+
+
+def _each_once(values: Iterable[Any]) -> list[Any]:
+    """Values without those that were there before, by identity."""
+    return list({id(value): value for value in values}.values())
 
 
 def _members(value: Any) -> Iterator[Any]:

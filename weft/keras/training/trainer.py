@@ -403,7 +403,7 @@ class Trainer:
                 part is not None and part.entries is None for part in (compiled.loss, compiled.metrics)
             )
             if waiting or not getattr(self, "built", True):
-                y_pred = compute_output_spec(self._forward, weft.tree.map(as_tensor, x))
+                y_pred = compute_output_spec(self._forward, weft.tree.map(self._tensor_of, x))
                 if mode != "predict":
                     if compiled.loss is not None:
                         compiled.loss.build(y, y_pred)
@@ -415,6 +415,15 @@ class Trainer:
             weights = self.trainable_variables  # type: ignore[attr-defined]
             if weights:
                 self.optimizer.build(weights)
+
+    def _tensor_of(self, spec: Any) -> KerasTensor:
+        """The type of an array for a batch of any size; of its own size, where a model is for batches of one size."""
+        inputs = getattr(self, "inputs", None) or ()
+        layers = self._flatten_layers()  # type: ignore[attr-defined]
+        fixed = any(getattr(layer, "stateful", False) for layer in layers) or any(
+            t.shape[:1] != (None,) for t in inputs
+        )
+        return KerasTensor(spec.shape if fixed else (None, *spec.shape[1:]), dtype=str(spec.dtype))
 
     def _forward(self, x: Any) -> Any:
         return self(x, training=False)  # type: ignore[operator]
@@ -620,8 +629,3 @@ def takes_state(step: Callable[..., Any]) -> bool:
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     found = [p for p in inspect.signature(step).parameters.values() if p.kind in kinds]
     return sum(p.default is inspect.Parameter.empty for p in found) == 2
-
-
-def as_tensor(spec: Any) -> KerasTensor:
-    """The type of an array, for a batch of any size."""
-    return KerasTensor((None, *spec.shape[1:]), dtype=str(spec.dtype))

@@ -106,10 +106,8 @@ class RNN(ConfiguredLayer):
         states = {id(state) for state in weft.tree.leaves(self.states)}
         return [variable for variable in super()._own_variables() if id(variable) not in states]
 
-    @property
-    def variables(self) -> list[Any]:
-        """All variables, the states of a stateful layer and seed states too."""
-        return [*super().variables, *weft.tree.leaves(self.states)]
+    def _own_state(self) -> list[Any]:
+        return [*super()._own_state(), *weft.tree.leaves(self.states)]
 
     def get_initial_state(self, batch_size: int) -> list[Any]:
         """The states before the first step."""
