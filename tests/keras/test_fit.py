@@ -473,3 +473,15 @@ def test_states_of_layers_for_batches_of_one_size():
     assert not np.array_equal(once, again)
     layers[0].reset_state()
     assert not np.any(np.asarray(state.value))
+
+
+def test_steps_of_arrays_without_a_size_of_batches_divide_them():
+    expected = fitted(network(), batch_size=11).history["loss"]
+    model = network()
+    assert fitted(model, batch_size=None, steps_per_epoch=4).history["loss"] == expected
+    whole = model.evaluate(X, Y, batch_size=ROWS, verbose=0)
+    assert model.evaluate(X, Y, steps=1, verbose=0) == pytest.approx(whole, rel=1e-6)
+    assert model.evaluate(X[:8], Y[:8], verbose=0) == model.evaluate(X, Y, batch_size=8, steps=1, verbose=0)
+    assert len(model.predict(X, steps=3, verbose=0)) == ROWS
+    validated = fitted(network(), epochs=1, batch_size=None, validation_data=(X, Y), validation_steps=1)
+    assert validated.history["val_loss"] != validated.history["loss"]

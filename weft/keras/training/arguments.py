@@ -35,18 +35,17 @@ def adapted(
     batch_size: int | None = None,
     shuffle: Any = False,
     seed: int = 0,
+    steps: int | None = None,
 ) -> data.Adapter:
-    """Any data as an adapter, floats in the default float dtype; of several processes each reads its rows."""
-    return data.adapt(
-        x,
-        y,
-        sample_weight,
-        batch_size=batch_size,
-        shuffle=shuffle,
-        seed=seed,
-        float_dtype=float_dtype(),
-        device=divided_rows(),
-    )
+    """Any data as an adapter, floats in the default float dtype; of several processes each reads its rows.
+
+    Where no size of batches is asked for but `steps` of them, arrays are divided into so many.
+    """
+    options: dict[str, Any] = {"shuffle": shuffle, "seed": seed, "float_dtype": float_dtype(), "device": divided_rows()}
+    adapter = data.adapt(x, y, sample_weight, batch_size=batch_size, **options)
+    if batch_size is None and steps and adapter.kind == "arrays" and adapter.samples:
+        adapter = data.adapt(x, y, sample_weight, batch_size=-(-adapter.samples // steps), **options)
+    return adapter
 
 
 def float_dtype() -> np.dtype:

@@ -66,7 +66,7 @@ def evaluate(
     return_dict: bool,
 ) -> Any:
     """What `Trainer.evaluate` does."""
-    adapter = adapted(x, y, sample_weight, batch_size)
+    adapter = adapted(x, y, sample_weight, batch_size, steps=steps)
     steps = limited(steps)
     size = adapter.size if steps is None else steps
     shown = verbosity(verbose)
@@ -107,8 +107,8 @@ def predict(model: Any, x: Any, batch_size: int | None, verbose: int | str, step
                 program = program_for(model, "predict")(spec_of_batch(x))
                 programs_of(model)[key] = program
             return as_numpy(program.run_batch(x))
+    adapter = adapted(x, batch_size=batch_size, steps=steps)
     steps = limited(steps)
-    adapter = adapted(x, batch_size=batch_size)
     if adapter.samples == 0:
         raise ArgumentError("There is no row to predict from: the data is empty.")
     if not isinstance(callbacks, CallbackList):

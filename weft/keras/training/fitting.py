@@ -100,7 +100,8 @@ class Fit:
 
     def adapt(self, x: Any, y: Any, sample_weight: Any, seed: int) -> data.Adapter:
         """The training data with an order."""
-        return adapted(x, y, sample_weight, self.arguments.batch_size, self.arguments.shuffle, seed)
+        arguments = self.arguments
+        return adapted(x, y, sample_weight, arguments.batch_size, arguments.shuffle, seed, arguments.steps_per_epoch)
 
     def run(self) -> History:
         """All epochs."""
@@ -229,7 +230,9 @@ class Fit:
         if self.validation_feed is None:
             batch_size = self.arguments.validation_batch_size or self.arguments.batch_size
             x, y, sample_weight = self.validation
-            adapter = adapted(x, y, sample_weight, batch_size if arrays.recognises(x) else None)
+            if not arrays.recognises(x):
+                batch_size = None
+            adapter = adapted(x, y, sample_weight, batch_size, steps=self.arguments.validation_steps)
             self.validation_feed = feed_of(self.model, adapter, "test", wants_table(self.callbacks, "test"))
         return evaluate_feed(self.model, self.validation_feed, self.callbacks, limited(self.arguments.validation_steps))
 
