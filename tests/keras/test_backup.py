@@ -9,6 +9,8 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -20,18 +22,22 @@ PROGRAM = pathlib.Path(__file__).parent / "resumed_training.py"
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def run(directory, kind, kill_after=None):
-    """Runs the training; kills it after so many lines. Returns what it printed at its end, or None."""
+def run(directory, kind, kill_after=None, seconds=None):
+    """Runs the training; kills it after so many lines or seconds. Returns what it printed at its end, or None."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(PROGRAM), str(directory), kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        timer = threading.Timer(seconds or 0.0, process.kill)
+        if seconds is not None:
+            timer.start()
         for i, line in enumerate(process.stdout):
             if line.startswith("done "):
+                timer.cancel()
                 return json.loads(line.removeprefix("done "))
             if kill_after is not None and i + 1 >= kill_after:
                 process.send_signal(signal.SIGKILL)
                 break
-    assert kill_after is not None, process.returncode
+    assert kill_after is not None or seconds is not None, process.returncode
     return None
 
 
@@ -51,7 +57,7 @@ def whole(tmp_path_factory, kind):
     return run(directory, kind), (directory / "log.csv").read_text()
 
 
-@pytest.mark.parametrize("kind", ["arrays", pytest.param("stream", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["arrays", *(pytest.param(k, marks=pytest.mark.slow) for k in ("stream", "deep"))])
 def test_a_kill_changes_nothing(tmp_path, tmp_path_factory, kind):
     assert killed(tmp_path, kind, [9]) == whole(tmp_path_factory, kind)
     assert not any((tmp_path / "backup").iterdir())  # it has ended
@@ -65,6 +71,23 @@ def test_many_kills(tmp_path_factory, kind):
     for _ in range(6):
         chosen = [generator.randrange(1, 12) for _ in range(5)]
         assert killed(tmp_path_factory.mktemp("killed"), kind, chosen) == expected, chosen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["arrays", "deep"])
+def test_kills_at_any_time(tmp_path_factory, kind):
+    """Also while a program is compiled, a backup is written, and workers are started."""
+    started = time.monotonic()
+    expected = whole(tmp_path_factory, kind)
+    took = time.monotonic() - started
+    generator = random.Random(1)
+    for _ in range(2):
+        directory = tmp_path_factory.mktemp("killed")
+        found = None
+        for _ in range(5):
+            found = found or run(directory, kind, seconds=generator.uniform(0.3, 0.9) * took)
+        found = found or run(directory, kind)
+        assert (found, (directory / "log.csv").read_text()) == expected
 
 
 X = np.random.RandomState(0).randn(40, 3).astype("float32")

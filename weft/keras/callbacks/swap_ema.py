@@ -24,6 +24,12 @@ class SwapEMAWeights(Callback):
         self.swap_on_epoch = swap_on_epoch
         self._swapped = False
 
+    def get_state(self) -> Logs:
+        return {"swapped": self._swapped}
+
+    def set_state(self, state: Logs) -> None:
+        self._swapped = state["swapped"]
+
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         if self._swapped:
             self._swap()
