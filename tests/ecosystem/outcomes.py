@@ -1,6 +1,7 @@
 """A plugin of pytest that appends the outcome of each test to a file, so that a run that is cut short is not lost.
 
-WEFT_OUTCOMES names the file; WEFT_OUTCOMES_PART=3 runs every third test only, chosen by name, for a quick look.
+WEFT_OUTCOMES names the file; WEFT_OUTCOMES_PART=3 runs every third test only, chosen by name, for a quick look, and
+WEFT_OUTCOMES_OFFSET=1 or 2 the two other thirds.
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import pytest
 
 PATH = "WEFT_OUTCOMES"
 PART = "WEFT_OUTCOMES_PART"
+OFFSET = "WEFT_OUTCOMES_OFFSET"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    part = int(os.environ.get(PART, "1"))
-    left = [item for item in items if zlib.crc32(item.nodeid.encode()) % part]
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % part == 0]
+    part, offset = int(os.environ.get(PART, "1")), int(os.environ.get(OFFSET, "0"))
+    chosen = [zlib.crc32(item.nodeid.encode()) % part == offset for item in items]
+    if not all(chosen):
+        config.hook.pytest_deselected(items=[item for item, wanted in zip(items, chosen, strict=True) if not wanted])
+        items[:] = [item for item, wanted in zip(items, chosen, strict=True) if wanted]
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:

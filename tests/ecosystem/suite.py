@@ -2,6 +2,7 @@
 
     python -m tests.ecosystem.suite optax                 all of them, on both; results in build/suites/optax
     python -m tests.ecosystem.suite optax --part 10       every tenth test
+    python -m tests.ecosystem.suite optax --part 10 --offset 3    every tenth, and none of those
     python -m tests.ecosystem.suite optax --only weft     again on Weft, compared with what JAX gave before
     python -m tests.ecosystem.suite optax --files 'alias_test|update_test' --show
 
@@ -76,7 +77,9 @@ def test_files(suite: Suite, source: pathlib.Path, only: str) -> list[str]:
     return [path for path in paths if wanted.search(path) and not without.search(path) and files.search(path)]
 
 
-def run_file(source: pathlib.Path, path: str, outcomes: pathlib.Path, *, on_weft: bool, part: int, limit: int) -> None:
+def run_file(
+    source: pathlib.Path, path: str, outcomes: pathlib.Path, *, on_weft: bool, part: int, offset: int, limit: int
+) -> None:
     """Run one test file; what its tests give is appended to `outcomes`."""
     # The folder of the plugin comes last: a library may have a package `tests` of its own.
     paths = [ROOT, source, pathlib.Path(__file__).parent]
@@ -85,6 +88,7 @@ def run_file(source: pathlib.Path, path: str, outcomes: pathlib.Path, *, on_weft
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "WEFT_OUTCOMES": str(outcomes),
         "WEFT_OUTCOMES_PART": str(part),
+        "WEFT_OUTCOMES_OFFSET": str(offset),
         "KERAS_BACKEND": "jax",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8" if "flax" in source.name else "",
     }
@@ -127,6 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", choices=SUITES)
     parser.add_argument("--part", type=int, default=1, help="run every n-th test only")
+    parser.add_argument("--offset", type=int, default=0, help="... beginning with another one")
     parser.add_argument("--only", choices=["jax", "weft", "report"], help="run on one of the two, or on none")
     parser.add_argument("--files", default="", help="a regular expression for paths of files")
     parser.add_argument("--limit", type=int, default=600, help="seconds for each file")
@@ -136,11 +141,11 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if options.only != "report":
         source = source_of(SUITES[options.library].package)
+        sample = {"part": options.part, "offset": options.offset, "limit": options.limit}
         for path in test_files(SUITES[options.library], source, options.files):
             for name in ("jax", "weft"):
                 if options.only in (None, name):
-                    outcomes = folder / f"{name}.jsonl"
-                    run_file(source, path, outcomes, on_weft=name == "weft", part=options.part, limit=options.limit)
+                    run_file(source, path, folder / f"{name}.jsonl", on_weft=name == "weft", **sample)
     report(folder, options.show, options.files)
 
 

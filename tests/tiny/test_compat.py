@@ -217,8 +217,10 @@ def test_install_comes_first() -> None:
     # As with JAX, a script may set its variables before it imports jax, and XLA's until it asks for devices.
     code = (
         "import os, weft.compat\nweft.compat.install(); weft.compat.install()\nos.environ['JAX_ENABLE_X64'] = '1'\n"
-        "import jax, jaxlib\nos.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=3'\n"
-        "print(jax.config.jax_enable_x64, jax.device_count(), weft.compat.is_installed(), jaxlib.__version__)"
+        "import jax, jaxlib\nfrom jax._src.xla_bridge import _backends\nassert not _backends\n"
+        "os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=3'\n"
+        "print(jax.config.jax_enable_x64, jax.device_count(), weft.compat.is_installed(), jaxlib.__version__)\n"
+        "assert 'cpu' in _backends"
     )
     printed = run("-c", code)
     assert printed.split() == ["True", "8" if "WEFT_NUM_CPU_DEVICES" in os.environ else "3", "True", "0.10.2"]

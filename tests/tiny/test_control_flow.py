@@ -3,6 +3,8 @@ mistakes."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -501,3 +503,29 @@ def test_associative_scan_of_trees_and_its_derivative() -> None:
     assert gradients.tolist() == [1.0, 2.0, 6.0, 24.0] and offsets.tolist() == [1.0, 3.0, 10.0, 41.0]
     gradient = weft.grad(lambda x: wnp.sum(lax.associative_scan(wnp.multiply, x)))(wnp.array([1.0, 2.0, 3.0]))
     assert gradient.tolist() == [9.0, 4.0, 2.0]
+
+
+def test_a_carry_that_only_becomes_strong_is_traced_once() -> None:
+    traced: list[Any] = []
+    half = wnp.ones((), "bfloat16")
+
+    def body(carry: Any, x: Any) -> Any:
+        traced.append(weft.typeof(carry).weak_type)
+        return carry + x, (carry, carry * half)
+
+    values = wnp.arange(3.0)
+    total, (before, halves) = lax.scan(body, 0.0, values)
+    # As in JAX the body sees a weakly typed number, which takes the other operand's dtype.
+    assert traced == [True] and not weft.typeof(total).weak_type
+    assert before.dtype == np.float32 and halves.dtype == wnp.bfloat16
+    np.testing.assert_array_equal(before, [0, 0, 1])
+    assert weft.grad(lambda w: lax.scan(body, w, values)[0])(1.0) == 1.0
+    np.testing.assert_array_equal(weft.vmap(lambda w: lax.scan(body, w, values)[0])(values), values + 3)
+
+    def strong(carry: Any) -> Any:
+        traced.append(weft.typeof(carry).weak_type)
+        return carry + np.float32(1)
+
+    del traced[:]
+    assert lax.while_loop(lambda c: c < 3, strong, 0.0) == 3 and traced == [True]
+    assert lax.fori_loop(0, 2, lambda _, c: strong(c), 0.0) == 2 and traced == [True, True]

@@ -3,6 +3,8 @@ argument."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -230,3 +232,22 @@ def test_results_are_summed_where_asked() -> None:
     assert constant == 5.0
     gradient = weft.jit(weft.grad(lambda x: weft.vmap(wnp.sin, out_axes=None, sum_match=True)(x).sum()))(x)
     np.testing.assert_allclose(gradient, np.cos(x), rtol=1e-6)
+
+
+def test_what_is_not_mapped_is_passed_as_it_is() -> None:
+    seen: list[Any] = []
+
+    def scale(x: Any, tree: Any) -> Any:
+        seen.append(tree)
+        return x * sum(tree["sizes"])
+
+    values = {"sizes": (2, 2.5, np.float32(1.5)), "table": np.arange(3), "name": "linear", "large": 2**40}
+    result = weft.vmap(scale, in_axes=(0, None))(wnp.arange(3.0), values)
+    np.testing.assert_array_equal(result, 6 * np.arange(3.0))
+    assert [type(leaf) for leaf in seen[0]["sizes"]] == [int, float, np.float32]
+    assert seen[0]["table"] is values["table"] and seen[0]["large"] == 2**40
+    # So a number can be a static argument further in, or the size of an array.
+    inner = weft.jit(lambda x, size: x + wnp.ones(size), static_argnums=1)
+    assert weft.vmap(inner, in_axes=(0, None))(wnp.arange(3.0), 4).shape == (3, 4)
+    assert weft.vmap(lambda x, y: y, in_axes=(0, None))(wnp.arange(3.0), 4).tolist() == [4, 4, 4]
+    assert weft.vmap(lambda x: x, in_axes=None, out_axes=None, axis_size=2)(4) == 4

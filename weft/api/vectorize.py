@@ -77,7 +77,7 @@ def vmap(
         written: list[int] = []
         if refs:
             flat = with_mapped_refs(flat, refs, written)
-        function, arrays, array_dims = without_objects(flat, leaves, dims)
+        function, arrays, array_dims = of_mapped(flat, leaves, dims)
         values, out_dims = batch_flat(function, axis, arrays, array_dims, f"vmap({name_of(fun)})", user_location())
         count = out.treedef.num_leaves
         for i, value, dim in zip(written, values[count:], out_dims[count:], strict=True):
@@ -133,23 +133,20 @@ def mapped_sharding(
     return next(iter(found), None)
 
 
-def without_objects(
+def of_mapped(
     function: Callable[..., Any], leaves: Sequence[Any], dims: Sequence[int | None]
-) -> tuple[Any, Any, Any]:
-    """The function of those leaves that are arrays: others, which are not mapped, are passed as they are."""
-    arrays = [is_value(leaf) for leaf in leaves]
-    if all(arrays):
-        return function, leaves, dims
+) -> tuple[Callable[..., Any], list[Any], list[int | None]]:
+    """The function of the leaves that are mapped, those leaves, and their dims. The others are passed as they are: a
+    number may be a size, or a static argument of a function that is called inside."""
+    if None not in dims:
+        return function, list(leaves), list(dims)
 
     def partial(*args: Any) -> Any:
         values = iter(args)
-        return function(*(next(values) if a else leaf for a, leaf in zip(arrays, leaves, strict=True)))
+        return function(*(leaf if d is None else next(values) for d, leaf in zip(dims, leaves, strict=True)))
 
-    return (
-        partial,
-        [x for x, a in zip(leaves, arrays, strict=True) if a],
-        [d for d, a in zip(dims, arrays, strict=True) if a],
-    )
+    mapped = [(leaf, dim) for leaf, dim in zip(leaves, dims, strict=True) if dim is not None]
+    return partial, [leaf for leaf, _ in mapped], [dim for _, dim in mapped]
 
 
 def checked_axes(fun: Callable[..., Any], in_axes: Any, out_axes: Any, caller: str = "vmap") -> Any:

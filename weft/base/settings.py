@@ -354,20 +354,20 @@ traceback_filtering = choice(
 class FixedState(State[Value]):
     """A setting whose value is fixed when it is first used; another value afterwards is an error."""
 
-    _used = False
+    is_fixed = False
     before_use: Callable[[], None] | None = None
     """Called once, before the first use: the last chance to set the value."""
 
     def fixed(self) -> Value:
         """The value, from now on for good."""
-        if not self._used and self.before_use is not None:
+        if not self.is_fixed and self.before_use is not None:
             self.before_use()
-        self._used = True
+        self.is_fixed = True
         return self.global_value
 
     def check(self, value: Any) -> Value:
         checked = super().check(value)
-        if self._used and checked != self.global_value:
+        if self.is_fixed and checked != self.global_value:
             raise RuntimeError(
                 f"Setting {self.name!r} is {self.global_value} and has been used, so it cannot become {value!r}: "
                 f"set it right after `import weft`, or by the environment variable {self.environment_variable}."

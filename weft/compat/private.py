@@ -12,6 +12,7 @@ import numpy as np
 from weft.api.callbacks import effects_barrier
 from weft.api.devices import devices, process_count, process_index
 from weft.base.dtypes import DTYPES
+from weft.base.settings import num_cpu_devices
 from weft.base.source import is_internal, mark_internal
 from weft.base.tracebacks import boundary as api_boundary
 from weft.base.tree import flatten_one_level, prefix_errors
@@ -138,8 +139,10 @@ def get_backend(platform: str | None = None) -> _Backend:
 
 
 class _Backends(Mapping[str, _Backend]):
+    """The backends by platform; none before devices are asked for, up to when their count may be set."""
+
     def _names(self) -> dict[str, None]:
-        return dict.fromkeys(device.platform for device in devices())
+        return dict.fromkeys(device.platform for device in devices()) if num_cpu_devices.is_fixed else {}
 
     def __getitem__(self, platform: str) -> _Backend:
         if platform not in self._names():

@@ -24,13 +24,12 @@ from weft.base.settings import config
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
 from weft.indexing.expression import Expression, maximum
-from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, Var, subjaxprs
-from weft.ir.primitive import in_state
 from weft.ir.types import ArrayType, is_value, type_of
 from weft.ir.unplaced import varying_along, with_casts_outside
 from weft.ir.varying import state_of
 from weft.lax.bodies import adapted, arrays_of, staged
+from weft.lax.body_types import fix_carry_types, merged_type, with_result_types
 from weft.primitives.control.cond import cond as cond_primitive
 from weft.primitives.control.scan import scan as scan_primitive
 from weft.primitives.control.while_loop import while_ as while_primitive
@@ -42,7 +41,6 @@ from weft.primitives.movement.concatenate import concatenate, stacked
 from weft.primitives.movement.shape import reshape
 from weft.primitives.movement.size import size_of
 from weft.primitives.movement.slicing import slice as slice_primitive
-from weft.trace.closed import stage_closed
 from weft.trace.ref_bodies import LoopRefs, with_equal_refs
 from weft.trace.refs import Ref, Touched, values_of, write_back
 from weft.trace.tracer import Tracer
@@ -252,16 +250,6 @@ def with_equal_results(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: st
     return [with_result_types(p, result_types) for p in jaxprs]
 
 
-def merged_type(a: Any, b: Any) -> Any:
-    """The first type, varying along the manual axes along which either does, and reduced along those of either."""
-    one, other = state_of(a), state_of(b)
-    if one is other:
-        return a
-    varying = one.varying | other.varying
-    reduced = (one.reduced | other.reduced) - varying - one.unreduced
-    return a.placed(manual=one.update(varying=varying - one.unreduced, reduced=reduced))
-
-
 def check_meets(caller: str, what: str, decides: frozenset[Any], jaxprs: Sequence[Jaxpr]) -> None:
     """What devices decide each for itself must not communicate between them: some would wait for others forever."""
     for jaxpr in jaxprs if decides else ():
@@ -296,71 +284,7 @@ def communicates(jaxpr: Jaxpr, axes: frozenset[Any]) -> Any:
     return None
 
 
-def with_result_types(jaxpr: Jaxpr, result_types: Sequence[Any]) -> Jaxpr:
-    if all(v.aval == w for v, w in zip(jaxpr.outvars, result_types, strict=True)):
-        return jaxpr
-
-    def converted(*args: Any) -> list[Any]:
-        return [retyped(r, w) for r, w in zip(replay(jaxpr, *args), result_types, strict=True)]
-
-    key = ("result types", tuple(result_types))
-    return jaxpr.cached(key, lambda: stage_closed(converted, jaxpr.in_avals, name=jaxpr.name))
-
-
-def retyped(value: Any, aval: Any) -> Any:
-    """A value converted to a type of the same shape; its weakness too."""
-    value = in_state(value, aval)
-    if type_of(value) == aval:
-        return value
-    return convert_element_type(value, new_dtype=aval.dtype, weak_type=aval.weak_type)
-
-
 # -- loops ------------------------------------------------------------------------------------------------------------
-
-
-def fix_carry_types(
-    stage_body: Callable[[list[Any]], tuple[Jaxpr, Any, Any]], init: list[Any], count: int, report: Callable[..., Any]
-) -> tuple[Any, list[Any]]:
-    """Stage a loop's body so that the carry keeps its types: weakly typed parts of the initial carry take what the body
-    makes of them, and what the body makes vary along manual axes varies from the start; anything else that changes is
-    the user's error."""
-    rounds = 0
-    while True:
-        types: list[Any] = [type_of(x) for x in init]
-        body = stage_body(types)
-        outs: list[Any] = [v.aval for v in body[0].outvars[:count]]
-        if len(outs) == len(types) and any(state_of(b) is not state_of(a) for a, b in zip(types, outs, strict=True)):
-            wider = [in_state(x, merged_type(a, b)) for x, a, b in zip(init, types, outs, strict=True)]
-            if any(type_of(x) != a for x, a in zip(wider, types, strict=True)):
-                init = wider
-                continue
-            outs = [merged_type(b, a) for a, b in zip(types, outs, strict=True)]
-            body = (with_result_types(body[0], [*outs, *(v.aval for v in body[0].outvars[count:])]), *body[1:])
-        if len(outs) == len(types) and all(a == b for a, b in zip(types, outs, strict=True)):
-            return body, init
-        if len(outs) != len(types):
-            report(body, types, outs)
-        new = []
-        for x, a, b in zip(init, types, outs, strict=True):
-            if a.weak_type and a.shape == b.shape and promotes(a, b):
-                new.append(retyped(x, b))
-            elif a.matches(b):
-                new.append(retyped(x, a.strong()))
-            else:
-                report(body, types, outs)
-        if all(type_of(x) == a for x, a in zip(new, types, strict=True)):
-            result_types = [*types, *(v.aval for v in body[0].outvars[count:])]
-            return (with_result_types(body[0], result_types), *body[1:]), new
-        rounds += 1
-        if rounds == 3:
-            return body, init
-        init = new
-
-
-def promotes(weak: Any, other: Any) -> bool:
-    """Whether a weakly typed value of one type becomes the other's dtype when they are combined."""
-    promoted = dtypes.promote_pair(weak.dtype, True, other.dtype, other.weak_type)[0]
-    return dtypes.canonicalize_dtype(promoted) == other.dtype
 
 
 class Loop(NamedTuple):
@@ -601,7 +525,7 @@ def scan(
     >>> import weft.numpy as wnp
     >>> from weft import lax
     >>> lax.scan(lambda total, x: (total + x, total), 0, wnp.array([1, 2, 3]))
-    (Array(6, dtype=int32), Array([0, 1, 3], dtype=int32))
+    (Array(6, dtype=int32), Array([0, 1, 3], dtype=int32, weak_type=True))
     """
     if not callable(f):
         raise wrong_type("lax.scan takes a function f(carry, x) as its first argument.", type(f).__name__)

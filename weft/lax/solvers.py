@@ -17,7 +17,8 @@ from weft.ir.interpreter import replay
 from weft.ir.primitive import in_state
 from weft.ir.types import type_of
 from weft.lax.bodies import staged
-from weft.lax.control_flow import leaves_of, merged_type
+from weft.lax.body_types import merged_type
+from weft.lax.control_flow import leaves_of
 from weft.lax.elementwise import stop_gradient
 from weft.primitives.control.call import jit as jit_primitive
 from weft.primitives.control.implicit import Counts

@@ -370,7 +370,7 @@ def sign(x: Any, /) -> Array:
         x: an array or a number.
 
     Returns:
-        An array of the dtype of `x`; NaN stays NaN. Its derivative is 0.
+        An array of the dtype of `x`; NaN stays NaN. For real numbers its derivative is 0.
 
     >>> import weft.numpy as wnp
     >>> wnp.sign(wnp.array([-2.5, 0.0, 7.0]))

@@ -160,7 +160,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     Args:
         x: an array or a number.
         copy: accepted for compatibility; arrays do not change, so it makes no difference.
-        nan: what NaN becomes.
+        nan: what NaN becomes. An infinity is then replaced like one that was in `x`.
         posinf: what infinity becomes; the largest number of the dtype by default.
         neginf: what minus infinity becomes; the least number of the dtype by default.
 
@@ -182,8 +182,8 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     largest = limits.max if posinf is None else posinf
     least = limits.min if neginf is None else neginf
     out = _replaced(x, lax.ne(x, x), nan)
-    out = _replaced(out, lax.eq(x, scalar_like(x, math.inf)), largest)
-    return _replaced(out, lax.eq(x, scalar_like(x, -math.inf)), least)
+    out = _replaced(out, lax.eq(out, scalar_like(x, math.inf)), largest)
+    return _replaced(out, lax.eq(out, scalar_like(x, -math.inf)), least)
 
 
 def _replaced(x: Any, condition: Any, value: Any) -> Any:

@@ -265,7 +265,7 @@ class Logical(CheckedReduction):
 
 @primitive
 class reduce_and(Logical):
-    """Whether all elements along `axes` hold."""
+    """Whether all elements along `axes` hold; of integers, the bits that all have."""
 
     ufunc = np.bitwise_and
     combine_name = "and"
@@ -277,7 +277,7 @@ class reduce_and(Logical):
 
 @primitive
 class reduce_or(Logical):
-    """Whether any element along `axes` holds."""
+    """Whether any element along `axes` holds; of integers, the bits that any has."""
 
     ufunc = np.bitwise_or
     combine_name = "or"
