@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from types import CodeType
 from typing import Any
+
+from weft.base.memo import Memo
+
+# Compiled texts: functions for signatures that differ in sizes only have the same.
+_codes: Memo[str, CodeType] = Memo(256)
 
 
 class Source:
@@ -26,5 +32,8 @@ class Source:
     def function(self, name: str, parameters: str) -> Any:
         """The function that the lines are the body of."""
         text = "\n".join([f"def {name}({parameters}):", *self.lines])
-        exec(compile(text, f"<weft {name}>", "exec"), self.names)
+        code = _codes.get(text)
+        if code is None:
+            code = _codes.keep(text, compile(text, f"<weft {name}>", "exec"))
+        exec(code, self.names)
         return self.names[name]

@@ -48,8 +48,9 @@ class RuleGuard:
 class Answers:
     """Answers questions for given sizes, and collects the guards under which the same answers are right."""
 
-    def __init__(self, sizes: Mapping[Any, int]) -> None:
+    def __init__(self, sizes: Mapping[Any, int], user_code: bool = True) -> None:
         self.sizes = sizes  # by symbol
+        self.user_code = user_code  # whether code that is not Weft's may be asking
         self._guards: dict[Any, Guard | RuleGuard] = {}
         self.constants = 0  # how often a value was asked for
         self.first_constant = ""  # ... and in words, by whom first
@@ -115,9 +116,9 @@ current = _Current()
 
 
 @contextmanager
-def deciding(sizes: Mapping[Any, int]) -> Iterator[Answers]:
-    """Questions in this thread are answered for these sizes."""
-    before, current.answers = current.answers, Answers(sizes)
+def deciding(sizes: Mapping[Any, int], user_code: bool = True) -> Iterator[Answers]:
+    """Questions in this thread are answered for these sizes. Without `user_code` only Weft's own code is run."""
+    before, current.answers = current.answers, Answers(sizes, user_code)
     try:
         yield current.answers
     finally:

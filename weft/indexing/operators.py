@@ -156,8 +156,9 @@ class IntegerOperators:
 
     def __hash__(self) -> int:
         # Equal ones are one object. Who looks one up in a table of his has asked for its value.
-        if current.answers is not None:
-            current.answers.seen_outside(self)
+        answers = current.answers
+        if answers is not None and answers.user_code:
+            answers.seen_outside(self)
         return object.__hash__(self)
 
     def __eq__(self, other: object) -> bool:

@@ -147,7 +147,7 @@ class Emissions:
             return None
         if not takes_symbols(self.kind, self.jaxpr, self.hero, self.target):
             return None
-        with deciding({s: sizes[s] for s in self.symbols}) as answers:
+        with deciding({s: sizes[s] for s in self.symbols}, user_code=False) as answers:
             emission = emit(self.kind, self.jaxpr, self.hero, self.target, self.schedule)
         if answers.constants:  # it would serve this size only
             self.needs_constants += 1

@@ -420,6 +420,15 @@ class Program:
         """Whether a step is shared among threads."""
         return any((isinstance(s, Launch) and s.grain) or (isinstance(s, Call) and s.tiles) for s in self.all_steps())
 
+    @property
+    def calls_python(self) -> bool:
+        """Whether a step calls a function of Python."""
+        return any(isinstance(step, Call) and step.routine == "host" for step in self.all_steps())
+
+    def takes(self, argument: int) -> bool:
+        """Whether the memory of an argument is taken over."""
+        return self.arguments[argument].donated
+
     def all_steps(self) -> Iterator[Step]:
         """Every step, also those in loops and branches."""
         yield from nested_steps(self.steps)

@@ -70,7 +70,7 @@ class PreparedPrograms:
         for prepared in others:
             if prepared.holds(*values):
                 return prepared.at(sizes, values)
-        with deciding({s: sizes[s] for s in self.symbols}) as answers:
+        with deciding({s: sizes[s] for s in self.symbols}, user_code=False) as answers:
             builder = _PreparedBuilder(self.target, sizes)
             program = builder.program(self.fused, self.donated)
         if answers.constants:

@@ -44,6 +44,15 @@ class ProgramAtSizes(Program):
         return at_sizes(self.prepared.family.fused, self.sizes)
 
     @property
+    def calls_python(self) -> bool:
+        """Whether a step calls a function of Python: such programs are not prepared."""
+        return False
+
+    def takes(self, argument: int) -> bool:
+        """Whether the memory of an argument is taken over, with any sizes."""
+        return self.prepared.program.takes(argument)
+
+    @property
     def uses_threads(self) -> bool:
         """Whether a step is shared among threads."""
         return any(self.prepared.grain(row, self.integers) for row in self.prepared.rows)

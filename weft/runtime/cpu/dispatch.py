@@ -21,7 +21,8 @@ from weft.runtime.device import HOME, Placement
 
 
 class CallWriter:
-    """Writes the call of one executable, whose results have a placement."""
+    """Writes the call of one executable, whose results have a placement. Sizes and addresses are constants with names,
+    so that the text is the same for all sizes of a program and is compiled once."""
 
     def __init__(self, source: Source, executable: Executable, placement: Placement) -> None:
         self.source = source
@@ -46,14 +47,14 @@ class CallWriter:
 
     def write(self, constants: Sequence[ConcreteArray], leaves: Sequence[str], donated: Sequence[bool]) -> list[str]:
         """Write the call on constants and the arrays of these names; returns expressions for the results."""
-        executable, program = self.executable, self.executable.program
-        pointers = [str(c._pointer or c._address()) for c in constants]
+        executable, program, integer = self.executable, self.executable.program, self.source.constant
+        pointers = [integer(c._pointer or c._address()) for c in constants]
         blocks: dict[int, str] = {}  # donated memory by argument
         if any(donated):
             self.all_differ(leaves)
         for i, name in enumerate(leaves):
             argument = len(constants) + i
-            if program.arguments[argument].donated:
+            if program.takes(argument):
                 block = blocks[argument] = f"g{argument}"
                 self.line(f"{block} = donated_memory({name})")
                 pointers.append(f"{block}.address")
@@ -63,7 +64,8 @@ class CallWriter:
                 pointers.append(f"({name}._pointer or {name}._address())")
         results, outputs = self.results(blocks)
         frame = executable.frame
-        entries = map(str, frame.entries("scratch.address" if program.temporary_bytes else 0, pointers, outputs))
+        scratch = "scratch.address" if program.temporary_bytes else 0
+        entries = [e if type(e) is str else integer(e) if e else "0" for e in frame.entries(scratch, pointers, outputs)]
         self.names["pack"] = frame.pack
         if program.uses_threads:
             self.line("prepare()")
@@ -123,18 +125,19 @@ class CallWriter:
                 addresses.append("0")  # the program writes to the argument's register
                 arrays.append(self.array(name, blocks[alias], f"{blocks[alias]}.address"))
             elif size > memory.SMALL:
-                allocations.append(f"b{i} = take({size})")
+                allocations.append(f"b{i} = take({self.source.constant(size)})")
                 addresses.append(f"b{i}.address")
                 arrays.append(self.array(name, f"b{i}", f"b{i}.address"))
             else:
                 if totals[-1] + size > memory.CHUNK // 2:
                     totals.append(0)
                 piece, offset = len(totals) - 1, totals[-1]
-                addresses.append(f"base{piece} + {offset}" if offset else f"base{piece}")
+                addresses.append(f"base{piece} + {self.source.constant(offset)}" if offset else f"base{piece}")
                 arrays.append(self.array(name, f"chunk{piece}", addresses[-1]))
                 totals[-1] += size
         if any(a.startswith("base") for a in addresses):
-            allocations += [f"base{piece}, chunk{piece} = small({total})" for piece, total in enumerate(totals)]
+            for piece, total in enumerate(totals):
+                allocations.append(f"base{piece}, chunk{piece} = small({self.source.constant(total)})")
         if program.temporary_bytes:
             self.names["temporaries"] = self.executable.free_temporaries(self.placement.memory)
             allocations.append(

@@ -22,7 +22,7 @@ from weft.base import forks
 from weft.base.errors import JaxRuntimeError, OutOfMemoryError
 from weft.base.forks import held
 from weft.base.source import Location, user_location
-from weft.compiler.program.ir import Call, bytes_of
+from weft.compiler.program.ir import bytes_of
 from weft.compiler.target.cpu import bytecode, interrupt, pool, queue
 from weft.runtime.array import ConcreteArray, PlacedArray
 from weft.runtime.cpu import memory
@@ -242,7 +242,7 @@ class QueuedCall:
         self._frame = executable.frame
         self._donated = tuple(donated) if any(donated) else ()
         program = executable.program
-        self._taken = [program.arguments[len(constants) + i].donated for i in range(len(donated))]
+        self._taken = [program.takes(len(constants) + i) for i in range(len(donated))]
         # Of each result its type, the argument whose memory it takes, or its size; or an offset in a chunk.
         self._results: list[tuple[Any, int | None, int, int]] = []
         self._chunks: list[int] = []
@@ -265,8 +265,8 @@ class QueuedCall:
     @staticmethod
     def can_be(executable: Executable) -> bool:
         """Whether an executable may run in the queue: it does not call Python, and cannot fail."""
-        hosts = any(isinstance(step, Call) and step.routine == "host" for step in executable.program.all_steps())
-        return not (hosts or executable.again or executable.has_tapes) and is_possible()
+        special = executable.program.calls_python or executable.again or executable.has_tapes
+        return not special and is_possible()
 
     def __call__(self, arrays: tuple[ConcreteArray, ...]) -> list[ConcreteArray] | None:
         reap()

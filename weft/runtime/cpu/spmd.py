@@ -19,7 +19,7 @@ from weft.compiler.fingerprint import written
 from weft.compiler.load import compiled_again, is_storing, store_program, stored_program, typed_compilation
 from weft.compiler.program.assign import address_of, assign
 from weft.compiler.program.frame import FIRST_ARGUMENT, TAPES, TEMPORARIES
-from weft.compiler.program.ir import ALIGNMENT, DEFAULT_SPACE, Call, Communicate, Start, bytes_of
+from weft.compiler.program.ir import ALIGNMENT, DEFAULT_SPACE, Communicate, Start, bytes_of
 from weft.compiler.program.overlap import MOST_MERGED, overlapped
 from weft.compiler.target.cpu import bytecode, pool, tape
 from weft.compiler.target.cpu.groups import group_compilation
@@ -94,7 +94,7 @@ class DevicesExecutable:
         self._results, self._small, self._small_bytes = self._plan_results()
         indices = np.indices(self.shape).reshape(len(self.shape), len(self.processes)).astype(np.int32)
         self._indices = indices[:, self.positions]
-        python = any(isinstance(s, Call) and s.routine == "host" for s in program.all_steps())
+        python = program.calls_python
         stretches = program.nanoseconds / (len(self.steps) + 1)
         self.parallel = self.count > 1 and stretches > WORTH_THREADS and not python
         self._free: list[_State] = []

@@ -7,7 +7,6 @@ that of the concrete plan.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -75,13 +74,13 @@ def symbolic_plan(contraction: ContractionLoops, operands: tuple[Access, Access]
         choice.lanes_along_k,
     )
     if choice.split is not None:
-        plan = replace(plan, split_k=_split_k(plan, choice.split))
+        plan = plan._replace(split_k=_split_k(plan, choice.split))
     if choice.blocks is not None:
         ((tile, height), *_), lanes = plan.tiles, plan.lanes
         assert lanes is not None
         tiles: Any = maximum(1, ceil_divide(tile.size // height, choice.blocks[0]))
         panels: Any = choice.blocks[1] or ceil_divide(lanes.size, plan.width)
-        plan = replace(plan, blocks=Blocks(tiles, panels))
+        plan = plan._replace(blocks=Blocks(tiles, panels))
     return plan
 
 
@@ -100,21 +99,20 @@ def _choice(fixed: Any, integers: tuple[int, ...]) -> Choice:
     """The reference plan for sizes and strides."""
     free, count, works, compute, is_whole, target = fixed
     axes = [ContractionAxis(str(n), size) for n, size in enumerate(integers[:count])]
-    rows = [integers[count * n : count * (n + 1)] for n in (1, 2)]
-    left, right = (
-        Access({a: stride for a, stride in zip(axes, row, strict=True) if stride}, work)
-        for row, work in zip(rows, works, strict=True)
-    )
+    left, right = [
+        Access({a: stride for a, stride in zip(axes, integers[start:], strict=False) if stride}, work)
+        for start, work in zip((count, 2 * count), works, strict=True)
+    ]
     result = dict(zip(axes[:free], integers[3 * count :], strict=True))
     chooser = Chooser(tuple(axes[:free]), tuple(axes[free:]), result, (left, right), compute, is_whole, target)
-    plan = replace(chooser.reference, split_k=chooser.choose_split_k(chooser.reference))
+    plan = chooser.reference._replace(split_k=chooser.choose_split_k(chooser.reference))
     position = {axis: n for n, axis in enumerate(axes)}
     return Choice(
         None if plan.lanes is None else position[plan.lanes],
         plan.width,
-        tuple((position[axis], height) for axis, height in plan.tiles),
+        tuple([(position[axis], height) for axis, height in plan.tiles]),
         plan.packed,
-        tuple(position[axis] for axis in plan.k_axes),
+        tuple([position[axis] for axis in plan.k_axes]),
         plan.lanes_along_k,
         _split(chooser, plan),
         _blocks(chooser, plan),

@@ -13,10 +13,11 @@ which the operands stay in the cache.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from math import log2, prod
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from math import inf, log2, prod
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,8 +45,7 @@ class Blocks:
     panels: int
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The loops of a contraction. `lanes` is None for sums of scalars; with `lanes_along_k`, lanes are reduced in the
     end."""
 
@@ -80,6 +80,12 @@ def fits(target: Target, dtype: np.dtype[Any], height: int, vectors: int) -> boo
     return height * vectors <= accumulators(target, dtype) and needed <= target.vector_registers
 
 
+@lru_cache(maxsize=256)
+def heights_that_fit(target: Target, dtype: np.dtype[Any], vectors: int) -> tuple[int, ...]:
+    """The rows that a tile of so many vectors may have."""
+    return tuple(h for h in target.matmul.heights if fits(target, dtype, h, vectors))
+
+
 def panels_of(needed: int, vectors: int) -> int:
     """How many panels of so many vectors there are."""
     return -(-needed // vectors)
@@ -102,6 +108,9 @@ def candidates(contraction: ContractionLoops, left: Access, right: Access, targe
 def reference_plan(contraction: ContractionLoops, left: Access, right: Access, target: Target) -> Plan:
     """The plan whose order of sums all plans of a contraction have."""
     return _chooser(contraction, left, right, target).reference
+
+
+_cycles = attrgetter("cycles")
 
 
 def _chain(plan: Plan) -> tuple[Any, ...]:
@@ -146,15 +155,41 @@ class Chooser:
         target: Target,
     ) -> None:
         self.free, self.result, self.operands, self.is_whole, self.target = free, result, operands, is_whole, target
-        self.k_axes = tuple(sorted(k_axes, key=lambda a: -sum(f.stride(a) for f in operands)))
-        self.costs = target.matmul
+        # The strides of each operand, by axis.
+        self.strides = first, second = operands[0].strides, operands[1].strides
+        self.k_axes = k_axes
+        if len(k_axes) > 1:
+            self.k_axes = tuple(sorted(k_axes, key=lambda a: -(first.get(a, 0) + second.get(a, 0))))
+        self.costs = costs = target.matmul
         self.dtype = sum_dtype(compute)
+        self.itemsize = self.dtype.itemsize
+        # Cycles of one complex multiply-add against those of a real one.
+        self.scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
         self.lanes = lanes_of(target, self.dtype)
-        self.terms = prod(a.size for a in k_axes)
-        self.sums = prod(a.size for a in free)
-        self.elements = [f.elements((*free, *k_axes)) for f in operands]
+        self.terms = self.sums = 1
+        self.elements = [1, 1]
         # In how many sums each element of an operand is.
-        self.uses = [prod(a.size for a in free if not f.stride(a)) for f in operands]
+        self.uses = [1, 1]
+        for a in k_axes:
+            self.terms *= a.size
+        for a in free:
+            self.sums *= a.size
+        # Of each operand, whether steps along K fall into few sets of the cache; and whether each is in another page,
+        # in more of them than the TLB holds.
+        self.set_conflicts, self.misses_tlb = [False, False], [False, False]
+        for n, strides in enumerate(self.strides):
+            for a in free:
+                if strides.get(a, 0) == 0:
+                    self.uses[n] *= a.size
+                if a in strides:
+                    self.elements[n] *= a.size
+            for a in k_axes:
+                if a in strides:
+                    self.elements[n] *= a.size
+            if self.k_axes and (apart := strides.get(self.k_axes[-1], 0) * self.itemsize):
+                rows = self.k_axes[-1].size
+                self.set_conflicts[n] = apart % costs.conflict_stride == 0 and rows > costs.conflict_rows
+                self.misses_tlb[n] = apart >= costs.page_stride and rows > costs.page_rows
 
     def candidates(self) -> Iterator[Plan]:
         """Plans for every axis that lanes could run along."""
@@ -169,28 +204,31 @@ class Chooser:
                 yield from self.tiled(axis, tile, self.tile_sizes(axis, tile))
         yield from self.all_along_k()
 
-    def all_along_k(self) -> Iterator[Plan]:
+    def all_along_k(self, limit: float = inf) -> Iterator[Plan]:
         for axis in self.k_axes:
             if axis.size >= self.lanes:
-                yield from self.along_k(axis)
+                yield from self.along_k(axis, limit)
 
     def is_contiguous(self, axis: ContractionAxis) -> bool:
         """Whether lanes along an axis would read or write elements that are side by side."""
-        return self.result[axis] == 1 or any(f.stride(axis) == 1 for f in self.operands)
+        return bool(self.result[axis] == 1) or any([strides.get(axis, 0) == 1 for strides in self.strides])
 
     @cached_property
     def reference(self) -> Plan:
         """The plan whose order of sums all have: the one with the fewest cycles of a few that differ in the axis of
         lanes, each with tiles as large as registers allow."""
-        plans = [self.scalar(), *self.all_along_k()]
+        tiled: list[Plan] = []
         free = [a for a in self.free if a.size > 1]
         for axis in [a for a in free if self.is_contiguous(a)] or free:
             others = [a for a in free if a is not axis]
             # Rows that only one operand has are read again in the next tile, others are not.
-            alone = [a for a in others if not all(f.stride(a) for f in self.operands)] or others
+            first, second = self.strides
+            alone = [a for a in others if not (first.get(a, 0) and second.get(a, 0))] or others
             tile = max(alone, key=lambda a: a.size, default=None)
-            plans += self.tiled(axis, tile, self.largest_tile(axis, tile))
-        return min(plans, key=lambda p: p.cycles)
+            tiled += self.tiled(axis, tile, self.largest_tile(axis, tile), min([p.cycles for p in tiled], default=inf))
+        # Of equal ones the first counts.
+        limit = min([p.cycles for p in tiled], default=inf)
+        return min([self.scalar(), *self.all_along_k(limit), *tiled], key=_cycles)
 
     def largest_tile(self, axis: ContractionAxis, tile: ContractionAxis | None) -> list[tuple[int, int]]:
         """The rows and vectors of the largest tile, with rows at most as many as there are."""
@@ -199,9 +237,8 @@ class Chooser:
         for vectors in reversed(costs.vectors):
             long = vectors >= 2 * needed or (not self.target.masks and vectors * self.lanes > axis.size)
             if vectors == 1 or (vectors <= most and not long and fits(self.target, self.dtype, 1, vectors)):
-                rows = tile.size if tile else 1
-                heights = [h for h in costs.heights if h <= rows and fits(self.target, self.dtype, h, vectors)]
-                return [(heights[-1] if heights else 1, vectors)]
+                rows, heights = tile.size if tile else 1, heights_that_fit(self.target, self.dtype, vectors)
+                return [(next((h for h in reversed(heights) if h <= rows), 1), vectors)]
         return []
 
     def scalar(self) -> Plan:
@@ -218,16 +255,16 @@ class Chooser:
         or scalars of it one iteration of the innermost loop reads.
         """
         costs = self.costs
-        operand, elements, repeats = self.operands[n], self.elements[n], max(repeats, 1.0)
-        stride, size = operand.stride(axis), elements * self.dtype.itemsize
+        operand, strides, elements, repeats = self.operands[n], self.strides[n], self.elements[n], max(repeats, 1.0)
+        stride, size = strides.get(axis, 0), elements * self.itemsize
         vector, strided = stride != 0, stride > 1
         lanes = self.lanes if vector else 1
         again = operand.work / lanes + (costs.gather_lane if strided else 0.0)
         if vector:
-            again += costs.unaligned / lanes if self.unaligned(operand, axis) else 0.0
-        elif self.set_conflicts(operand):
+            again += costs.unaligned / lanes if self.unaligned(n, axis) else 0.0
+        elif self.set_conflicts[n]:
             again += costs.unaligned if size > 2 * costs.second_cache else costs.set_conflict
-        if self.misses_tlb(operand):
+        if self.misses_tlb[n]:
             page = (costs.tlb_miss_vector if vector else costs.tlb_miss_scalar) + (
                 costs.far_tlb_miss if size > costs.beyond_caches else 0.0
             )
@@ -235,10 +272,10 @@ class Chooser:
         once = (
             operand.work / self.lanes
             + costs.copy
-            + (costs.far_copy * self.dtype.itemsize if size > costs.beyond_caches else 0.0)
+            + (costs.far_copy * self.itemsize if size > costs.beyond_caches else 0.0)
         )
         last = axis if vector or not self.k_axes else self.k_axes[-1]
-        if operand.stride(last) > 1:
+        if strides.get(last, 0) > 1:
             once += costs.transposed_lane if self.transposes(operand, last) else costs.gather_lane
         direct, copied = again * elements * repeats, once * elements + costs.another_kernel
         return (True, copied) if copied < direct else (False, direct)
@@ -246,26 +283,14 @@ class Chooser:
     def transposes(self, operand: Access, last: ContractionAxis) -> bool:
         """Whether a copy with another last axis can be built of squares that are transposed in registers."""
         inner = next((a for a, stride in operand.strides.items() if stride == 1), None)
-        simple = self.dtype.itemsize in (4, 8) and dtypes.kind(self.dtype) != "c"
+        simple = self.itemsize in (4, 8) and dtypes.kind(self.dtype) != "c"
         return simple and inner is not None and min(inner.size, last.size) >= self.lanes
 
-    def misses_tlb(self, operand: Access) -> bool:
-        """Whether each step along K is in another page, and in more of them than the TLB holds."""
-        costs = self.costs
-        apart = operand.stride(self.k_axes[-1]) * self.dtype.itemsize if self.k_axes else 0
-        return apart >= costs.page_stride and self.k_axes[-1].size > costs.page_rows
-
-    def unaligned(self, operand: Access, axis: ContractionAxis) -> bool:
-        """Whether vectors straddle cache lines, or are evicted by set conflicts."""
-        return self.set_conflicts(operand) or any(s % self.lanes for a, s in operand.strides.items() if a is not axis)
-
-    def set_conflicts(self, operand: Access) -> bool:
-        """Whether steps along K fall into few sets of the cache."""
-        costs = self.costs
-        if not self.k_axes or not operand.stride(self.k_axes[-1]):
-            return False
-        apart = operand.stride(self.k_axes[-1]) * self.dtype.itemsize
-        return apart % costs.conflict_stride == 0 and self.k_axes[-1].size > costs.conflict_rows
+    def unaligned(self, n: int, axis: ContractionAxis) -> bool:
+        """Whether vectors of an operand straddle cache lines, or are evicted by set conflicts."""
+        if self.set_conflicts[n]:
+            return True
+        return any([s % self.lanes for a, s in self.strides[n].items() if a is not axis])
 
     # -- lanes along a free axis -------------------------------------------------------------------------------------
 
@@ -293,15 +318,22 @@ class Chooser:
                 yield height, vectors
 
     def tiled(
-        self, axis: ContractionAxis, tile: ContractionAxis | None, sizes: Iterable[tuple[int, int]]
+        self,
+        axis: ContractionAxis,
+        tile: ContractionAxis | None,
+        sizes: Iterable[tuple[int, int]],
+        limit: float = inf,
     ) -> Iterator[Plan]:
-        """Tiles for two axes, of these sizes."""
+        """Tiles for two axes, of these sizes; those that take more cycles than a limit may be left out."""
         costs = self.costs
         needed = -(-axis.size // self.lanes)
         rest = self.sums // (axis.size * (tile.size if tile else 1))
-        wide = [f.stride(axis) != 0 for f in self.operands]
-        per_row = [tile is not None and f.stride(tile) != 0 for f in self.operands]
-        apart = 0 if tile is None else max(self.result[tile], *(f.stride(tile) for f in self.operands))
+        wide = [strides.get(axis, 0) != 0 for strides in self.strides]
+        per_row = [False, False]
+        apart = 0
+        if tile is not None:
+            along = [strides.get(tile, 0) for strides in self.strides]
+            per_row, apart = [stride != 0 for stride in along], max(self.result[tile], *along)
         penalty = 1.1 if apart > costs.far else 1.02 if apart > costs.near else 1.0
         store = 1.0
         if self.result[axis] != 1:
@@ -320,6 +352,8 @@ class Chooser:
             # An edge needs a second body, which matters less the more tiles there are.
             cycles *= (1.0 + 0.06 / (1 + whole // 32) if left_over else 1.0) * penalty
             cycles *= 1.1 if axis.size % (vectors * self.lanes) else 1.0
+            if cycles > limit:
+                continue
             packed = []
             for n in (0, 1):
                 together = (1 if per_row[n] else height) * (1 if wide[n] else vectors * self.lanes)
@@ -340,22 +374,23 @@ class Chooser:
             count = (vectors if w else 1) * (height if r else 1)
             loads, shown = loads + count, shown + count * (costs.load if w else costs.broadcast)
         sums = height * vectors
-        scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
+        scale = self.scale
         # Long sums are bound by latency unless there are enough of them.
         waiting = 8 if self.terms > costs.short_sum else 2
         return max(scale * max(sums, waiting) / 2, loads / 2, (scale * sums + loads + 3) / 4.5) + shown
 
     # -- lanes along K -----------------------------------------------------------------------------------------------
 
-    def along_k(self, axis: ContractionAxis) -> Iterator[Plan]:
+    def along_k(self, axis: ContractionAxis, limit: float = inf) -> Iterator[Plan]:
         """Sums of lanes, for a tile of rows along an axis of the left operand and one of the right. A matrix-vector
-        product has rows of one operand only, and may take more of them: then even short rows keep the machine busy."""
+        product has rows of one operand only, and may take more of them: then even short rows keep the machine busy.
+        Plans that take more cycles than a limit may be left out."""
         costs = self.costs
         tiles: list[tuple[ContractionAxis, int]] = []
         heights: list[int] = []
         budget = min(16, accumulators(self.target, self.dtype))
-        for mine, other in (self.operands, self.operands[::-1]):
-            own = [a for a in self.free if mine.stride(a) and not other.stride(a) and a.size > 1]
+        for mine, other in (self.strides, self.strides[::-1]):
+            own = [a for a in self.free if mine.get(a, 0) and not other.get(a, 0) and a.size > 1]
             best = max(own, key=lambda a: a.size, default=None)
             most = budget // prod(heights)
             height = next(h for h in (4, 3, 2, 1) if h <= most and best.size % h == 0) if best else 1
@@ -364,30 +399,35 @@ class Chooser:
                 tiles.append((best, height))
         sums = prod(heights)
         registers = next(r for r in (4, 2, 1) if r == 1 or (sums * r <= budget and r * self.lanes <= axis.size))
-        yield self.summed(axis, tiles, heights, registers)
+        yield from self.summed(axis, tiles, heights, registers, limit)
         single = [a for a in self.free if a.size > 1]
         if len(single) == 1 and single[0].size >= 2 * costs.vector_rows <= 2 * budget:
-            of_left = self.operands[0].stride(single[0]) != 0
-            yield self.summed(
+            of_left = self.strides[0].get(single[0], 0) != 0
+            yield from self.summed(
                 axis,
                 [(single[0], costs.vector_rows)],
                 [costs.vector_rows, 1] if of_left else [1, costs.vector_rows],
                 1,
+                limit,
             )
 
     def summed(
-        self, axis: ContractionAxis, tiles: list[tuple[ContractionAxis, int]], heights: list[int], registers: int
-    ) -> Plan:
-        """The plan for a tile of sums along K, with so many registers for each."""
+        self,
+        axis: ContractionAxis,
+        tiles: list[tuple[ContractionAxis, int]],
+        heights: list[int],
+        registers: int,
+        limit: float,
+    ) -> Iterator[Plan]:
+        """The plan for a tile of sums along K, with so many registers for each; none above the limit."""
         costs = self.costs
         sums = prod(heights)
         iterations = -(-axis.size // (registers * self.lanes)) * (self.terms // axis.size)
-        scale = 4.0 if dtypes.kind(self.dtype) == "c" else 1.0
-        step = max(scale * max(sums * registers, 8) / 2, sum(heights) * registers / 2)
-        size = self.dtype.itemsize
+        step = max(self.scale * max(sums * registers, 8) / 2, sum(heights) * registers / 2)
+        size = self.itemsize
         for n, height in enumerate(heights):
             # The first tile's operand is read as a whole for every row of the other one.
-            passing = self.elements[n] if tiles and self.operands[n].stride(tiles[0][0]) else self.terms * height
+            passing = self.elements[n] if tiles and self.strides[n].get(tiles[0][0], 0) else self.terms * height
             step += (
                 height
                 * registers
@@ -395,6 +435,8 @@ class Chooser:
             )
         reduction = sums * (8.0 + 2.0 * log2(registers * self.lanes))
         cycles = self.sums / sums * (iterations * step + reduction + 10.0)
+        if cycles > limit:
+            return
         packed = []
         for n, height in enumerate(reversed(heights)):
             copy, extra = self.choose_copy(n, axis, self.uses[n] / height, max(1, heights[n] * registers))
@@ -402,7 +444,7 @@ class Chooser:
             cycles += extra
         width = 1 << (registers * self.lanes).bit_length() - 1
         k_axes = (*(a for a in self.k_axes if a is not axis), axis)
-        return Plan(axis, width, tuple(tiles), (packed[0], packed[1]), k_axes, lanes_along_k=True, cycles=cycles)
+        yield Plan(axis, width, tuple(tiles), (packed[0], packed[1]), k_axes, lanes_along_k=True, cycles=cycles)
 
     def streams(self, best: Plan) -> bool:
         """Whether a vector is multiplied with rows from beyond the cache that are longer than a panel: then few rows at
@@ -410,8 +452,9 @@ class Chooser:
         costs = self.costs
         if best.lanes_along_k or best.lanes is None or len(best.k_axes) != 1 or prod(h for _, h in best.tiles) != 1:
             return False
-        matrix = max(self.elements) * self.dtype.itemsize
-        rows = max(f.stride(best.lanes) for f in self.operands) == 1 and self.sums == best.lanes.size
+        matrix = max(self.elements) * self.itemsize
+        first, second = self.strides
+        rows = max(first.get(best.lanes, 0), second.get(best.lanes, 0)) == 1 and self.sums == best.lanes.size
         return (
             rows
             and best.lanes.size > best.width
@@ -423,8 +466,8 @@ class Chooser:
 
     def finished(self, best: Plan) -> Plan:
         """A plan with how its work is shared and how K is split."""
-        best = replace(best, split_k=self.choose_split_k(best))
-        return replace(best, blocks=self.blocks(best))
+        best = best._replace(split_k=self.choose_split_k(best))
+        return best._replace(blocks=self.blocks(best))
 
     def blocks(self, best: Plan) -> Blocks | None:
         """Blocks that are as large as the cache allows, but of which there are enough to share; None if something else
@@ -466,9 +509,9 @@ class Chooser:
         their own."""
         lanes = best.lanes
         assert lanes is not None
-        pairs = zip(self.operands, best.packed, strict=True)
         return any(
-            f.stride(lanes) and not copied and (self.set_conflicts(f) or self.misses_tlb(f)) for f, copied in pairs
+            strides.get(lanes, 0) and not copied and (self.set_conflicts[n] or self.misses_tlb[n])
+            for n, (strides, copied) in enumerate(zip(self.strides, best.packed, strict=True))
         )
 
     def choose_split_k(self, best: Plan) -> SplitK | None:
