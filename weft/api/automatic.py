@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weft.api.dynamic import LEAST, KnownSizes
 from weft.api.explain import logger
 from weft.base.settings import config
-from weft.indexing.expression import Symbol
-from weft.indexing.guards import Answers, Guard, RuleGuard, checker, deciding
+from weft.indexing.expression import Expression, Symbol, substitute
+from weft.indexing.guards import Answers, DeclaredAnswers, Guard, RuleGuard, answering, checker
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, array_type
 from weft.runtime import spmd
@@ -48,15 +48,18 @@ class Proposal:
         text: str,
     ) -> None:
         self.called, self.types, self.sizes, self.axes, self._names, self.text = called, types, sizes, axes, names, text
-        self._deciding = deciding(sizes)
-        self._answers: Answers | None = None
+        self._answers = Answers(sizes)
+        self._entered: Any = None
+        # Whether what is staged may be used again.
+        self.lasting = True
 
     def __enter__(self) -> Answers:
-        self._answers = self._deciding.__enter__()
-        return self._answers
+        self._entered = answering(self._answers)
+        answers: Answers = self._entered.__enter__()
+        return answers
 
     def __exit__(self, *error: Any) -> None:
-        self._deciding.__exit__(*error)
+        self._entered.__exit__(*error)
 
     def described(self, text: str) -> str:
         """A text with symbols in the words of the caller."""
@@ -67,16 +70,32 @@ class Proposal:
     @property
     def guards(self) -> tuple[Guard | RuleGuard, ...]:
         """What was asked of sizes."""
-        assert self._answers is not None
         return self._answers.guards
 
     def check(self, jaxpr: Jaxpr) -> None:
         """Raise `NotForAllSizes` if what was staged is for the sizes of this call only."""
-        assert self._answers is not None
         if self._answers.constants:
             raise NotForAllSizes(self.described(self._answers.first_constant))
         if spmd.mesh_of(jaxpr, ()) is not None:
             raise NotForAllSizes("it runs on a mesh")
+
+
+class Declaration(Proposal):
+    """A signature with symbols that were declared. Questions of the function about them are answered for the sizes of
+    the call; Weft's own are not. The symbols are new ones of the same names: what was traced before of functions that
+    this one calls must not hide their questions."""
+
+    def __init__(self, called: tuple[Any, ...], types: Sequence[Any], sizes: dict[Symbol, int]) -> None:
+        new = {symbol: symbol.renewed() for symbol in sizes}
+        general = tuple([_with_symbols(aval, new) for aval in types])
+        values = {new[symbol]: value for symbol, value in sizes.items()}
+        super().__init__(called, general, values, (), {}, ", ".join(s.name for s in sizes))
+        self._answers = DeclaredAnswers(values)
+
+    def check(self, jaxpr: Jaxpr) -> None:
+        """Raise `NotForAllSizes` if the function looked a size up in a table."""
+        if self._answers.constants:
+            raise NotForAllSizes(self._answers.first_constant)
 
 
 @dataclass(frozen=True)
@@ -162,6 +181,51 @@ class AutomaticSizes:
             why = proposal.described(str(error))
             logger.warning("%s", f"{name} is compiled for each of its sizes {proposal.text}: {why}")
         refused.update(proposal.axes)
+
+
+class DeclaredSizes:
+    """The families of one function for sizes that are declared to be symbols, by signature. They differ in guards."""
+
+    def __init__(self) -> None:
+        self._families: dict[Any, list[Family]] = {}
+        self._refused: set[Any] = set()
+
+    def find(self, key: Any, sizes: Mapping[Symbol, int]) -> tuple[Family, dict[Symbol, int]] | None:
+        """The family for sizes, and the sizes of its symbols."""
+        named = {symbol.name: size for symbol, size in sizes.items()}
+        for family in self._families.get(key, ()):
+            values = {symbol: named[symbol.name] for symbol in family.symbols}
+            if family.holds(*values.values()):
+                return family, values
+        return None
+
+    def may_grow(self, key: Any) -> bool:
+        """Whether there may be another family."""
+        return key not in self._refused and len(self._families.get(key, ())) < MOST_FAMILIES
+
+    def add(self, key: Any, proposal: Proposal, name: str, staged: Any) -> Family:
+        """Remember what was staged for symbols of a function of this name, if it may be used again."""
+        symbols, guards = tuple(proposal.sizes), proposal.guards
+        family = Family(staged, KnownSizes(proposal.types), symbols, guards, checker(guards, symbols))
+        if proposal.lasting:
+            self._families.setdefault(key, []).insert(0, family)
+        if config.log_compiles and guards:
+            conditions = " and ".join(map(str, guards))
+            logger.warning("%s", f"{name} is compiled once for all sizes {proposal.text} with {conditions}")
+        return family
+
+    def refuse(self, key: Any, proposal: Proposal, name: str, error: Exception) -> None:
+        """Compile each size from now on."""
+        if config.log_compiles and key not in self._refused:
+            logger.warning("%s", f"{name} is compiled for each of its sizes {proposal.text}: {error}")
+        self._refused.add(key)
+
+
+def _with_symbols(aval: Any, symbols: Mapping[Symbol, Symbol]) -> Any:
+    """A type with other symbols."""
+    if not isinstance(aval, ArrayType) or not any(isinstance(d, Expression) for d in aval.shape):
+        return aval
+    return _with_shape(aval, [substitute(d, symbols) for d in aval.shape])
 
 
 def _differ_in_sizes(types: Sequence[Any], others: Sequence[Any]) -> bool:

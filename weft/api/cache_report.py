@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.api.automatic import AutomaticSizes
+from weft.api.automatic import AutomaticSizes, DeclaredSizes
 from weft.api.explain import reason
 from weft.base import memo
 from weft.base.memo import Memo
@@ -95,11 +95,11 @@ class Signatures(OrderedDict[Any, Any]):
         self.misses: deque[CacheMiss] = deque(maxlen=MOST_MISSES)
         self.total = 0
         self._seen: Memo[int, bool] = Memo(MOST_SEEN, lasting=True)
-        self.automatic = AutomaticSizes()
+        self.automatic, self.declared = AutomaticSizes(), DeclaredSizes()
 
     def clear(self) -> None:
         super().clear()
-        self.automatic = AutomaticSizes()
+        self.automatic, self.declared = AutomaticSizes(), DeclaredSizes()
 
     def cause(self, name: str, key: Any, paths: Sequence[str]) -> str:
         """Why this signature is staged now."""

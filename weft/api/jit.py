@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.api import ref_arguments
-from weft.api.automatic import Proposal
+from weft.api.automatic import Declaration, DeclaredSizes, Family, NotForAllSizes, Proposal
 from weft.api.cache_report import CacheReport, cache_for
 from weft.api.contract import Contract, contract_of
 from weft.api.devices import chosen_device
-from weft.api.dynamic import DynamicSizes, KnownSizes
+from weft.api.dynamic import DynamicSizes
 from weft.api.explain import explain_miss, logger
 from weft.api.flat import (
     MISS,
@@ -368,7 +368,7 @@ class JitFunction:
         families, rest = self._cache.automatic, (in_tree, *key[2:])
         found = families.find(rest, types)
         if found is not None:
-            return self._at_sizes(key, None, found[0].staged, found[1])
+            return self._at_sizes(key, found[0].staged, found[1])
         names = self._dynamic_names(static)
         proposal = families.propose(rest, types, lambda: argument_paths(self._function, args, kwargs, names))
         if proposal is None:
@@ -380,17 +380,13 @@ class JitFunction:
             families.refuse(rest, proposal, name_of(self._function), error)
             return None
         families.add(rest, proposal, name_of(self._function), staged)
-        return self._at_sizes(key, None, staged, proposal.sizes)
+        return self._at_sizes(key, staged, proposal.sizes)
 
-    def _at_sizes(self, key: Any, general_key: Any, staged: StagedFunction, sizes: dict[Any, int]) -> StagedFunction:
+    def _at_sizes(self, key: Any, staged: StagedFunction, sizes: dict[Any, int]) -> StagedFunction:
         """What was staged for symbols, at sizes; it is remembered for them."""
-        at_sizes = staged.at_sizes(sizes)
-        if general_key is None or general_key in self._cache:
-            self._cache[key] = at_sizes
-            if len(self._cache) > MOST_SIZES:
-                if general_key is not None:
-                    self._cache.move_to_end(general_key)
-                self._cache.popitem(last=False)
+        at_sizes = self._cache[key] = staged.at_sizes(sizes)
+        if len(self._cache) > MOST_SIZES:
+            self._cache.popitem(last=False)
         return at_sizes
 
     @collector.without_collection
@@ -445,7 +441,7 @@ class JitFunction:
         cached = cached and not (escaped and ref_arguments.has_backward_rules(jaxpr))
         self._cache.missed(key, cause, location, seconds, staged.jaxpr, cached)
         if proposal is not None:
-            staged.guards = proposal.guards
+            staged.guards, proposal.lasting = proposal.guards, cached
         elif cached:
             self._cache[key] = staged
             if len(self._cache) > LIMIT:
@@ -608,8 +604,8 @@ class DynamicFunction(JitFunction):
         super().__init__(*options)
         self._sizes = DynamicSizes(dynamic, f"{self._transformation} of {name_of(self._function)}")
         self._cache = cache_for(self._function, ("dynamic", repr(dynamic), repr(options[1:])))
-        # What was staged last for symbols: most calls with new sizes are for it.
-        self._latest: tuple[Any, KnownSizes] | None = None
+        # The family that was called last: most calls with new sizes are for it.
+        self._latest: tuple[Any, DeclaredSizes, Family] | None = None
 
     def _stage(
         self,
@@ -622,23 +618,35 @@ class DynamicFunction(JitFunction):
         static: Any,
         proposal: Proposal | None = None,
     ) -> StagedFunction:
-        latest = self._latest
-        if latest is not None and latest[0] == (in_tree, *key[2:]):  # with the same settings
-            known = latest[1]
-            found = known.sizes(types)
-            staged = None if found is None else self._cache.get((in_tree, known.types, *key[2:]))
-            if found is not None and staged is not None:
-                return self._at_sizes(key, (in_tree, known.types, *key[2:]), staged, found)
+        latest, families, rest = self._latest, self._cache.declared, (in_tree, *key[2:])
+        if latest is not None and latest[0] == rest and latest[1] is families:  # with the same settings
+            found = latest[2].sizes(types)
+            if found is not None:
+                return self._at_sizes(key, latest[2].staged, found)
         names = self._dynamic_names(static) or parameter_names(self._function, len(args)) or [""] * len(args)
         general, sizes = self._sizes.general(types, args, kwargs, names[: len(args)])
-        if not sizes or config.checks == "all":  # checks of indices compare with numbers
+        # Checks of indices compare with numbers. Sizes may be symbols of somebody else.
+        if not sizes or config.checks == "all" or not all(type(size) is int for size in sizes.values()):
             return super()._stage(key, leaves, in_tree, types, args, kwargs, static)
-        general_key = (in_tree, general, *key[2:])
-        staged = self._cache.get(general_key)
-        if staged is None:
-            staged = super()._stage(general_key, leaves, in_tree, general, args, kwargs, static)
-        self._latest = ((in_tree, *key[2:]), KnownSizes(general))
-        return self._at_sizes(key, general_key, staged, sizes)
+        general_key, name = (in_tree, general, *key[2:]), name_of(self._function)
+        known = families.find(general_key, sizes)
+        if known is not None:
+            self._latest = (rest, families, known[0])
+            return self._at_sizes(key, known[0].staged, known[1])
+        if not families.may_grow(general_key):
+            return super()._stage(key, leaves, in_tree, types, args, kwargs, static)
+        declaration = Declaration(types, general, sizes)
+        new_key = (in_tree, declaration.types, *key[2:])
+        try:
+            staged = super()._stage(new_key, leaves, in_tree, declaration.types, args, kwargs, static, declaration)
+        except NotForAllSizes as error:
+            families.refuse(general_key, declaration, name, error)
+            return super()._stage(key, leaves, in_tree, types, args, kwargs, static)
+        family = families.add(general_key, declaration, name, staged)
+        if not declaration.lasting:
+            return staged.at_sizes(declaration.sizes)
+        self._latest = (rest, families, family)
+        return self._at_sizes(key, staged, declaration.sizes)
 
 
 def jit(

@@ -165,6 +165,13 @@ class Symbol(Expression):
         lower, upper = (None if bound is None else as_integer(bound) for bound in (lower, upper))
         return _intern(cls, name=name, lower=lower, upper=upper)
 
+    def renewed(self) -> Symbol:
+        """Another symbol of this name and with these bounds: equal to none, so that nothing is remembered of it."""
+        created = object.__new__(Symbol)
+        created._order = created._range = created._symbols = None
+        created.name, created.lower, created.upper = self.name, self.lower, self.upper
+        return created
+
     def _operands(self) -> tuple[Integer, ...]:
         return ()
 

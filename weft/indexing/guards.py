@@ -8,6 +8,7 @@ sizes that have kernels of their own.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from weft.base.source import is_generated, is_internal, user_line
+from weft.base.source import is_generated, is_internal, is_own, user_line
 
 # What a guard says of its expression.
 NOT_NEGATIVE, NEGATIVE, ZERO, NOT_ZERO = ">= 0", "< 0", "== 0", "!= 0"
@@ -48,6 +49,9 @@ class RuleGuard:
 class Answers:
     """Answers questions for given sizes, and collects the guards under which the same answers are right."""
 
+    # Whether sizes are declared to be symbols: see `DeclaredAnswers`.
+    declared = False
+
     def __init__(self, sizes: Mapping[Any, int], user_code: bool = True) -> None:
         self.sizes = sizes  # by symbol
         self.user_code = user_code  # whether code that is not Weft's may be asking
@@ -64,9 +68,13 @@ class Answers:
         result: int = expression.substitute(self.sizes)
         return result
 
-    def know(self, expression: Any) -> bool:
+    def cover(self, expression: Any) -> bool:
         """Whether an expression is over these sizes, and not over other symbols, such as indices."""
         return all(symbol in self.sizes for symbol in expression.symbols)
+
+    def know(self, expression: Any) -> bool:
+        """Whether an expression is over these sizes, and who asks is to be told its value, or what it is equal to."""
+        return self.cover(expression)
 
     def is_nonnegative(self, expression: Any) -> bool:
         holds = self.value(expression) >= 0
@@ -88,13 +96,11 @@ class Answers:
         self.constants += 1
         return value
 
-    def seen_outside(self, expression: Any) -> int | None:
-        """The value of an expression, if code that is not Weft's has called the method that asks: to look it up in a
-        table, or to print it. Such code may do anything with it, so it is a constant."""
-        frame = sys._getframe(2)
-        while is_generated(frame.f_code) and frame.f_back is not None:
-            frame = frame.f_back
-        if is_internal(frame.f_code.co_filename) or not self.know(expression):
+    def seen_outside(self, expression: Any, depth: int = 2) -> int | None:
+        """The value of an expression, if code that is not Weft's has called the method that asks, so many frames above:
+        to look it up in a table, or to print it. Such code may do anything with it, so it is a constant."""
+        caller = sys._getframe(depth)
+        if caller.f_code.co_filename.startswith(_HERE) or not _is_outside(caller) or not self.cover(expression):
             return None
         return self.constant(expression)
 
@@ -108,6 +114,34 @@ class Answers:
         self._guards.setdefault((expression, relation), Guard(expression, relation))
 
 
+class DeclaredAnswers(Answers):
+    """Answers questions about sizes that were declared to be symbols. Weft's own code asks whether two sizes are equal
+    for all values of the symbols, as shapes must be; other code asks for the sizes of the call. Where a size is needed
+    as a number it raises: whoever declares sizes wants to know."""
+
+    declared = True
+
+    def know(self, expression: Any) -> bool:
+        return self.cover(expression) and _is_outside(sys._getframe(1))
+
+
+_HERE = os.path.dirname(__file__) + os.sep
+
+
+def _is_outside(frame: Any) -> bool:
+    """Whether code that is not Weft's asks something of an expression: that which called the expression's methods, or
+    had the standard library call them."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(_HERE) and not is_generated(frame.f_code):
+            if is_own(name):
+                return False
+            if not is_internal(name):
+                return True
+        frame = frame.f_back
+    return False
+
+
 class _Current(threading.local):
     answers: Answers | None = None
 
@@ -118,9 +152,16 @@ current = _Current()
 @contextmanager
 def deciding(sizes: Mapping[Any, int], user_code: bool = True) -> Iterator[Answers]:
     """Questions in this thread are answered for these sizes. Without `user_code` only Weft's own code is run."""
-    before, current.answers = current.answers, Answers(sizes, user_code)
+    with answering(Answers(sizes, user_code)) as answers:
+        yield answers
+
+
+@contextmanager
+def answering(answers: Answers) -> Iterator[Answers]:
+    """Questions in this thread are answered so."""
+    before, current.answers = current.answers, answers
     try:
-        yield current.answers
+        yield answers
     finally:
         current.answers = before
 

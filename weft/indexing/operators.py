@@ -76,7 +76,7 @@ def _decide(left: Any, relation: str, right: Any, difference: Any) -> bool:
         return True
     if nonnegative(-1 - difference):
         return False
-    if current.answers is not None and current.answers.know(difference):
+    if current.answers is not None and current.answers.cover(difference):
         return current.answers.is_nonnegative(difference)
     symbols = [s for side in (left, right) if isinstance(side, IntegerOperators) for s in side.symbols]  # type: ignore[attr-defined]
     raise inconclusive(f"whether {left} {relation} {right}", symbols)
@@ -121,7 +121,8 @@ def _quotient(self: IntegerOperators, other: Any, reflected: bool = False) -> An
 def _as_operand(size: IntegerOperators) -> Any:
     """A size that is computed with: an array of the program, or its value where sizes are decided for, since what is
     computed of it decides something then."""
-    return size.__jax_array__() if current.answers is None else size.__index__()
+    answers = current.answers
+    return size.__jax_array__() if answers is None or answers.declared else size.__index__()
 
 
 class IntegerOperators:
@@ -176,12 +177,18 @@ class IntegerOperators:
     @abstractmethod
     def _text(self) -> str: ...
 
+    def _shown(self, specification: str = "") -> str:
+        """What is printed: the expression, or its value where code that is not Weft's sees it instead of a number. Who
+        declares sizes to be symbols knows of them."""
+        answers = current.answers
+        value = None if answers is None or answers.declared else answers.seen_outside(self, 3)
+        return format(self._text() if value is None else value, specification)
+
     def __repr__(self) -> str:
-        return format(self)
+        return self._shown()
 
     def __format__(self, specification: str) -> str:
-        value = None if current.answers is None else current.answers.seen_outside(self)
-        return format(self._text() if value is None else value, specification)
+        return self._shown(specification)
 
     def __neg__(self) -> Any:
         return _multiply(self, -1)
@@ -202,14 +209,15 @@ class IntegerOperators:
     def __bool__(self) -> bool:
         if 0 not in self.range:  # type: ignore[attr-defined]
             return True
-        if current.answers is not None and current.answers.know(self):
+        if current.answers is not None and current.answers.cover(self):
             return not current.answers.is_zero(self)
         raise inconclusive(f"whether {self} is zero", self.symbols)  # type: ignore[attr-defined]
 
     def __index__(self) -> int:
-        if current.answers is None or not current.answers.know(self):
+        answers = current.answers
+        if answers is None or answers.declared or not answers.know(self):
             raise not_constant("int(n), range(n) or an index of Python", self)
-        return current.answers.constant(self)
+        return answers.constant(self)
 
     __int__ = __index__
 
@@ -218,7 +226,7 @@ class IntegerOperators:
 
     def bit_length(self) -> int:
         """How many bits it takes, as of an int: the same for many sizes."""
-        if current.answers is None or not current.answers.know(self):
+        if current.answers is None or not current.answers.cover(self):
             raise not_constant("n.bit_length()", self)
         bits: int = current.answers.decide(_bit_length, None, (self,))
         return bits
