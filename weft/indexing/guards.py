@@ -56,6 +56,7 @@ class Answers:
         self.sizes = sizes  # by symbol
         self.user_code = user_code  # whether code that is not Weft's may be asking
         self._guards: dict[Any, Guard | RuleGuard] = {}
+        self.remembered: dict[Any, Any] = {}  # what was computed while questions are answered so
         self.constants = 0  # how often a value was asked for
         self.first_constant = ""  # ... and in words, by whom first
 

@@ -166,8 +166,12 @@ class IntegerOperators:
         if self is other:
             return True
         answers = current.answers
-        value = None if answers is None else as_integer(other)
-        if answers is None or value is None:
+        if answers is None:
+            return NotImplemented
+        if type(other) is int and other not in self.range:  # type: ignore[attr-defined]
+            return False
+        value = as_integer(other)
+        if value is None:
             return NotImplemented
         difference = self - value
         if isinstance(difference, int):

@@ -30,9 +30,16 @@ INT64 = np.dtype(np.int64)
 
 
 def sources(primitive: Primitive, types: tuple[Any, ...], params: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
-    """Where the elements of a result come from. Cached, because maps are expensive to build and shapes repeat; but not
-    where questions are answered for some sizes, which every emission asks for itself."""
-    return (_sources if current.answers is None else _sources.__wrapped__)(primitive, types, params)
+    """Where the elements of a result come from. Cached, because maps are expensive to build and shapes repeat; where
+    questions are answered for some sizes, every emission asks for itself, once."""
+    answers = current.answers
+    if answers is None:
+        return _sources(primitive, types, params)
+    key = (primitive, types, params)
+    found: tuple[Any, ...] | None = answers.remembered.get(key)
+    if found is None:
+        found = answers.remembered[key] = _sources.__wrapped__(primitive, types, params)
+    return found
 
 
 @lru_cache(maxsize=4096)
