@@ -97,10 +97,10 @@ class Answers:
         self.constants += 1
         return value
 
-    def seen_outside(self, expression: Any, depth: int = 2) -> int | None:
+    def seen_outside(self, expression: Any, above: int = 2) -> int | None:
         """The value of an expression, if code that is not Weft's has called the method that asks, so many frames above:
         to look it up in a table, or to print it. Such code may do anything with it, so it is a constant."""
-        caller = sys._getframe(depth)
+        caller = sys._getframe(above)
         if caller.f_code.co_filename.startswith(_HERE) or not _is_outside(caller) or not self.cover(expression):
             return None
         return self.constant(expression)
