@@ -35,6 +35,29 @@ def test_automatic_families_have_the_bits_of_concrete_programs(name: str) -> Non
     assert not is_instance(concrete, argument(33))
 
 
+# What is left of an argument may be one element, or as long as another argument.
+CUT: dict[str, Any] = {
+    "sum": lambda x, y: (x[1:] + x[:-1]).sum(),
+    "softmax": lambda x, y: softmax(x[1:]),
+    "columns": lambda x, y: (x[1:, None] * np.ones(3)).sum(0),
+    "rows": lambda x, y: (x[:, None] * x[None, 1:]).sum(1),
+    "middle": lambda x, y: x[1:-1].max(initial=0.5),
+    "argmax": lambda x, y: (x[1:, None] * np.arange(3.0)).argmax(0),
+    "loop": lambda x, y: weft.lax.fori_loop(0, 3, lambda i, c: c + (x[1:] * c).sum(), 1.0),
+    "gradient": lambda x, y: weft.grad(lambda z: (z[1:] ** 2).mean())(x),
+    "neighbours": lambda x, y: (x[1:, None] * np.ones(3) * y[:, None]).sum(0),
+}
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("name", CUT)
+def test_what_is_left_of_an_argument(name: str, declared: bool) -> None:
+    function = weft.jit(lambda x, y: CUT[name](x, y), **({"dynamic": {"x": "n", "y": "n - 1"}} if declared else {}))
+    for size in (5, 6, 2, 3):
+        x, y = np.arange(0.5, size), np.arange(1.0, size)
+        onp.testing.assert_allclose(function(x, y), CUT[name](x, y), rtol=1e-6)
+
+
 def test_from_the_second_size_on() -> None:
     traces = []
 

@@ -58,3 +58,17 @@ def test_roots_of_traced_coefficients() -> None:
 def test_spacing_of_complex_numbers_is_refused() -> None:
     with pytest.raises(ValueError, match="spacing does not support complex"):
         wnp.spacing(1j)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_short_integers_do_not_wrap_around_in_differences_and_sums(dtype: type) -> None:
+    values, positions = np.arange(4.0, dtype=np.float32) ** 2, np.array([120, 60, 5, 0], dtype)
+    np.testing.assert_allclose(wnp.gradient(values, positions), np.gradient(values, positions.astype(float)), rtol=1e-6)
+    np.testing.assert_allclose(wnp.gradient(values, dtype(100)), np.gradient(values, 100.0), rtol=1e-6)
+    counts, _ = wnp.histogram(values, bins=2, weights=np.full(4, 100, dtype))
+    assert counts.dtype == np.float32 and counts.tolist() == [300, 100]
+
+
+def test_select_takes_arrays_of_conditions_and_choices() -> None:
+    conditions, choices = np.array([[True, False], [True, True]]), np.arange(4.0).reshape(2, 2)
+    assert wnp.select(wnp.asarray(conditions), wnp.asarray(choices)).tolist() == [0, 3]

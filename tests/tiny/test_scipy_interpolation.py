@@ -87,6 +87,13 @@ def test_map_coordinates(mode: str, order: int) -> None:
     assert map_coordinates(x[:1] * 1j, [np.float32(0.0), np.float32(1.5)], order, mode).dtype == np.complex64
 
 
+def test_integers_between_two_are_rounded_away_from_zero() -> None:
+    x, positions = np.array([-3, 2, 3, -128, 127], np.int8), np.array([[0.5, 1.5, 2.5, 3.5]], np.float32)
+    expected = scipy.ndimage.map_coordinates(x, positions, order=1)
+    np.testing.assert_array_equal(map_coordinates(x, positions, order=1), expected)
+    assert map_coordinates(np.array([False, True]), positions[:, :1], order=1).tolist() == [True]
+
+
 @pytest.mark.parametrize("method", ["linear", "nearest"])
 @pytest.mark.parametrize("fill_value", [np.nan, None, 7.0])
 def test_regular_grid(method: str, fill_value: Any) -> None:

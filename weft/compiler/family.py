@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from weft.base.errors import ShapeMismatchError
 from weft.base.settings import config
 from weft.base.spans import measured
 from weft.compiler import pipeline
@@ -20,9 +21,12 @@ from weft.compiler.program.prepared import PreparedPrograms
 from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.target.target import Target
 from weft.compiler.verify import verify_program
+from weft.indexing.expression import Expression, Symbol, range_of
+from weft.indexing.guards import evaluated
 from weft.indexing.inconclusive import InconclusiveDimensionError
-from weft.ir.at_sizes import AtSizes, JaxprAtSizes
-from weft.ir.jaxpr import Equation, Jaxpr
+from weft.ir.at_sizes import AtSizes, JaxprAtSizes, symbols_of_jaxpr
+from weft.ir.jaxpr import Equation, Jaxpr, subjaxprs
+from weft.primitives.families import Reduction
 
 logger = logging.getLogger("weft")
 
@@ -33,7 +37,7 @@ def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Targe
     with measured(seconds, "compile", "passes"):
         key = ("family", target, flagged, config.key())
         stages, fused = general.cached(key, lambda: _fused(general, target, flagged))
-    if fused is None:
+    if fused is None or fused.cached("single", lambda: _reduces_single(fused))(jaxpr.sizes):
         compilation = compile_program(jaxpr.plain(), donated, target, flagged)
         compilation.traced = jaxpr
         return compilation
@@ -57,16 +61,45 @@ def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Targe
 
 
 def _fused(general: Jaxpr, target: Target, flagged: bool) -> tuple[list[pipeline.Stage], Jaxpr | None]:
-    """The stages and the fused jaxpr; None if a pass needs to know sizes (a reduction in pairs is written out for one,
-    a long Fourier transform is split by its factors): then each size has a program of its own."""
+    """The stages and the fused jaxpr; None if a pass needs to know sizes: then each size has a program of its own. A
+    reduction in pairs is written out for one, a long Fourier transform is split by its factors; and types that fit for
+    the sizes that a trace was guarded for (`x[1:] * y`, where y is as long by another symbol) do not fit for all."""
     stages: list[pipeline.Stage] = []
     steps = pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS
     try:
         return stages, pipeline.run(general, target, steps, log=stages)
-    except InconclusiveDimensionError as error:
+    except (InconclusiveDimensionError, ShapeMismatchError) as error:
         if config.log_compiles:
             logger.warning("%s", f"{general.name or 'A program'} is compiled for each size: {error}")
         return stages, None
+
+
+def _reduces_single(fused: Jaxpr) -> Callable[[Mapping[Symbol, int]], bool]:
+    """A function that tells for sizes whether some fusion reduces single elements, such as `x[1:].sum()` of two: that
+    is no reduction, and the program has other fusions."""
+    symbols = symbols_of_jaxpr(fused)
+    texts = [" and ".join(f"({d}) == 1" for d in dimensions) for dimensions in _reduced_dimensions(fused)]
+    if not texts:
+        return lambda sizes: False
+    any_of = evaluated(" or ".join(f"({text})" for text in dict.fromkeys(texts)), symbols)
+    return lambda sizes: any_of(*[sizes[symbol] for symbol in symbols])
+
+
+def _reduced_dimensions(jaxpr: Jaxpr) -> Iterator[list[Expression]]:
+    """Of each reduction that owns a fusion, the dimensions that it reduces, if all of them may be of size 1."""
+    for equation in jaxpr.eqns:
+        if not is_fusion(equation):
+            for body in subjaxprs(equation.params):
+                yield from _reduced_dimensions(body)
+            continue
+        index = equation.params["hero"]
+        hero = None if index is None else equation.params["jaxpr"].eqns[index]
+        if hero is not None and isinstance(hero.primitive, Reduction):
+            shape = hero.invars[0].aval.shape
+            reduced = [shape[axis] for axis in hero.params["axes"]]
+            symbolic = [d for d in reduced if isinstance(d, Expression)]
+            if all(1 in range_of(d) for d in reduced):
+                yield symbolic
 
 
 class DetailsAtSizes(Details):

@@ -107,14 +107,14 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     check_arraylike("gradient", f, *varargs)
     if edge_order not in (None, 1):
         raise ArgumentError("gradient takes one-sided differences of first order at the ends only.")
-    (a,) = promote_dtypes_inexact(f)
-    a = ensure_array(a)
+    # Positions and steps of short integers would wrap around in differences, so all become floats first.
+    a, *spacings = (ensure_array(x) for x in promote_dtypes_inexact(f, *varargs))
     axes = canonicalize_axes(axis, a.ndim, "gradient")
     if not axes:
         return []
     if any(a.shape[i] < 2 for i in axes):
         raise ArgumentError(f"Shape of array too small to calculate a numerical gradient: {a.shape}.")
-    spacings = list(varargs) or [1.0]
+    spacings = spacings or [ensure_array(1.0)]
     if len(spacings) == 1:
         spacings = spacings * len(axes)
     if len(spacings) != len(axes):
@@ -123,9 +123,8 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     return parts[0] if len(parts) == 1 else parts
 
 
-def _gradient_along(a: Array, spacing: Any, axis: int) -> Array:
+def _gradient_along(a: Array, step: Array, axis: int) -> Array:
     length = a.shape[axis]
-    step = ensure_array(spacing)
     first, second = _part(a, 0, 1, axis), _part(a, 1, 2, axis)
     before_last, last = _part(a, length - 2, length - 1, axis), _part(a, length - 1, length, axis)
     left, right, middle = _part(a, 0, length - 2, axis), _part(a, 2, length, axis), _part(a, 1, length - 1, axis)
@@ -134,7 +133,7 @@ def _gradient_along(a: Array, spacing: Any, axis: int) -> Array:
         return concatenate([(second - first) / step, inner, (last - before_last) / step], axis)
     if step.ndim != 1 or step.shape[0] != length:
         raise ArgumentError(f"gradient takes a number or {length} positions along axis {axis}, got {step.shape}.")
-    gaps = converted(step[1:] - step[:-1], a.dtype)
+    gaps = step[1:] - step[:-1]
     shape = tuple(-1 if i == axis else 1 for i in range(a.ndim))
     gaps = lax.reshape(gaps, tuple(length - 1 if n == -1 else 1 for n in shape))
     low, high = _part(gaps, 0, length - 2, axis), _part(gaps, 1, length - 1, axis)

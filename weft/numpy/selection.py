@@ -87,6 +87,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     >>> wnp.select([x < 1, x < 3], [x, 10 * x], default=-1)
     Array([ 0, 10, 20, -1], dtype=int32)
     """
+    condlist, choicelist = list(condlist), list(choicelist)  # arrays of conditions and choices are sequences too
     if len(condlist) != len(choicelist):
         raise ArgumentError(f"select takes as many conditions as choices, got {len(condlist)} and {len(choicelist)}.")
     if not condlist:

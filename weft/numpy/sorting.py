@@ -28,6 +28,7 @@ from weft.numpy.util import (
     expand_to,
     kind_of,
     promote_dtypes,
+    promote_dtypes_inexact,
     requested,
 )
 from weft.trace.array import Array
@@ -366,7 +367,7 @@ def histogram(
     else:
         if np.shape(weights) != a.shape:
             raise ArgumentError(f"histogram takes weights in the shape of a: {np.shape(weights)}, {a.shape}.")
-        weights = ensure_array(weights)
+        weights = ensure_array(promote_dtypes_inexact(a, weights)[1])  # sums of short integers would wrap around
     values = converted(ravel(a), compute)
     count = edges.shape[0] - 1
     bin_of = _bins(values, edges)

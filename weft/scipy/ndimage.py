@@ -16,7 +16,6 @@ from weft.base.arguments import index, sequence
 from weft.base.errors import ArgumentError, NotSupportedError
 from weft.base.publish import publish as _publish
 from weft.numpy.elementwise import remainder
-from weft.numpy.rounding import round as round_
 from weft.numpy.selection import where
 from weft.numpy.util import broadcast_all, cast, ensure_array, ensure_arrays, promote_dtypes_inexact
 from weft.trace.array import Array
@@ -96,8 +95,8 @@ def map_coordinates(input: Any, coordinates: Any, order: int, mode: str = "const
             values = array.at[tuple(indices)].get(mode="promise_in_bounds")
         weights = [weight for _, weight in corner if weight is not None]
         total = total + functools.reduce(operator.mul, weights, values)
-    if dtypes.kind(array.dtype) in "iub" and order:
-        total = round_(total)
+    if dtypes.kind(array.dtype) in "iu" and order:
+        total = lax.round(total, lax.RoundingMethod.AWAY_FROM_ZERO)
     return cast(total, array.dtype)
 
 
