@@ -13,9 +13,9 @@ from typing import Any
 import numpy as onp
 import pytest
 
-from tests.peer import mesh_arrays, mesh_bodies, mesh_programs
+from tests.peer import mesh_arrays, mesh_bodies, mesh_loops, mesh_programs
 
-assert mesh_arrays and mesh_bodies  # they add programs
+assert mesh_arrays and mesh_bodies and mesh_loops  # they add programs
 PROGRAMS = mesh_programs.PROGRAMS
 
 # Each device rounds its part of a sum of short floats.

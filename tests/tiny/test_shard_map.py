@@ -213,6 +213,22 @@ def every_equation(jaxpr: Any) -> Any:
             yield from every_equation(inner)
 
 
+def test_a_body_is_what_a_loop_carries(mesh: Mesh) -> None:
+    """The next value of a carry is what a `shard_map` returns, of which no sum can wait."""
+    one = weft.shard_map(lambda x: lax.psum(x, "x") * 0.1 + x, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    own = onp.arange(8, dtype=onp.float32)
+    expected = one(one(one(own)))
+    scanned = weft.jit(lambda x: lax.scan(lambda c, _: (one(c), c.sum()), x, None, length=3))
+    onp.testing.assert_allclose(scanned(own)[0], expected, rtol=1e-6)
+    onp.testing.assert_allclose(
+        weft.jit(lambda x: lax.while_loop(lambda c: c[1] < 3, lambda c: (one(c[0]), c[1] + 1), (x, 0)))(own)[0],
+        expected,
+        rtol=1e-6,
+    )
+    gradient = weft.grad(lambda x: scanned(x)[0].sum())(own)
+    onp.testing.assert_allclose(gradient, weft.grad(lambda x: one(one(one(x))).sum())(own), rtol=1e-6)
+
+
 @pytest.mark.parametrize("check_vma", [True, False])
 def test_ragged_all_to_all(mesh: Mesh, check_vma: bool) -> None:
     """Against a loop over senders and receivers; device i sends `sizes[i, j]` rows to device j."""

@@ -109,6 +109,8 @@ def typeof(x: Any) -> Type:
     >>> import weft
     >>> import weft.numpy as wnp
     >>> weft.typeof(wnp.ones((2, 3)))
-    ShapedArray(f32[2,3])
+    ShapedArray(float32[2,3])
+    >>> print(weft.typeof(wnp.ones((2, 3))))
+    float32[2,3]
     """
     return RefType(x.inner_aval) if isinstance(x, Ref) else type_of(x)

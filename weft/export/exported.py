@@ -314,7 +314,7 @@ def export(
     >>> spec = weft.ShapeDtypeStruct(export.symbolic_shape("b, 2"), np.float32)
     >>> exported = export.export(weft.jit(lambda x: x.sum(axis=1)))(spec)
     >>> exported.out_avals
-    (ShapedArray(f32[b]),)
+    (ShapedArray(float32[b]),)
     >>> exported.call(np.ones((3, 2))).shape
     (3,)
     """

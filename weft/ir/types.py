@@ -72,7 +72,8 @@ class Type:
         """The text that jaxprs and error messages show, `f32[3,4]`."""
         return repr(self)
 
-    def str_short(self, short_dtypes: bool = True) -> str:
+    def str_short(self, short_dtypes: bool = False) -> str:
+        """The text of the type; with `short_dtypes` the one that jaxprs show."""
         return self.short()
 
 
@@ -340,9 +341,16 @@ class ArrayType(Type, metaclass=_Interned):
             self._short = f"{dtypes.short_name(self.dtype)}{memory}[{','.join(sizes)}]{states}"
         return self._short
 
+    def str_short(self, short_dtypes: bool = False) -> str:
+        short = self.short()
+        return short if short_dtypes else dtypes.name(self.dtype) + short.removeprefix(dtypes.short_name(self.dtype))
+
+    def __str__(self) -> str:
+        return ("~" if self.weak_type else "") + self.str_short()
+
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
-        return f"ShapedArray({self.short()}{weak})"
+        return f"ShapedArray({self.str_short()}{weak})"
 
 
 def _entry_text(entry: Any) -> str:

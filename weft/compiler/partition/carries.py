@@ -104,7 +104,7 @@ def summed_on_the_way(block: Block, v: Var, start: Var) -> Sum | None:
 def first_value(equation: Equation, v: Var) -> Atom | None:
     """The first value of the carry whose last value a result of a loop is; None if it is none."""
     card: Any = equation.primitive
-    if not card.higher_order:
+    if not card.higher_order or card.bound_axes(equation.params):  # what a `shard_map` returns is not a carry
         return None
     carried = card.carried(equation.params)
     sources = carried.results[equation.outvars.index(v)]
