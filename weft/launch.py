@@ -59,7 +59,8 @@ def environment(count: int) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the processes, and return the exit code of the launcher."""
+    """Start the processes, and return the exit code of the launcher where it may be started again; else it takes the
+    place of this process."""
     parser = argparse.ArgumentParser(prog="python -m weft.launch", description=__doc__)
     parser.add_argument("-n", "--processes", type=int, required=True, help="how many processes")
     parser.add_argument("-d", "--devices", type=int, help="CPU devices of each process (WEFT_NUM_CPU_DEVICES)")
@@ -83,13 +84,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings["WEFT_NUM_CPU_DEVICES"] = str(options.devices)
     script = ["-m", options.script] if options.module else [options.script]
     started = command(launcher, options.processes, [*script, *options.arguments])
+    if not options.restarts and os.name == "posix":
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # The launcher takes the place of this process, so it gets all signals, and its code is ours.
+        os.execve(launcher, started, {**settings, "WEFT_RESTART": "0"})
     for restart in range(options.restarts + 1):
-        code = subprocess.call(started, env={**settings, "WEFT_RESTART": str(restart)})
-        if code == 0 or code == -signal.SIGINT or restart == options.restarts:
+        code, told_to_end = _watched(started, {**settings, "WEFT_RESTART": str(restart)})
+        if code == 0 or told_to_end or restart == options.restarts:
             break
         left = options.restarts - restart - 1
         print(f"weft.launch: ended with code {code}; starting again, {left} restarts left", file=sys.stderr, flush=True)
     return code
+
+
+def _watched(started: Sequence[str], environment: dict[str, str]) -> tuple[int, bool]:
+    """Run a launcher: its exit code as shells tell it, and whether a signal has told it to end. It gets the signals
+    that this process gets, and the time that it needs."""
+    received: list[int] = []
+    early: list[int] = []  # those that came before there was a launcher
+    running: list[subprocess.Popen[bytes]] = []
+
+    def forward(signum: int, frame: object) -> None:
+        received.append(signum)
+        if not running:
+            early.append(signum)
+        # Those of a terminal go to all of its processes: a second one would end them at once.
+        elif signum == signal.SIGTERM or not _has_terminal():
+            running[0].send_signal(signum)
+
+    ending = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    heard = [s for s in ending if signal.getsignal(s) is not signal.SIG_IGN]
+    before = {s: signal.signal(s, forward) for s in heard}
+    try:
+        running.append(subprocess.Popen(started, env=environment))
+        for signum in early[:1]:
+            running[0].send_signal(signum)
+        code = running[0].wait()
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+    return (code if code >= 0 else 128 - code), bool(received)
+
+
+def _has_terminal() -> bool:
+    """Whether this process is in the group that a terminal sends its signals to."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,8 @@ def rules_of_users_in_bodies(j: Any) -> Any:
     def matmul(x: Any, w: Any) -> Any:
         return x @ w
 
-    matmul.defvjp(lambda x, w: (matmul(x, w), (x, w)), lambda saved, c: (c @ saved[1].T, j.lax.psum(saved[0].T @ c, "x")))
+    backward = lambda saved, c: (c @ saved[1].T, j.lax.psum(saved[0].T @ c, "x"))
+    matmul.defvjp(lambda x, w: (matmul(x, w), (x, w)), backward)
     mesh, x, w = mesh_of(j, 4), floats(8, 4), floats(4, 4, seed=2)
     f = mapped(j, mean, mesh, j.P("x"), j.P())
     g = mapped(j, lambda w, x: matmul(x, w), mesh, (j.P(), j.P("x")), j.P("x"), check_vma=False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -114,3 +116,39 @@ def test_the_launcher_starts_again_as_it_is_told(tmp_path: pathlib.Path, monkeyp
     monkeypatch.setattr(launch, "_surviving", lambda launcher: ([], []))
     assert launch.main(["-n", "1", "--restarts", "2", "train.py"]) == 7
     assert (tmp_path / "starts").read_text().count("once") == 3
+
+
+LAUNCHED = """
+import sys
+from weft import launch
+launch.mpiexec = lambda: sys.argv[1]
+launch._surviving = lambda launcher: ([], [])
+sys.exit(launch.main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("restarts", ["0", "2"])
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_signals_reach_the_launcher_which_ends_in_its_own_time(
+    by: signal.Signals, restarts: str, tmp_path: pathlib.Path
+) -> None:
+    """Once, and what is told to end is not started again."""
+    fake = tmp_path / "mpiexec"
+    told = f"trap 'echo told >> {tmp_path}/told; sleep 0.6; exit 9' TERM INT"
+    fake.write_text(f"#!/bin/sh\n{told}\necho once >> {tmp_path}/starts\nwhile :; do sleep 0.05; done\n")
+    fake.chmod(0o755)
+    command = [sys.executable, "-c", LAUNCHED, str(fake), "-n", "1", "--restarts", restarts, "train.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    # Without a terminal, and with Python's own answer to interrupts, which a shell in the background takes away.
+    with subprocess.Popen(
+        command,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        while not (tmp_path / "starts").exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(by)
+    assert process.returncode == 9
+    assert (tmp_path / "told").read_text() == "told\n" and (tmp_path / "starts").read_text() == "once\n"
