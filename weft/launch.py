@@ -23,7 +23,8 @@ def mpiexec() -> str | None:
 
 # MPICH's launcher kills all processes of a host as soon as it sees that one of them has failed, whatever its options
 # say. So it sees a failure only after the others have had the time to say which process has died, and where.
-_LINGERS = 'trap : TERM USR1; "$@" || { code=$?; trap "" USR1; sleep 2; exit $code; }'
+# Signals are for the processes; shells that end by one have the launcher's own processes fail.
+_LINGERS = 'trap : INT TERM USR1; "$@" || { code=$?; trap "" INT USR1; sleep 2; exit $code; }'
 
 
 def command(launcher: str, count: int, arguments: Sequence[str]) -> list[str]:

@@ -104,7 +104,7 @@ os._exit(0)
     )
     done = launched(2, script)
     assert "alone" in done.out, done.errors
-    assert float(done.out.split("told")[1].split()[0]) < 2
+    assert float(done.out.split("told")[1].split()[0]) < 20  # some milliseconds where nothing else runs
 
 
 def test_the_launcher_starts_again_as_it_is_told(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

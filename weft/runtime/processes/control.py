@@ -24,7 +24,7 @@ from typing import Any
 
 from weft.base.errors import ProcessFailureError
 from weft.base.settings import config
-from weft.runtime.processes.page import Page, Verdict
+from weft.runtime.processes.page import NOTHING_YET, Page, Verdict
 
 BEAT = 0.25  # seconds between heartbeats
 SHOWN_FRAMES = 12
@@ -302,9 +302,10 @@ class Control:
         page = self._peers[rank].page
         wait = page.get("wait")
         doing = f"waiting in {wait[1]}, in" if wait else "done with, or in,"
+        last = page.get("doing", NOTHING_YET)
         # It may have begun something since.
-        here = "" if page.get("doing") == self.page.doing else f"; process 0 was in {self.page.doing}"
-        return f"when last heard of it was {doing} {page.get('doing')}{here}"
+        here = "" if last == self.page.doing else f"; process 0 was in {self.page.doing}"
+        return f"when last heard of it was {doing} {last}{here}"
 
     def _judge(self) -> None:
         """Compare the pages of all processes."""

@@ -33,6 +33,10 @@ class Verdict:
         raise ProcessFailureError(self.text, failed_processes=self.processes)
 
 
+# What a process does with others before it has done anything.
+NOTHING_YET = "nothing with others yet"
+
+
 def where_is_this() -> str:
     """How messages name this process besides its index."""
     return f"host {platform.node()}, pid {os.getpid()}"
@@ -45,7 +49,7 @@ class Page:
         self.rank = rank
         self.where = where_is_this()
         self.wait: tuple[tuple[int, ...], str, float] | None = None  # for whom, in what, since when
-        self.doing: str = "nothing with others yet"
+        self.doing: str = NOTHING_YET
         self.chains: dict[tuple[int, ...], tuple[int, str]] = {}
         self.records: dict[tuple[int, ...], list[tuple[int, str, str]]] = {}
         self.comparing = False  # whether it compares what is to be run with others
