@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The launcher takes the place of this process, so it gets all signals, and its code is ours.
         os.execve(launcher, started, {**settings, "WEFT_RESTART": "0"})
     for restart in range(options.restarts + 1):
-        code, told_to_end = _watched(started, {**settings, "WEFT_RESTART": str(restart)})
+        code, told_to_end = _run(started, {**settings, "WEFT_RESTART": str(restart)})
         if code == 0 or told_to_end or restart == options.restarts:
             break
         left = options.restarts - restart - 1
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _watched(started: Sequence[str], environment: dict[str, str]) -> tuple[int, bool]:
+def _run(started: Sequence[str], environment: dict[str, str]) -> tuple[int, bool]:
     """Run a launcher: its exit code as shells tell it, and whether a signal has told it to end. It gets the signals
     that this process gets, and the time that it needs."""
     received: list[int] = []

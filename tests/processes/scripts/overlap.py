@@ -1,5 +1,6 @@
 """Training steps over links on which every message takes a while, with collectives under way while devices compute and
-without. The first process writes seconds and losses to the file that is the first argument."""
+without. The first process writes seconds and losses to the file that is the first argument, and how often a message was
+not followed by another before it had ended: where collectives overlap the first message of a step ends only then."""
 
 from __future__ import annotations
 
@@ -20,20 +21,35 @@ from weft.sharding import AxisType, NamedSharding
 from weft.sharding import PartitionSpec as P
 
 
+PATIENCE = 20.0  # seconds, after which no other message will come
+
+
 class SlowRequest(NothingBorrowed):
-    """Messages that have ended after a while, whatever the processor does."""
+    """Messages that have ended after a while, whatever the processor does; one that is `held` when another has been
+    started."""
 
     def __init__(self, beneath: Request) -> None:
         self.beneath, self.end = beneath, time.monotonic() + SlowLinks.delay
+        SlowLinks.started += 1
+        self.index, self.held = SlowLinks.started, SlowLinks.hold
+        SlowLinks.hold = False
 
     def test(self) -> bool:
-        return self.beneath.test() and time.monotonic() >= self.end
+        if not self.beneath.test() or time.monotonic() < self.end:
+            return False
+        if self.held and self.index == SlowLinks.started:
+            if time.monotonic() < self.end + PATIENCE:
+                return False
+            SlowLinks.alone += 1
+        self.held = False
+        return True
 
 
 class SlowLinks(Messages):
     """A transport whose messages take a while."""
 
     delay = 0.03
+    started, alone, hold = 0, 0, False
 
     def __init__(self, beneath: Transport) -> None:
         self.beneath, self.name = beneath, f"slow {beneath.name}"
@@ -69,12 +85,18 @@ for name, spec in (("dp", P()), ("fsdp", P("d"))):
         params = weft.device_put(PARAMS, NamedSharding(mesh, spec))
         x = weft.device_put(BATCH, NamedSharding(mesh, P("d")))
         losses, seconds = [], []
-        for _ in range(6):
+        SlowLinks.alone = 0
+        for i in range(6):
+            SlowLinks.hold = overlap_bytes > 0 and i == 1
             start = time.monotonic()
             params, value = weft.block_until_ready(function(params, x))
             seconds.append(time.monotonic() - start)
             losses.append(onp.asarray(value).tobytes().hex())
-        results[f"{name} {'overlapped' if overlap_bytes else 'one after the other'}"] = min(seconds[2:]), losses
+        results[f"{name} {'overlapped' if overlap_bytes else 'one after the other'}"] = (
+            min(seconds[2:]),
+            losses,
+            SlowLinks.alone,
+        )
 if weft.process_index() == 0:
     pathlib.Path(sys.argv[1]).write_text(json.dumps(results))
 # The first process has ended while the last messages of the others are still under way.
