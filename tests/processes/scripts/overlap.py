@@ -20,7 +20,6 @@ from weft.runtime.processes.transport import Message, Messages, NothingBorrowed,
 from weft.sharding import AxisType, NamedSharding
 from weft.sharding import PartitionSpec as P
 
-
 PATIENCE = 20.0  # seconds, after which no other message will come
 
 
