@@ -250,7 +250,8 @@ def estimate(jaxpr: Jaxpr, machine: Machine) -> tuple[float, float, float]:
     for equation in jaxpr.eqns:
         if equation.primitive.named_axes(equation.params):
             continue
-        bodies = [] if equation.primitive.name == "fusion" else subjaxprs(equation.params)
+        card = equation.primitive
+        bodies = subjaxprs(equation.params) if card.higher_order and card.name != "fusion" else []
         if bodies:
             found, times = [estimate(body, machine) for body in bodies], iterations(equation)
             if getattr(equation.primitive, "exclusive", False):

@@ -221,7 +221,8 @@ class Space:
         best = ordered[0]
         for level in range(3):
             groups = self.groups(level)
-            for start in [best, *ordered[:MOST_STARTS]]:
+            # One by one arguments are only changed in the best: there are many, and few gain anything.
+            for start in [best, *(ordered[:MOST_STARTS] if level < 2 else [])]:
                 best = min(best, self.descended(start, groups), key=self.cost)
         return best, {name: cost for name, (cost, _) in costs.items()}
 

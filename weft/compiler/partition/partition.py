@@ -118,7 +118,7 @@ def partition(
 
 def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
     """Fix what `sharding_constraint`s say, in bodies too, and begin with what specs of `shard_map` say."""
-    for equation in jaxpr.eqns:
+    for equation in jaxpr.cached("constraining", lambda: list(filter(constrains, jaxpr.eqns))):
         spec = equation.primitive.fixed_spec(equation.params)
         if spec is not None:
             (v,) = equation.outvars
@@ -134,6 +134,12 @@ def fix_constraints(shardings: Propagation, jaxpr: Jaxpr) -> None:
                         shardings.begin(a, dims_of(own, rank_of(a.aval)))
         for body in subjaxprs(equation.params):
             fix_constraints(shardings, body)
+
+
+def constrains(equation: Equation) -> bool:
+    """Whether an equation, or one in its bodies, may say how values are split."""
+    card, params = equation.primitive, equation.params
+    return card.fixed_spec(params) is not None or bool(card.bound_axes(params)) or bool(subjaxprs(params))
 
 
 def local_type(aval: Any, dims: Dims, sizes: Mapping[Any, int]) -> Any:

@@ -27,25 +27,34 @@ class Reason:
     said: str = ""
 
 
+class Ties:
+    """What ties the values of a jaxpr, whatever they are split over: the rules of its equations, its ties with the
+    values of each that may be split, and by value the ties that it is in."""
+
+    def __init__(self, jaxpr: Jaxpr) -> None:
+        self.rules = Rules()
+        self.all = list(all_ties(jaxpr, self.rules))
+        self.values = [
+            [(v, n) for v, n in zip(t.values, t.rule.names, strict=True) if type(v) is Var] for t in self.all
+        ]
+        self.users: dict[Var, list[int]] = {}
+        for i, values in enumerate(self.values):
+            for v, _ in values:
+                self.users.setdefault(v, []).append(i)
+
+
 class Propagation:
     """The sharding of every value of a jaxpr, by what is known of some. `stored` are values whose shardings are those
     of memory: they are looked at last."""
 
     def __init__(self, jaxpr: Jaxpr, sizes: Mapping[Any, int]) -> None:
         self.jaxpr, self.sizes = jaxpr, sizes
-        self.rules = Rules()
-        self.ties = list(all_ties(jaxpr, self.rules))
+        found: Ties = jaxpr.cached("ties", lambda: Ties(jaxpr))  # the same for all that is tried in a search
+        self.rules, self.ties, self._values, self._users = found.rules, found.all, found.values, found.users
         self.dims: dict[Var, Dims] = {}
         self.fixed: set[Var] = set()
         self.stored: set[Var] = set()
         self.reasons: dict[Var, list[Reason]] = {}
-        self._values = [
-            [(v, n) for v, n in zip(t.values, t.rule.names, strict=True) if type(v) is Var] for t in self.ties
-        ]
-        self._users: dict[Var, list[int]] = {}
-        for i, values in enumerate(self._values):
-            for v, _ in values:
-                self._users.setdefault(v, []).append(i)
 
     def fix(self, v: Var, dims: Dims, stored: bool = False, said: str = "argument") -> None:
         """Say how a value is split, and who says so."""
