@@ -132,3 +132,26 @@ def test_errors_say_what_was_received_and_what_to_do(case: Any) -> None:
         case[0]()
     for part in case[1:]:
         assert part in str(caught.value), str(caught.value)
+
+
+def test_a_result_may_be_a_variable() -> None:
+    class Largest(keras.metrics.Metric):
+        def __init__(self) -> None:
+            super().__init__(name="largest")
+            self.found = self.add_variable((), "zeros", name="found")
+
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+            self.found.assign(wnp.maximum(self.found, wnp.max(y_true)))
+
+        def result(self) -> Any:
+            return self.found
+
+    metric = Largest()
+    first = metric(wnp.asarray([1.0, 2.0]), wnp.zeros(2))
+    metric.update_state(wnp.asarray([5.0]), wnp.zeros(1))
+    assert float(first) == 2.0 and float(metric.stateless_result([wnp.asarray(7.0)])) == 7.0
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", metrics=[Largest()])
+    x = np.arange(6, dtype=np.float32)[:, None]
+    history = model.fit(x, x, batch_size=4, epochs=2, validation_data=(x[:3], x[:3]), verbose=0).history
+    assert history["largest"] == [5.0, 5.0] and history["val_largest"] == [2.0, 2.0]

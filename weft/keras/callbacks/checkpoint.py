@@ -51,7 +51,7 @@ class ModelCheckpoint(MonitorCallback):
             raise ValueError(
                 f"ModelCheckpoint: save_freq must be 'epoch' or a positive integer, received {save_freq!r}"
             )
-        endings = (".weights.h5", ".safetensors") if save_weights_only else (".keras", ".h5")
+        endings = (".weights.h5", ".safetensors") if save_weights_only else (".keras",)
         if not self.filepath.endswith(endings):
             kind = "weights are saved to" if save_weights_only else "a model is saved to"
             raise ValueError(f"ModelCheckpoint: {kind} a file that ends with {endings[0]}, received {self.filepath!r}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
+import weft
 from weft.errors import ArgumentError
 from weft.keras.core.context import Losses, current_frame, scope_losses
 
@@ -95,6 +96,12 @@ class StatelessScope:
         _scope.reset(scope)
 
 
+def values_in(tree: Any) -> Any:
+    """A tree with the values that variables have in this scope in place of the variables: a user's function may return
+    either."""
+    return weft.tree.map(lambda leaf: leaf.value if getattr(type(leaf), "is_variable", False) else leaf, tree)
+
+
 def stateless(function: Callable[..., Any], variables: Sequence[Variable]) -> Callable[..., tuple[Any, list[Any]]]:
     """A function of values, from one that reads and writes variables.
 
@@ -127,7 +134,7 @@ def stateless(function: Callable[..., Any], variables: Sequence[Variable]) -> Ca
                 f"There is a value for each of the {len(listed)} variables.", received=f"{len(values)} values"
             )
         with StatelessScope(zip(listed, values, strict=True), writable=listed) as scope:
-            result = function(*args, **kwargs)
+            result = values_in(function(*args, **kwargs))
         return result, [scope.get_current_value(variable) for variable in listed]
 
     return run

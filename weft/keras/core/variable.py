@@ -48,6 +48,8 @@ class Variable:
         <Variable path=scale, shape=(2,), dtype=float32>
     """
 
+    is_variable = True  # for modules that this one imports
+
     def __init__(
         self,
         initializer: Any,

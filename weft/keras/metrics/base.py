@@ -8,7 +8,7 @@ from typing import Any, Self
 import weft.numpy as wnp
 from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import config, names, policy, registry
-from weft.keras.core.scope import StatelessScope, stateless
+from weft.keras.core.scope import StatelessScope, stateless, values_in
 from weft.keras.core.variable import Variable
 
 
@@ -132,7 +132,7 @@ class Metric:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.update_state(*args, **kwargs)
-        return self.result()
+        return values_in(self.result())
 
     def _checked_values(self, metric_variables: Sequence[Any]) -> list[Any]:
         values, variables = list(metric_variables), self.variables

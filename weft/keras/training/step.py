@@ -7,7 +7,7 @@ from typing import Any
 
 import weft
 from weft.keras.core.layouts import pinned
-from weft.keras.core.scope import StatelessScope
+from weft.keras.core.scope import StatelessScope, values_in
 
 
 class UnknownVariables(Exception):
@@ -78,7 +78,7 @@ class Step:
         """The result and the values of all variables after the step, in whatever layouts follow from the arguments."""
         scope = RecordingScope(self.variables, values)
         with scope:
-            result = self.function(batch)
+            result = values_in(self.function(batch))
             after = [scope.get_current_value(variable) for variable in self.variables]
         if scope.unknown:
             raise UnknownVariables(list(scope.unknown.values()))
@@ -99,7 +99,7 @@ class Step:
         """The result of a stateful function that writes nothing, where the variables have these values."""
         scope = RecordingScope(self.variables, values)
         with scope:
-            result = function()
+            result = values_in(function())
         if scope.unknown:
             raise UnknownVariables(list(scope.unknown.values()))
         return result

@@ -12,7 +12,7 @@ from weft import keras
 from weft.errors import ArgumentError, NotSupportedError
 from weft.keras.core import registry
 from weft.keras.core.layouts import own_rows, sharded_batch
-from weft.keras.core.scope import StatelessScope, stateless
+from weft.keras.core.scope import StatelessScope, stateless, values_in
 from weft.keras.graph.shapes import compute_output_spec
 from weft.keras.graph.tensor import KerasTensor
 from weft.keras.metrics import Mean
@@ -207,7 +207,7 @@ class Trainer:
         names = self._names_of_metrics()
         found: dict[str, Any] = {}
         for metric in self.metrics:
-            result = metric.result()
+            result = values_in(metric.result())
             if isinstance(result, Mapping):
                 found.update(result)
             else:
