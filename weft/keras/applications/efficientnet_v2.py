@@ -35,53 +35,20 @@ class Stage(NamedTuple):
     fused: bool
 
 
+# What the stages of all networks have in common: expansion, stride, and whether blocks are fused.
+_KINDS = ((1, 1, True), (4, 2, True), (4, 2, True), (4, 2, False), (6, 1, False), (6, 2, False), (6, 1, False))
+
+
+def _stages(*sizes: tuple[int, int]) -> tuple[Stage, ...]:
+    """Stages by repeats and filters; a network may have one less than there are kinds."""
+    return tuple(Stage(*size, *kind) for size, kind in zip(sizes, _KINDS, strict=False))
+
+
 # Filters of the stem, and the stages after it.
-_SMALL = (
-    32,
-    (
-        Stage(1, 16, 1, 1, True),
-        Stage(2, 32, 4, 2, True),
-        Stage(2, 48, 4, 2, True),
-        Stage(3, 96, 4, 2, False),
-        Stage(5, 112, 6, 1, False),
-        Stage(8, 192, 6, 2, False),
-    ),
-)
-_S = (
-    24,
-    (
-        Stage(2, 24, 1, 1, True),
-        Stage(4, 48, 4, 2, True),
-        Stage(4, 64, 4, 2, True),
-        Stage(6, 128, 4, 2, False),
-        Stage(9, 160, 6, 1, False),
-        Stage(15, 256, 6, 2, False),
-    ),
-)
-_M = (
-    24,
-    (
-        Stage(3, 24, 1, 1, True),
-        Stage(5, 48, 4, 2, True),
-        Stage(5, 80, 4, 2, True),
-        Stage(7, 160, 4, 2, False),
-        Stage(14, 176, 6, 1, False),
-        Stage(18, 304, 6, 2, False),
-        Stage(5, 512, 6, 1, False),
-    ),
-)
-_L = (
-    32,
-    (
-        Stage(4, 32, 1, 1, True),
-        Stage(7, 64, 4, 2, True),
-        Stage(7, 96, 4, 2, True),
-        Stage(10, 192, 4, 2, False),
-        Stage(19, 224, 6, 1, False),
-        Stage(25, 384, 6, 2, False),
-        Stage(7, 640, 6, 1, False),
-    ),
-)
+_SMALL = (32, _stages((1, 16), (2, 32), (2, 48), (3, 96), (5, 112), (8, 192)))
+_S = (24, _stages((2, 24), (4, 48), (4, 64), (6, 128), (9, 160), (15, 256)))
+_M = (24, _stages((3, 24), (5, 48), (5, 80), (7, 160), (14, 176), (18, 304), (5, 512)))
+_L = (32, _stages((4, 32), (7, 64), (7, 96), (10, 192), (19, 224), (25, 384), (7, 640)))
 
 
 def _rounded(filters: float) -> int:

@@ -74,11 +74,7 @@ def InceptionResNetV2(
         include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, 299, smallest=75
     )
     modules = Modules(backbone)
-    x = modules.conv(backbone.image, 32, 3, 3, stride=2, padding="valid")
-    x = modules.conv(x, 32, 3, 3, padding="valid")
-    x = modules.smaller(modules.conv(x, 64, 3, 3))
-    x = modules.conv(x, 80, 1, 1, padding="valid")
-    x = modules.smaller(modules.conv(x, 192, 3, 3, padding="valid"))
+    x = modules.stem()
     chains: tuple[tuple[Convolution, ...], ...] = (
         ((96, 1, 1),),
         ((48, 1, 1), (64, 5, 5)),

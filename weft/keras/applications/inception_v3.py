@@ -47,6 +47,14 @@ class Modules:
         """The largest of neighbours, at every second position."""
         return layers.MaxPooling2D((3, 3), strides=(2, 2))(x)
 
+    def stem(self) -> Any:
+        """The first layers, from the image to maps of an eighth of its sides."""
+        x = self.conv(self.backbone.image, 32, 3, 3, stride=2, padding="valid")
+        x = self.conv(x, 32, 3, 3, padding="valid")
+        x = self.smaller(self.conv(x, 64, 3, 3))
+        x = self.conv(x, 80, 1, 1, padding="valid")
+        return self.smaller(self.conv(x, 192, 3, 3, padding="valid"))
+
     def module_of_5(self, x: Any, pooled: int, name: str) -> Any:
         """Kernels of 1, 5 and twice 3."""
         one = self.conv(x, 64, 1, 1)
@@ -88,11 +96,7 @@ def InceptionV3(
         include_top, weights, input_tensor, input_shape, pooling, classes, classifier_activation, 299, smallest=75
     )
     modules = Modules(backbone)
-    x = modules.conv(backbone.image, 32, 3, 3, stride=2, padding="valid")
-    x = modules.conv(x, 32, 3, 3, padding="valid")
-    x = modules.smaller(modules.conv(x, 64, 3, 3))
-    x = modules.conv(x, 80, 1, 1, padding="valid")
-    x = modules.smaller(modules.conv(x, 192, 3, 3, padding="valid"))
+    x = modules.stem()
     for i, pooled in enumerate((32, 64, 64)):
         x = modules.module_of_5(x, pooled, f"mixed{i}")
     three = modules.conv(x, 384, 3, 3, stride=2, padding="valid")

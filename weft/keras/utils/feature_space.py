@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,8 +172,8 @@ class FeatureSpace(layers.Layer):
         name: str | None = None,
     ) -> Feature:
         """Integers as indices of those that `adapt` has seen."""
-        layer = layers.IntegerLookup(max_tokens, num_oov_indices, name=_name(name, "integer_categorical"))
-        return Feature("int32", layer, output_mode)
+        named = _name(name, "integer_categorical")
+        return Feature("int32", layers.IntegerLookup(max_tokens, num_oov_indices, name=named), output_mode)
 
     @classmethod
     def string_categorical(
@@ -184,8 +184,8 @@ class FeatureSpace(layers.Layer):
         name: str | None = None,
     ) -> Feature:
         """Strings as indices of those that `adapt` has seen."""
-        layer = layers.StringLookup(max_tokens, num_oov_indices, name=_name(name, "string_categorical"))
-        return Feature("string", layer, output_mode)
+        named = _name(name, "string_categorical")
+        return Feature("string", layers.StringLookup(max_tokens, num_oov_indices, name=named), output_mode)
 
     @classmethod
     def string_hashed(cls, num_bins: int, output_mode: str = "one_hot", name: str | None = None) -> Feature:
@@ -203,21 +203,23 @@ class FeatureSpace(layers.Layer):
         if isinstance(value, dict):
             found: Feature = registry.deserialize_keras_object(value)
             return found
-        by_name: dict[str, Callable[[], Feature]] = {
-            "float": lambda: self.float(column),
-            "float_rescaled": lambda: self.float_rescaled(name=column),
-            "float_normalized": lambda: self.float_normalized(column),
-            "float_discretized": lambda: self.float_discretized(self.num_discretization_bins, name=column),
-            "integer_categorical": lambda: self.integer_categorical(name=column),
-            "string_categorical": lambda: self.string_categorical(name=column),
-            "integer_hashed": lambda: self.integer_hashed(self.hashing_dim, name=column),
-            "string_hashed": lambda: self.string_hashed(self.hashing_dim, name=column),
+        # The methods by name, and the sizes that this space has for them.
+        sizes: dict[str, tuple[int, ...]] = {
+            "float": (),
+            "float_rescaled": (),
+            "float_normalized": (),
+            "float_discretized": (self.num_discretization_bins,),
+            "integer_categorical": (),
+            "string_categorical": (),
+            "integer_hashed": (self.hashing_dim,),
+            "string_hashed": (self.hashing_dim,),
         }
-        if value not in by_name:
+        if value not in sizes:
             raise ArgumentError(
-                f"The column {column!r} has no such feature.", received=repr(value), fix=f"one of {', '.join(by_name)}"
+                f"The column {column!r} has no such feature.", received=repr(value), fix=f"one of {', '.join(sizes)}"
             )
-        return by_name[value]()
+        feature: Feature = getattr(self, value)(*sizes[value], name=column)
+        return feature
 
     def _crossed(self, value: Any) -> Cross:
         if isinstance(value, dict):
