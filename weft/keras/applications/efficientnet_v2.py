@@ -41,7 +41,7 @@ _KINDS = ((1, 1, True), (4, 2, True), (4, 2, True), (4, 2, False), (6, 1, False)
 
 def _stages(*sizes: tuple[int, int]) -> tuple[Stage, ...]:
     """Stages by repeats and filters; a network may have one less than there are kinds."""
-    return tuple(Stage(*size, *kind) for size, kind in zip(sizes, _KINDS, strict=False))
+    return tuple(Stage(repeats, out, *kind) for (repeats, out), kind in zip(sizes, _KINDS, strict=False))
 
 
 # Filters of the stem, and the stages after it.
