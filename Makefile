@@ -109,7 +109,7 @@ test-timing: setup
 	$(BIN)/python -m pytest -n 0 -m timing tests
 
 test-peer: setup-peer
-	$(PEER_BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-skips -m "not slow" tests/peer
+	$(PEER_BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-skips -m "not slow" tests/peer tests/keras/test_saving.py tests/keras/test_vocabularies.py
 
 test-ecosystem: setup-ecosystem
 	$(ECOSYSTEM_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/ecosystem

@@ -21,9 +21,14 @@ TESTS = pathlib.Path(__file__).parent
 # Without the peer library there is nothing to compare with, and the modules in there cannot be imported.
 collect_ignore = [] if importlib.util.find_spec("jax") else ["peer"]
 # Data of libraries that are in no requirements of the tests: `pip install weft[peer-data]` has them.
-_OPTIONAL = {"grain": "grain", "datasets": "huggingface", "tensorflow": "tensorflow"}
-_missing = {name: f"peer/test_data_{file}.py" for name, file in _OPTIONAL.items() if not importlib.util.find_spec(name)}
-collect_ignore += _missing.values()
+_OPTIONAL = {
+    "peer/test_data_grain.py": "grain",
+    "peer/test_data_huggingface.py": "datasets",
+    "peer/test_data_tensorflow.py": "tensorflow",
+    "peer/test_keras_vocabularies.py": "tensorflow",
+}
+_missing = {path: name for path, name in _OPTIONAL.items() if not importlib.util.find_spec(name)}
+collect_ignore += _missing
 # ... and without the libraries that are written for JAX there is nothing to run.
 collect_ignore += [] if importlib.util.find_spec("numpyro") else ["ecosystem"]
 
@@ -90,7 +95,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    return [f"{path} is left out: {name} is not installed" for name, path in _missing.items()]
+    return [f"{path} is left out: {name} is not installed" for path, name in _missing.items()]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 os.environ["KERAS_BACKEND"] = "jax"
 peer = pytest.importorskip("keras")
-pytest.importorskip("tensorflow")
 
 from weft import keras  # noqa: E402
 
@@ -36,8 +35,6 @@ CASES: dict[str, Any] = {
 def model_of(library: Any, name: str, adapted: bool) -> Any:
     make, data, options = CASES[name]
     words = {"vocabulary": ["the", "cat"], **options}
-    if not adapted and words["vocabulary"] is None:
-        pytest.skip("weights come from adapt")
     layer = make(library, **({} if adapted else words))
     if adapted:
         layer.adapt(data)
@@ -49,8 +46,11 @@ def result(model: Any, name: str) -> Any:
     return np.asarray(model.layers[-1](CASES[name][1]))
 
 
-@pytest.mark.parametrize("adapted", [True, False])
-@pytest.mark.parametrize("name", CASES)
+# Weights of words come from `adapt` only.
+GIVEN = [(name, False) for name, (_, _, options) in CASES.items() if options.get("vocabulary", ()) is not None]
+
+
+@pytest.mark.parametrize(("name", "adapted"), [*((name, True) for name in CASES), *GIVEN])
 def test_vocabularies_go_both_ways(name: str, adapted: bool, tmp_path: pathlib.Path) -> None:
     theirs, ours = model_of(peer, name, adapted), model_of(keras, name, adapted)
     np.testing.assert_allclose(result(ours, name), result(theirs, name), rtol=1e-6)
