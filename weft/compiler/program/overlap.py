@@ -178,7 +178,7 @@ class _Starts:
                 postponed = []
             else:
                 self.start(step)
-        return [*self.out, *(Wait(s.event) for s in self.open)]
+        return _at_once([*self.out, *(Wait(s.event) for s in self.open)])
 
     def wait(self, start: Start) -> None:
         self.out.append(Wait(start.event))
@@ -205,6 +205,17 @@ class _Starts:
                 if under_way + _bytes([step]) > self.most_bytes:
                     return at
         return 0
+
+
+def _at_once(steps: Sequence[Step]) -> list[Step]:
+    """Steps in which a collective that is waited for as soon as it is started is one step: a device stops once."""
+    out: list[Step] = []
+    for step in steps:
+        if isinstance(step, Wait) and out and isinstance(out[-1], Start) and out[-1].event is step.event:
+            out[-1] = out[-1].step
+        else:
+            out.append(step)
+    return out
 
 
 def _started_bytes(starts: Sequence[Start]) -> int:
