@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import numpy as np
 import pytest
 
 from weft import keras
-from weft.errors import ArgumentError, NotSupportedError
+from weft.errors import ArgumentError, CheckpointMismatchError, NotSupportedError
 
 
 @pytest.mark.slow
@@ -27,6 +29,22 @@ def test_arguments() -> None:
         keras.applications.VGG16(weights=None, input_shape=(16, 16, 3))
     with pytest.raises(ArgumentError, match="pooling"):
         keras.applications.MobileNet(weights=None, pooling="sum")
+
+
+@pytest.mark.slow
+def test_weights_from_a_file(tmp_path: pathlib.Path) -> None:
+    options = {"alpha": 0.35, "input_shape": (32, 32, 3), "classes": 3}
+    model = keras.applications.MobileNetV2(weights=None, **options)
+    for weight in model.weights:
+        weight.assign(np.random.default_rng(weight.size).uniform(0.5, 1.0, weight.shape))
+    model.save_weights(tmp_path / "mobile.safetensors")
+    model.save(tmp_path / "mobile.keras")
+    for file in ("mobile.safetensors", "mobile.keras"):
+        again = keras.applications.MobileNetV2(weights=tmp_path / file, **options)
+        for one, other in zip(model.get_weights(), again.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+    with pytest.raises(CheckpointMismatchError, match=r"layers/dense/vars/0: \(1280, 3\) in the file"):
+        keras.applications.MobileNetV2(weights=tmp_path / "mobile.safetensors", **{**options, "classes": 4})
 
 
 def test_predictions_are_sorted() -> None:

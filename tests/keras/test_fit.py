@@ -485,3 +485,19 @@ def test_steps_of_arrays_without_a_size_of_batches_divide_them():
     assert len(model.predict(X, steps=3, verbose=0)) == ROWS
     validated = fitted(network(), epochs=1, batch_size=None, validation_data=(X, Y), validation_steps=1)
     assert validated.history["val_loss"] != validated.history["loss"]
+
+
+def test_losses_of_half_precision_are_scaled_unless_they_shall_not_be():
+    def trained(policy, **arguments):
+        layers = [keras.layers.Dense(4, dtype=policy), keras.layers.Dense(1, dtype=policy)]
+        model = keras.Sequential([keras.Input((3,)), *layers])
+        model.dtype_policy = keras.dtype_policies.get(policy)
+        model.compile("sgd", "mse", **arguments)
+        fitted(model, epochs=1)
+        return model
+
+    scaled = trained("mixed_float16")
+    assert type(scaled.optimizer).__name__ == "LossScaleOptimizer" and float(scaled.optimizer.dynamic_scale) > 1
+    assert type(trained("mixed_float16", auto_scale_loss=False).optimizer).__name__ == "SGD"
+    assert type(trained("mixed_bfloat16").optimizer).__name__ == "SGD"
+    assert all(weight.dtype == "float32" for weight in scaled.weights)
