@@ -8,26 +8,35 @@ from typing import Any
 from weft.base import dtypes
 from weft.compiler.emit.emission import storage
 from weft.compiler.target.target import Target
-from weft.ir.jaxpr import Jaxpr, Literal
+from weft.ir.jaxpr import Equation, Jaxpr, Literal
 from weft.ir.parameters import params_key
+from weft.primitives.elementwise.elementwise import Elementwise
+from weft.primitives.families import Indexing
 
 
 def fusion_key(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> Hashable | None:
-    """Equal for fusions with the same kernels; None if a parameter cannot be compared."""
+    """Equal for fusions with the same kernels; None if a parameter cannot be compared. Elementwise and indexing
+    equations are in the order in which results need them, whatever it is in the jaxpr: kernels are written so, and
+    equal layers often differ in nothing else. The order of others counts."""
     variables: dict[Any, int] = {v: n for n, v in enumerate(jaxpr.invars)}
+    # The same literal object twice is one operand of the kernel, two equal ones are two.
     literals: dict[int, int] = {}
-    parts: list[Any] = [kind, hero, target, tuple(v.aval for v in jaxpr.invars)]
     for equation in jaxpr.eqns:
+        for atom in equation.invars:
+            if type(atom) is Literal:
+                literals.setdefault(id(atom), len(literals))
+    ordered = in_order_of_use(jaxpr)
+    first = None if hero is None else ordered.index(jaxpr.eqns[hero])
+    parts: list[Any] = [kind, first, target, tuple(v.aval for v in jaxpr.invars)]
+    for equation in ordered:
         operands: list[Any] = []
         for atom in equation.invars:
             if type(atom) is not Literal:
                 operands.append(variables[atom])
                 continue
             dtype = storage(atom)
-            # The same literal object twice is one operand of the kernel, two equal ones are two.
-            which = literals.setdefault(id(atom), len(literals))
             value = None if dtypes.kind(dtype) in "fc" else atom.val.item()
-            operands.append((which, dtype, value))
+            operands.append((literals[id(atom)], dtype, value))
         for v in equation.outvars:
             variables[v] = len(variables)
         try:
@@ -35,5 +44,32 @@ def fusion_key(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> Has
         except TypeError:
             return None
         parts.append((equation.primitive, tuple(operands), params, tuple(v.aval for v in equation.outvars)))
+    parts.append(tuple(variables[e.outvars[0]] for e in jaxpr.eqns if not is_written_on_demand(e)))
     parts.append(tuple(variables[v] for v in jaxpr.outvars))
     return tuple(parts)
+
+
+def is_written_on_demand(equation: Equation) -> bool:
+    """Whether a kernel computes elements of a result where it needs them."""
+    return not equation.invars or isinstance(equation.primitive, (Elementwise, Indexing))
+
+
+def in_order_of_use(jaxpr: Jaxpr) -> list[Equation]:
+    """The equations, each after those that it needs, in the order in which results ask for them; what no result needs
+    comes last."""
+    defined = {v: e for e in jaxpr.eqns for v in e.outvars}
+    found: dict[Equation, None] = {}
+    # What is wanted, and whether its operands were seen to; the next is at the end.
+    wanted = [(e, False) for e in reversed(jaxpr.eqns)]
+    wanted += [(defined[v], False) for v in reversed(jaxpr.outvars) if v in defined]
+    while wanted:
+        equation, complete = wanted.pop()
+        if equation in found:
+            continue
+        if complete:
+            found[equation] = None
+            continue
+        wanted.append((equation, True))
+        operands = [a for a in reversed(equation.invars) if type(a) is not Literal]
+        wanted += [(defined[a], False) for a in operands if a in defined]
+    return list(found)
