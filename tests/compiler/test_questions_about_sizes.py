@@ -16,8 +16,10 @@ import pytest
 import weft
 import weft.numpy as np
 from tests.compiler.test_families import bits, normal
+from weft import export
+from weft.base.errors import InvalidInputTypeError
 from weft.base.settings import symbolic_sizes
-from weft.indexing.inconclusive import ConstantSizeError
+from weft.indexing.inconclusive import ConstantSizeError, InconclusiveDimensionError
 
 SIZES = (64, 3, 8, 9, 65, 2, 64, 7, 1)
 inner = weft.jit(lambda x: x * 2 if x.shape[0] == 64 else x)
@@ -127,6 +129,34 @@ def test_log_compiles_says_what_was_asked(caplog: pytest.LogCaptureFixture) -> N
         weft.jit(QUESTIONS["set"][0], dynamic={0: "n, _"})(np.ones((5, 3)))
     assert "compiled once for all sizes n with n - 64 != 0" in caplog.text
     assert "compiled for each of its sizes n: the size n is needed as a number at test_questions" in caplog.text
+
+
+def test_exports_assume_and_calls_check() -> None:
+    """An export has one program: where it is not known whether sizes are equal they are not, and other calls raise."""
+    spec = weft.ShapeDtypeStruct(export.symbolic_shape("n, 3"), np.float32)
+    for question in ("equal", "not equal", "reflected", "shapes", "all elements", "one of several", "called", "match"):
+        function = QUESTIONS[question][0]
+        exported = export.export(weft.jit(lambda x: function(x)))(spec)  # noqa: B023
+        for again in (exported, export.deserialize(exported.serialize(vjp_order=1))):
+            for size in (5, 7):
+                x = normal(size, 3)
+                assert np.allclose(again.call(x), function(x)) and np.allclose(weft.jit(again.call)(x), function(x))
+                gradient = weft.grad(lambda x: again.call(x).sum())(x)  # noqa: B023
+                assert np.allclose(gradient, weft.grad(lambda x: function(x).sum())(x))  # noqa: B023
+            for call in (again.call, weft.jit(again.call), weft.grad(lambda x: again.call(x).sum())):  # noqa: B023
+                with pytest.raises(InvalidInputTypeError, match="it asks whether they are equal at test_questions"):
+                    call(normal(64, 3))
+    # What Weft itself asks is about all sizes, and what is decided by bounds is no assumption.
+    wide = weft.ShapeDtypeStruct(export.symbolic_shape("n, 3", constraints=["n >= 65"]), np.float32)
+    assert not export.export(weft.jit(QUESTIONS["equal"][0]))(wide).assumptions
+    assert not export.export(weft.jit(lambda x: (x @ x.T).mean() + x[:1]))(spec).assumptions
+
+
+def test_questions_that_exports_cannot_answer_raise() -> None:
+    spec = weft.ShapeDtypeStruct(export.symbolic_shape("n, 3"), np.float32)
+    for question in ("less", "least", "truth", "thresholds"):
+        with pytest.raises(InconclusiveDimensionError, match="depends on the value of n"):
+            export.export(weft.jit(QUESTIONS[question][0]))(spec)
 
 
 def random_function(generator: random.Random) -> Callable[[Any], Any]:

@@ -17,8 +17,19 @@ from typing import Any
 from weft.api.dynamic import LEAST, KnownSizes
 from weft.api.explain import logger
 from weft.base.settings import config
+from weft.indexing.dimension import shape_symbols
 from weft.indexing.expression import Expression, Symbol, substitute
-from weft.indexing.guards import Answers, DeclaredAnswers, Guard, RuleGuard, answering, checker
+from weft.indexing.guards import (
+    Answers,
+    Assumption,
+    Assumptions,
+    DeclaredAnswers,
+    Guard,
+    RuleGuard,
+    answering,
+    checker,
+    current,
+)
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, array_type
 from weft.runtime import spmd
@@ -96,6 +107,32 @@ class Declaration(Proposal):
         """Raise `NotForAllSizes` if the function looked a size up in a table."""
         if self._answers.constants:
             raise NotForAllSizes(self._answers.first_constant)
+
+
+class Assuming:
+    """While it is entered, questions about symbols whose sizes nobody knows become assumptions."""
+
+    def __init__(self) -> None:
+        self._answers = Assumptions()
+        self._entered = answering(self._answers)
+
+    def __enter__(self) -> None:
+        self._entered.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.__exit__(*error)
+
+    @property
+    def found(self) -> tuple[Assumption, ...]:
+        return tuple(self._answers.assumed.values())
+
+
+def assuming(types: Sequence[Any]) -> Assuming | None:
+    """For types that have symbols, where nobody answers questions about them for given sizes."""
+    if current.answers is not None and not isinstance(current.answers, Assumptions):
+        return None
+    symbolic = any(isinstance(t, ArrayType) and shape_symbols(t.shape) for t in types)
+    return Assuming() if symbolic else None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.api import ref_arguments
-from weft.api.automatic import Declaration, DeclaredSizes, Family, NotForAllSizes, Proposal
+from weft.api.automatic import Declaration, DeclaredSizes, Family, NotForAllSizes, Proposal, assuming
 from weft.api.cache_report import CacheReport, cache_for
 from weft.api.contract import Contract, contract_of
 from weft.api.devices import chosen_device
@@ -45,6 +45,7 @@ from weft.base.settings import config, default_device
 from weft.base.source import user_line, user_location
 from weft.base.spans import span
 from weft.base.tracebacks import boundary, conceal
+from weft.indexing.guards import Assumptions, current
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.primitives.control.call import jit as jit_primitive
@@ -338,6 +339,8 @@ class JitFunction:
             staged = self._stage(*new) if staged is None else staged
         elif len(self._cache) > LIMIT // 2:
             self._cache.move_to_end(key)
+        if staged.assumptions and isinstance(current.answers, Assumptions):
+            current.answers.assumed |= {a.expression: a for a in staged.assumptions}
         return staged, leaves
 
     def _placed(self, leaves: Sequence[Any], args: Any, kwargs: Any, static: Any) -> list[Any]:
@@ -418,7 +421,8 @@ class JitFunction:
             flat_function(function, in_tree, out), types, leaves, escaped
         )
         started = time.perf_counter()
-        with span("trace", name, location), proposal or contextlib.nullcontext():
+        assumptions = assuming(types)
+        with span("trace", name, location), proposal or assumptions or contextlib.nullcontext():
             jaxpr, constants = stage(flat, types, where=where, names=paths, name=name, refs=touched)
         if proposal is not None:
             proposal.check(jaxpr)
@@ -432,6 +436,8 @@ class JitFunction:
             check_key_reuse(jaxpr)
         refs = StagedRefs(arguments, written, [Touched(*t) for t in touched]) if touched or any(arguments) else None
         staged = StagedFunction(jaxpr, constants, out.treedef, name, self._donated(args, kwargs), refs)
+        if assumptions is not None:
+            staged.assumptions = assumptions.found
         if self._contract is not None:
             staged.jaxpr.cached("contract", lambda: self._contract)
         staged.jaxpr.cached("argument names", lambda: ("constant",) * len(constants) + tuple(paths))
@@ -530,9 +536,7 @@ class JitFunction:
         dynamic = (args, kwargs) if self._simple else self._split(args, kwargs)[:2]
         static = () if self._simple else self._split(args, kwargs)[2]
         paths = argument_paths(self._function, *dynamic, self._dynamic_names(static))
-        origin = Origin(
-            name_of(self._function), staged.out_types, staged.result, staged.refs, self._dynamic, paths, self._device
-        )
+        origin = Origin(name_of(self._function), staged, self._dynamic, paths, self._device)
         return Traced(leaves, staged.params, tree.structure(dynamic), staged.out_tree, staged.constants, origin)
 
     def _dynamic(self, args: Any, kwargs: Any) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ from weft.base.dtypes import float0
 from weft.base.errors import message
 from weft.base.settings import config
 from weft.base.source import user_line
+from weft.indexing.guards import Assumption
 from weft.ir.at_sizes import AtSizes, JaxprAtSizes
 from weft.ir.jaxpr import Jaxpr, constants_to_arguments
 from weft.runtime.array import ConcreteArray
@@ -29,6 +30,7 @@ class StagedFunction:
     of its result. Results of the empty dtype float0 are known by their types: the jaxpr does not return them."""
 
     __slots__ = (
+        "assumptions",
         "calls",
         "constants",
         "dispatchers",
@@ -66,8 +68,9 @@ class StagedFunction:
         if any(donated):
             self.donated = self.params["donated"] = (False,) * len(self.constants) + donated
         self.calls = self.timed_calls = 0
-        # Of a function staged for symbols: what it asked of their sizes.
+        # Of a function staged for symbols: what it asked of their sizes. Where those were not known, what it was told.
         self.guards: tuple[Any, ...] = ()
+        self.assumptions: tuple[Assumption, ...] = ()
         # By whether calls are timed, the default device and where the leaves of the arguments are; None where there
         # cannot be one.
         self.dispatchers: dict[Any, Dispatcher | None] = {}
@@ -81,7 +84,7 @@ class StagedFunction:
         staged.constants, staged.out_tree, staged.donated = self.constants, self.out_tree, self.donated
         staged.params = {**self.params, "jaxpr": staged.jaxpr}
         staged.calls = staged.timed_calls = 0
-        staged.dispatchers, staged.guards = {}, self.guards
+        staged.dispatchers, staged.guards, staged.assumptions = {}, self.guards, ()
         refs = self.refs
         staged.refs = None if refs is None else StagedRefs(refs.arguments, refs.written, refs.captured)
         return staged

@@ -77,10 +77,8 @@ class Origin(NamedTuple):
     """What a traced function needs of the jitted one."""
 
     name: str
-    out_types: Sequence[Any]
-    result: Callable[[Sequence[Any]], Any]
-    """The function's result, from the results of the jaxpr."""
-    refs: Any
+    staged: Any
+    """The function staged for the signature, with what is not in the jaxpr."""
     dynamic: Dynamic
     paths: Sequence[str]
     """Names of the leaves of the arguments, for messages."""
@@ -109,10 +107,13 @@ class Traced:
         origin: Origin,
     ):
         self._paths, self._device = origin.paths, origin.device
+        # What the function was told about symbolic sizes, and is to be checked where they are known.
+        self.assumptions: tuple[Any, ...] = origin.staged.assumptions
         # What holds while it is compiled.
         self._settings: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._jaxpr, self._constants, self._params = params["jaxpr"], consts, params
-        self._out_types, self._result, self._refs = origin.out_types, origin.result, origin.refs
+        staged = origin.staged
+        self._out_types, self._result, self._refs = staged.out_types, staged.result, staged.refs
         self.in_tree, self.out_tree = in_tree, out_tree
         self.fun_name = origin.name
         self._dynamic = origin.dynamic

@@ -24,8 +24,9 @@ from weft.compiler.passes.inline import inline
 from weft.export import file
 from weft.export.file import VERSION, Content, is_empty
 from weft.export.objects import check_exportable
-from weft.export.symbolic import sizes_of_call
+from weft.export.symbolic import check_assumptions, sizes_of_call
 from weft.indexing.expression import Symbol
+from weft.indexing.guards import Assumption
 from weft.ir.at_sizes import at_sizes
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
@@ -96,6 +97,8 @@ class Exported:
     _settings: dict[str, Any]
     # The export of the derivative: made from what was traced, or read from a file; None if there is none.
     _derivative: Callable[[], Exported] | None
+    # What the function was told of symbolic sizes that nobody knew: calls for which it is wrong raise.
+    assumptions: tuple[Assumption, ...] = ()
     _functions: dict[Any, Callable[..., Any]] = field(default_factory=dict)
 
     nr_devices = 1
@@ -149,6 +152,7 @@ class Exported:
             self.platforms,
             self._settings,
             derivative,
+            self.assumptions,
         )
         return bytearray(file.write(content))
 
@@ -205,12 +209,18 @@ class Exported:
 
     def _call_flat(self, leaves: Sequence[Any]) -> list[Any]:
         arrays = [_as_typed(leaf, aval) for leaf, aval in zip(leaves, self.in_avals, strict=True)]
-        sizes = sizes_of_call(self.fun_name, self.in_avals, [type_of(a) for a in arrays], self.argument_names)
+        sizes = self._sizes([type_of(a) for a in arrays])
         present = [a for a, aval in zip(arrays, self.in_avals, strict=True) if not is_empty(aval)]
         alone = context.trace is EVALUATION and len(present) == len(arrays)
         results = iter(self._for_all_sizes(*present) if sizes and alone else self._function(sizes)(*present))
         shapes = at_sizes_of(self.out_avals, sizes)
         return [np.zeros(t.shape, float0) if is_empty(t) else next(results) for t in shapes]
+
+    def _sizes(self, types: Sequence[Any]) -> dict[Symbol, Any]:
+        """The sizes of the symbols in a call with arguments of these types, if it is for them."""
+        sizes = sizes_of_call(self.fun_name, self.in_avals, types, self.argument_names)
+        check_assumptions(self.fun_name, self.assumptions, sizes)
+        return sizes
 
     @property
     def _for_all_sizes(self) -> Callable[..., Any]:
@@ -220,8 +230,7 @@ class Exported:
 
             def function(*leaves: Any) -> tuple[Any, ...]:
                 types = [type_of(leaf) for leaf in leaves]
-                sizes = sizes_of_call(self.fun_name, self.in_avals, types, self.argument_names)
-                return tuple(self._function(sizes)(*leaves))
+                return tuple(self._function(self._sizes(types))(*leaves))
 
             function.__name__ = function.__qualname__ = self.fun_name
             found = self._functions.setdefault("all sizes", jit(function))
@@ -360,16 +369,16 @@ def exported_of(
         tuple(traced._paths),
         jaxpr,
         {name: getattr(config, name) for name in SETTINGS},
-        lambda: _derivative(traced.fun_name, traced_jaxpr, in_avals, out_avals, traced._paths, platforms, disabled),
+        lambda: _derivative(traced, traced_jaxpr, in_avals, out_avals, platforms, disabled),
+        traced.assumptions,
     )
 
 
 def _derivative(
-    name: str,
+    primal: Traced,
     jaxpr: Jaxpr,
     in_avals: Sequence[Any],
     out_avals: Sequence[Any],
-    paths: Sequence[str],
     platforms: tuple[str, ...],
     disabled: Sequence[DisabledSafetyCheck],
 ) -> Exported:
@@ -397,8 +406,9 @@ def _derivative(
     structs = [ShapeDtypeStruct.like(t) for t in in_avals]
     structs += [ShapeDtypeStruct.like(t.cotangent().strong()) for t in out_avals]
     traced = jit(fun_vjp).trace(*structs)
-    traced._paths = [*paths, *(f"the cotangent of result {i}" for i in range(len(out_avals)))]
-    traced.fun_name = f"the derivative of {name}"
+    traced._paths = [*primal._paths, *(f"the cotangent of result {i}" for i in range(len(out_avals)))]
+    traced.fun_name = f"the derivative of {primal.fun_name}"
+    traced.assumptions = primal.assumptions
     return exported_of(traced, platforms, disabled)
 
 
@@ -425,4 +435,5 @@ def _deserialized(blob: bytes, most: int) -> Exported:
         content.jaxpr,
         content.settings,
         None if derivative is None else lambda: derivative,
+        content.assumptions,
     )

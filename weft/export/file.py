@@ -26,6 +26,7 @@ from weft.export import trees
 from weft.export.objects import Decoder, Encoder, check_exportable, size_from_text
 from weft.indexing.dimension import Dimension
 from weft.indexing.expression import Expression, Symbol
+from weft.indexing.guards import Assumption
 from weft.ir.jaxpr import Jaxpr, subjaxprs
 from weft.ir.parser import parse
 from weft.ir.primitive import lookup
@@ -56,6 +57,7 @@ class Content(NamedTuple):
     platforms: tuple[str, ...]
     settings: dict[str, Any]
     vjp: bytes | None
+    assumptions: tuple[Assumption, ...] = ()
 
 
 def write(content: Content) -> bytes:
@@ -82,6 +84,7 @@ def write(content: Content) -> bytes:
         "text": len(text),
         "blocks": [array.nbytes for array in blocks],
         "vjp": None if content.vjp is None else len(content.vjp),
+        "assumptions": [[str(a.expression), a.line] for a in content.assumptions],
     }
     body = bytearray(json.dumps(header, separators=(",", ":"), sort_keys=True).encode() + b"\n" + text + b"\n")
     for block in [*(array.tobytes() for array in blocks), *([] if content.vjp is None else [content.vjp])]:
@@ -201,6 +204,7 @@ def _content(header: Any, body: memoryview, position: int) -> Content:
         tuple(_text(p) for p in header["platforms"]),
         _settings(header["settings"]),
         vjp,
+        tuple(Assumption(size_from_text(e, symbols), _text(line)) for e, line in header.get("assumptions", ())),
     )
     _check_agreement(content, table)
     return content

@@ -11,6 +11,7 @@ from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidInputTypeE
 from weft.base.source import user_line
 from weft.indexing.dimension import Dimension, Shape, definitely_less, parse_shape, shape_symbols
 from weft.indexing.expression import Expression, Symbol, linear_in, substitute
+from weft.indexing.guards import Assumption
 from weft.indexing.inconclusive import bounds_text
 from weft.ir.types import ShapeDtypeStruct, Type, type_of
 
@@ -126,6 +127,23 @@ def sizes_of_call(
         _check(name, where, axis, dimension, size, sizes)
     _check_bounds(name, sizes)
     return sizes
+
+
+def check_assumptions(name: str, assumptions: Sequence[Assumption], sizes: Mapping[Symbol, Dimension]) -> None:
+    """Raise an error if sizes are not what the function was told when it was traced."""
+    for expression, line in assumptions:
+        if substitute(expression, sizes) == 0:
+            known = ", ".join(f"{s.name} = {sizes[s]}" for s in shape_symbols([expression]))
+            raise InvalidInputTypeError(
+                f"{name} was exported for sizes where {expression} is not zero: it asks whether they are equal"
+                f"{f' at {line}' if line else ''}, and has one program, in which they are not.",
+                received=known,
+                fix=(
+                    "another export for this size, with an int in its place",
+                    "a function that need not ask, or a constraint of the symbols that answers it",
+                ),
+                at=user_line(),
+            )
 
 
 def _solve(name: str, where: str, axis: int, dimension: Any, size: Any, sizes: dict[Symbol, Dimension]) -> None:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from weft.base.source import is_generated, is_internal, is_own, user_line
 
@@ -124,6 +124,35 @@ class DeclaredAnswers(Answers):
 
     def know(self, expression: Any) -> bool:
         return self.cover(expression) and _is_outside(sys._getframe(1))
+
+
+class Assumption(NamedTuple):
+    """`expression` is not zero, and the line that was told so."""
+
+    expression: Any
+    line: str
+
+
+class Assumptions(Answers):
+    """Where there are no sizes yet: code that is not Weft's and asks whether two sizes are equal, which they are for
+    some values of the symbols, is told that they are not. That is an assumption, to be checked when sizes are known.
+    Other questions that have no one answer raise."""
+
+    declared = True
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.assumed: dict[Any, Assumption] = {}
+
+    def cover(self, expression: Any) -> bool:
+        return False
+
+    def know(self, expression: Any) -> bool:
+        return _is_outside(sys._getframe(1))
+
+    def is_zero(self, expression: Any) -> bool:
+        self.assumed.setdefault(expression, Assumption(expression, str(user_line() or "")))
+        return False
 
 
 _HERE = os.path.dirname(__file__) + os.sep
