@@ -41,6 +41,21 @@ class Finished(NamedTuple):
     ended: float
 
 
+def environment(devices: int = 1, **settings: str) -> dict[str, str]:
+    """The environment of a launcher, whose processes have so many devices each."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "WEFT_NUM_THREADS": "1",
+        "WEFT_NUM_CPU_DEVICES": str(devices),
+        # Open MPI asks for these where root runs the tests, as in containers, or where there are few cores.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        **settings,
+    }
+
+
 def launched(
     count: int,
     script: pathlib.Path,
@@ -52,22 +67,11 @@ def launched(
 ) -> Finished:
     """Run a script in so many processes with so many devices each. Machines may be slow, so the time is ample; what is
     still there then is killed."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "WEFT_NUM_THREADS": "1",
-        "WEFT_NUM_CPU_DEVICES": str(devices),
-        # Open MPI asks for these where root runs the tests, as in containers, or where there are few cores.
-        "OMPI_ALLOW_RUN_AS_ROOT": "1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        **settings,
-    }
     command = [sys.executable, "-m", "weft.launch", "-n", str(count)]
     command += [*(["--restarts", str(restarts)] if restarts else []), str(script), *arguments]
     process = subprocess.Popen(
         command,
-        env=environment,
+        env=environment(devices, **settings),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

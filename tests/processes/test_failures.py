@@ -5,12 +5,13 @@ from __future__ import annotations
 import pathlib
 import re
 import subprocess
+import sys
 import time
 
 import pytest
 
 from tests.errors.test_error_pages import read_page
-from tests.processes.launching import SCRIPTS, Finished, launched, needs_mpi
+from tests.processes.launching import ROOT, SCRIPTS, Finished, environment, launched, needs_mpi
 from weft import errors
 
 pytestmark = needs_mpi
@@ -121,6 +122,28 @@ def test_processes_that_do_different_things_are_named(what: str, differs: str, t
         assert re.search(differs, text), text
         assert re.search(rf"process 0 {WHERE}.*process 1 {WHERE}", text), text
         assert seconds(text, "raised") - seconds(text, "differs") < BUSY * OTHERS
+
+
+@pytest.mark.slow
+def test_nobody_is_left_when_the_launcher_is_killed(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "sleeps.py"
+    script.write_text(
+        "import os, pathlib, sys, time, weft\n"
+        "weft.distributed.initialize()\n"
+        "pathlib.Path(sys.argv[1], f'{weft.process_index()}.pid').write_text(str(os.getpid()))\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "weft.launch", "-n", "2", str(script), str(tmp_path)]
+    with subprocess.Popen(command, env=environment(), cwd=ROOT, stderr=subprocess.DEVNULL) as launcher:
+        files = [tmp_path / f"{rank}.pid" for rank in range(2)]
+        while not all(file.exists() and file.read_text() for file in files):
+            assert launcher.poll() is None
+            time.sleep(0.05)
+        launcher.kill()
+    until = time.monotonic() + BUSY * END
+    while any(runs(file.read_text()) for file in files):
+        assert time.monotonic() < until, "a process is left"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("error", [errors.ProgramMismatchError, errors.ProcessFailureError])

@@ -76,6 +76,8 @@ class Control:
         self._arrived: dict[tuple[str, int], dict[int, float]] = {}  # who is at a barrier since when
         self._differ_since: float | None = None
         self._stopped = False
+        # Open MPI's launcher leaves its processes behind when it is killed; that of MPICH does not.
+        self._launcher = os.getppid() if "OMPI_COMM_WORLD_SIZE" in os.environ and len(where) > 1 else None
 
     # -- start and end ---------------------------------------------------------------------------------------------
 
@@ -191,6 +193,10 @@ class Control:
                 for key, _ in selector.select(0.05):
                     if not self._read(key.data):
                         selector.unregister(key.fileobj)
+                if self._launcher not in (None, os.getppid()):
+                    with contextlib.suppress(OSError):  # nobody may be there to read it
+                        print(f"weft: process {self.rank}: the launcher has died", file=sys.stderr, flush=True)
+                    os._exit(113)
                 if time.monotonic() - sent >= BEAT or self._changed.is_set():
                     self._changed.clear()
                     sent = time.monotonic()
