@@ -221,6 +221,10 @@ def test_derivatives_are_finite_where_the_limits_are() -> None:
     assert grad(special.spence)(1.0) == -1
     assert grad(grad(special.spence))(1.0) == pytest.approx(0.5)
     assert grad(lambda x: special.sici(x)[0])(0.0) == 1
+    assert grad(special.gammainc, argnums=1)(1.0, 0.0) == 1
+    assert grad(grad(special.gammainc, argnums=1), argnums=1)(1.0, 0.0) == -1
+    assert grad(weft.lax.betainc, argnums=2)(1.0, 2.0, 0.0) == 2
+    assert grad(weft.lax.betainc, argnums=2)(2.0, 1.0, 1.0) == 2
     far = weft.vmap(grad(special.log_ndtr))(wnp.array([-1e10, -1e3, 1e3]))
     np.testing.assert_allclose(far, [1e10, 1e3 + 1e-3, 0.0], rtol=1e-6)
     np.testing.assert_allclose(

@@ -121,8 +121,17 @@ def test_derivatives_in_parameters(distribution: str) -> None:
         check_grads(f, tuple(np.array([v, v + 0.1]) for v in own.values()), order=1, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["cdf", "sf", "logcdf", "logsf"])
+def test_beta_at_numbers_that_vanish_beside_one(name: str) -> None:
+    x, a, b = np.array([1e-300, 1e-30, 1e-4, 0.04]), np.array([1e-3, 1e-3, 1.0, 1e-3]), np.array([1e3, 1e3, 1e6, 7e3])
+    with weft.enable_x64(True):
+        expected = getattr(scipy_stats.beta, name)(x, a, b)
+        np.testing.assert_allclose(getattr(stats.beta, name)(x, a, b), expected, rtol=1e-9)
+
+
 def test_derivatives_at_borders() -> None:
     grad = weft.grad
+    assert grad(stats.gamma.cdf)(0.0, 1.0) == 1 and grad(stats.chi2.sf)(0.0, 2.0) == -0.5
     assert grad(stats.expon.logpdf)(0.0) == -1
     assert grad(stats.expon.logpdf)(-1.0) == 0
     assert grad(stats.gamma.logpdf)(0.0, 1.0) == -1

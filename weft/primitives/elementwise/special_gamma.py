@@ -14,9 +14,11 @@ from weft.base.errors import MissingRuleError
 from weft.ir.primitive import Sample, primitive
 from weft.primitives.elementwise.arithmetic import add, div, mul, neg, sub
 from weft.primitives.elementwise.array_terms import ArrayTerm, repeated
+from weft.primitives.elementwise.compare import eq
 from weft.primitives.elementwise.exponential import exp, log, log1p
 from weft.primitives.elementwise.gamma_derivatives import derivative
 from weft.primitives.elementwise.scalar import bfloat16, constant_like, float_samples, positive_ramp, precise, unit_ramp
+from weft.primitives.elementwise.select import where
 from weft.primitives.elementwise.special import IteratedFunction, SpecialFunction
 
 
@@ -116,7 +118,13 @@ class polygamma(IteratedFunction):
 
 def gamma_log_density(a: Any, x: Any) -> Any:
     """Logarithm of the derivative of `igamma(a, x)` in x, the density of a gamma variable."""
-    return sub(sub(mul(sub(a, constant_like(a, 1)), log(x)), x), lgamma(a))
+    return sub(sub(_times_logarithm(sub(a, constant_like(a, 1)), log(x)), x), lgamma(a))
+
+
+def _times_logarithm(factor: Any, logarithm: Any) -> Any:
+    """The product, where 0 times the logarithm of 0 is 0: the limit, as of x**0 at 0."""
+    zero = constant_like(factor, 0)
+    return where(eq(factor, zero), zero, mul(factor, logarithm))
 
 
 def _density_derivatives(a: Any, x: Any, order: int) -> Any:
@@ -307,7 +315,7 @@ class regularized_incomplete_beta(IteratedFunction):
             raise _no_derivative("regularized_incomplete_beta", "ab"[i])
         one = constant_like(x, 1)
         log_beta = sub(add(lgamma(a), lgamma(b)), lgamma(add(a, b)))
-        powers = add(mul(sub(a, one), log(x)), mul(sub(b, one), log1p(neg(x))))
+        powers = add(_times_logarithm(sub(a, one), log(x)), _times_logarithm(sub(b, one), log1p(neg(x))))
         return mul(tangent, exp(sub(powers, log_beta)))
 
     def samples(self) -> Any:

@@ -27,6 +27,13 @@ def _below(a: Any, b: Any, x: Any) -> Any:
     return incomplete_beta(*wnp.broadcast_arrays(a, b, x), orders=(0, 0))
 
 
+def _above(a: Any, b: Any, x: Any) -> Any:
+    """1 - `_below`. The complement has digits where that is near 1, but 1 - x has lost those of x: what counts more is
+    said by the density, which is how far a change of x changes the result."""
+    below = _below(a, b, x)
+    return wnp.where((below < 0.5) | (log_beta_density(a, b, x) > 0), 1 - below, _below(b, a, 1 - x))
+
+
 @probability
 def cdf(x: Any, a: Any, b: Any) -> Any:
     """The probability of a value of at most x."""
@@ -40,7 +47,7 @@ def logcdf(x: Any, a: Any, b: Any) -> Any:
         (x > 0) & (x < 1),
         x,
         0.5,
-        lambda x: log_probability(_below(a, b, x), _below(b, a, 1 - x)),
+        lambda x: log_probability(_below(a, b, x), _above(a, b, x)),
         wnp.where(x >= 1, 0.0, -np.inf),
     )
 
@@ -48,7 +55,7 @@ def logcdf(x: Any, a: Any, b: Any) -> Any:
 @probability
 def sf(x: Any, a: Any, b: Any) -> Any:
     """The probability of a value above x."""
-    return within((x > 0) & (x < 1), x, 0.5, lambda x: _below(b, a, 1 - x), wnp.where(x >= 1, 0.0, 1.0))
+    return within((x > 0) & (x < 1), x, 0.5, lambda x: _above(a, b, x), wnp.where(x >= 1, 0.0, 1.0))
 
 
 @probability
@@ -58,6 +65,6 @@ def logsf(x: Any, a: Any, b: Any) -> Any:
         (x > 0) & (x < 1),
         x,
         0.5,
-        lambda x: log_probability(_below(b, a, 1 - x), _below(a, b, x)),
+        lambda x: log_probability(_above(a, b, x), _below(a, b, x)),
         wnp.where(x >= 1, -np.inf, 0.0),
     )
