@@ -163,11 +163,11 @@ def _is_outside(frame: Any) -> bool:
     had the standard library call them."""
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(_HERE) and not is_generated(frame.f_code):
-            if is_own(name):
+        if is_own(name):
+            if not name.startswith(_HERE):
                 return False
-            if not is_internal(name):
-                return True
+        elif not is_internal(name) and not is_generated(frame.f_code):
+            return True
         frame = frame.f_back
     return False
 
@@ -241,8 +241,9 @@ def evaluated(text: str, symbols: Sequence[Any], names: Mapping[str, Any] | None
     return function
 
 
-def evaluated_once(text: str, symbols: Sequence[Any]) -> Callable[..., Any]:
-    """The same of a long expression, all of which is computed: equal calls of `min` and `max` in it are one."""
+def evaluated_once(text: str, symbols: Sequence[Any], before: Sequence[str] = ()) -> Callable[..., Any]:
+    """The same of a long expression, all of which is computed: equal calls of `min` and `max` in it are one. Lines
+    before it define names that it has."""
     lines: list[str] = []
     while (start := max(text.rfind("max("), text.rfind("min("))) >= 0:
         # Nothing after the last call is one, so there is none in it.
@@ -254,6 +255,7 @@ def evaluated_once(text: str, symbols: Sequence[Any]) -> Callable[..., Any]:
         lines.append(f" {name} = {call}\n")
         text = text.replace(call, name)
     known: dict[str, Any] = {"__builtins__": {}, "min": min, "max": max}
-    exec(f"def function({', '.join(s.name for s in symbols)}):\n{''.join(lines)} return {text}", known)
+    body = "".join([f" {line}\n" for line in before] + lines)
+    exec(f"def function({', '.join(s.name for s in symbols)}):\n{body} return {text}", known)
     function: Callable[..., Any] = known["function"]
     return function

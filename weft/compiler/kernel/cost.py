@@ -41,9 +41,12 @@ def work(kernel: Kernel, costs: KernelCosts) -> float:
     return found
 
 
-def work_text(kernel: Kernel, costs: KernelCosts) -> str:
-    """The same of a kernel with symbolic sizes, as an expression in Python over its symbols."""
-    return str(_Count(costs).kernel(kernel))
+def work_text(kernel: Kernel, costs: KernelCosts, prefix: str) -> tuple[list[str], str]:
+    """The same of a kernel with symbolic sizes, as an expression in Python over its symbols; and lines to run before
+    it, which define names with this prefix that it has."""
+    count = _Count(costs, prefix)
+    text = str(count.kernel(kernel))
+    return [f"{name} = {own}" for own, name in count.names.items()], text
 
 
 def grain_of(kernel: Kernel, costs: KernelCosts) -> int:
@@ -93,8 +96,11 @@ def _amount(count: Any) -> Amount:
 class _Count:
     """Visits a kernel. `bytes` counts the bytes of each buffer that are accessed, repeated accesses too."""
 
-    def __init__(self, costs: KernelCosts) -> None:
+    def __init__(self, costs: KernelCosts, prefix: str = "") -> None:
         self.costs = costs
+        self.prefix = prefix
+        # Names of amounts, by their texts: the iterations of a loop count for every statement in it.
+        self.names: dict[str, str] = {}
         self.bytes: dict[Buffer, Amount] = {}
         self.variable: Variable | None = None
         self.width = 1
@@ -151,10 +157,16 @@ class _Count:
             self.variable, self.width = loop.variable, loop.width
         elif iterations == 1 and loop.limit is not None:
             iterations = 0.5  # what is at an edge
-        runs = iterations * times
+        runs = self.named(iterations * times)
         total = runs * self.costs.iteration + self.block(loop.body, runs)
         self.variable, self.width = before
         return total
+
+    def named(self, amount: Amount) -> Amount:
+        """An amount by a name."""
+        if not isinstance(amount, Formula):
+            return amount
+        return Formula(self.names.setdefault(amount.text, f"{self.prefix}{len(self.names)}_"))
 
     def access(self, buffer: Buffer, index: Index, times: Amount) -> float:
         """One access, in lanes that are side by side, all at one address, interleaved, or apart."""

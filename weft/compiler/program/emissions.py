@@ -171,11 +171,14 @@ class Emissions:
     def _integers(self, emission: Emission) -> Callable[..., tuple[Any, ...]]:
         """The `integers` of a class."""
         parts: list[str] = []
-        for launch in emission.launches:
+        lines: list[str] = []
+        for i, launch in enumerate(emission.launches):
             parts += [*map(str, launch.kernel.sizes), str(launch.kernel.count)]
-            parts.append(work_text(launch.kernel, self.target.kernel))
+            before, work = work_text(launch.kernel, self.target.kernel, f"_runs{i}_")
+            lines += before
+            parts.append(work)
         parts += [str(s.size) for s in emission.scratch]
-        return evaluated_once(f"({''.join(f'{part}, ' for part in parts)})", self.symbols)
+        return evaluated_once(f"({''.join(f'{part}, ' for part in parts)})", self.symbols, lines)
 
     def _evaluated(self, known: SizeClass, values: Sequence[int]) -> Emission:
         integers = known.integers(*values)
