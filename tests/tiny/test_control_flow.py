@@ -529,3 +529,14 @@ def test_a_carry_that_only_becomes_strong_is_traced_once() -> None:
     del traced[:]
     assert lax.while_loop(lambda c: c < 3, strong, 0.0) == 3 and traced == [True]
     assert lax.fori_loop(0, 2, lambda _, c: strong(c), 0.0) == 2 and traced == [True, True]
+
+
+def test_branches_that_differ_in_weakness_return_what_the_first_does() -> None:
+    strong, weak = (lambda: np.float32(1)), (lambda: 2.0)
+    for true_fun, false_fun in ((strong, weak), (weak, strong)):
+        for is_true in (False, True):
+            result = lax.cond(is_true, true_fun, false_fun)
+            assert weft.typeof(result).weak_type == (false_fun is weak)
+            assert result == (true_fun() if is_true else false_fun())
+    assert weft.typeof(weft.jit(lambda i: lax.switch(i, [weak, strong, strong]))(1)).weak_type
+    assert not weft.typeof(weft.jit(lambda i: lax.switch(i, [strong, weak]))(1)).weak_type

@@ -222,8 +222,8 @@ def with_all_constants(jaxprs: Sequence[Jaxpr], constants: Sequence[Sequence[Any
 
 
 def with_equal_results(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: str, words: Sequence[str]) -> list[Jaxpr]:
-    """Branches with results of one structure and of equal types; results that differ in weakness only are made
-    strong."""
+    """Branches with results of one structure and of equal types; of results that differ in weakness only all become as
+    those of the first branch, which for `cond` is `false_fun`: so it is in JAX."""
     for index in range(1, len(jaxprs)):
         if trees[index] != trees[0]:
             found = tree.equality_errors_of_structures(trees[0], trees[index])
@@ -243,10 +243,10 @@ def with_equal_results(jaxprs: Sequence[Jaxpr], trees: Sequence[Any], caller: st
                     fix="convert one of them, for example with .astype or .reshape",
                     at=user_line(),
                 )
-    result_types = []
-    for results in zip(*(p.outvars for p in jaxprs), strict=True):
-        aval: Any = functools.reduce(merged_type, (v.aval for v in results))
-        result_types.append(aval if len({v.aval.plain for v in results}) == 1 else aval.strong())
+    result_types = [
+        functools.reduce(merged_type, (v.aval for v in results))
+        for results in zip(*(p.outvars for p in jaxprs), strict=True)
+    ]
     return [with_result_types(p, result_types) for p in jaxprs]
 
 
