@@ -474,3 +474,17 @@ def test_public_names_have_a_docstring() -> None:
         thing = getattr(optim, name)
         if inspect.isfunction(thing) or inspect.isclass(thing):
             assert inspect.getdoc(thing), name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex64"])
+@pytest.mark.parametrize("search", [optim.scale_by_backtracking_linesearch, optim.scale_by_zoom_linesearch])
+def test_the_state_of_a_line_search_keeps_its_types(search: Any, dtype: str) -> None:
+    target = wnp.array([1.0, -2.0], dtype)
+    loss = lambda z: wnp.sum(wnp.abs(z - target) ** 2)
+    transform, params = search(8), wnp.array([0.5, 0.25], dtype)
+    state = transform.init(params)
+    grad = wnp.conj(weft.grad(loss)(params))
+    updates, after = transform.update(-grad, state, params, value=loss(params), grad=grad, value_fn=loss)
+    assert weft.tree.map(weft.typeof, after) == weft.tree.map(weft.typeof, state)
+    assert after.learning_rate.dtype == np.dtype(dtype.replace("complex64", "float32"))
+    assert loss(params + updates) < loss(params)

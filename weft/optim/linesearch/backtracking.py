@@ -9,7 +9,7 @@ import weft
 import weft.numpy as wnp
 from weft import Array, lax
 from weft.optim.base import GradientTransformationExtraArgs, Params, Updates
-from weft.optim.linesearch.common import arguments_for, check_scalar
+from weft.optim.linesearch.common import arguments_for, check_scalar, scalar_dtype, typed_like
 from weft.optim.tree_utils.arithmetic import tree_add_scale, tree_scale, tree_vdot, tree_zeros_like
 
 
@@ -49,8 +49,9 @@ def scale_by_backtracking_linesearch(
 
     def init(params: Params) -> ScaleByBacktrackingLinesearchState:
         grad = tree_zeros_like(params) if store_grad else None
-        info = BacktrackingLinesearchInfo(wnp.zeros((), wnp.int32), wnp.array(wnp.inf))
-        return ScaleByBacktrackingLinesearchState(wnp.array(1.0), wnp.array(wnp.inf), grad, info)
+        one = wnp.ones((), scalar_dtype(params))
+        info = BacktrackingLinesearchInfo(wnp.zeros((), wnp.int32), one * wnp.inf)
+        return ScaleByBacktrackingLinesearchState(one, one * wnp.inf, grad, info)
 
     def update(
         updates: Updates,
@@ -66,7 +67,7 @@ def scale_by_backtracking_linesearch(
         assert value_fn is not None
         fn_args = arguments_for(value_fn, extra_args)
         objective = lambda point: value_fn(point, **fn_args)
-        derivative = tree_vdot(updates, grad)
+        derivative = tree_vdot(updates, grad).real
 
         def attempt(rate: Any) -> Any:
             new_value = objective(tree_add_scale(params, rate, updates))
@@ -95,6 +96,6 @@ def scale_by_backtracking_linesearch(
         if verbose:
             weft.debug.print("backtracking: {} steps, step size {}, value {}", count, rate, new_value)
         info = BacktrackingLinesearchInfo(count, error)
-        return new, ScaleByBacktrackingLinesearchState(rate, new_value, new_grad, info)
+        return new, typed_like(ScaleByBacktrackingLinesearchState(rate, new_value, new_grad, info), state)
 
     return GradientTransformationExtraArgs(init, update)

@@ -21,6 +21,17 @@ def arguments_for(function: Callable[..., Any], extra_args: dict[str, Any]) -> d
     return {name: value for name, value in extra_args.items() if name in parameters}
 
 
+def scalar_dtype(params: Any) -> Any:
+    """The dtype of step sizes and values: the real one that the parameters promote to."""
+    leaves = weft.tree.leaves(params)
+    return wnp.finfo(wnp.result_type(*leaves, 0.0)).dtype if leaves else wnp.result_type(float)
+
+
+def typed_like(new: Any, state: Any) -> Any:
+    """A new state with the dtypes of the last one: then a jitted step is traced once, and may be the body of a loop."""
+    return weft.tree.map(lambda x, old: wnp.asarray(x.real if wnp.isrealobj(old) else x, old.dtype), new, state)
+
+
 def check_scalar(where: str, value_fn: Any, value: Any, grad: Any, params: Any) -> None:
     """Raise if an argument that a line search needs is missing."""
     needed = {"value": value, "grad": grad, "value_fn": value_fn, "params": params}

@@ -16,8 +16,8 @@ import weft.numpy as wnp
 from weft import Array, lax
 from weft.errors import ArgumentError
 from weft.optim.base import GradientTransformationExtraArgs, Params, Updates
-from weft.optim.linesearch.common import arguments_for, check_scalar
-from weft.optim.tree_utils.arithmetic import tree_add_scale, tree_scale, tree_vdot, tree_zeros_like
+from weft.optim.linesearch.common import arguments_for, check_scalar, scalar_dtype, typed_like
+from weft.optim.tree_utils.arithmetic import tree_add_scale, tree_conj, tree_scale, tree_vdot, tree_zeros_like
 
 
 class ZoomLinesearchInfo(NamedTuple):
@@ -231,8 +231,9 @@ def scale_by_zoom_linesearch(
         raise ArgumentError(f'initial_guess_strategy is "keep" or "one", and got {initial_guess_strategy!r}')
 
     def init(params: Params) -> ScaleByZoomLinesearchState:
-        info = ZoomLinesearchInfo(wnp.zeros((), wnp.int32), wnp.array(wnp.inf), wnp.array(wnp.inf))
-        return ScaleByZoomLinesearchState(wnp.array(1.0), wnp.array(wnp.inf), tree_zeros_like(params), info)
+        one = wnp.ones((), scalar_dtype(params))
+        info = ZoomLinesearchInfo(wnp.zeros((), wnp.int32), one * wnp.inf, one * wnp.inf)
+        return ScaleByZoomLinesearchState(one, one * wnp.inf, tree_zeros_like(params), info)
 
     def update(
         updates: Updates,
@@ -248,12 +249,13 @@ def scale_by_zoom_linesearch(
         assert value_fn is not None
         fn_args = arguments_for(value_fn, extra_args)
         both = weft.value_and_grad(lambda point: value_fn(point, **fn_args))
-        derivative = tree_vdot(updates, grad)
+        # Of complex parameters `grad` is the conjugate of what weft.grad returns, as optimizers want it.
+        derivative = tree_vdot(updates, grad).real
         value = wnp.asarray(value)
 
         def at(rate: Any) -> Point:
             new_value, new_grad = both(tree_add_scale(params, rate, updates))
-            return Point(rate, new_value, tree_vdot(new_grad, updates), new_grad)
+            return Point(rate, new_value, tree_vdot(tree_conj(new_grad), updates).real, new_grad)
 
         start_rate = wnp.ones_like(state.learning_rate) if initial_guess_strategy == "one" else state.learning_rate
         if max_learning_rate is not None:
@@ -272,6 +274,7 @@ def scale_by_zoom_linesearch(
                 "zoom: {} steps, step size {}, value {}, errors {} and {}",
                 info.num_linesearch_steps, found.rate, found.value, info.decrease_error, info.curvature_error,
             )  # fmt: skip
-        return tree_scale(found.rate, updates), ScaleByZoomLinesearchState(found.rate, found.value, found.grad, info)
+        new = ScaleByZoomLinesearchState(found.rate, found.value, found.grad, info)
+        return tree_scale(found.rate, updates), typed_like(new, state)
 
     return GradientTransformationExtraArgs(init, update)
