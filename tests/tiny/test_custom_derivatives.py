@@ -441,3 +441,16 @@ def test_none_of_a_backward_rule_is_an_array_of_zeros() -> None:
     assert f(1.0, 2.0) == weft.jit(f)(1.0, 2.0) == 42
     assert weft.vmap(f)(wnp.ones(2), wnp.ones(2)).tolist() == [42, 42]
     assert weft.grad(lambda x, s: weft.lax.stop_gradient(first(x, s)) + x, argnums=1)(1.0, 2.0) == 0
+
+
+def test_a_number_is_the_cotangent_of_a_tree_of_one_leaf() -> None:
+    @weft.custom_vjp
+    def f(params: Any) -> Any:
+        return params["x"]["value"] * params["y"][0]
+
+    f.defvjp(lambda p: (f(p), p), lambda p, g: ({"x": 10 * g * p["y"][0], "y": [g * p["x"]["value"]]},))
+    params = {"x": {"value": wnp.array(2.0)}, "y": [wnp.array(3.0)]}
+    assert weft.grad(f)(params) == {"x": {"value": 30.0}, "y": [2.0]}
+    f.defvjp(lambda p: (f(p), p), lambda p, g: (g,))
+    with pytest.raises(errors.CustomRuleError, match="in its structure"):  # of two leaves: which?
+        weft.grad(f)(params)

@@ -224,6 +224,8 @@ def test_tables_hold_the_rules_of_built_in_primitives():
 
 def test_types_by_their_name_in_jax():
     aval = ShapedArray([2, 3], "float32")
+    assert (str(aval), repr(aval), aval.str_short(True)) == ("float32[2,3]", "ShapedArray(float32[2,3])", "f32[2,3]")
+    assert (str(weft.typeof(1)), repr(weft.typeof(1))) == ("~int32[]", "ShapedArray(int32[], weak_type=True)")
     assert aval is weft.typeof(x) and isinstance(aval, ShapedArray) and aval.shape == (2, 3)
     assert core.mapped_aval(2, 0, aval) == weft.typeof(x[0])
     assert core.unmapped_aval(7, 1, aval).shape == (2, 7, 3)

@@ -251,3 +251,4 @@ def test_keys_have_no_nan_to_replace():
     keys = weft.random.split(weft.random.key(0), 3)
     assert (wnp.nan_to_num(keys) == keys).all() and wnp.nan_to_num(INTS) is INTS
     assert np.isfinite(wnp.nan_to_num(wnp.array([np.nan, -np.inf]), nan=-np.inf)).all()  # as in JAX, not as in NumPy
+    assert wnp.blackman(wnp.array(5, "bfloat16")).shape == wnp.kaiser(5.7, 2.0).shape == (5,)

@@ -216,9 +216,11 @@ def checked_residuals(rule: str, residuals: Any) -> tuple[list[Any], Residuals]:
 
 def matched(part: tree.PyTreeDef, value: Any) -> list[Any] | None:
     """A cotangent for each leaf of an argument of structure `part`, None where it is zero: that of a whole subtree may
-    be None. None if the structures differ."""
+    be None, and a number for a subtree of one leaf is its cotangent. None if the structures differ."""
     if value is None or is_zero(value):
         return [None] * part.num_leaves
+    if part.num_leaves == 1 and is_value(value):
+        return [value]
     if tree.treedef_is_leaf(part) and part.num_leaves:  # a node without children is none
         return [value]
     leaves: list[Any] = []

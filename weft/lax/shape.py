@@ -297,7 +297,7 @@ def broadcast_shapes(*shapes: Any) -> Shape:
                 out[-i] = size
             elif size != 1 and size != out[-i]:
                 raise ShapeMismatchError(
-                    f"Shapes {', '.join(str(tuple(s)) for s in shapes)} do not broadcast together.",
+                    f"Incompatible shapes for broadcasting: {', '.join(str(tuple(s)) for s in shapes)}.",
                     fix="line shapes up from the right: sizes must be equal, or one of them 1",
                     at=user_line(),
                 )

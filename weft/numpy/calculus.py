@@ -346,15 +346,20 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 # ------------------------------------------------------------------------------------------------------------ windows
 
 
-def _window(M: int) -> tuple[int, Any]:
-    return index(M), dtypes.canonicalize_dtype(np.float64)
+def _window(M: Any) -> tuple[int, Any]:
+    """How many points a window has, and its dtype; a float is rounded towards 0, as in JAX."""
+    is_float = isinstance(M, float) or dtypes.kind(getattr(M, "dtype", np.dtype(np.int32))) == "f"
+    count = index(int(M) if is_float else M)
+    if count < 0:
+        raise ArgumentTypeError("A window cannot have fewer than 0 points.", received=str(M))
+    return count, dtypes.canonicalize_dtype(np.float64)
 
 
 def bartlett(M: int) -> Array:
     """A triangular window of `M` points."""
     count, dtype = _window(M)
     if count <= 1:
-        return lax.full((max(count, 0),), 1.0, dtype)
+        return lax.full((count,), 1.0, dtype)
     n = lax.iota(dtype, count)
     return 1 - abs(2 * n + (1 - count)) / (count - 1)
 
@@ -363,7 +368,7 @@ def blackman(M: int) -> Array:
     """A window of three cosine terms that nearly vanishes at the ends."""
     count, dtype = _window(M)
     if count <= 1:
-        return lax.full((max(count, 0),), 1.0, dtype)
+        return lax.full((count,), 1.0, dtype)
     n = lax.iota(dtype, count)
     return 0.42 - 0.5 * lax.cos(2 * math.pi * n / (count - 1)) + 0.08 * lax.cos(4 * math.pi * n / (count - 1))
 
@@ -372,7 +377,7 @@ def hamming(M: int) -> Array:
     """A raised cosine window that does not vanish at the ends."""
     count, dtype = _window(M)
     if count <= 1:
-        return lax.full((max(count, 0),), 1.0, dtype)
+        return lax.full((count,), 1.0, dtype)
     return 0.54 - 0.46 * lax.cos(2 * math.pi * lax.iota(dtype, count) / (count - 1))
 
 
@@ -380,7 +385,7 @@ def hanning(M: int) -> Array:
     """A raised cosine window that vanishes at the ends."""
     count, dtype = _window(M)
     if count <= 1:
-        return lax.full((max(count, 0),), 1.0, dtype)
+        return lax.full((count,), 1.0, dtype)
     return 0.5 - 0.5 * lax.cos(2 * math.pi * lax.iota(dtype, count) / (count - 1))
 
 
@@ -388,7 +393,7 @@ def kaiser(M: int, beta: Any) -> Array:
     """A window made with a Bessel function; `beta` is how narrow it is."""
     count, dtype = _window(M)
     if count <= 1:
-        return lax.full((max(count, 0),), 1.0, dtype)
+        return lax.full((count,), 1.0, dtype)
     half = 0.5 * (count - 1)
     shape = cast(ensure_array(beta), dtype)
     n = lax.iota(dtype, count)
