@@ -443,7 +443,7 @@ def test_none_of_a_backward_rule_is_an_array_of_zeros() -> None:
     assert weft.grad(lambda x, s: weft.lax.stop_gradient(first(x, s)) + x, argnums=1)(1.0, 2.0) == 0
 
 
-def test_a_number_is_the_cotangent_of_a_tree_of_one_leaf() -> None:
+def test_a_tree_of_one_leaf_takes_one_value_as_cotangent() -> None:
     @weft.custom_vjp
     def f(params: Any) -> Any:
         return params["x"]["value"] * params["y"][0]
