@@ -104,6 +104,23 @@ def samples() -> None:
         note(f"samples {environment}", weft.jit(f)(*arrays))
 
 
+def bodies_in_loops() -> None:
+    """What a `shard_map` returns is the next value of a carry; gradients through that, with groups of devices."""
+    mesh, groups = mesh_of(8), [[0, 3, 4, 7], [1, 2, 5, 6]]
+
+    def body(a: Any) -> Any:
+        return lax.psum(a, "x") * 0.1 + lax.psum(a, "x", axis_index_groups=groups)
+
+    one = weft.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+
+    @weft.jit
+    def scanned(a: Any) -> Any:
+        return lax.scan(lambda c, _: (one(c), np.sin(c).sum()), a, None, length=3)
+
+    a = put(A, mesh, "x")
+    note("bodies in loops", (scanned(a), weft.jit(weft.grad(lambda a: scanned(a)[1].sum()))(a)))
+
+
 def training() -> None:
     """Steps of a small model, split in different ways."""
 
@@ -189,7 +206,7 @@ def arrays() -> None:
         note(dtype, weft.jit(lambda v: v.sum(0))(put(A.astype(dtype) if dtype != "bool" else A > 0, mesh, "x")))
 
 
-for programs in (collectives, training, halos, large, arrays, divergent):
+for programs in (collectives, training, bodies_in_loops, halos, large, arrays, divergent):
     if nccl is not None:
         nccl.nccl.calls.append((programs.__name__,))
     programs()
