@@ -101,6 +101,7 @@ def test_models_of_operations_go_both_ways(first: int) -> None:
             continue
         back = type(model).from_config(json.loads(json.dumps(peer.Model.from_config(config).get_config())))
         assert [out.shape for out in back.outputs] == [out.shape for out in model.outputs], case
+        assert "FunctionOperation" not in json.dumps(back.get_config()), case  # Keras reads what is written again
         assert_same(
             back(*[arrays] if len(arrays) > 1 else arrays), model(*[arrays] if len(arrays) > 1 else arrays), str(case)
         )

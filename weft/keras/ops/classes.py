@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from weft.errors import ArgumentError
 from weft.keras.core.config import standardize_data_format
 from weft.keras.core.registry import register
 from weft.keras.graph.operation import Operation
@@ -83,9 +84,21 @@ class NamedOperation(Operation):
         super().__init__(name)
         self.options = options
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> NamedOperation:
+        """The operation that a config describes. Options that the function does not have may be there as None."""
+        accepted = {"name", *(parameter.name for parameter in cls.parameters)}
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in cls.parameters)
+        config = {key: value for key, value in config.items() if takes_all or key in accepted or value is not None}
+        return super().from_config(config)
+
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
         function = type(self).function
+        if len(args) > len(self.operands) and all(p.kind is not p.VAR_POSITIONAL for p in self.parameters):
+            raise ArgumentError(
+                f"{type(self).__name__} takes {', '.join(self.operands)}.", received=f"{len(args)} arguments"
+            )
         several = next((i for i, p in enumerate(self.parameters) if p.kind is p.VAR_POSITIONAL), None)
         if several is None:
             return function(**dict(zip(self.operands, args, strict=False)), **kwargs, **self.options)
