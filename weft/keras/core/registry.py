@@ -247,7 +247,7 @@ def deserialize_keras_object(
     if str(config.get("module")).startswith("keras.src.ops."):
         # Keras has a class for each function of `ops`. Where Weft has one too, it writes it again as it was.
         known: Any = table("ops").names.get(name)
-        if isinstance(known, type) and hasattr(known, "operands"):
+        if hasattr(known, "operands"):
             return known.from_config(inner)
         function = table("ops").find(to_snake_case(name))
         if function is not None:
