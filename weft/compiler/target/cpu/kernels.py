@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,8 +60,8 @@ def compiled(
     """Every kernel as machine code of at least that tier, by symbol; those that are new are compiled together.
 
     The bits that a kernel computes are the same in every tier. `stats` is filled with what it took. Raises
-    `CodeIsGone` if a kernel would have to be compiled but only its name is known. Who is `patient` leaves a processor
-    free, and nobody waits until their kernels are there.
+    `CodeIsGone` if a kernel would have to be compiled but only its name is known. Nobody waits until the kernels of
+    those who are `patient` are there.
     """
     stats = stats or CompileStats(tier=tier)
     seconds = stats.seconds
@@ -88,30 +88,28 @@ def compiled(
         if len(full) < len(missing):
             raise CodeIsGone(next(name for name in missing if name not in full))
         if not patient:
-            held.update(_new(_groups(full), target, tier, seconds))
+            held.update(_new(full, target, tier, seconds))
     if patient:
-        groups, together = _groups(full, 1), max(1, compiling_threads() - 1)
-        for start in range(0, len(groups), together):
-            held.update(_new(groups[start : start + together], target, tier, seconds, link.make_objects_in_background))
+        held.update(_new(full, target, tier, seconds, link.make_objects_in_background))
     stats.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
     return held
 
 
 def _new(
-    groups: Sequence[Sequence[tuple[str, Kernel]]],
+    full: dict[str, Kernel],
     target: Target,
     tier: Tier,
     seconds: dict[str, float],
     make: Callable[..., list[Object]] = link.make_objects,
 ) -> dict[str, CompiledKernel]:
-    """Kernels as new machine code, each group of them in a module of its own."""
-    if not groups:
+    """Kernels as new machine code."""
+    if not full:
         return {}
     from weft.compiler.target.cpu.lower import module_text
 
     held: dict[str, CompiledKernel] = {}
     with measured(seconds, "compile", "machine code"):
-        texts = [functools.partial(module_text, group, target) for group in groups]
+        texts = [functools.partial(module_text, group, target) for group in _groups(full)]
         new = make(texts, target, tier)
     with measured(seconds, "compile", "link"), _lock.current:
         for code in new:
@@ -138,11 +136,10 @@ def routine(
         return _load(code, [name], target, tier)[name]
 
 
-def _groups(kernels: dict[str, Kernel], most: int = TOGETHER) -> list[list[tuple[str, Kernel]]]:
-    """The kernels in modules of at most so many, as many of them as threads can share evenly: large ones are dealt out
-    first."""
+def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:
+    """The kernels in as many modules as threads can share evenly: large ones are dealt out first."""
     threads = compiling_threads()
-    together = min(most, max(LEAST_TOGETHER, -(-len(kernels) // threads)))
+    together = min(TOGETHER, max(LEAST_TOGETHER, -(-len(kernels) // threads)))
     count = -(-len(kernels) // together)
     rounds = -(-count // threads) * threads  # so that no thread ends long before the others
     count = rounds if rounds * LEAST_TOGETHER <= len(kernels) else count

@@ -132,7 +132,7 @@ def make_objects(texts: Sequence[Callable[[], str]], target: Target, tier: Tier)
 def make_objects_in_background(texts: Sequence[Callable[[], str]], target: Target, tier: Tier) -> list[Object]:
     """The same while others make and load code: they are not waited for, and do not wait. A fork does."""
     with native.background_lock:
-        return compiled_in_threads(texts, lambda text: _object(text, target, tier))
+        return compiled_in_threads(texts, lambda text: _object(text, target, tier), "weft-background")
 
 
 def _object(text: str, target: Target, tier: Tier) -> Object:
