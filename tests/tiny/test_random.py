@@ -437,3 +437,12 @@ def test_a_key_passed_to_two_calls_is_reported_with_both_lines() -> None:
         step(key)
         with pytest.raises(KeyReuseError, match=r"(?s)at .*test_random.py.*before at .*test_random.py"):
             step(key)
+
+
+@pytest.mark.parametrize("method", ["cholesky", "eigh", "svd"])
+def test_short_floats_with_a_covariance(method: str) -> None:
+    draws = random.multivariate_normal(
+        random.key(0), wnp.array([1.0, 2.0]), wnp.array([[4.0, 1.0], [1.0, 2.0]]), (500,), np.float16, method
+    )
+    assert draws.dtype == np.float16
+    np.testing.assert_allclose(np.cov(np.asarray(draws, np.float32).T), [[4, 1], [1, 2]], atol=0.6)

@@ -208,6 +208,8 @@ def multivariate_normal(
 def _multivariate_normal(
     key: Array, mean: Any, cov: Any, *, shape: tuple[Any, ...], dtype: np.dtype[Any], method: str
 ) -> Array:
+    if dtype.itemsize < 4:  # LAPACK has no shorter floats
+        cov = cov.astype(dtypes.float32)
     if method == "svd":
         vectors, values, _ = wnp.linalg.svd(cov)
         factor = vectors * wnp.sqrt(values[..., None, :])
@@ -217,7 +219,7 @@ def _multivariate_normal(
     else:
         factor = wnp.linalg.cholesky(cov)
     draws = draw_normal(key, (*shape, mean.shape[-1]), dtype)
-    return mean + wnp.einsum("...ij,...j->...i", factor, draws)
+    return mean + wnp.einsum("...ij,...j->...i", factor.astype(dtype), draws)
 
 
 @takes_out_sharding

@@ -57,6 +57,7 @@ class reduce_sum(CheckedReduction):
         yield Sample(ramp(), axes=())
         yield Sample(ramp(4, dtype=np.int32), axes=(0,))
         yield Sample(ramp(0, 3), axes=(0,))
+        yield Sample(ramp(1, 3), axes=(0,))
         yield Sample(ramp(2, 3, dtype=np.complex64) * (1 + 2j), axes=(1,))
         yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), axes=(0,), differentiable=False)
 

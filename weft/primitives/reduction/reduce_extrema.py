@@ -111,6 +111,7 @@ class Extremum(CheckedReduction):
         yield Sample(np.array([1.0, np.nan, 3.0], np.float32), axes=(0,), differentiable=False)
         yield Sample(ramp(0, 3), axes=(0,), differentiable=False)
         yield Sample(ramp(3, 0), axes=(0,), differentiable=False)
+        yield Sample(ramp(3, 1), axes=(1,))
         yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), axes=(0,), differentiable=False)
         # The result of no elements is a number of the dtype, which may have no infinity.
         for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, np.int8):
@@ -212,6 +213,7 @@ class ArgReduce(Primitive):
         yield Sample(np.array([False, True, True]), axes=(0,), index_dtype=int32)
         yield Sample(ramp(5, dtype=ml_dtypes.bfloat16), axes=(0,), index_dtype=int32)
         yield Sample(ramp(3, 0), axes=(0,), index_dtype=int32)
+        yield Sample(ramp(1, 3), axes=(0,), index_dtype=int32)
 
 
 @primitive
