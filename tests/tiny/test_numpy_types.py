@@ -252,3 +252,6 @@ def test_keys_have_no_nan_to_replace():
     assert (wnp.nan_to_num(keys) == keys).all() and wnp.nan_to_num(INTS) is INTS
     assert np.isfinite(wnp.nan_to_num(wnp.array([np.nan, -np.inf]), nan=-np.inf)).all()  # as in JAX, not as in NumPy
     assert wnp.blackman(wnp.array(5, "bfloat16")).shape == wnp.kaiser(5.7, 2.0).shape == (5,)
+    for sizes in (wnp.array([-1, 3]), np.array([-1, 3]), (wnp.array(-1), 3), [2, np.array(-1)]):
+        assert wnp.arange(6).reshape(sizes).shape == wnp.reshape(wnp.arange(6), sizes).shape == (2, 3)
+    assert wnp.ones((2, 3)).reshape(np.array(-1)).shape == (6,)

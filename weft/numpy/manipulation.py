@@ -145,7 +145,7 @@ def reshaped(a: Array, shape: Any) -> tuple[Any, ...]:
     """A shape argument of `reshape` with its -1 replaced."""
     if isinstance(shape, (int, np.integer, Expression)) or (isinstance(shape, (Array, np.ndarray)) and shape.ndim == 0):
         shape = (shape,)
-    new_shape = tuple(shape)
+    new_shape = tuple(index(d) if isinstance(d, (Array, np.ndarray)) else d for d in shape)
     unknown = [i for i, d in enumerate(new_shape) if isinstance(d, (int, np.integer)) and d == -1]
     rest = as_shape(tuple(d for i, d in enumerate(new_shape) if i not in unknown), "reshape")
     if not unknown:
