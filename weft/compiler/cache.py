@@ -42,6 +42,7 @@ MAX_BYTES = 1 << 29
 MEASURE_AFTER = 64
 _written = 0
 _lock = held(threading.Lock())
+_ending = threading.Event()  # the process ends, and nobody waits until a large folder is measured
 
 
 def folder() -> pathlib.Path | None:
@@ -218,12 +219,19 @@ def write(name: str, magic: bytes, content: bytes, first_stays: bool = False) ->
         prune(root, MAX_BYTES)
 
 
+def stop_pruning() -> None:
+    """The process ends: another one measures the folder."""
+    _ending.set()
+
+
 def prune(root: pathlib.Path, max_bytes: int) -> None:
     """Delete the least recently used files until the others are at most `max_bytes`, and what processes that were
     killed left behind."""
     found: list[tuple[float, int, os.DirEntry[str]]] = []
     with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
+            if _ending.is_set():
+                return
             with contextlib.suppress(OSError):
                 state = entry.stat()
                 if entry.name.endswith(SCHEDULE):
@@ -233,7 +241,7 @@ def prune(root: pathlib.Path, max_bytes: int) -> None:
                 found.append((0.0 if entry.name.startswith("new-") else state.st_mtime, state.st_size, entry))
     total = sum(size for _, size, _ in found)
     for last_use, size, entry in sorted(found, key=lambda item: item[0]):
-        if total <= max_bytes and last_use:
+        if (total <= max_bytes and last_use) or _ending.is_set():
             break
         with contextlib.suppress(OSError):
             os.unlink(entry.path)

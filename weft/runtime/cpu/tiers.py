@@ -10,6 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from weft.base.forks import held, in_child
+from weft.compiler import cache
 
 if TYPE_CHECKING:
     from weft.runtime.cpu.executable import Executable
@@ -61,6 +62,7 @@ def _work() -> None:
 def _stop() -> None:
     """End the thread: LLVM must not be at work when the process goes."""
     thread = _thread
+    cache.stop_pruning()
     while not _waiting.empty():
         _waiting.get()
     if thread is not None:
