@@ -134,7 +134,7 @@ ROTATED = {
     "compiler/test_emit_window.py": 2, "compiler/test_emit_convolution.py": 2, "compiler/test_emit_movement.py": 2,
     "compiler/test_emit_cumulative.py": 2, "compiler/test_emit_contraction.py": 2, "compiler/test_emit_row.py": 2,
     "keras/test_layers.py": 6, "keras/test_layer_behavior.py": 2, "keras/test_distribution.py": 2,
-    "keras/test_fit.py": 2, "data/test_loader.py": 2,
+    "keras/test_fit.py": 2, "data/test_loader.py": 2, "processes/test_keras.py": 2,
 }  # fmt: skip
 
 
