@@ -11,8 +11,6 @@ from weft.base.forks import held
 
 # LLVM's parts are shared: what makes or loads code holds this. A fork waits until LLVM is not at work.
 lock = held(threading.RLock())
-# ... and this what makes code that nobody waits for, which others who make or load code need not wait for either.
-background_lock = held(threading.RLock())
 
 
 @functools.cache

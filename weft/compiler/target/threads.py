@@ -14,14 +14,11 @@ from weft.base.settings import config, overrides
 Made = TypeVar("Made")
 
 
-def compiled_in_threads(
-    texts: Sequence[Callable[[], str]], compile_text: Callable[[str], Made], name: str = "weft-code"
-) -> list[Made]:
-    """What each of several texts compiles to. While threads of their own, which have a name, compile them, this one
-    makes the next text."""
+def compiled_in_threads(texts: Sequence[Callable[[], str]], compile_text: Callable[[str], Made]) -> list[Made]:
+    """What each of several texts compiles to. While threads of their own compile them, this one makes the next text."""
     if len(texts) == 1:
         return [compile_text(texts[0]())]
-    threads = _threads(name)
+    threads = _threads()
     pending: list[Callable[[], Made]] = []
     for text in texts:
         written = text()
@@ -43,16 +40,15 @@ def in_background(work: Callable[[], Made]) -> Callable[[], Made]:
             return work()
 
     try:
-        return _threads("weft-code").submit(started).result
+        return _threads().submit(started).result
     except RuntimeError:  # the process is about to end
         return work
 
 
 @functools.cache
-def _threads(name: str) -> ThreadPoolExecutor:
-    """Threads that compile, for as long as the process runs; each keeps its target machines. Those of one name do not
-    wait for those of another."""
-    return ThreadPoolExecutor(compiling_threads(), name)
+def _threads() -> ThreadPoolExecutor:
+    """Threads that compile, for as long as the process runs; each keeps its target machines."""
+    return ThreadPoolExecutor(compiling_threads(), "weft-code")
 
 
 def compiling_threads() -> int:

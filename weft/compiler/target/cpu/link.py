@@ -1,8 +1,7 @@
 """LLVM text to machine code, and machine code to addresses that can be called.
 
 An `Object` is what could be stored on disk: code that refers to everything outside of it by name. Linking resolves
-those names in this process. Everything here is serialised by one lock, because LLVM's parts are shared; but for code
-that nobody waits for, which has contexts and target machines of its own.
+those names in this process. Everything here is serialised by one lock, because LLVM's parts are shared.
 """
 
 from __future__ import annotations
@@ -127,12 +126,6 @@ def make_object(text: str, target: Target | None = None, tier: Tier = Tier.LIGHT
 def make_objects(texts: Sequence[Callable[[], str]], target: Target, tier: Tier) -> list[Object]:
     """The machine code of several modules, compiled by several threads."""
     return compiled_in_threads(texts, lambda text: _object(text, target, tier))
-
-
-def make_objects_in_background(texts: Sequence[Callable[[], str]], target: Target, tier: Tier) -> list[Object]:
-    """The same while others make and load code: they are not waited for, and do not wait. A fork does."""
-    with native.background_lock:
-        return compiled_in_threads(texts, lambda text: _object(text, target, tier), "weft-background")
 
 
 def _object(text: str, target: Target, tier: Tier) -> Object:
