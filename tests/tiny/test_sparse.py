@@ -433,3 +433,12 @@ def test_extreme_eigenvalues() -> None:
 def test_examples_in_docstrings() -> None:
     for name in ("bcoo", "bcsr", "creation", "differentiate", "linalg", "products", "sparsify"):
         assert doctest.testmod(importlib.import_module(f"weft.experimental.sparse.{name}")).failed == 0
+
+
+@pytest.mark.parametrize("parts", [{}, {"n_batch": 1}, {"n_dense": 1}])
+def test_sums_of_short_integers_do_not_wrap_around(parts: dict[str, int]) -> None:
+    x = np.array([[100, 100, 0], [0, 0, 3]], np.int8)
+    mat = sparse.BCOO.fromdense(x, **parts)
+    found = sparse.bcoo_reduce_sum(mat, axes=(1,))
+    assert found.dtype == np.int32 and found.todense().tolist() == [200, 3]
+    assert mat.sum(1).todense().tolist() == [200, 3]

@@ -227,9 +227,15 @@ def bcoo_broadcast_in_dim(
 
 
 def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
-    """The sum over axes, sparse. Coordinates along summed sparse axes are dropped, so indices may be there several
-    times; the elements of summed batches follow each other."""
+    """The sum over axes, sparse, in the dtype of a sum: short integers are widened. Coordinates along summed sparse
+    axes are dropped, so indices may be there several times; the elements of summed batches follow each other."""
     check_sparse("bcoo_reduce_sum", mat, BCOO)
+    wide = mat.data.astype(wnp.sum(wnp.zeros(0, mat.dtype)).dtype)
+    return reduced_in_dtype(BCOO((wide, mat.indices), shape=mat.shape), axes)
+
+
+def reduced_in_dtype(mat: BCOO, axes: Sequence[int]) -> BCOO:
+    """`bcoo_reduce_sum` in the dtype of the array."""
     axes = tuple(sorted({a + mat.ndim if a < 0 else a for a in axes}))
     if any(not 0 <= a < mat.ndim for a in axes):
         raise ArgumentError(f"bcoo_reduce_sum: axes of an array of {mat.ndim} dimensions.", received=f"{axes}")

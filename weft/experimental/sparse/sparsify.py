@@ -23,12 +23,12 @@ from weft.experimental.sparse.layout import (
     bcoo_concatenate,
     bcoo_dynamic_slice,
     bcoo_gather,
-    bcoo_reduce_sum,
     bcoo_reshape,
     bcoo_rev,
     bcoo_slice,
     bcoo_squeeze,
     bcoo_transpose,
+    reduced_in_dtype,
 )
 from weft.experimental.sparse.products import (
     bcoo_conv_general_dilated,
@@ -291,7 +291,7 @@ def _dot(x: Any, y: Any, **params: Any) -> Any:
 
 @rule("reduce_sum")
 def _reduce_sum(x: BCOO, *, axes: Sequence[int], **params: Any) -> Any:
-    found = bcoo_reduce_sum(x, axes=axes)
+    found = reduced_in_dtype(x, axes)
     return found if found.ndim else found.todense()
 
 
