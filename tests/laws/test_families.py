@@ -29,9 +29,9 @@ BY_LIBRARY = ("triangular_solve", "lu", "linear_solve")
 def with_symbols(case: Case, n: int, less: int = 0) -> tuple[Equation, dict[Symbol, int]]:
     """The equation of a sample with a symbol, less a number, for the greatest of its sizes that may be one; itself if
     none may. With a number that is sizes of 1, which are so of some values of the symbol only."""
-    name = symbol(f"s{n}", 2)
+    unknown = symbol(f"s{n}", 2)
     for size in [1] if less else reversed(sizes_of(case)):
-        for dimension, parameters in [(name - less, False), (name - less, True)]:
+        for dimension, parameters in [(unknown - less, False), (unknown - less, True)]:
             params = dict(case.params)
             replaced = lambda shape, d=dimension, s=size: tuple(d if x == s else x for x in shape)
             for name in SIZE_PARAMETERS if parameters else ():
@@ -43,11 +43,11 @@ def with_symbols(case: Case, n: int, less: int = 0) -> tuple[Equation, dict[Symb
             except (InconclusiveDimensionOperation, ValueError, TypeError):
                 continue
             results = list(out) if case.primitive.multiple_results else [out]
-            at = AtSizes({name: size + less})
+            at = AtSizes({unknown: size + less})
             if [at.type(t) for t in results] == list(case.result_types):
                 operands = [Var(t) for t in types]
                 equation = Equation(operands, [Var(t) for t in results], case.primitive, params, NO_EFFECTS)
-                return equation, {name: size + less}
+                return equation, {unknown: size + less}
     operands = [Var(t) for t in case.types]
     return Equation(operands, [Var(t) for t in case.result_types], case.primitive, case.params, NO_EFFECTS), {}
 
