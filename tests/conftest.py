@@ -124,17 +124,19 @@ LONG = ("processes/*", "fuzz/*", "compiler/test_cache.py", "compiler/test_stored
 # Of these files `make test` runs one of so many tests, others after every change of the package (as the random programs
 # are), and `make test-all` all of them.
 ROTATED = {
-    "laws/test_eager.py": 4, "laws/test_partition.py": 2, "laws/test_shard_map.py": 2, "laws/test_programs.py": 2,
+    "laws/test_eager.py": 4, "laws/test_partition.py": 3, "laws/test_shard_map.py": 2, "laws/test_programs.py": 2,
     "laws/test_compositions.py": 2, "laws/test_devices.py": 2, "tiny/test_special.py": 6, "tiny/test_stats.py": 6,
     "tiny/test_sparse.py": 3, "tiny/test_scipy_solvers.py": 2, "tiny/test_random.py": 3, "tiny/test_remat.py": 2,
     "tiny/test_linalg.py": 2, "tiny/test_uneven_arrays.py": 2, "cuda/test_ptx.py": 4, "cuda/test_meaning.py": 2,
-    "cuda/test_groups.py": 2, "cuda/test_sorts.py": 3, "cuda/test_scatters.py": 2, "cuda/test_matmuls.py": 2,
+    "cuda/test_groups.py": 3, "cuda/test_sorts.py": 3, "cuda/test_scatters.py": 2, "cuda/test_matmuls.py": 3,
     "cuda/test_meshes.py": 2, "compiler/test_families.py": 3, "compiler/test_automatic_families.py": 6,
     "compiler/test_flags.py": 2, "compiler/test_emit_sort.py": 2, "compiler/test_emit_scatter.py": 2,
     "compiler/test_emit_window.py": 2, "compiler/test_emit_convolution.py": 2, "compiler/test_emit_movement.py": 2,
     "compiler/test_emit_cumulative.py": 2, "compiler/test_emit_contraction.py": 2, "compiler/test_emit_row.py": 2,
     "keras/test_layers.py": 6, "keras/test_layer_behavior.py": 2, "keras/test_distribution.py": 2,
-    "keras/test_fit.py": 2, "data/test_loader.py": 2, "processes/test_keras.py": 2,
+    "keras/test_fit.py": 2, "data/test_loader.py": 2, "processes/test_keras.py": 2, "compiler/test_passes_laws.py": 2,
+    "compiler/test_checks.py": 2, "compiler/test_cache.py": 2, "compiler/test_kernel_interpreter.py": 2,
+    "tiny/test_docstring_examples.py": 2, "tiny/test_numpy_functions.py": 2, "tiny/test_elementwise_values.py": 2,
 }  # fmt: skip
 
 
