@@ -38,6 +38,8 @@ BELOW_PROGRAMS = (
     *("api", "lax", "numpy", "scipy/special/primitives"),
 )
 MAX_BYTES = 1 << 29
+# Files are stored in blocks of so many bytes. Most of ours are smaller.
+BLOCK = 4096
 # The size of the folder is checked after so many new files.
 MEASURE_AFTER = 64
 _written = 0
@@ -225,8 +227,8 @@ def stop_pruning() -> None:
 
 
 def prune(root: pathlib.Path, max_bytes: int) -> None:
-    """Delete the least recently used files until the others are at most `max_bytes`, and what processes that were
-    killed left behind."""
+    """Delete the least recently used files until the others take at most `max_bytes` on the disk, and what processes
+    that were killed left behind."""
     found: list[tuple[float, int, os.DirEntry[str]]] = []
     with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
@@ -238,7 +240,8 @@ def prune(root: pathlib.Path, max_bytes: int) -> None:
                     continue
                 if entry.name.startswith("new-") and state.st_mtime > time.time() - 3600:
                     continue  # somebody may be writing it
-                found.append((0.0 if entry.name.startswith("new-") else state.st_mtime, state.st_size, entry))
+                stored = -(-state.st_size // BLOCK) * BLOCK
+                found.append((0.0 if entry.name.startswith("new-") else state.st_mtime, stored, entry))
     total = sum(size for _, size, _ in found)
     for last_use, size, entry in sorted(found, key=lambda item: item[0]):
         if (total <= max_bytes and last_use) or _ending.is_set():
