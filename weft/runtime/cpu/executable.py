@@ -55,7 +55,7 @@ WORTH_MORE = 200e6
 CALLS_BEFORE_BETTER_CODE = 2
 # Programs for symbolic sizes share their kernels: better ones are compiled when runs with any sizes took so many
 # nanoseconds, and whenever that has doubled, for what is new since then.
-TIME_OF_ALL_SIZES = 10_000_000
+TIME_OF_ALL_SIZES = 50_000_000
 # Programs whose last run took so many nanoseconds are queued, those that take less than half of it no more.
 WORTH_QUEUEING = 500_000
 # Events that a run of a program with loops keeps at most.
@@ -149,15 +149,15 @@ class Executable:
             isinstance(t, TapeType) for t in (*self.in_types, *self.out_types)
         )
 
-    def _link(self, tier: Tier, patient: bool = False) -> Assembly:
-        """Compile the kernels and write the bytecode that the next run takes. `patient`: nobody waits for it."""
+    def _link(self, tier: Tier) -> Assembly:
+        """Compile the kernels and write the bytecode that the next run takes."""
         stats = kernels.CompileStats(tier=tier)
         target = self.compilation.target
         try:
-            self.kernels = kernels.compiled(self._launched(), target, tier, stats, patient)
+            self.kernels = kernels.compiled(self._launched(), target, tier, stats)
         except CodeIsGone:  # the program is on disk, but no longer its code
             self.compilation.complete()
-            self.kernels = kernels.compiled(self._launched(), target, tier, stats, patient)
+            self.kernels = kernels.compiled(self._launched(), target, tier, stats)
         self.tier, self.loops, self.can_improve = stats.tier, {}, stats.tier is Tier.QUICK
         if stats.tier is not Tier.QUICK:
             # Other loops than those that are there are compiled when there is time for it.
@@ -181,11 +181,10 @@ class Executable:
     def _address(self, kernel: Kernel | NamedKernel) -> int:
         return self.kernels[symbol_of(kernel)].address
 
-    def optimise(self, patient: bool = False) -> None:
-        """Replace the code by better code for the same bits. Runs that are under way end with the old one. `patient`:
-        nobody waits for it, but others may wait for code."""
+    def optimise(self) -> None:
+        """Replace the code by better code for the same bits. Runs that are under way end with the old one."""
         if self.can_improve:
-            self._link(Tier.LIGHT, patient)
+            self._link(Tier.LIGHT)
 
     def __call__(
         self, arrays: Sequence[Any], donate: Callable[[], None] | None = None, placement: Placement = HOME
@@ -426,12 +425,12 @@ class InstanceExecutable(Executable):
         self.out_types = [v.aval for v in traced.outvars]
         self.has_tapes = False
 
-    def _link(self, tier: Tier, patient: bool = False) -> None:  # type: ignore[override]
+    def _link(self, tier: Tier) -> None:  # type: ignore[override]
         stats = kernels.CompileStats(tier=tier)
         prepared, target = self.program.prepared, self.compilation.target
         found: PreparedCode | None = prepared.codes.get(target)
         if found is None or found.tier.value < tier.value:
-            compiled = kernels.compiled(launched(prepared), target, tier, stats, patient)
+            compiled = kernels.compiled(launched(prepared), target, tier, stats)
             with spans.measured(stats.seconds, "compile", "assemble"):
                 found = prepared.codes[target] = PreparedCode(prepared, compiled, stats.tier)
         else:

@@ -10,7 +10,6 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from weft.base.forks import held, in_child
-from weft.compiler import cache
 
 if TYPE_CHECKING:
     from weft.runtime.cpu.executable import Executable
@@ -49,7 +48,7 @@ def _work() -> None:
         executable = reference()
         try:
             if executable is not None:
-                executable.optimise(patient=True)
+                executable.optimise()
         finally:
             del executable
             with _lock:
@@ -62,7 +61,6 @@ def _work() -> None:
 def _stop() -> None:
     """End the thread: LLVM must not be at work when the process goes."""
     thread = _thread
-    cache.stop_pruning()
     while not _waiting.empty():
         _waiting.get()
     if thread is not None:

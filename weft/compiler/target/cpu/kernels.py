@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -49,8 +48,6 @@ _latest: deque[CompiledKernel] = deque(maxlen=MOST_RETAINED)
 # it fewer, but not one, since each object takes a file and is linked by itself.
 TOGETHER, LEAST_TOGETHER = 6, 2
 _lock = RenewedLock()
-# Seconds between rounds of code that nobody waits for: who waits for other code is next.
-PAUSE = 0.001
 
 
 def compiled(
@@ -58,13 +55,11 @@ def compiled(
     target: Target,
     tier: Tier = Tier.LIGHT,
     stats: CompileStats | None = None,
-    patient: bool = False,
 ) -> dict[str, CompiledKernel]:
     """Every kernel as machine code of at least that tier, by symbol; those that are new are compiled together.
 
     The bits that a kernel computes are the same in every tier. `stats` is filled with what it took. Raises
-    `CodeIsGone` if a kernel would have to be compiled but only its name is known. Who is `patient` compiles a few
-    at a time, so that others need not wait until all are there.
+    `CodeIsGone` if a kernel would have to be compiled but only its name is known.
     """
     stats = stats or CompileStats(tier=tier)
     seconds = stats.seconds
@@ -87,37 +82,21 @@ def compiled(
                         del missing[name]
         stats.from_disk = len(distinct) - len(missing) - stats.reused
         stats.compiled = len(missing)
-        full = {name: kernel for name, kernel in missing.items() if isinstance(kernel, Kernel)}
-        if len(full) < len(missing):
-            raise CodeIsGone(next(name for name in missing if name not in full))
-        if not patient:
-            held.update(_new(full, target, tier, seconds))
-    if patient:
-        names, together = list(full), LEAST_TOGETHER * compiling_threads()
-        for start in range(0, len(names), together):
-            time.sleep(PAUSE)
-            with _lock.current:
-                some = {name: full[name] for name in names[start : start + together]}
-                held.update(_new(some, target, tier, seconds))
-    stats.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
-    return held
+        if missing:
+            full = {name: kernel for name, kernel in missing.items() if isinstance(kernel, Kernel)}
+            if len(full) < len(missing):
+                raise CodeIsGone(next(name for name in missing if name not in full))
+            from weft.compiler.target.cpu.lower import module_text
 
-
-def _new(full: dict[str, Kernel], target: Target, tier: Tier, seconds: dict[str, float]) -> dict[str, CompiledKernel]:
-    """Kernels as new machine code."""
-    if not full:
-        return {}
-    from weft.compiler.target.cpu.lower import module_text
-
-    held: dict[str, CompiledKernel] = {}
-    with measured(seconds, "compile", "machine code"):
-        texts = [functools.partial(module_text, group, target) for group in _groups(full)]
-        new = link.make_objects(texts, target, tier)
-    with measured(seconds, "compile", "link"):
-        for code in new:
-            held.update(_load(code, code.exports, target, tier))
-            objects.store_kernels(code, target, tier)
-    return held
+            with measured(seconds, "compile", "machine code"):
+                texts = [functools.partial(module_text, group, target) for group in _groups(full)]
+                new = link.make_objects(texts, target, tier)
+            with measured(seconds, "compile", "link"):
+                for code in new:
+                    held.update(_load(code, code.exports, target, tier))
+                    objects.store_kernels(code, target, tier)
+        stats.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
+        return held
 
 
 def routine(
