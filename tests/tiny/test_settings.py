@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def restored(monkeypatch):
-    monkeypatch.setattr(settings.num_cpu_devices, "_used", False)  # as if devices had not been asked for
+    monkeypatch.setattr(settings.num_cpu_devices, "is_fixed", False)  # as if devices had not been asked for
     before = {name: state.global_value for name, state in states.items()}
     yield
     for name, value in before.items():
