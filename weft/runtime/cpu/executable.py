@@ -55,7 +55,7 @@ WORTH_MORE = 200e6
 CALLS_BEFORE_BETTER_CODE = 2
 # Programs for symbolic sizes share their kernels: better ones are compiled when runs with any sizes took so many
 # nanoseconds, and whenever that has doubled, for what is new since then.
-TIME_OF_ALL_SIZES = 50_000_000
+TIME_OF_ALL_SIZES = 10_000_000
 # Programs whose last run took so many nanoseconds are queued, those that take less than half of it no more.
 WORTH_QUEUEING = 500_000
 # Events that a run of a program with loops keeps at most.
