@@ -48,6 +48,7 @@ def built(row: Row, training: bool) -> tuple[Any, Any]:
     """Both layers with the same weights, which are not those of initializers that return constants."""
     layers = []
     for library, own in ((weft.keras, weft), (keras, jax)):
+        library.backend.clear_session()  # names are counted from the start, whatever other tests have built
         SEEDS[library](1)
         layer = row.make(library.layers)
         row.run(layer, {name: own.numpy.asarray(INPUTS[name]) for name in row.inputs})
