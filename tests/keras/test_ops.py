@@ -50,6 +50,17 @@ def needs_values(case: ops_table.Case) -> bool:
     return case.name in WITH_VALUES or str(case) in WITH_VALUES
 
 
+def model_of(case: ops_table.Case) -> tuple[list[np.ndarray], Any, Any] | None:
+    """The arrays of a call, a functional model that makes it, and its configuration as a file has it; None if the call
+    takes no arrays, or is about their values."""
+    arrays, call = traced(case)
+    if not arrays or needs_values(case):
+        return None
+    inputs = [keras.Input(batch_shape=array.shape, dtype=str(array.dtype)) for array in arrays]
+    model = keras.Model(inputs, call(*inputs))
+    return arrays, model, json.loads(json.dumps(model.get_config()))
+
+
 def test_every_operation_has_a_case() -> None:
     names = {name for name in ops.__all__ if callable(getattr(ops, name))}
     names |= {f"image.{name}" for name in ops.image.__all__}
@@ -155,12 +166,10 @@ UNLIKE = ("allclose", "batch_normalization", "isin", "layer_normalization", "pad
 )
 def test_operations_are_read_back_as_they_were_written(cases: list[ops_table.Case]) -> None:
     for case in cases:
-        arrays, call = traced(case)
-        if not arrays or needs_values(case):
+        result = model_of(case)
+        if result is None:
             continue
-        inputs = [keras.Input(batch_shape=array.shape, dtype=str(array.dtype)) for array in arrays]
-        model = keras.Model(inputs, call(*inputs))
-        config = json.loads(json.dumps(model.get_config()))
+        _, model, config = result
         if "FunctionOperation" in json.dumps(config):  # options that are arrays
             continue
         again = type(model).from_config(config)

@@ -12,6 +12,7 @@ import pytest
 os.environ["KERAS_BACKEND"] = "jax"
 peer = pytest.importorskip("keras")
 
+from tests.keras.test_vocabularies import COLUMNS  # noqa: E402
 from weft import keras  # noqa: E402
 
 pytestmark = pytest.mark.peer
@@ -61,16 +62,6 @@ def test_vocabularies_go_both_ways(name: str, adapted: bool, tmp_path: pathlib.P
     assert read.layers[-1].get_vocabulary() == theirs.layers[-1].get_vocabulary()
     back = peer.models.load_model(tmp_path / "ours.keras")
     np.testing.assert_allclose(result(back, name), result(ours, name), rtol=1e-6)
-
-
-COLUMNS = {
-    "plain": np.array([1.0, 2.0, 3.0, 4.0], "float32"),
-    "normalized": np.array([1.0, 2.0, 3.0, 4.0], "float32"),
-    "bins": np.array([0.1, 0.5, 0.9, 0.95], "float32"),
-    "word": np.array(["x", "y", "x", "z"]),
-    "integer": np.array([3, 4, 3, 5]),
-    "hashed": np.array(["p", "q", "r", "s"]),
-}
 
 
 def space_of(library: Any) -> Any:
