@@ -18,19 +18,32 @@ import pytest
 
 TESTS = pathlib.Path(__file__).parent
 
-# Without the peer library there is nothing to compare with, and the modules in there cannot be imported.
-collect_ignore = [] if importlib.util.find_spec("jax") else ["peer"]
-# Data of libraries that are in no requirements of the tests: `pip install weft[peer-data]` has them.
-_OPTIONAL = {
-    "peer/test_data_grain.py": "grain",
-    "peer/test_data_huggingface.py": "datasets",
-    "peer/test_data_tensorflow.py": "tensorflow",
-    "peer/test_keras_vocabularies.py": "tensorflow",
+# What files and folders need beside the requirements of the tests, where they do not skip themselves. The extras peer,
+# peer-data and ecosystem have it; where some of it is missing there is nothing to compare with, or nothing to run, and
+# modules cannot be imported.
+_NEEDS = {
+    "peer": ("jax",),
+    "peer/test_checkpointing.py": ("optax", "safetensors"),
+    "peer/test_data.py": ("keras", "pandas", "torch"),
+    "peer/test_data_grain.py": ("grain",),
+    "peer/test_data_huggingface.py": ("datasets",),
+    "peer/test_data_tensorflow.py": ("tensorflow",),
+    "peer/test_dlpack.py": ("torch",),
+    "peer/test_keras_convert.py": ("flax", "haiku", "torch"),
+    "peer/test_keras_fit.py": ("keras",),
+    "peer/test_keras_ops.py": ("keras",),
+    "peer/test_keras_tensorboard.py": ("tensorboard",),
+    "peer/test_keras_vocabularies.py": ("tensorflow",),
+    "peer/test_linen_fp8.py": ("flax",),
+    "ecosystem": ("jax", "optax", "chex", "haiku", "flax", "keras", "equinox", "jaxtyping", "beartype", "numpyro",
+                  "blackjax", "distrax", "diffrax", "optimistix", "lineax", "orbax"),
+}  # fmt: skip
+_missing = {
+    path: ", ".join(missing)
+    for path, names in _NEEDS.items()
+    if (missing := [name for name in names if not importlib.util.find_spec(name)])
 }
-_missing = {path: name for path, name in _OPTIONAL.items() if not importlib.util.find_spec(name)}
-collect_ignore += _missing
-# ... and without the libraries that are written for JAX there is nothing to run.
-collect_ignore += [] if importlib.util.find_spec("numpyro") else ["ecosystem"]
+collect_ignore = list(_missing)
 
 if importlib.util.find_spec("hypothesis"):
     import hypothesis
@@ -85,8 +98,17 @@ def _hear_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _no_gpu() -> bool:
+    """Whether Weft's driver finds no GPU. It is imported here, since it reads the variables."""
+    from weft.runtime.cuda import driver
+
+    return not driver.count()
+
+
 _set_environment()
 _hear_interrupts()
+if "peer" not in _missing and _no_gpu():
+    collect_ignore.append("peer/test_gpu_sharing.py")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -95,7 +117,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    return [f"{path} is left out: {name} is not installed" for path, name in _missing.items()]
+    """Where libraries to compare with are installed, which files are left out though."""
+    shown = {} if "peer" in _missing else _missing
+    return [f"{path} is left out: {names} not installed" for path, names in shown.items()]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,6 +6,7 @@ import importlib
 import pathlib
 import pickle
 import sys
+import traceback
 from types import ModuleType
 
 import pytest
@@ -45,6 +46,8 @@ def test_a_misspelt_name_gets_a_suggestion(module: str, name: str) -> None:
     text = str(caught.value)
     assert text.startswith(f"module {module!r} has no attribute {name!r}")
     assert not MISSPELT[module, name] or text.endswith(f"did you mean {MISSPELT[module, name]}?")
+    # Python adds no suggestion of its own.
+    assert f"{text}\n" in "".join(traceback.format_exception_only(caught.value)), text
 
 
 def test_every_public_module_makes_suggestions() -> None:

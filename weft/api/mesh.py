@@ -36,8 +36,8 @@ def make_mesh(
 
     >>> import weft
     >>> mesh = weft.make_mesh((1,), ("data",))
-    >>> mesh.shape
-    OrderedDict([('data', 1)])
+    >>> dict(mesh.shape)
+    {'data': 1}
     """
     shape = indices(axis_shapes, "axis_shapes of make_mesh")
     if len(shape) != len(axis_names):

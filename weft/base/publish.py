@@ -21,7 +21,8 @@ class MissingNameError(AttributeError):
     `hasattr` asks too."""
 
     def __init__(self, module: str, name: str) -> None:
-        super().__init__(module, name)
+        # Without an object Python looks for no name of its own, which it would suggest after ours.
+        super().__init__(module, name, name=name, obj=None)
 
     def __str__(self) -> str:
         module, name = self.args

@@ -110,8 +110,8 @@ class AbstractMesh(BaseMesh):
         abstract_device: what is known of the devices.
 
     >>> import weft
-    >>> weft.sharding.AbstractMesh((2, 4), ("data", "model")).shape
-    OrderedDict([('data', 2), ('model', 4)])
+    >>> dict(weft.sharding.AbstractMesh((2, 4), ("data", "model")).shape)
+    {'data': 2, 'model': 4}
     """
 
     def __new__(
