@@ -139,64 +139,121 @@ def pytest_collection() -> Iterator[object]:
         gc.freeze()
 
 
-# Files with tests that take seconds: they start processes, train, or run programs by an interpreter.
-LONG = ("processes/*", "fuzz/*", "compiler/test_cache.py", "compiler/test_stored.py", "compiler/test_guarded.py",
+# Files whose tests start processes by a launcher; and those with tests that take seconds: they start other processes,
+# train, or run programs by an interpreter.
+LAUNCHES = "processes/*"
+LONG = ("fuzz/*", "compiler/test_cache.py", "compiler/test_stored.py", "compiler/test_guarded.py",
         "tiny/test_examples.py", "tiny/test_checkpointing.py", "tiny/test_parallel.py", "tiny/test_forks.py",
         "tiny/test_interrupts.py", "compiler/test_lanes.py", "compiler/test_pool.py")  # fmt: skip
 
 
 # Of these files `make test` runs one of so many tests, others after every change of the package (as the random programs
-# are), and `make test-all` all of them.
-ROTATED = {
-    "laws/test_eager.py": 4, "laws/test_partition.py": 3, "laws/test_shard_map.py": 2, "laws/test_programs.py": 2,
-    "laws/test_compositions.py": 2, "laws/test_devices.py": 2, "tiny/test_special.py": 6, "tiny/test_stats.py": 6,
-    "tiny/test_sparse.py": 3, "tiny/test_scipy_solvers.py": 2, "tiny/test_random.py": 3, "tiny/test_remat.py": 2,
-    "tiny/test_linalg.py": 2, "tiny/test_uneven_arrays.py": 2, "cuda/test_ptx.py": 4, "cuda/test_meaning.py": 2,
-    "cuda/test_groups.py": 3, "cuda/test_sorts.py": 3, "cuda/test_scatters.py": 2, "cuda/test_matmuls.py": 3,
-    "cuda/test_meshes.py": 2, "compiler/test_families.py": 3, "compiler/test_automatic_families.py": 6,
-    "compiler/test_flags.py": 2, "compiler/test_emit_sort.py": 2, "compiler/test_emit_scatter.py": 2,
-    "compiler/test_emit_window.py": 2, "compiler/test_emit_convolution.py": 2, "compiler/test_emit_movement.py": 2,
-    "compiler/test_emit_cumulative.py": 2, "compiler/test_emit_contraction.py": 2, "compiler/test_emit_row.py": 2,
-    "keras/test_layers.py": 6, "keras/test_layer_behavior.py": 2, "keras/test_distribution.py": 2,
-    "keras/test_fit.py": 2, "data/test_loader.py": 2, "processes/test_keras.py": 2, "compiler/test_passes_laws.py": 2,
-    "compiler/test_checks.py": 2, "compiler/test_cache.py": 2, "compiler/test_kernel_interpreter.py": 2,
-    "tiny/test_docstring_examples.py": 2, "tiny/test_numpy_functions.py": 2, "tiny/test_elementwise_values.py": 2,
+# are), and `make test-all` all of them. By the number, the folder and the name between test_ and .py.
+_ROTATED = {
+    2: {
+        "compiler": "cache emit_argmax emit_convolution emit_matrices emit_row emit_tiles empty halos "
+                    "kernel_interleaved kernel_interpreter kernel_operations lanes library partition "
+                    "stored_partitions",
+        "cuda": "attention meaning meshes scatters",
+        "data": "loader",
+        "fuzz": "concurrency",
+        "keras": "distribution layer_behavior metrics saving",
+        "laws": "collectives compiled devices families",
+        "processes": "bits keras",
+        "tiny": "asynchrony bit_generators checkify contraction control_flow convolution devices "
+                "divergent_lanes docstring_examples elementwise_values explain export image interrupts "
+                "linen_modules numpy_functions ode optim_optimizers parallel remat reproducible "
+                "scipy_interpolation scipy_signal uneven_arrays",
+    },
+    3: {
+        "compiler": "emit_contraction emit_cumulative families math_accuracy memory",
+        "cuda": "groups matmuls sorts",
+        "fuzz": "structure",
+        "keras": "fit ops",
+        "laws": "batching derivatives",
+        "processes": "failures",
+        "tiny": "benchmarks examples sparse",
+    },
+    4: {
+        "compiler": "checks emit_movement emit_scatter emit_sort emit_window flags lanes_special "
+                    "passes_laws",
+        "cuda": "ptx",
+        "laws": "shard_map",
+        "tiny": "linalg random",
+    },
+    6: {
+        "compiler": "automatic_families",
+        "keras": "layers",
+        "laws": "compositions partition programs",
+        "tiny": "scipy_solvers special stats",
+    },
+    8: {
+        "laws": "eager",
+    },
 }  # fmt: skip
+ROTATED = {
+    TESTS / folder / f"test_{name}.py": count
+    for count, folders in _ROTATED.items()
+    for folder, names in folders.items()
+    for name in names.split()
+}
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[object]:
     peer = str(TESTS / "peer") + os.sep
-    # Whoever needs the same tests every time asks for all of them.
-    rotated = os.environ.get("WEFT_TEST_ROTATION", "1") != "0"
-    parts = {TESTS / path: count for path, count in ROTATED.items() if rotated}
     for item in items:
         if str(item.path).startswith(peer):
             item.add_marker(pytest.mark.peer)
-        count = parts.get(item.path, 1)
-        if (zlib.crc32(item.name.encode()) + int(os.environ[_FUZZ])) // 10 % count:
-            item.add_marker(pytest.mark.slow)
+    # Whoever needs the same tests every time asks for all of them.
+    if os.environ.get("WEFT_TEST_ROTATION", "1") != "0":
+        _rotate(items, int(os.environ[_FUZZ]) // 10)
     outcome = yield
     items[:] = _long_ones_first(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
     return outcome
 
 
+def _rotate(items: list[pytest.Item], offset: int) -> None:
+    """Mark tests of ROTATED slow which are for another time. Some of every file are left, and one at least of every
+    test function with many cases; those of `make tiny` run always."""
+    files: dict[pathlib.Path, list[pytest.Item]] = {}
+    for item in items:
+        if item.path in ROTATED and not any(item.get_closest_marker(name) for name in ("slow", "timing", "tiny")):
+            files.setdefault(item.path, []).append(item)
+    for path, own in files.items():
+        # Cases are in the order of their hashes: grids repeat themselves, and all that are left would be alike.
+        own.sort(key=lambda item: (getattr(item, "originalname", item.name), zlib.crc32(item.name.encode())))
+        for index, item in enumerate(own):
+            if (index + offset) % min(ROTATED[path], len(own)):
+                item.add_marker(pytest.mark.slow)
+
+
 def _long_ones_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     """Each worker starts with a part of the list, and takes from others when it has ended: so every part begins with
-    its share of the tests that take long, and no worker is left with one in the end."""
-    paths = {item.path for item in items}
-    long_paths = {p for p in paths if any(p.is_relative_to(TESTS) and p.match(str(TESTS / like)) for like in LONG)}
-    longs = [item for item in items if item.path in long_paths]
-    if workers < 2 or not longs:
+    its share of the tests that take long, and no worker is left with one in the end. Those that launch processes are
+    the share of one worker in four, since their processes keep several cores busy while they wait for each other."""
+    if workers < 2:
         return items
-    others = [item for item in items if item.path not in long_paths]
-    size, ordered = -(-len(items) // workers), []
-    for n in range(workers):
-        share = longs[n::workers]
+    kinds: dict[str, list[pytest.Item]] = {"launches": [], "long": [], "others": []}
+    kind_of = {path: _kind(path) for path in {item.path for item in items}}
+    for item in items:
+        kinds[kind_of[item.path]].append(item)
+    launching = max(1, workers // 4)
+    shares = [kinds["launches"][n::launching] if n < launching else [] for n in range(workers)]
+    for item in kinds["long"]:
+        min(shares, key=len).append(item)
+    size, others, ordered = -(-len(items) // workers), kinds["others"], []
+    for share in shares:
         room = max(0, size - len(share))
         ordered += share + others[:room]
         others = others[room:]
     return ordered + others
+
+
+def _kind(path: pathlib.Path) -> str:
+    """Whether tests of a file start processes by a launcher, or take long."""
+    own = path.relative_to(TESTS) if path.is_relative_to(TESTS) else path
+    return "launches" if own.match(LAUNCHES) else "long" if any(map(own.match, LONG)) else "others"
 
 
 @pytest.fixture
