@@ -227,3 +227,38 @@ def test_nans_are_found_in_families(dynamic: Any) -> None:
         for size in (5, 6):
             with pytest.raises(FloatingPointError):
                 f(-np.ones(size))
+
+
+OF_SIZES: dict[str, Any] = {
+    "an equal float": lambda x: x * 2 if x.shape[0] == 7.0 else x,
+    "an equal complex number": lambda x: x * 2 if x.shape[0] == 7 + 0j else x,
+    "no integer": lambda x: x * 2 if x.shape[0] in (7.5, float("nan"), float("inf")) else x,
+    "a large product": lambda x: x + x.shape[0] * 300_000_000,
+    "products": lambda x: x * x.shape[0],
+    "filled": lambda x: np.full_like(x, x.shape[0]),
+    "a dtype": lambda x: np.asarray(x.shape[0], np.int8),
+    "a NumPy integer": lambda x: x * onp.prod(x.shape),
+    "a scalar": lambda x: x * onp.isscalar(x.shape[0]),
+    "a printed type": lambda x: x * len(str(x.aval) + repr(x.aval) + x.aval.str_short()),
+    "a printed array": lambda x: x * (f"{x}".count("7") + repr(x).count("7")),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "int32", "bool", "bfloat16"])
+@pytest.mark.parametrize("name", OF_SIZES)
+def test_sizes_are_the_integers_that_they_were(name: str, dtype: str) -> None:
+    """In comparisons, in dtypes that cannot represent them and in print: same bits, dtypes and errors."""
+    automatic, concrete = (weft.jit(lambda x: OF_SIZES[name](x)) for _ in range(2))
+
+    def attempt(function: Any, x: Any) -> Any:
+        try:
+            out = function(x)
+        except OverflowError as error:
+            return str(error).partition("\n")[0]
+        return out.dtype, out.weak_type, bits(out)
+
+    for size in (5, 7, 6, 200, 7, 300):
+        x = np.ones(size, dtype)
+        with symbolic_sizes("declared"):
+            expected = attempt(concrete, x)
+        assert attempt(automatic, x) == expected, size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 import operator
 from abc import abstractmethod
 from collections.abc import Callable
@@ -36,6 +37,14 @@ def as_integer(value: Any) -> Any:
         return operator.index(value)
     except TypeError:
         return None
+
+
+def _equal_integer(value: Any) -> int | None:
+    """The integer that a float or complex number is equal to, if there is one."""
+    if not isinstance(value, numbers.Complex) or not math.isfinite(value.real):
+        return None
+    integer = int(value.real)
+    return integer if value == integer else None
 
 
 def _is_inexact(value: Any) -> bool:
@@ -171,7 +180,7 @@ class IntegerOperators:
         if type(other) is int and other not in self.range:  # type: ignore[attr-defined]
             return False
         value = as_integer(other)
-        if value is None:
+        if value is None and (value := _equal_integer(other)) is None:
             return NotImplemented
         difference = self - value
         if isinstance(difference, int):
@@ -237,3 +246,15 @@ class IntegerOperators:
 
     def __jax_array__(self) -> Any:
         return IntegerOperators.as_array(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        # NumPy's integers have a dtype of their own, so who has NumPy compute with a size has asked for its value.
+        answers = current.answers
+        value = None if answers is None or answers.declared else answers.seen_outside(self)
+        array = np.empty((), object)
+        array[()] = self
+        return array if value is None else np.array(value, dtype)
+
+
+# To NumPy and others a size is an integer, as it is in a trace for known sizes.
+numbers.Integral.register(IntegerOperators)

@@ -18,6 +18,7 @@ from weft.base.arguments import described, index
 from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.memo import Memo
 from weft.indexing.expression import Expression
+from weft.indexing.guards import current
 from weft.sharding.device import MemorySpace
 from weft.sharding.manual import NONE, ManualAxisType
 from weft.sharding.mesh import AbstractMesh
@@ -75,6 +76,10 @@ class Type:
     def str_short(self, short_dtypes: bool = False) -> str:
         """The text of the type; with `short_dtypes` the one that jaxprs show."""
         return self.short()
+
+    def as_seen(self) -> Type:
+        """The type that the caller of a method that prints it sees."""
+        return self
 
 
 class _Interned(type):
@@ -342,15 +347,27 @@ class ArrayType(Type, metaclass=_Interned):
         return self._short
 
     def str_short(self, short_dtypes: bool = False) -> str:
-        short = self.short()
+        short = self.as_seen().short()
         return short if short_dtypes else dtypes.name(self.dtype) + short.removeprefix(dtypes.short_name(self.dtype))
 
     def __str__(self) -> str:
-        return ("~" if self.weak_type else "") + self.str_short()
+        return ("~" if self.weak_type else "") + self.as_seen().str_short()
 
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
-        return f"ShapedArray({self.str_short()}{weak})"
+        return f"ShapedArray({self.as_seen().str_short()}{weak})"
+
+    def as_seen(self) -> ArrayType:
+        """The type that the caller of a method that prints it sees: with numbers for sizes that became symbols by
+        themselves, if that is code which is not Weft's."""
+        answers = current.answers
+        if answers is None or answers.declared:
+            return self
+        sizes = list(self.shape)
+        for axis, size in enumerate(sizes):
+            value = answers.seen_outside(size, 3) if isinstance(size, Expression) else None
+            sizes[axis] = size if value is None else value
+        return self.update(shape=sizes)
 
 
 def _entry_text(entry: Any) -> str:

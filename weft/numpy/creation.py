@@ -35,6 +35,7 @@ from weft.numpy.util import (
 )
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import broadcast_in_dim
+from weft.primitives.movement.size import size_of
 from weft.runtime.array import ConcreteArray, PlacedArray, from_numpy, full_of, put
 from weft.runtime.borrowing import from_gpu, from_host
 from weft.runtime.device import devices, placement_of
@@ -207,6 +208,8 @@ def _array(value: Any, dtype: Any, name: str) -> Array:
     out_dtype = None if dtype is None else requested(dtype, name)
     if isinstance(value, Array):
         return value if out_dtype is None else converted(value, out_dtype)
+    if isinstance(value, Expression) and out_dtype is not None and dtypes.kind(out_dtype) in "iufc":
+        return size_of(value, out_dtype, weak=False)
     if hasattr(type(value), "__jax_array__"):
         return _array(value.__jax_array__(), dtype, name)
     if isinstance(value, (list, tuple)):

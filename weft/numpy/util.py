@@ -245,10 +245,15 @@ _FLOATS = frozenset(dtypes.as_dtype(name) for name in ("float16", "float32", "fl
 
 
 def _result_type(args: Sequence[Any]) -> tuple[Any, bool]:
-    plain = [
-        x.__jax_array__() if not isinstance(x, _ARRAYLIKE) and hasattr(type(x), "__jax_array__") else x for x in args
-    ]
+    plain = [x if isinstance(x, _ARRAYLIKE) else _plain(x) for x in args]
     return dtypes.result_type(*plain, return_weak_type_flag=True)
+
+
+def _plain(x: Any) -> Any:
+    """What has the dtype of a value that is neither an array nor a number: a size is a Python integer."""
+    if isinstance(x, Expression):
+        return 0
+    return x.__jax_array__() if hasattr(type(x), "__jax_array__") else x
 
 
 def promote_dtypes_inexact(*args: Any) -> list[Any]:
@@ -277,7 +282,7 @@ def promote_args(name: str, *args: Any) -> list[Any]:
     for x in args:
         if not isinstance(x, _ARRAYLIKE):
             check_arraylike(name, *args)
-            args = tuple(a if isinstance(a, _ARRAYLIKE) else ensure_array(a) for a in args)
+            args = tuple(a if isinstance(a, (*_ARRAYLIKE, Expression)) else ensure_array(a) for a in args)
             break
     if len(args) == 2 and getattr(args[0], "aval", name) is getattr(args[1], "aval", None):
         return list(args)

@@ -133,10 +133,13 @@ class Tracer(Array):
         )
 
     def __repr__(self) -> str:
-        return f"Traced<{self.aval.short()}>with<{type(self._trace).__name__}>"
+        return self._text(self.aval.as_seen())
 
     def __format__(self, spec: str) -> str:
-        return repr(self)
+        return self._text(self.aval.as_seen())
+
+    def _text(self, aval: Any) -> str:
+        return f"Traced<{aval.short()}>with<{type(self._trace).__name__}>"
 
 
 def ambiguous(aval: Any) -> str:

@@ -10,6 +10,7 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentTypeError
 from weft.indexing.dimension import Dimension
 from weft.indexing.expression import Expression, range_of
+from weft.indexing.guards import current
 from weft.indexing.ranges import Range
 from weft.ir.flow import OperandRanges
 from weft.ir.fusing import UNFUSED, Machine, Properties
@@ -62,5 +63,12 @@ class size(Primitive):
 
 
 def size_of(expression: Expression, dtype: Any = None, weak: bool = True) -> Any:
-    """A symbolic size as an array of rank 0: of a dtype, or weakly typed as a Python integer is."""
-    return size(expression=expression, dtype=dtypes.default_int_dtype() if dtype is None else dtype, weak_type=weak)
+    """A symbolic size as an array of rank 0: of a dtype, or weakly typed as a Python integer is. Whether it is in the
+    range of the dtype is a question about sizes, where those are known; one that is not raises as an integer does."""
+    found = dtypes.default_int_dtype() if dtype is None else dtype
+    answers = current.answers
+    if answers is not None and dtypes.kind(found) in "iu" and answers.cover(expression):
+        limits = dtypes.iinfo(found)
+        if not limits.min <= expression <= limits.max:
+            dtypes.coerce_value(answers.value(expression), found)
+    return size(expression=expression, dtype=found, weak_type=weak)
