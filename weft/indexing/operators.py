@@ -41,9 +41,10 @@ def as_integer(value: Any) -> Any:
 
 def _equal_integer(value: Any) -> int | None:
     """The integer that a float or complex number is equal to, if there is one."""
-    if not isinstance(value, numbers.Complex) or not math.isfinite(value.real):
+    part: Any = value.real if isinstance(value, numbers.Complex) else math.nan
+    if not math.isfinite(part):
         return None
-    integer = int(value.real)
+    integer = int(part)
     return integer if value == integer else None
 
 
@@ -257,4 +258,4 @@ class IntegerOperators:
 
 
 # To NumPy and others a size is an integer, as it is in a trace for known sizes.
-numbers.Integral.register(IntegerOperators)
+numbers.Integral.register(IntegerOperators)  # type: ignore[type-abstract]
