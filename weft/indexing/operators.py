@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
-import numbers
 import operator
 from abc import abstractmethod
 from collections.abc import Callable
+from numbers import Complex, Integral
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -41,7 +41,7 @@ def as_integer(value: Any) -> Any:
 
 def _equal_integer(value: Any) -> int | None:
     """The integer that a float or complex number is equal to, if there is one."""
-    part: Any = value.real if isinstance(value, numbers.Complex) else math.nan
+    part: Any = value.real if isinstance(value, Complex) else math.nan
     if not math.isfinite(part):
         return None
     integer = int(part)
@@ -258,4 +258,4 @@ class IntegerOperators:
 
 
 # To NumPy and others a size is an integer, as it is in a trace for known sizes.
-numbers.Integral.register(IntegerOperators)  # type: ignore[type-abstract]
+Integral.register(IntegerOperators)  # type: ignore[type-abstract]
