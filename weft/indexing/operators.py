@@ -7,7 +7,6 @@ import math
 import operator
 from abc import abstractmethod
 from collections.abc import Callable
-from numbers import Complex, Integral
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -41,10 +40,9 @@ def as_integer(value: Any) -> Any:
 
 def _equal_integer(value: Any) -> int | None:
     """The integer that a float or complex number is equal to, if there is one."""
-    part: Any = value.real if isinstance(value, Complex) else math.nan
-    if not math.isfinite(part):
+    if not _is_inexact(value) or not math.isfinite(value.real):
         return None
-    integer = int(part)
+    integer = int(value.real)
     return integer if value == integer else None
 
 
@@ -120,6 +118,20 @@ def _bit_length(fixed: None, sizes: tuple[int, ...]) -> int:
     return sizes[0].bit_length()
 
 
+def _shift_left(left: Any, right: Any) -> Any:
+    return NotImplemented if not isinstance(right, int) else _multiply(left, 1 << right)
+
+
+def _shift_right(left: Any, right: Any) -> Any:
+    return NotImplemented if not isinstance(right, int) else _floor_divide(left, 1 << right)
+
+
+def _and(left: Any, right: Any) -> Any:
+    """`n & 7`, the remainder of a power of two."""
+    is_mask = isinstance(right, int) and right > 0 and not right & (right + 1)
+    return _modulo(left, right + 1) if is_mask else NotImplemented
+
+
 def _quotient(self: IntegerOperators, other: Any, reflected: bool = False) -> Any:
     """`/`, whose result is an array even if both sides are integers."""
     if as_integer(other) is None and not _is_inexact(other):
@@ -160,6 +172,10 @@ class IntegerOperators:
     __rmod__ = _operator(_swapped(_modulo))
     __divmod__ = _operator(lambda left, right: (_floor_divide(left, right), _modulo(left, right)))
     __rdivmod__ = _operator(lambda right, left: (_floor_divide(left, right), _modulo(left, right)))
+    __lshift__ = _operator(_shift_left)
+    __rshift__ = _operator(_shift_right)
+    __and__ = _operator(_and)
+    __rand__ = _operator(_and)
     __lt__ = _comparison("<", lambda left, right: right - left - 1)
     __le__ = _comparison("<=", lambda left, right: right - left)
     __gt__ = _comparison(">", lambda left, right: left - right - 1)
@@ -213,6 +229,9 @@ class IntegerOperators:
     def __pos__(self) -> Any:
         return self
 
+    def __invert__(self) -> Any:
+        return _subtract(-1, self)
+
     def __pow__(self, exponent: Any) -> Any:
         if not isinstance(exponent, int) or exponent < 0:
             return NotImplemented
@@ -255,7 +274,3 @@ class IntegerOperators:
         array = np.empty((), object)
         array[()] = self
         return array if value is None else np.array(value, dtype)
-
-
-# To NumPy and others a size is an integer, as it is in a trace for known sizes.
-Integral.register(IntegerOperators)  # type: ignore[type-abstract]
