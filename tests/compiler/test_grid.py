@@ -8,6 +8,7 @@ import pytest
 from tests.compiler.random_kernels import RandomKernel
 from tests.compiler.running import assert_same, interpreted, numbers
 from weft.base import dtypes
+from weft.compiler.kernel import ahead
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.grid import map_to_grid
 from weft.compiler.kernel.ir import Kernel, LoopKind
@@ -106,6 +107,57 @@ def test_what_reads_what_others_store_is_not_mapped() -> None:
     assert kernel.count == 2  # threads with four elements each
 
 
+@pytest.fixture
+def all_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever has vectors is loaded ahead, however little is computed with it."""
+    for name, value in {"HEAVY": 0, "HEAVIEST": 1 << 20, "LEAST_THREADS": 1}.items():
+        monkeypatch.setattr(ahead, name, value)
+
+
+def test_threads_load_ahead_what_they_compute_long_with(all_ahead: None) -> None:
+    """Four vectors each, which are a quarter of the rows apart, or two where an iteration loads twice as much."""
+    k = KernelBuilder("rows")
+    x, b, y = k.buffer("x", FLOAT, 64), k.buffer("b", FLOAT, 8), k.buffer("y", FLOAT, 64, written=True)
+    with k.loop(8, kind=LoopKind.THREADS) as i, k.loop(8, kind=LoopKind.LANES) as j:
+        k.store(y, i * 8 + j, k.compute("add", k.load(x, i * 8 + j), k.load(b, j)))
+    (kernel,) = map_to_grid(k.finish(), 16)
+    assert to_text(verify(kernel)) == (
+        "kernel(x0: f32[64], x1: f32[8], y2: f32[64] written)\n"
+        "  for i0 in 0..8 threads:\n"
+        "    a: i32 = position i0\n"
+        "    b: i32 = rem a 2:i32\n"
+        "    c: i32 = div a 2:i32\n"
+        "    for i1 in 0..4 lanes 4:\n"
+        "      d: f32 = x0[4*b + 8*c + i1]\n"
+        "      e: f32 = x1[4*b + i1]\n"
+        "      f: f32 = x0[4*b + 8*c + i1 + 32]\n"
+        "      g: f32 = x1[4*b + i1]\n"
+        "      h: f32 = add d e\n"
+        "      y2[4*b + 8*c + i1] = h\n"
+        "      i: f32 = add f g\n"
+        "      y2[4*b + 8*c + i1 + 32] = i\n"
+    )
+    k = KernelBuilder("own")
+    x, y = k.buffer("x", FLOAT, 64), k.buffer("y", FLOAT, 64, written=True)
+    with k.loop(64, kind=LoopKind.LANES) as j:
+        k.store(y, j, k.compute("add", k.load(y, j), k.compute("sin", k.load(x, j))))
+    (kernel,) = map_to_grid(k.finish(), 16)
+    text = to_text(verify(kernel))
+    assert kernel.count == 4 and text.index("x0[4*i0 + i1 + 48]") < text.index("y1[4*i0 + i1]") < text.index("sin")
+
+
+def test_few_threads_and_light_bodies_load_nothing_ahead() -> None:
+    def count(op: str, size: int) -> int:
+        k = KernelBuilder(op)
+        x, y = k.buffer("x", FLOAT, size), k.buffer("y", FLOAT, size, written=True)
+        with k.loop(size, kind=LoopKind.LANES) as j:
+            k.store(y, j, k.compute(op, k.load(x, j)))
+        return map_to_grid(k.finish(), 16)[0].count
+
+    assert count("neg", 1 << 26) == 1 << 24 and count("erf", 1 << 26) == 1 << 22
+    assert count("erf", 1 << 22) == 1 << 19 and count("erf", 1 << 21) == 1 << 19
+
+
 def check(kernel: Kernel, seed: int) -> None:
     """Mapped, it computes the same; the interpreter also finds threads that touch what another one stores."""
     rng = np.random.default_rng(seed)
@@ -134,3 +186,17 @@ def test_random_kernels_compute_the_same() -> None:
 @pytest.mark.parametrize("block", range(8))
 def test_many_random_kernels_compute_the_same(block: int) -> None:
     check_many(range(1000 + 50 * block, 1050 + 50 * block))
+
+
+def test_random_kernels_compute_the_same_when_they_load_ahead(all_ahead: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = 0
+    for seed in range(100, 600):
+        kernel = RandomKernel(seed).kernel
+        counts = [part.count for part in map_to_grid(kernel, 16)]
+        with monkeypatch.context() as m:
+            m.setattr(ahead, "MOST_VECTORS", 1)
+            single = [part.count for part in map_to_grid(kernel, 16)]
+        if counts != single:
+            check(kernel, seed)
+            found += 1
+    assert found > 3

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.base import dtypes
+from weft.compiler.kernel.ahead import together, vectors_of_thread, with_own_values
 from weft.compiler.kernel.ir import (
     Accumulate,
     Buffer,
@@ -216,22 +217,29 @@ def _kernel(kernel: Kernel, nest: Nest, vector_bytes: int) -> Kernel:
     while len(nest.loops) > 1 and last.count % lanes:
         lanes //= 2
     chunks = -(-last.count // lanes)
-    thread = Variable("thread")
     counts: list[Any] = [*(loop.count for loop in nest.loops[:-1]), chunks]
+    whole = lanes > 1 and last.count % lanes == 0
+    vectors = vectors_of_thread(body, last.variable, lanes, counts) if whole else 1
+    counts[0] //= vectors
+    thread, lane = Variable("thread"), Variable("lane")
     decoded, digits = _digits(thread, counts)
-    before = body[: len(body) - len(nest.body)]
-    inner = nest.body
-    for loop, digit in zip(nest.loops[:-1], digits, strict=False):
-        before, inner = substituted(before, loop.variable, digit), substituted(inner, loop.variable, digit)
-    first = digits[-1] * lanes
-    if lanes == 1:
-        inner = substituted(inner, last.variable, first)
-    else:
-        limit = Index(last.count) - first if last.count % lanes else None
-        lane = Variable("lane")
-        shifted = substituted(inner, last.variable, first + lane)
-        inner = (Loop(lane, 0, lanes, shifted, LoopKind.LANES, width=lanes, limit=limit),)
-    threads = Loop(thread, 0, math.prod(counts), (*decoded, *before, *inner), LoopKind.THREADS)
+    around: list[Statement] = []
+    iterations: list[tuple[Statement, ...]] = []
+    for n in range(vectors):
+        own = with_own_values(body) if n else body
+        first = digits if not n else [digits[0] + n * counts[0], *digits[1:]]
+        for loop, digit in zip(nest.loops[:-1], first, strict=False):
+            own = substituted(own, loop.variable, digit)
+        around += own[: len(body) - len(nest.body)]
+        element = first[-1] * lanes
+        iterations.append(
+            substituted(own[len(body) - len(nest.body) :], last.variable, element if lanes == 1 else element + lane)
+        )
+    inner = together(iterations) if vectors > 1 else iterations[0]
+    if lanes > 1:
+        limit = None if whole else Index(last.count) - digits[-1] * lanes
+        inner = (Loop(lane, 0, lanes, inner, LoopKind.LANES, width=lanes, limit=limit),)
+    threads = Loop(thread, 0, math.prod(counts), (*decoded, *around, *inner), LoopKind.THREADS)
     used = {s.buffer for s, _ in accesses((threads,)) if isinstance(s, Load | Store | Prefetch)}
     used |= {b for s, _ in accesses((threads,)) if isinstance(s, TileMatmul) for b, _ in s.accesses()}
     return replace(kernel, buffers=tuple(b for b in kernel.buffers if b in used), body=(threads,))
