@@ -335,10 +335,12 @@ def threads_of_a_child() -> int:
 def test_workers_end_before_a_fork(shared: Callable[[], bool]) -> None:
     assert pool.stop()
     final_count()
-    others, without = tasks(), threads_of_a_child()  # of others some may end meanwhile
+    # A fork also ends the threads of other libraries, which may start others after it; and some may end meanwhile.
+    without, others = threads_of_a_child(), tasks()
     assert shared() and len(tasks() - others) == 1
     assert threads_of_a_child() == without
-    assert not tasks() - others
+    assert alive() <= len(others)
+    others = tasks()
     assert shared() and len(tasks() - others) == 1
 
 
