@@ -61,15 +61,19 @@ def compiled_library(folder):
     return ctypes.CDLL(str(folder / "scaled.so"))
 
 
+REGISTERED = set()  # names that have their function, which they keep when tests of another parameter come between
+
+
 @pytest.fixture(scope="module", params=["c", "python"])
 def scaled(request, tmp_path_factory):
     name = f"scaled_{request.param}"
-    if request.param == "python":
-        ffi.register_ffi_target(name, python_scaled)
-    elif shutil.which("cc") is None:
+    if request.param == "c" and shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
-    else:
-        ffi.register_ffi_target(name, ffi.pycapsule(compiled_library(tmp_path_factory.mktemp("ffi")).scaled))
+    if name not in REGISTERED:
+        c = request.param == "c"
+        function = ffi.pycapsule(compiled_library(tmp_path_factory.mktemp("ffi")).scaled) if c else python_scaled
+        ffi.register_ffi_target(name, function)
+        REGISTERED.add(name)
     return name
 
 
