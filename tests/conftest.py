@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
+import importlib
 import importlib.util
 import os
 import pathlib
 import shutil
 import signal
 import tempfile
+import warnings
 import zlib
 from collections.abc import Iterator
 
@@ -128,6 +131,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-text", action="store_true", help="rewrite the expected texts under tests/text")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Workers that collect all tests compile the files: each begins elsewhere, and finds what others have compiled."""
+    worker, workers = (os.environ.get(f"PYTEST_XDIST_WORKER{part}", "0") for part in ("", "_COUNT"))
+    if int(workers) < 2 or TESTS not in map(pathlib.Path, map(os.path.abspath, session.config.args)):
+        return
+    paths = [path for path in sorted(TESTS.glob("*/test_*.py")) if path.parent.name not in ("peer", "ecosystem")]
+    first = len(paths) * int(worker.removeprefix("gw")) // int(workers)
+    for path in paths[first:] + paths[:first]:
+        # What cannot be imported, or not without a warning, is reported where it is collected.
+        with contextlib.suppress(Exception), warnings.catch_warnings(action="error"):
+            importlib.import_module(f"tests.{path.parent.name}.{path.stem}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
     """Tens of thousands of tests are collected, and none of them is garbage."""
@@ -151,44 +167,48 @@ LONG = ("fuzz/*", "compiler/test_cache.py", "compiler/test_stored.py", "compiler
 # are), and `make test-all` all of them. By the number, the folder and the name between test_ and .py.
 _ROTATED = {
     2: {
-        "compiler": "cache emit_argmax emit_convolution emit_matrices emit_row emit_tiles empty halos "
-                    "kernel_interleaved kernel_interpreter kernel_operations lanes library partition "
-                    "stored_partitions",
-        "cuda": "attention meaning meshes scatters",
+        "compiler": "emit_argmax emit_matrices emit_tiles grid guarded halo_programs halos index_programs "
+                    "kernel_interleaved kernel_operations kernel_random library partition pool "
+                    "split_transforms stored_partitions",
+        "cuda": "attention convolutions meshes scatters",
         "data": "loader",
-        "fuzz": "concurrency",
-        "keras": "distribution layer_behavior metrics saving",
-        "laws": "collectives compiled devices families",
-        "processes": "bits keras",
-        "tiny": "asynchrony bit_generators checkify contraction control_flow convolution devices "
-                "divergent_lanes docstring_examples elementwise_values explain export image interrupts "
-                "linen_modules numpy_functions ode optim_optimizers parallel remat reproducible "
-                "scipy_interpolation scipy_signal uneven_arrays",
+        "fuzz": "concurrency partitioned",
+        "keras": "backup layer_behavior metrics saving",
+        "laws": "collectives families",
+        "processes": "bits keras resuming",
+        "tiny": "asynchrony bit_generators checkify checkpointing compat convolution devices "
+                "divergent_lanes elementwise_values explain export image interrupts jet linen_modules "
+                "numpy_functions ode optim_optimizers remat reproducible scipy_interpolation "
+                "scipy_signal strict_promotion",
     },
     3: {
-        "compiler": "emit_contraction emit_cumulative families math_accuracy memory",
-        "cuda": "groups matmuls sorts",
-        "fuzz": "structure",
+        "compiler": "emit_contraction memory",
+        "cuda": "matmuls sorts",
         "keras": "fit ops",
-        "laws": "batching derivatives",
+        "laws": "batching compiled",
         "processes": "failures",
-        "tiny": "benchmarks examples sparse",
+        "tiny": "benchmarks contraction control_flow docstring_examples parallel sparse",
     },
     4: {
-        "compiler": "checks emit_movement emit_scatter emit_sort emit_window flags lanes_special "
-                    "passes_laws",
-        "cuda": "ptx",
-        "laws": "shard_map",
-        "tiny": "linalg random",
+        "compiler": "cache emit_convolution emit_cumulative emit_movement emit_row emit_scatter emit_window "
+                    "empty kernel_interpreter lanes math_accuracy passes_laws",
+        "cuda": "meaning",
+        "fuzz": "structure",
+        "keras": "distribution",
+        "laws": "derivatives devices",
+        "tiny": "examples random uneven_arrays",
     },
     6: {
-        "compiler": "automatic_families",
+        "compiler": "automatic_families checks emit_sort families flags lanes_special",
+        "cuda": "groups",
         "keras": "layers",
-        "laws": "compositions partition programs",
-        "tiny": "scipy_solvers special stats",
+        "laws": "compositions programs shard_map",
+        "tiny": "linalg scipy_solvers special",
     },
     8: {
-        "laws": "eager",
+        "cuda": "ptx",
+        "laws": "eager partition",
+        "tiny": "stats",
     },
 }  # fmt: skip
 ROTATED = {

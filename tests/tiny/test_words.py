@@ -148,7 +148,8 @@ def read() -> dict[str, dict[str, str]]:
 
 def files_with(row: Row, texts: dict[str, dict[str, str]]) -> list[str]:
     """The files in which one of the words of a row still is."""
-    return [file for file, text in texts[row.kind].items() if file.startswith(row.folders) and row.pattern.search(text)]
+    found = row.pattern.search
+    return [file for file, text in texts[row.kind].items() if file.startswith(row.folders) and found(text)]
 
 
 @pytest.mark.parametrize("row", list(rows()), ids=lambda row: f"{row.kind} {row.words[0]}")
