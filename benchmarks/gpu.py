@@ -27,6 +27,7 @@ SQUARE, LONG, MANY, MILLION, ROWS = 8192, 1 << 26, 1 << 24, 1 << 20, 50_000
 COPIES = {"4 KB": 1 << 12, "1 MB": 1 << 20, "64 MB": 1 << 26, "512 MB": 1 << 29}
 # Queries, keys and values; of products that a causal mask leaves about half.
 HEADS = ((8, 1024, 12, 64), "bfloat16")
+MASK = ((8, 1, 1024, 1024), "below 2")
 ATTENTION_FLOPS = 2.0 * 8 * 12 * 1024 * 1024 * 64
 
 
@@ -95,6 +96,14 @@ LINES = (
     ),
     Line("attention, 8 x 1024 x 12 x 64 bf16", "attention(x, b, c)", (HEADS,) * 3, 0.0, ATTENTION_FLOPS),
     Line("attention with gradients", "attention_gradients(x, b, c)", (HEADS,) * 3, 0.0, 3.5 * ATTENTION_FLOPS),
+    Line("attention with a mask", "masked(x, b, c)", (HEADS, HEADS, MASK), 0.0, 2.0 * ATTENTION_FLOPS),
+    Line(
+        "attention with a mask, with gradients",
+        "masked_gradients(x, b, c)",
+        (HEADS, HEADS, MASK),
+        0.0,
+        7.0 * ATTENTION_FLOPS,
+    ),
     *(
         Line(
             f"convolution{what}, 128 x 32 x 32 x 96 to 192 {dtype}",
@@ -141,14 +150,17 @@ class Weft:
 
     def names(self) -> dict[str, Any]:
         n, nn = self.numpy, self.library.nn
+        best = {"implementation": "cudnn"} if self.library.__name__ == "jax" else {}
 
         def norm(x: Any) -> Any:
             centred = x - x.mean(-1, keepdims=True)
             return centred / n.sqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
 
         def attention(q: Any, k: Any, v: Any) -> Any:
-            best = {"implementation": "cudnn"} if self.library.__name__ == "jax" else {}
             return nn.dot_product_attention(q, k, v, is_causal=True, **best)
+
+        def masked(q: Any, k: Any, mask: Any) -> Any:
+            return nn.dot_product_attention(q, k, k, mask=mask != 0, **best)
 
         def convolution(x: Any, w: Any) -> Any:
             layout = ("NHWC", "HWIO", "NHWC")
@@ -156,7 +168,9 @@ class Weft:
 
         def gradients(f: Callable[..., Any]) -> Callable[..., Any]:
             def run(*operands: Any) -> Any:
-                result, pull = self.library.vjp(f, *operands)
+                # Integers have no gradients.
+                floats = [a for a in operands if a.dtype != n.int32]
+                result, pull = self.library.vjp(lambda *a: f(*a, *operands[len(a) :]), *floats)
                 return result, pull(cotangent(result, operands[0]))
 
             return run
@@ -184,6 +198,7 @@ class Weft:
             "bits": lambda seed: random.bits(random.key(seed), (LONG,)),
             "iterated": iterated, "rnn": rnn,
             "attention": attention, "attention_gradients": gradients(attention),
+            "masked": masked, "masked_gradients": gradients(masked),
             "convolution": convolution, "convolution_gradients": gradients(convolution),
             "tanh": n.tanh, "exp": n.exp, "sin": n.sin, "sum": n.sum, "argmax": n.argmax, "cumsum": n.cumsum,
             "gelu": nn.gelu, "softmax": lambda x: nn.softmax(x, -1), "norm": norm, "columns": lambda x: x.sum(0),
@@ -225,14 +240,18 @@ class Torch:
             heads = [a.transpose(1, 2) for a in (q, k, v)]
             return f.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2)
 
+        def masked(q: Any, k: Any, mask: Any) -> Any:
+            heads = [a.transpose(1, 2) for a in (q, k, k)]
+            return f.scaled_dot_product_attention(*heads, attn_mask=mask != 0).transpose(1, 2)
+
         def convolution(x: Any, w: Any) -> Any:
             kernel = w.permute(3, 2, 0, 1).contiguous(memory_format=t.channels_last)
             return f.conv2d(x.permute(0, 3, 1, 2), kernel, padding="same").permute(0, 2, 3, 1)
 
         def gradients(g: Callable[..., Any]) -> Callable[..., Any]:
             def run(*operands: Any) -> Any:
-                held = [a.detach().requires_grad_() for a in operands]
-                result = g(*held)
+                held = [a.detach().requires_grad_() for a in operands if a.dtype != t.int32]
+                result = g(*held, *operands[len(held) :])
                 return result.detach(), t.autograd.grad(result, held, cotangent(result, operands[0]).detach())
 
             return run
@@ -243,6 +262,7 @@ class Torch:
             "added": lambda x, i, u: x.index_add(0, i, u), "normal": lambda x: t.randn(LONG, device="cuda"),
             "uniform": lambda x: t.rand(LONG, device="cuda"),
             "attention": attention, "attention_gradients": gradients(attention),
+            "masked": masked, "masked_gradients": gradients(masked),
             "convolution": convolution, "convolution_gradients": gradients(convolution),
             "tanh": t.tanh, "exp": t.exp, "sin": t.sin, "sum": t.sum, "argmax": t.argmax,
             "cumsum": lambda x: t.cumsum(x, 0), "gelu": lambda x: f.gelu(x, approximate="tanh"),

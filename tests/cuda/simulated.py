@@ -234,7 +234,7 @@ class SimulatedDriver:
         yield address
         self.free(address)
 
-    def seconds_of(self, work: Callable[[Any], None], repetitions: int, rounds: int) -> float:
+    def seconds_of(self, work: Callable[[Any], None], repetitions: int, rounds: int, hopeless: float) -> float:
         """The later a proposal, the quicker it is."""
         work(None)
         self.calls.append("measured")

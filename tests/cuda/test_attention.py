@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
+import weft.keras
+import weft.linen
 import weft.numpy as wnp
 from tests.cuda.simulated import simulated_gpu
 from tests.cuda.test_matmuls import Gpu, check, there
 from weft.base import dtypes
+from weft.compiler import compile as compiler
 from weft.compiler.compile import compile_program
 from weft.compiler.program.ir import Call
 from weft.compiler.target.cuda.library.views import reshaped_strides
 from weft.compiler.target.cuda.targets import hopper
+from weft.runtime.cuda.libraries import early
 
 BATCH, POSITIONS, HEADS, WIDTH = 2, 64, 3, 16
 
@@ -27,9 +31,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
         yield device, driver, driver.with_libraries("cudnn")["cudnn"]
 
 
-def operands(*shapes: tuple[int, ...]) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [rng.normal(size=shape).astype(np.float32).astype(dtypes.storage(dtypes.bfloat16)) for shape in shapes]
+def operands(*shapes: tuple[int, ...], dtype: str = "bfloat16") -> list[np.ndarray]:
+    rng, storage = np.random.default_rng(0), dtypes.storage(dtypes.as_dtype(dtype))
+    return [rng.normal(size=shape).astype(np.float32).astype(storage) for shape in shapes]
 
 
 def heads_inside(q: Any, k: Any, v: Any, causal: bool = True) -> Any:
@@ -108,13 +112,8 @@ def test_what_is_read_elsewhere_is_computed() -> None:
     assert calls_of(lambda *args: weights(*args)[0], *operands(*[OUTSIDE] * 3)) == ["cudnn_attention"]
 
 
-def test_other_masks_and_sizes_are_our_own() -> None:
-    def later(q: Any, k: Any, v: Any) -> Any:
-        s = wnp.where(wnp.tril(wnp.ones((POSITIONS, POSITIONS), bool), 1), q @ k.swapaxes(-1, -2), -wnp.inf)
-        return weft.nn.softmax(s) @ v
-
+def test_other_sizes_are_our_own() -> None:
     arrays = operands(*[OUTSIDE] * 3)
-    assert calls_of(later, *arrays) == []
     assert calls_of(lambda q, k, v: weft.nn.softmax(q @ k.swapaxes(-1, -2), -2) @ v, *arrays) == []
     assert calls_of(heads_outside, *operands(*[(2, 20, WIDTH)] * 3)) == []
     assert calls_of(heads_outside, *(a.astype(np.float32) for a in arrays)) == []
@@ -239,3 +238,178 @@ def test_strides_of_reshaped_arrays() -> None:
                     wide = [n for n, size in enumerate(new) if size != 1]
                     assert np.shares_memory(reshaped, base)
                     assert [strides[n] for n in wide] == [reshaped.strides[n] for n in wide]
+
+
+# ------------------------------------------------------------------------------------------------- masks and biases
+
+
+def masks(*shape: int) -> np.ndarray:
+    """A mask that leaves something of each row but of some in the first batch."""
+    found = np.random.default_rng(1).random(shape) < 0.7
+    found[..., 0] = True
+    for row in (3, 5):
+        found[0, ..., row % shape[-2], :] = False
+    return found
+
+
+def biases(*shape: int) -> np.ndarray:
+    return np.random.default_rng(2).normal(size=shape).astype(np.float32)
+
+
+def filled(fill: float) -> Callable[..., Any]:
+    """Plain code, heads outside."""
+
+    def attention(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        s = wnp.einsum("bhqd,bhkd->bhqk", q, k, preferred_element_type="float32") * WIDTH**-0.5
+        return weft.nn.softmax(wnp.where(mask, s, fill)).astype(v.dtype) @ v
+
+    return attention
+
+
+def twice(q: Any, k: Any, v: Any, mask: Any, padding: Any) -> Any:
+    """Two masks, one after the other."""
+    s = wnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.25
+    s = wnp.where(mask, s.astype("float32"), -1e30)
+    return wnp.einsum("bhqk,bkhd->bqhd", weft.nn.softmax(wnp.where(padding, s, -1e30)).astype(q.dtype), v)
+
+
+def added(q: Any, k: Any, v: Any, mask: Any) -> Any:
+    """A mask as a large negative number that is added."""
+    s = wnp.einsum("bqhd,bkhd->bhqk", q, k).astype("float32") * 0.25 + (1.0 - mask.astype("float32")) * -1e9
+    return wnp.einsum("bhqk,bkhd->bqhd", weft.nn.softmax(s).astype(q.dtype), v)
+
+
+def distances(q: Any, k: Any, v: Any) -> Any:
+    """Scores fall with the distance, by another factor for each head."""
+    distance = wnp.arange(POSITIONS)[None, :] - wnp.arange(POSITIONS)[:, None]
+    factors = 2.0 ** -wnp.arange(1, HEADS + 1, dtype="float32")
+    return weft.nn.dot_product_attention(q, k, v, bias=(factors[:, None, None] * distance)[None], is_causal=True)
+
+
+attention = weft.nn.dot_product_attention
+linen_attention = weft.linen.dot_product_attention
+SQUARE = (POSITIONS, POSITIONS)
+LENGTHS = np.array([POSITIONS // 2, 0], np.int32)
+MASKED: dict[str, tuple[Callable[..., Any], tuple[int, ...], list[np.ndarray]]] = {
+    "mask": (lambda q, k, v, m: attention(q, k, v, mask=m), INSIDE, [masks(BATCH, 1, *SQUARE)]),
+    "mask of heads": (lambda q, k, v, m: attention(q, k, v, mask=m), INSIDE, [masks(BATCH, HEADS, *SQUARE)]),
+    "mask for all": (lambda q, k, v, m: attention(q, k, v, mask=m), INSIDE, [masks(1, 1, *SQUARE)]),
+    "padding": (lambda q, k, v, m: attention(q, k, v, mask=m), INSIDE, [masks(BATCH, 1, 1, POSITIONS)]),
+    "padding, causal": (
+        lambda q, k, v, m: attention(q, k, v, mask=m, is_causal=True),
+        INSIDE,
+        [masks(BATCH, 1, 1, POSITIONS)[..., ::-1]],
+    ),
+    "lengths": (
+        lambda q, k, v, n: attention(q, k, v, query_seq_lengths=n, key_value_seq_lengths=n), INSIDE, [LENGTHS],
+    ),
+    "window": (lambda q, k, v: attention(q, k, v, local_window_size=(5, 3)), INSIDE, []),
+    "where": (filled(-1e20), OUTSIDE, [masks(BATCH, 1, *SQUARE)]),
+    "where, infinite": (filled(-np.inf), OUTSIDE, [masks(BATCH, HEADS, *SQUARE)]),
+    "two masks": (twice, INSIDE, [masks(BATCH, 1, *SQUARE), masks(BATCH, 1, 1, POSITIONS)]),
+    "linen": (lambda q, k, v, m: linen_attention(q, k, v, mask=m), INSIDE, [masks(BATCH, 1, *SQUARE)]),
+    "linen, bias": (lambda q, k, v, b: linen_attention(q, k, v, bias=b), INSIDE, [biases(1, HEADS, *SQUARE)]),
+    "bias": (lambda q, k, v, b: attention(q, k, v, bias=b), INSIDE, [biases(1, HEADS, *SQUARE)]),
+    "bias for each": (lambda q, k, v, b: attention(q, k, v, bias=b), INSIDE, [biases(BATCH, HEADS, *SQUARE)]),
+    "bias for all": (lambda q, k, v, b: attention(q, k, v, bias=b), INSIDE, [biases(*SQUARE)]),
+    "bias and mask": (
+        lambda q, k, v, b, m: attention(q, k, v, bias=b, mask=m),
+        INSIDE,
+        [biases(1, HEADS, *SQUARE), masks(BATCH, 1, *SQUARE)],
+    ),
+    "bias, causal": (
+        lambda q, k, v, b: attention(q, k, v, bias=b, is_causal=True), INSIDE, [biases(BATCH, 1, *SQUARE) - 1e6],
+    ),
+    "added": (added, INSIDE, [masks(BATCH, 1, *SQUARE) | (np.arange(POSITIONS) == 7)]),
+    "distances": (distances, INSIDE, []),
+}  # fmt: skip
+
+
+def compared(found: Any, expected: Any) -> None:
+    """That results are nan where those of float32 are, and near them elsewhere."""
+    for one, other in zip(map(np.asarray, found), map(np.asarray, expected), strict=True):
+        limit = 3e-2 * float(np.nanmax(np.abs(other), initial=1e-3))
+        np.testing.assert_allclose(one.astype(np.float32), other, atol=limit)
+
+
+def with_cotangents(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """The result, and the cotangents of the first so many operands."""
+
+    def run(*args: Any) -> Any:
+        out, pull = weft.vjp(lambda *first: function(*first, *args[count:]), *args[:count])
+        return (out, *pull(wnp.cos(wnp.arange(out.size, dtype="float32")).reshape(out.shape).astype(out.dtype)))
+
+    return run
+
+
+def wide(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Operands in float32."""
+    return [a.astype(np.float32) if a.dtype.kind in "fV" else a for a in arrays]
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masks_and_biases(gpu: Gpu, name: str) -> None:
+    function, shape, more = MASKED[name]
+    arrays = [*operands(*[shape] * 3), *more]
+    for f, matmuls in ((lambda *a: [function(*a)], [2]), (with_cotangents(function, 3), [2, 5])):
+        gpu[2].calls.clear()
+        found = weft.jit(f)(*there(gpu, *arrays))
+        assert [call.count("matmul") for call in gpu[2].calls] == matmuls
+        compared(found, weft.jit(f)(*wide(arrays)))
+
+
+WITH_COTANGENTS = ("bias", "bias for each", "bias for all", "bias and mask", "bias, causal", "linen, bias")
+
+
+@pytest.mark.parametrize("name", WITH_COTANGENTS)
+def test_cotangents_of_biases(gpu: Gpu, name: str) -> None:
+    function, shape, more = MASKED[name]
+    arrays = [*operands(*[shape] * 3), *more]
+    f = with_cotangents(function, 4)
+    found = weft.jit(f)(*there(gpu, *arrays))
+    assert [call.count("matmul") for call in gpu[2].calls] == [2, 5]
+    compared(found, weft.jit(f)(*wide(arrays)))
+
+
+def test_layers_with_one_mask() -> None:
+    def layers(x: Any, mask: Any) -> Any:
+        for _ in range(2):
+            x = attention(x * 2, x * 3, x * 4, mask=mask) + x
+        return wnp.sum(x.astype("float32") ** 2)
+
+    assert calls_of(weft.grad(layers), *operands(INSIDE), masks(BATCH, 1, *SQUARE)) == ["cudnn_attention"] * 4
+
+
+def test_layers_of_modules() -> None:
+    """Attention of linen and Keras with a mask is one call."""
+    x, mask = operands((BATCH, POSITIONS, HEADS * WIDTH))[0], masks(BATCH, 1, *SQUARE)
+    layer = weft.linen.MultiHeadDotProductAttention(HEADS, dtype="bfloat16")
+    parameters = layer.init(weft.random.key(0), x, mask=mask)
+    run = lambda x, mask: layer.apply(parameters, x, mask=mask)
+    assert "cudnn_attention" in calls_of(run, x, mask)
+    keras_layer = weft.keras.layers.MultiHeadAttention(HEADS, WIDTH, dtype="bfloat16")
+    keras_layer(x, x)
+    run = lambda x, mask: keras_layer(x, x, attention_mask=mask[:, 0], use_causal_mask=True)
+    assert "cudnn_attention" in calls_of(run, x, mask)
+
+
+def test_calls_are_prepared_while_kernels_are_written(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of equal layers once, by a thread for each direction, and the program finds them."""
+    started: list[Any] = []
+    monkeypatch.setattr(early, "in_background", started.append)
+    libraries = gpu[1].libraries
+
+    def layers(x: Any) -> Any:
+        for _ in range(3):
+            x = library(x * 2, x * 3, x * 4) + x
+        return wnp.sum(x.astype("float32") ** 2)
+
+    def prepared(*_: Any) -> None:
+        for work in started:
+            work()
+        assert len(started) == len(libraries._prepared) == 2
+
+    build = compiler.build
+    monkeypatch.setattr(compiler, "build", lambda *args: (prepared(), build(*args))[1])
+    weft.jit(weft.grad(layers))(*there(gpu, *operands(INSIDE)))
+    assert len(libraries._prepared) == 2

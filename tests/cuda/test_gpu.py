@@ -11,7 +11,7 @@ import weft
 import weft.numpy as wnp
 from tests.cuda.test_arrays import CREATED
 from tests.cuda.test_attention import CASES as ATTENTION
-from tests.cuda.test_attention import operands
+from tests.cuda.test_attention import MASKED, WITH_COTANGENTS, compared, operands, wide, with_cotangents
 from tests.cuda.test_convolutions import CASES, convolution
 from tests.cuda.test_linear_algebra import MATRICES, compare
 from tests.cuda.test_matmuls import LAYOUTS, ramps
@@ -231,6 +231,25 @@ def test_attention_and_its_cotangents(name: str) -> None:
         np.testing.assert_allclose(one.astype(np.float32), np.asarray(other), atol=limit)
     for _ in range(10):
         assert all(np.array_equal(a, np.asarray(b)) for a, b in zip(first, f(*there), strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", MASKED)
+def test_attention_with_masks_and_biases(name: str, dtype: str) -> None:
+    """Forward, with cotangents, and with those of a bias, against float32; ten runs have one result."""
+    function, shape, more = MASKED[name]
+    arrays = [*operands(*[shape] * 3, dtype=dtype), *more]
+    gpu = weft.devices("gpu")[0]
+    there = [weft.device_put(a, gpu) for a in arrays]
+    for f in (
+        lambda *a: [function(*a)],
+        *(with_cotangents(function, n) for n in (3, 4) if n < 4 or name in WITH_COTANGENTS),
+    ):
+        compiled = weft.jit(f)
+        first = [np.asarray(a) for a in compiled(*there)]
+        compared(first, weft.jit(f)(*wide(arrays)))
+        for _ in range(10):
+            assert all(a.tobytes() == np.asarray(b).tobytes() for a, b in zip(first, compiled(*there), strict=True))
 
 
 @pytest.mark.parametrize("cases", [cases for _, cases in MATRICES], ids=[name for name, _ in MATRICES])

@@ -19,6 +19,7 @@ from weft.base.errors import JaxRuntimeError
 from weft.compiler import compile as compiler
 from weft.runtime.cuda import code, prepared
 from weft.runtime.cuda.libraries import plans
+from weft.runtime.cuda.libraries.cudnn import CudnnError, Graph
 
 
 @pytest.fixture
@@ -137,24 +138,53 @@ def test_the_cost_of_compiling_counts_code(
     assert "0 from disk" in first and " 0 kernels compiled" in second
 
 
-def test_plans_are_stored(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan of cuDNN is made once, and again if the library does not accept it."""
-    q = np.random.default_rng(1).normal(size=(1, 64, 2, 64)).astype(np.float16)
+def attention_of(q: Any) -> Any:
+    return weft.nn.dot_product_attention(q, q, q, is_causal=True)
 
-    def attention() -> tuple[np.ndarray, int]:
+
+def convolution_of(x: Any) -> Any:
+    """With a bias: the stand-in has engines for the whole call."""
+    kernel = wnp.ones((3, 3, 64, 32), x.dtype)
+    layout = ("NHWC", "HWIO", "NHWC")
+    return lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=layout) + wnp.arange(32.0)
+
+
+PLANNED: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "attention": (attention_of, np.float16),
+    "convolution": (convolution_of, np.float32),
+}
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("name", PLANNED)
+def test_plans_are_stored(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str, separate: bool) -> None:
+    """A plan of cuDNN is made once, and again if the library does not accept it; also where a convolution and what
+    follows it have a plan each."""
+    function, dtype = PLANNED[name]
+    plans_of = Graph.plans
+
+    def refused(graph: Graph, *arguments: Any, **more: Any) -> Any:
+        if separate and len(graph.operations) == 2:
+            raise CudnnError("there is no engine")
+        return plans_of(graph, *arguments, **more)
+
+    monkeypatch.setattr(Graph, "plans", refused)
+    x = np.random.default_rng(1).normal(size=(1, 64, 2, 64)).astype(dtype)
+
+    def run() -> tuple[np.ndarray, int]:
         with simulated_gpu(monkeypatch) as (device, driver):
             library = driver.with_libraries("cublasLt", "cudnn")["cudnn"]
             monkeypatch.setattr(driver.libraries, "gpu", "simulated")
-            there = weft.device_put(q, device)
-            found = weft.jit(lambda q: weft.nn.dot_product_attention(q, q, q, is_causal=True))(there)
+            found = weft.jit(function)(weft.device_put(x, device))
             assert library.calls
             return np.asarray(found), library.asked
 
-    expected, asked = attention()
-    assert asked and len(list(folder.glob(f"*{plans.SUFFIX}"))) == 1
+    expected, asked = run()
+    count = 2 if separate and name == "convolution" else 1
+    assert asked and len(list(folder.glob(f"*{plans.SUFFIX}"))) == count
     for known in (True, False):
         if not known:
             Cudnn.plans.clear()
-        found, asked = attention()
+        found, asked = run()
         assert bool(asked) != known
         np.testing.assert_array_equal(found, expected)

@@ -97,6 +97,7 @@ LOADED_LATER = {
         "weft.compiler.target.cuda.targets",
         "weft.runtime.array",
         "weft.runtime.cuda.executable",
+        "weft.runtime.cuda.libraries.early",
         "weft.runtime.cuda.inside",
         "weft.runtime.cuda.dispatch",
         "weft.runtime.cuda.spmd",

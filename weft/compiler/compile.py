@@ -27,7 +27,7 @@ def compile_program(
 ) -> Compilation:
     """Passes, fusion, kernels, steps and memory of a jaxpr whose constants are arguments, for a machine. One that is
     `flagged` has one flag for all its checks instead of a trap for each. `tune` is called with the fused jaxpr before
-    contractions get their schedules; those in `schedules` come first."""
+    kernels are written and contractions get their schedules; those in `schedules` come first."""
     stages: list[pipeline.Stage] = []
     seconds: dict[str, float] = {}
     folder = pipeline.dump_folder(jaxpr.name)

@@ -171,7 +171,16 @@ class CudaBackend:
         flags = tuple(donated) or (False,) * len(jaxpr.invars)
         # Kernels are for one size each.
         plain = jaxpr.plain() if isinstance(jaxpr, JaxprAtSizes) else jaxpr
-        executable = CudaExecutable(compilation_of(plain, flags, self.target(device), again is not None), again)
+        driver = self.driver(device)
+
+        def prepare(fused: Jaxpr, target: Target) -> None:
+            # What this needs is loaded by those who compile.
+            from weft.runtime.cuda.libraries.early import prepare_early
+
+            prepare_early(driver, fused)
+
+        compilation = compilation_of(plain, flags, self.target(device), again is not None, prepare)
+        executable = CudaExecutable(compilation, again)
         executable.loaded(self.memory(device))
         return executable
 

@@ -552,9 +552,10 @@ class Driver:
         finally:
             self.free(address)
 
-    def seconds_of(self, work: Callable[[Any], None], repetitions: int, rounds: int) -> float:
-        """The seconds of work that a function starts in a stream: the best of some rounds of repetitions. It is
-        recorded, so that the GPU does not wait for the host, which may be compiling."""
+    def seconds_of(self, work: Callable[[Any], None], repetitions: int, rounds: int, hopeless: float) -> float:
+        """The seconds of work that a function starts in a stream: the best of some rounds of repetitions, or of the
+        first ones, if these took longer than is `hopeless`. It is recorded, so that the GPU does not wait for the host,
+        which may be compiling."""
         self._enter()
         work(self._stream.handle)  # loads what is loaded on first use
         first, last = Event(self), Event(self)
@@ -571,6 +572,8 @@ class Driver:
             self.start(graph)
             self.synchronize()
             best = min(best, 1e-9 * self.nanoseconds_between(first, last) / repetitions)
+            if best > hopeless:
+                break
         return best
 
     # -- graphs ----------------------------------------------------------------------------------------------------

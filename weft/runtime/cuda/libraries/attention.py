@@ -1,6 +1,7 @@
 """Attention by cuDNN: one graph forward, and one for all cotangents.
 
-    forward   s = scale q kᵀ, masked;  m = max s;  p = exp(s - m);  sum = sum p;  o = (p / sum) v;  stats = m + log sum
+    forward   s = scale q kᵀ + bias, masked;  m = max s;  p = exp(s - m);  sum = sum p;  o = (p / sum) v;
+              stats = m + log sum
     backward  p = exp(s - stats);  dv = pᵀ do;  ds = scale p (do vᵀ - sum(do o));  dk = dsᵀ q;  dq = ds k
 
 Engines recognise these graphs as a whole, so the order of operations and the types between them are theirs. dq is
@@ -85,6 +86,13 @@ class AttentionGraph(Graph):
         self.add(cudnn.OPERATION_RESHAPE, {name: (cudnn.DESCRIPTOR, d) for name, d in operands.items()})
         return out
 
+    def biased(self, scores: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Scores with the bias, if there is one, and the tensor that this is."""
+        if self.call.bias_shape is None:
+            return scores, []
+        bias = self.tensor(self.call.bias_shape, DTYPES[self.call.bias_dtype])
+        return self.pointwise(ADD, self.scores(), scores, bias), [bias]
+
     def masked(self, scores: Tensor) -> Tensor:
         """Scores of keys that are not after the query, and minus infinity for others."""
         if not self.call.causal:
@@ -96,14 +104,18 @@ class AttentionGraph(Graph):
 
 
 class Attention:
-    """Attention, or its cotangents, with a plan."""
+    """Attention, or its cotangents, with a plan. Plans for both are made at the same time, so each has the library for
+    itself."""
+
+    most_alignment, measures = cudnn.MOST_ALIGNMENT, False
 
     def __init__(self, calls: LibraryCalls, integers: Sequence[int], alignments: Sequence[int]) -> None:
         call = AttentionCall.of(integers)
         size = DTYPES[call.dtype].itemsize
         self._sources = [(operand, first * size) for operand, first in call.sources]
         starts = [first for _, first in self._sources if first]
-        self._graph = graph = AttentionGraph(calls.library("cudnn", Cudnn), [*alignments, *starts], call)
+        lib = calls.library("cudnn", Cudnn, "backward" if call.backward else "")
+        self._graph = graph = AttentionGraph(lib, [*alignments, *starts], call)
         tensors = backward(graph) if call.backward else forward(graph)
         self._tensors = [t.identity for t in (*tensors, *graph.scalars)]
         refused = frozenset({cudnn.NOT_DETERMINISTIC})
@@ -127,7 +139,8 @@ def forward(graph: AttentionGraph) -> list[Tensor]:
     v = graph.heads(call.keys, layouts[2])
     o = graph.heads(call.queries, layouts[3])
     s = graph.matmul(q, k, graph.scores())
-    s = graph.masked(graph.pointwise(MULTIPLY, graph.scores(), s, graph.scalar(call.scale)))
+    s, bias = graph.biased(graph.pointwise(MULTIPLY, graph.scores(), s, graph.scalar(call.scale)))
+    s = graph.masked(s)
     largest = graph.reduction(MAX, graph.rows(), s)
     p = graph.pointwise(EXP, graph.scores(), graph.pointwise(SUBTRACT, graph.scores(), s, largest))
     total = graph.reduction(SUM, graph.rows(), p)
@@ -135,7 +148,7 @@ def forward(graph: AttentionGraph) -> list[Tensor]:
     stats = graph.pointwise(ADD, graph.rows(virtual=False), largest, logarithm)
     p = graph.pointwise(DIVIDE, graph.scores(graph.dtype), p, total)
     graph.matmul(p, v, o)
-    return [q, k, v, o, stats]
+    return [q, k, v, o, stats, *bias]
 
 
 def backward(graph: AttentionGraph) -> list[Tensor]:
@@ -156,6 +169,7 @@ def backward(graph: AttentionGraph) -> list[Tensor]:
     sums = graph.reduction(SUM, graph.rows(), products)
     sums = graph.pointwise(MULTIPLY, graph.rows(virtual=False), sums, graph.scalar(1.0))
     s = graph.pointwise(MULTIPLY, graph.scores(), graph.matmul(q, k, graph.scores()), scale)
+    s, bias = graph.biased(s)
     s = graph.masked(graph.pointwise(SUBTRACT, graph.scores(), s, stats))
     p = graph.pointwise(EXP, graph.scores(), s)
     across = cudnn.dense(graph.scores_shape)
@@ -164,8 +178,13 @@ def backward(graph: AttentionGraph) -> list[Tensor]:
     dp = graph.matmul(do, v, graph.scores())
     ds = graph.pointwise(SUBTRACT, graph.scores(), dp, sums)
     ds = graph.pointwise(MULTIPLY, graph.scores(), ds, p)
+    of_scores = []
+    if call.of_scores:
+        # In another dtype, or summed over a batch, no engine has it, or has it right.
+        of_scores = [graph.tensor(graph.scores_shape, graph.dtype)]
+        graph.reduction(SUM, of_scores[0], ds)
     ds = graph.pointwise(MULTIPLY, graph.scores(), ds, scale)
     graph.matmul(graph.transposed(ds, across), q, dk)
     batch, head, position = layouts[1]
     graph.matmul(ds, graph.transposed(k, (batch, head, position, 1)), dq)
-    return [q, k, v, o, stats, do, dq, dk, dv, sums]
+    return [q, k, v, o, stats, do, dq, dk, dv, sums, *bias, *of_scores]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 from weft.base.errors import InternalError
@@ -24,7 +27,8 @@ class PreparedCall(Protocol):
         ...
 
 
-# A function of the calls of a GPU, integers and the alignment of each address.
+# A function of the calls of a GPU, integers and the alignment of each address. One that has `most_alignment` does not
+# ask for more; one whose `measures` is false runs nothing, so that several calls are prepared at a time.
 Preparation = Callable[["LibraryCalls", Sequence[int], Sequence[int]], PreparedCall]
 
 
@@ -44,17 +48,17 @@ class LibraryCalls:
     ) -> None:
         self.driver, self.gpu = driver, gpu
         self._routines, self._loader = routines, loader
-        self._libraries: dict[str, Any] = {}
-        self._prepared: dict[Any, PreparedCall] = {}
+        self._libraries: dict[tuple[str, str], Any] = {}
+        self._prepared: dict[Any, Future[PreparedCall]] = {}
         self._lock = held(threading.RLock())
-        self._preparing = {routine: held(threading.RLock()) for routine in routines}
+        self._measuring = {routine: held(threading.RLock()) for routine in routines}
 
-    def library(self, name: str, opened: Callable[[Any], Any]) -> Any:
-        """A library that is opened once for this GPU: what a function makes of it."""
+    def library(self, name: str, opened: Callable[[Any], Any], purpose: str = "") -> Any:
+        """A library that is opened once for this GPU and for each purpose: what a function makes of it."""
         with self._lock:
-            if name not in self._libraries:
-                self._libraries[name] = opened(self._loader(name))
-            return self._libraries[name]
+            if (name, purpose) not in self._libraries:
+                self._libraries[name, purpose] = opened(self._loader(name))
+            return self._libraries[name, purpose]
 
     def knows(self, routine: str) -> bool:
         """Whether there is such a routine."""
@@ -64,9 +68,23 @@ class LibraryCalls:
         """A call, which is prepared now unless an equal one was."""
         if not self.knows(routine):
             raise InternalError(f"No library has the routine {routine}.", stage="library")
+        prepare = self._routines[routine]
+        most = getattr(prepare, "most_alignment", None)
+        if most is not None:
+            alignments = [math.gcd(most, n) for n in alignments]
         key = (routine, tuple(integers), tuple(alignments))
-        # Calls of one routine are prepared one after the other; those of several by several threads.
-        with self._preparing[routine]:
-            if key not in self._prepared:
-                self._prepared[key] = self._routines[routine](self, integers, alignments)
-            return self._prepared[key]
+        with self._lock:
+            found = self._prepared.get(key)
+            new: Future[PreparedCall] | None = None
+            if found is None:
+                found = self._prepared[key] = new = Future()
+        if new is not None:
+            try:
+                # Calls that are measured are prepared one after the other; others, and those of others, at once.
+                with self._measuring[routine] if getattr(prepare, "measures", True) else nullcontext():
+                    new.set_result(prepare(self, integers, alignments))
+            except BaseException as error:
+                with self._lock:
+                    del self._prepared[key]
+                new.set_exception(error)
+        return found.result()

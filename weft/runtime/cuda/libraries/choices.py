@@ -12,6 +12,8 @@ from weft.compiler.target.target import ANY
 
 # The first so many proposals are measured, each so many times in so many rounds.
 MOST_MEASURED, REPETITIONS, ROUNDS = 8, 3, 3
+# Those that took longer than the best by so much in the first round have lost.
+HOPELESS = 1.5
 
 
 def chosen(
@@ -32,7 +34,8 @@ def chosen(
         addresses = [stack.enter_context(calls.driver.scratch(size)) for size in sizes]
         best, found = float("inf"), 0
         for i, (_, start) in enumerate(candidates[:most]):
-            seconds = calls.driver.seconds_of(lambda stream, start=start: start(stream, addresses), REPETITIONS, ROUNDS)
+            work = lambda stream, start=start: start(stream, addresses)
+            seconds = calls.driver.seconds_of(work, REPETITIONS, ROUNDS, HOPELESS * best)
             if seconds < best:
                 best, found = seconds, i
     name = pin(key, names[found])

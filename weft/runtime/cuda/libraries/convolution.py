@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from weft.compiler.target.cuda.library.calls import DTYPES, ConvolutionCall
@@ -12,6 +13,7 @@ from weft.runtime.cuda.libraries import cudnn
 from weft.runtime.cuda.libraries.calls import LibraryCalls
 from weft.runtime.cuda.libraries.choices import chosen
 from weft.runtime.cuda.libraries.cudnn import Cudnn, CudnnError, Graph, Plan, Tensor
+from weft.runtime.cuda.libraries.plans import read_plan, stored_plan
 
 ADD = 0  # cudnnPointwiseMode_t
 # A convolution of so many multiplications takes some microseconds, or with another algorithm many more: the proposals
@@ -98,31 +100,43 @@ class Convolution:
 
     def __init__(self, calls: LibraryCalls, integers: Sequence[int], alignments: Sequence[int]) -> None:
         call = ConvolutionCall.of(integers)
-        lib: Cudnn = calls.library("cudnn", Cudnn)
+        self._lib: Cudnn = calls.library("cudnn", Cudnn)
         self._after: tuple[Plan, list[int]] | None = None
-        self._follows = bool(call.has_bias)
-        graph = ConvolutionGraph(lib, alignments, call, True, self._follows)
-        try:
-            plans = self._plans(graph)
-        except CudnnError:
-            if not self._follows:
-                raise
-            after = ConvolutionGraph(lib, alignments, call, False, True)
-            self._after = self._plans(after)[0], after.tensors
-            graph = ConvolutionGraph(lib, alignments, call, True, False)
-            plans = self._plans(graph)
-        self._tensors, self._plan = graph.tensors, plans[0]
+        follows = bool(call.has_bias)
+        # The whole call; or the convolution alone, and what follows it.
+        graph = partial(ConvolutionGraph, self._lib, alignments, call)
+        self._graph = whole = graph(True, follows)
+        what = f"{call} {whole.alignment}"
+        # An earlier process may have found that no engine computes what follows.
+        plan: Plan | None = None
+        if not follows or read_plan(calls, self._lib, f"{what}, alone") is None:
+            try:
+                plan = stored_plan(calls, self._lib, what, lambda: self._best(calls, whole))
+            except CudnnError:
+                if not follows:
+                    raise
+        if plan is None:
+            alone, after = graph(True, False), graph(False, True)
+            second = stored_plan(calls, self._lib, f"{what}, after", lambda: self._plans(after)[0])
+            self._graph, self._after = alone, (second, after.tensors)
+            plan = stored_plan(calls, self._lib, f"{what}, alone", lambda: self._best(calls, alone))
+        self._plan = plan
+        self.workspace = max(plan.workspace, 0 if self._after is None else self._after[0].workspace)
+
+    def _best(self, calls: LibraryCalls, graph: ConvolutionGraph) -> Plan:
+        """The quickest plan of a graph with a convolution."""
+        plans, call = self._plans(graph), graph.call
         shapes = call.parts.shapes
-        if len(plans) > 1 and math.prod(shapes[2]) * math.prod(shapes[1][1:]) >= LONG:
-            width = max(DTYPES[call.dtype].itemsize, DTYPES[call.result].itemsize)
-            order = {FORWARD: (0, 1, 2), DATA: (2, 1, 0)}.get(KINDS[call.kind], (0, 2, 1))
-            sizes = [math.prod(shapes[n]) * width for n in order]
-            if self._follows and self._after is None:
-                sizes.insert(2, shapes[2][-1] * width)
-            sizes.append(max(p.workspace for p in plans))
-            candidates = [(f"{n} {p.engine}", self._started(p)) for n, p in enumerate(plans)]
-            self._plan = plans[chosen(calls, f"cuDNN {lib.version} {call}", candidates, sizes, MOST_PLANS)]
-        self.workspace = max(self._plan.workspace, 0 if self._after is None else self._after[0].workspace)
+        if len(plans) == 1 or math.prod(shapes[2]) * math.prod(shapes[1][1:]) < LONG:
+            return plans[0]
+        width = max(DTYPES[call.dtype].itemsize, DTYPES[call.result].itemsize)
+        order = {FORWARD: (0, 1, 2), DATA: (2, 1, 0)}.get(KINDS[call.kind], (0, 2, 1))
+        sizes = [math.prod(shapes[n]) * width for n in order]
+        if len(graph.tensors) > len(sizes):
+            sizes.insert(2, shapes[2][-1] * width)
+        sizes.append(max(p.workspace for p in plans))
+        candidates = [(f"{n} {p.engine}", _started(p, graph.tensors)) for n, p in enumerate(plans)]
+        return plans[chosen(calls, f"cuDNN {self._lib.version} {call}", candidates, sizes, MOST_PLANS)]
 
     @staticmethod
     def _plans(graph: ConvolutionGraph) -> list[Plan]:
@@ -135,15 +149,17 @@ class Convolution:
             raise CudnnError("cuDNN has no plan for a convolution that does with a gigabyte of memory.")
         return plans
 
-    def _started(self, plan: Plan) -> Callable[..., None]:
-        return lambda stream, addresses: plan.start(stream, self._tensors, addresses[:-1], addresses[-1])
-
     def __call__(self, stream: Any, addresses: Sequence[int], workspace: int) -> None:
         """Start it."""
         if self._after is None:
-            self._plan.start(stream, self._tensors, addresses, workspace)
+            self._plan.start(stream, self._graph.tensors, addresses, workspace)
             return
         first, second, bias, out = addresses
-        self._plan.start(stream, self._tensors, [first, second, out], workspace)
+        self._plan.start(stream, self._graph.tensors, [first, second, out], workspace)
         plan, tensors = self._after
         plan.start(stream, tensors, [out, bias, out], workspace)
+
+
+def _started(plan: Plan, tensors: Sequence[int]) -> Callable[..., None]:
+    """Starts a plan on addresses, of which the last one is that of memory to work in."""
+    return lambda stream, addresses: plan.start(stream, tensors, addresses[:-1], addresses[-1])

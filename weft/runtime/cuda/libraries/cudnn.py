@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_void_p
 from typing import Any, NamedTuple
 
@@ -206,20 +206,18 @@ class Graph:
         self.add(OPERATION_POINTWISE, {name: (DESCRIPTOR, d) for name, d in operands.items()})
         return out
 
-    def proposals(self, most: int) -> list[Descriptor]:
-        """Engines with their settings, the one that is thought to be quickest first."""
+    def proposals(self, most: int) -> Iterator[Descriptor]:
+        """Engines with their settings, the one that is thought to be quickest first. Asking takes a while, so what
+        always has an answer is asked when the others are used up."""
         graph = self.lib.descriptor(GRAPH, {801: (DESCRIPTOR, self.operations), 800: (HANDLE, self.lib.handle.value)})
-        found: list[Descriptor] = []
         for mode in (BEST, FALLBACK):
             try:
                 asked = self.lib.descriptor(HEURISTIC, {201: (DESCRIPTOR, graph), 200: (HEURISTIC_MODE, mode)})
             except CudnnError:
                 continue
-            configs = asked.descriptors(202, ENGINE_CONFIG, most)
-            for config in configs:
+            for config in asked.descriptors(202, ENGINE_CONFIG, most):
                 config._retained.append(asked)
-            found += configs
-        return found
+                yield config
 
     def plans(self, most: int, refused: frozenset[int], first: bool = False) -> list[Plan]:
         """At most so many plans by engines of which none of these notes holds; the first one only, if each is expensive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.compiler.target.cuda.library import attention, convolutions, matmuls
+from weft.compiler.target.cuda.library import attention_groups, convolutions, matmuls
 from weft.compiler.target.cuda.library.calls import SOLVER_ROUTINE, TRANSFORM_ROUTINE, TRIANGULAR_ROUTINE
 from weft.runtime.cuda.libraries.attention import Attention
 from weft.runtime.cuda.libraries.calls import Preparation
@@ -15,7 +15,7 @@ from weft.runtime.cuda.libraries.cusolver import Solver
 ROUTINES: dict[str, Preparation] = {
     matmuls.ROUTINE: Matmul,
     convolutions.ROUTINE: Convolution,
-    attention.ROUTINE: Attention,
+    attention_groups.ROUTINE: Attention,
     TRIANGULAR_ROUTINE: Triangular,
     TRANSFORM_ROUTINE: Transform,
     SOLVER_ROUTINE: Solver,

@@ -1,24 +1,29 @@
 """Attention by cuDNN, recognised in programs.
 
-    s = q kᵀ;  s = s scale;  s = where(query >= key, s, -inf);  p = softmax(s);  o = p v
+    s = q kᵀ;  s = s scale;  s = s + bias;  s = where(mask, s, -inf);  p = softmax(s);  o = p v
 
-with the transposes of o that follow, and its cotangents as differentiation writes them. Scale and mask may be missing,
-shapes may have dimensions of size 1, operands may be the same array or parts of one, and cotangents may be parts of
-one; the cotangent of o may be any array, o and the operands among them. Where others read what cuDNN never stores
-(scores, probabilities) nothing is recognised. Everything between q, k, v and o is float32, whatever the program says.
+with the transposes of o that follow, and its cotangents as differentiation writes them. Scale, bias and mask may be
+missing, shapes may have dimensions of size 1, operands may be the same array or parts of one, and cotangents may be
+parts of one; the cotangent of o may be any array, o and the operands among them. Where others read what cuDNN never
+stores (scores, probabilities) nothing is recognised. Everything between q, k, v and o is float32, whatever the program
+says.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from weft.base import dtypes
 from weft.compiler.rewrite import new_equation
+from weft.compiler.target.cuda.library.attention_groups import (
+    Backward,
+    Forward,
+    Match,
+    backward_group,
+    forward_group,
+    logarithms_of,
+)
 from weft.compiler.target.cuda.library.attention_layouts import (
     Operand,
     Operands,
@@ -28,80 +33,50 @@ from weft.compiler.target.cuda.library.attention_layouts import (
     result_of,
     wide_axes,
 )
+from weft.compiler.target.cuda.library.attention_masks import Biases, with_biases
 from weft.compiler.target.cuda.library.attention_scores import (
     Chain,
     Scores,
-    cotangent_of_probabilities,
+    cotangents_of,
     same_but_ones,
     scores_of,
 )
-from weft.compiler.target.cuda.library.calls import AttentionCall, dtype_index
-from weft.compiler.target.cuda.library.composites import Composite, Group, Reader, is_operation
-from weft.compiler.target.library_call import LibraryCall
+from weft.compiler.target.cuda.library.composites import Group, Reader, is_operation
 from weft.compiler.target.target import Target
-from weft.ir.jaxpr import Equation, Var
+from weft.ir.jaxpr import Equation, Jaxpr, Var
 from weft.ir.primitive import lookup
 
-ROUTINE = "cudnn_attention"
 TYPES = (dtypes.bfloat16, dtypes.float16)
-# Vectors are multiples of this, and no longer; positions are multiples of that.
-WIDTH_MULTIPLE, MOST_WIDTH, POSITION_MULTIPLE = 8, 128, 64
-
-
-@dataclass(frozen=True)
-class LibraryAttention(Composite):
-    """Attention, or its cotangents, with sizes and strides. `scratch` is the memory that it needs besides."""
-
-    call: AttentionCall
-    scratch: tuple[int, ...] = ()
-
-    def plan(self, equation: Equation) -> LibraryCall:
-        return LibraryCall(routine=ROUTINE, parameters=self.call.integers, scratch=self.scratch)
-
-    def __str__(self) -> str:
-        return "attention, backward" if self.call.backward else "attention"
+# Vectors are multiples of this, and no longer; for fewer positions it is not worth it to compile a plan.
+WIDTH_MULTIPLE, MOST_WIDTH, LEAST_POSITIONS = 8, 128, 64
 
 
 # -------------------------------------------------------------------------------------------------------------- search
 
 
-class Backward(NamedTuple):
-    """The cotangents of attention: the contraction of the cotangent of o with v, those of q, k and v, as far as the
-    program has them, and all equations from scores on."""
-
-    contraction: Equation
-    cotangent: Operand
-    results: tuple[Result | None, Result | None, Result | None]
-    equations: list[Equation]
-    cuts: tuple[Equation, ...]
-
-
-class Forward(NamedTuple):
-    """Attention in a program: q, k and v, the contraction with v and its result. `computed` are equations that the
-    program does not have, since it needs cotangents only."""
-
-    operands: tuple[Operand, Operand, Operand]
-    out: Result
-    contraction: Equation
-    weighted: list[Equation]  # conversions of probabilities
-    cuts: tuple[Equation, ...]
-    computed: list[Equation]
-
-
-def find_attention(reader: Reader, target: Target) -> list[Group]:
-    """All attention of a jaxpr, and its cotangents."""
+def with_attention(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list[Group]]:
+    """All attention of a jaxpr, and its cotangents, in a jaxpr in which masks and biases are such as cuDNN adds."""
     if "cudnn" not in target.libraries.present:
-        return []
-    groups: list[Group] = []
+        return jaxpr, []
+    reader = Reader(jaxpr)
+    found = _searches(reader)
+    changed = [match for match in (search.match() for search in found if not search.scores.is_plain) if match]
+    biases: Mapping[Any, Biases] = {}
+    if changed:
+        jaxpr, biases = with_biases(reader, changed)
+        found = _searches(Reader(jaxpr))
+    usable = [s for s in found if s.scores.is_plain or s.scores.bias in biases]
+    return jaxpr, [group for search in usable for group in search.groups(biases.get(search.scores.bias))]
+
+
+def _searches(reader: Reader) -> list[Search]:
+    """All probabilities of a jaxpr."""
     operands = Operands(reader)
-    for equation in reader.jaxpr.eqns:
-        scores = scores_of(reader, equation) if is_operation(equation, "div") else None
-        if scores is not None:
-            groups += _Search(reader, operands, scores).groups()
-    return groups
+    scores = [scores_of(reader, e) for e in reader.jaxpr.eqns if is_operation(e, "div")]
+    return [Search(reader, operands, s) for s in scores if s is not None]
 
 
-class _Search:
+class Search:
     """What is computed of some scores."""
 
     def __init__(self, reader: Reader, operands: Operands, scores: Scores) -> None:
@@ -109,36 +84,70 @@ class _Search:
         self.queries, self.keys = (operands.operand(scores.product, side, "free") for side in (0, 1))
         self.weighted, self.conversions = _weighted(reader, scores)
 
-    def groups(self) -> list[Group]:
-        """The calls for attention: one, or two. None if somebody reads what they do not compute."""
+    def match(self) -> Match | None:
+        """Attention with these scores; None if somebody reads what cuDNN does not compute."""
         if self.queries is None or self.keys is None or self.queries.dtype not in TYPES:
-            return []
+            return None
         backward = self.backward(self.queries, self.keys)
         forward = self.forward(self.queries, self.keys, backward)
         if forward is None or not _fits(*forward.operands, forward.out):
-            return []
+            return None
         if backward is not None and not _fits_backward(forward, backward):
             backward = None
         results = [forward.out, *(r for r in (backward.results if backward else ()) if r is not None)]
-        before = [*self.scores.chain.members.values(), *forward.weighted]
-        computed = [*before, forward.contraction, *forward.out.equations]
         written = [e for r in results for e in (r.contraction, *r.equations)]
-        inside = [*computed, *(backward.equations if backward else ()), *written]
+        inside = [*self.computed(forward), *(backward.equations if backward else ()), *written]
+        # A bias may have a cotangent.
+        cotangents = backward.cotangents if backward is not None and self.scores.addition is not None else None
+        of_scores = cotangents and {cotangents.scores, *(s.outvars[0] for s in cotangents.selections)}
+        needed = None
         for equation in inside:
             for v in equation.outvars:
                 is_mask = dtypes.kind(v.aval.dtype) in "bi"
                 is_result = any(v is r.value for r in results)
-                if not is_result and not is_mask and self.reader.needed_outside(v, inside):
-                    return []
-        logarithms, stats = _logarithms(self.scores)
-        own = [e for e in computed if all(e is not other for other in forward.computed)]
-        equations = (*self.in_order([*forward.cuts, *own]), *forward.computed, *logarithms)
-        first = _group(forward, stats, equations, self.scores)
+                if is_result or is_mask or not self.reader.needed_outside(v, inside):
+                    continue
+                if not of_scores or v not in of_scores:
+                    return None
+                needed = v
+        return Match(self.scores, forward, backward, needed)
+
+    def computed(self, forward: Forward) -> list[Equation]:
+        """The equations of attention."""
+        before = [*self.scores.chain.members.values(), *forward.weighted]
+        return [*before, forward.contraction, *forward.out.equations]
+
+    def groups(self, biases: Biases | None) -> list[Group]:
+        """The calls for attention with these biases, or without one: one call, two, or none."""
+        match = self.match()
+        if match is None:
+            return []
+        first, second = ((b.array, b.equations) if b else (None, ()) for b in biases or (None, None))
+        forward, backward = match.forward, match.backward
+        logarithms, stats = logarithms_of(self.scores)
+        own = [e for e in self.computed(forward) if all(e is not other for other in forward.computed)]
+        equations = (*first[1], *self.in_order([*forward.cuts, *own]), *forward.computed, *logarithms)
+        groups = [forward_group(match._replace(bias=first[0]), stats, equations)]
         if backward is None:
-            return [first]
-        after = [e for r in results[1:] for e in (r.contraction, *r.equations)]
-        again = self.in_order([*forward.cuts, *backward.cuts, *before, *backward.equations, *after])
-        return [first, _backward_group(forward, backward, stats, tuple(again), self.scores)]
+            return groups
+        if all(backward.results):
+            dq, dk, dv = packed(self.reader, [r for r in backward.results if r])
+            backward = backward._replace(results=(dq, dk, dv))
+        after = [e for r in backward.results if r is not None for e in (r.contraction, *r.equations)]
+        before = [*self.scores.chain.members.values(), *forward.weighted]
+        of_scores, written = self.written(match)
+        again = self.in_order([*forward.cuts, *backward.cuts, *before, *backward.equations, *written, *after])
+        match = match._replace(backward=backward, bias=second[0], of_scores=of_scores)
+        return [*groups, backward_group(match, stats, (*second[1], *again))]
+
+    def written(self, match: Match) -> tuple[Var | None, list[Equation]]:
+        """The cotangent of scores as cuDNN writes it, if others read it, and the conversion to that."""
+        value, dtype = match.of_scores, match.forward.out.value.aval.dtype  # type: ignore[attr-defined]
+        if value is None or value.aval.dtype == dtype:  # type: ignore[attr-defined]
+            return value, []
+        inside = match.backward.equations if match.backward is not None else ()
+        (conversion,) = (e for e in self.reader.readers[value] if all(e is not other for other in inside))
+        return conversion.outvars[0], [conversion]
 
     def in_order(self, equations: Iterable[Equation]) -> list[Equation]:
         """Equations of the program as it has them, each once."""
@@ -167,7 +176,7 @@ class _Search:
         self, q: Operand, k: Operand, backward: Backward, cuts: tuple[Equation, ...]
     ) -> Forward | None:
         """Attention that only its cotangents need."""
-        product = backward.contraction
+        product = backward.cotangents.product
         v = self.operands.operand(product, 1, "free")
         if v is None:
             return None
@@ -199,9 +208,9 @@ class _Search:
         for contraction, side in self.contracted(k, "keys") + self.contracted(q, "queries"):
             chain = Chain(self.reader)
             of_scores = chain.source(contraction.invars[1 - side])
-            product = cotangent_of_probabilities(chain, self.scores, of_scores)
-            cotangent = None if product is None else self.operands.operand(product, 0, "free")
-            if product is None or cotangent is None:
+            cotangents = cotangents_of(chain, self.scores, of_scores)
+            cotangent = None if cotangents is None else self.operands.operand(cotangents.product, 0, "free")
+            if cotangents is None or cotangent is None:
                 continue
             wanted = (
                 (k, "keys", of_scores),
@@ -213,12 +222,10 @@ class _Search:
             results = [f and result_of(self.reader, f[0], q.dtype, 1 - f[1]) for f in found]
             if any(f and not r for f, r in zip(found, results, strict=True)):
                 continue
-            if all(results):
-                results = list(packed(self.reader, [r for r in results if r]))
             cuts = [e for f in found if f for e in self.operands.equations(*f, "contracted")]
-            cuts += self.operands.equations(product, 0, "free")
+            cuts += self.operands.equations(cotangents.product, 0, "free")
             dq, dk, dv = (r or None for r in results)
-            return Backward(product, cotangent, (dq, dk, dv), list(chain.members.values()), tuple(cuts))
+            return Backward(cotangents, cotangent, (dq, dk, dv), list(chain.members.values()), tuple(cuts))
         return None
 
     def contracted(self, array: Operand, along: str) -> list[tuple[Equation, int]]:
@@ -269,9 +276,9 @@ def _fits(q: Operand, k: Operand, v: Operand, out: Result) -> bool:
     layouts = (q.layout, k.layout, v.layout, out.layout)
     same = len({(layout.batch, layout.width) for layout in layouts}) == 1 and q.dtype == k.dtype == v.dtype
     positions = q.layout.positions == out.layout.positions and k.layout.positions == v.layout.positions
-    multiples = not any(a.layout.positions % POSITION_MULTIPLE for a in (q, k))
+    several = all(a.layout.positions >= LEAST_POSITIONS for a in (q, k))
     width = q.layout.width
-    return same and positions and multiples and not width % WIDTH_MULTIPLE and width <= MOST_WIDTH
+    return same and positions and several and not width % WIDTH_MULTIPLE and width <= MOST_WIDTH
 
 
 def _fits_backward(forward: Forward, backward: Backward) -> bool:
@@ -280,98 +287,3 @@ def _fits_backward(forward: Forward, backward: Backward) -> bool:
     found = [None if b is None else b.layout[:3] for b in (*backward.results, backward.cotangent)]
     same = all(b is None or a == b for a, b in zip(wanted, found, strict=True))
     return bool(same and backward.cotangent.dtype == forward.operands[0].dtype)
-
-
-# -------------------------------------------------------------------------------------------------------------- groups
-
-
-def _logarithms(scores: Scores) -> tuple[list[Equation], Var]:
-    """Equations for the logarithms of sums of exponentials, in float32."""
-    like = scores.product
-    added: list[Equation] = []
-
-    def wide(atom: Any) -> Any:
-        if atom.aval.dtype == dtypes.float32:
-            return atom
-        params = {"new_dtype": dtypes.float32, "weak_type": False}
-        added.append(new_equation(lookup("convert_element_type"), [atom], params, like))
-        return added[-1].outvars[0]
-
-    total, largest = scores.total, scores.largest
-    if largest.aval.shape != total.aval.shape:
-        params = {"new_sizes": total.aval.shape, "dimensions": None}
-        added.append(new_equation(lookup("reshape"), [largest], params, like))
-        largest = added[-1].outvars[0]
-    added.append(new_equation(lookup("log"), [wide(total)], {"accuracy": None}, like))
-    logarithm = added[-1].outvars[0]
-    added.append(new_equation(lookup("add"), [wide(largest), logarithm], {}, like))
-    return added, added[-1].outvars[0]
-
-
-def _group(forward: Forward, stats: Var, equations: tuple[Equation, ...], scores: Scores) -> Group:
-    """The call for attention."""
-    inputs = tuple(dict.fromkeys(a.array for a in forward.operands))
-    results = (forward.out.value, stats)
-    slots = [(inputs.index(a.array), a.first) for a in forward.operands]
-    slots += [(len(inputs), 0), (len(inputs) + 1, 0)]
-    layouts = [a.layout.strides for a in (*forward.operands, forward.out)]
-    return Group(equations, inputs, results, scores.product, LibraryAttention(_call(forward, scores, slots, layouts)))
-
-
-def _backward_group(
-    forward: Forward, backward: Backward, stats: Var, equations: tuple[Equation, ...], scores: Scores
-) -> Group:
-    """The call for its cotangents. Those that nobody needs are written to memory that nobody reads."""
-    q, k, v = forward.operands
-    out, cotangent = forward.out, backward.cotangent
-    arrays = [(a.array, a.first) for a in forward.operands]
-    arrays += [(out.value, 0), (stats, 0), (cotangent.array, cotangent.first)]
-    inputs = tuple(dict.fromkeys(array for array, _ in arrays))
-    results = tuple(dict.fromkeys(r.value for r in backward.results if r is not None))
-    slots = [(inputs.index(array), first) for array, first in arrays]
-    layouts = [a.layout.strides for a in (q, k, v, out, cotangent)]
-    scratch = [math.prod(q.layout.batch) * q.layout.positions * np.dtype(np.float32).itemsize]
-    unused = len(inputs) + len(results) + 1
-    for operand, result in zip((q, k, v), backward.results, strict=True):
-        if result is not None:
-            slots.append((len(inputs) + results.index(result.value), result.first))
-            layouts.append(result.layout.strides)
-        else:
-            slots.append((unused, 0))
-            unused += 1
-            layouts.append(_dense(operand))
-            size = math.prod(operand.layout.batch) * operand.layout.positions * operand.layout.width
-            scratch.append(size * operand.dtype.itemsize)
-    slots.append((len(inputs) + len(results), 0))
-    call = _call(forward, scores, slots, layouts, backward=True)
-    return Group(equations, inputs, results, scores.product, LibraryAttention(call, tuple(scratch)))
-
-
-def _dense(operand: Operand) -> tuple[int, int, int]:
-    """The strides of an array of its own."""
-    _, positions, width, _ = operand.layout
-    heads = (1, 1, *operand.layout.batch)[-1]
-    return heads * positions * width, positions * width, width
-
-
-def _call(
-    forward: Forward,
-    scores: Scores,
-    slots: Sequence[tuple[int, int]],
-    layouts: Sequence[Sequence[int]],
-    backward: bool = False,
-) -> AttentionCall:
-    q, k, _ = forward.operands
-    batch = (1, 1, *q.layout.batch)[-2:]
-    return AttentionCall(
-        backward=backward,
-        batch=batch[0],
-        heads=batch[1],
-        queries=q.layout.positions,
-        keys=k.layout.positions,
-        width=q.layout.width,
-        dtype=dtype_index(q.dtype),
-        causal=scores.chosen is not None,
-        scale_bits=int(np.float32(scores.scale).view(np.int32)),
-        parts=tuple(n for several in (*slots, *layouts) for n in several),
-    )

@@ -1,6 +1,6 @@
 """The scores of attention, and their cotangents, as programs and differentiation write them.
 
-s = q kᵀ;  s = s scale;  s = where(query >= key, s, -inf);  p = softmax(s)
+s = q kᵀ;  s = s scale;  s = s + bias;  s = where(mask, s, -inf);  p = softmax(s)
 ds = p / sum (dp - sum(dp p)), masked and multiplied again
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from weft.base import dtypes
 from weft.compiler.target.cuda.library.composites import Reader, is_literal
 from weft.ir.jaxpr import Equation, Literal, Var
 
@@ -91,7 +92,9 @@ def same_but_ones(reshape: Equation) -> bool:
 
 
 class Scores(NamedTuple):
-    """Probabilities and what they are computed from. `chosen` is the condition of a causal mask, or None."""
+    """Probabilities and what they are computed from. What is added to the scores is the operand `bias` of `addition`;
+    then `selections`, the last one first, put `fill` where their conditions do not hold. `causal` says that there is
+    one, whose condition is that a query is not before a key."""
 
     probabilities: Var
     exponentials: Any
@@ -99,8 +102,17 @@ class Scores(NamedTuple):
     largest: Any
     product: Equation
     scale: float
-    chosen: Any
+    addition: Equation | None
+    bias: Any
+    selections: tuple[Equation, ...]
+    fill: float
+    causal: bool
     chain: Chain
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is no mask but the causal one, and no bias."""
+        return self.addition is None and (self.causal or not self.selections)
 
 
 def scores_of(reader: Reader, division: Equation) -> Scores | None:
@@ -123,19 +135,56 @@ def scores_of(reader: Reader, division: Equation) -> Scores | None:
         largest = chain.source(bounded.invars[0])
     if largest is None or chain.reduced(largest, "reduce_max") is not scores:
         return None
-    chosen = None
-    selection = reader.computed_by(scores, "select_n")
-    if selection is not None:
-        condition, masked, rest = selection.invars
-        if type(masked) is not Literal or float(masked.val) > MASKED or not _causal(chain, condition):
-            return None
-        chain.add(selection)
-        chosen, scores = condition, rest
-    source, scale = chain.scaled(scores)
-    product = chain.by(source, "dot_general")
-    if product is None:
+    selections = _selections(chain, scores)
+    fills = {float(s.invars[1].val) for s in selections}  # type: ignore[union-attr]
+    if len(fills) > 1:
         return None
-    return Scores(division.outvars[0], exponentials, total, largest, product, scale, chosen, chain)
+    if selections:
+        scores = selections[-1].invars[2]
+    found = _added(chain, scores)
+    if found is None:
+        return None
+    product, scale, addition, bias = found
+    before = dict(chain.members)
+    causal = len(selections) == 1 and _causal(chain, selections[0].invars[0])
+    if not causal:
+        chain.members = before
+    fill = min(fills, default=0.0)
+    whole = (division.outvars[0], exponentials, total, largest)
+    return Scores(*whole, product, scale, addition, bias, tuple(selections), fill, causal, chain)
+
+
+def _selections(chain: Chain, scores: Any) -> list[Equation]:
+    """The equations that replace scores by a number that leaves nothing of a key, the last one first."""
+    found: list[Equation] = []
+    while (selection := chain.reader.computed_by(chain.source(scores), "select_n")) is not None:
+        condition, masked = selection.invars[:2]
+        if type(condition) is not Var or dtypes.kind(condition.aval.dtype) != "b":  # type: ignore[attr-defined]
+            break
+        if type(masked) is not Literal or not float(masked.val) <= MASKED:
+            break
+        found.append(chain.add(selection))
+        scores = selection.invars[2]
+    return found
+
+
+def _added(chain: Chain, scores: Any) -> tuple[Equation, float, Equation | None, Any] | None:
+    """The contraction that scores are, the number that it is multiplied by, the equation that adds to them, and what is
+    added; None for these two if there is none."""
+    addition = chain.reader.computed_by(chain.source(scores), "add")
+    if addition is None:
+        source, scale = chain.scaled(scores)
+        product = chain.by(source, "dot_general")
+        return None if product is None else (product, scale, None, None)
+    for multiplied, bias in (addition.invars, addition.invars[::-1]):
+        before = dict(chain.members)
+        source, scale = chain.scaled(multiplied)
+        product = chain.by(source, "dot_general")
+        if product is not None and type(bias) is Var:
+            chain.add(addition)
+            return product, scale, addition, bias
+        chain.members = before
+    return None
 
 
 def _causal(chain: Chain, condition: Any) -> bool:
@@ -161,19 +210,31 @@ def _causal(chain: Chain, condition: Any) -> bool:
     return True
 
 
-def cotangent_of_probabilities(chain: Chain, scores: Scores, atom: Any) -> Equation | None:
-    """The contraction that computes the cotangent of probabilities, if that of scores before they are multiplied and
-    masked is p / total (dp - sum(dp p)), as differentiating a quotient writes it."""
+class Cotangents(NamedTuple):
+    """The contraction that computes the cotangent of probabilities, the equations that mask the cotangent of scores,
+    the last one first, and that cotangent before them."""
+
+    product: Equation
+    selections: tuple[Equation, ...]
+    scores: Any
+
+
+def cotangents_of(chain: Chain, scores: Scores, atom: Any) -> Cotangents | None:
+    """What a cotangent of products of queries and keys comes from, if that of masked scores is
+    p / total (dp - sum(dp p)), as differentiating a quotient writes it."""
     atom, scale = chain.scaled(atom)
     if not math.isclose(scale, scores.scale, rel_tol=1e-6):
         return None
-    if scores.chosen is not None:
+    selections: list[Equation] = []
+    for masked in reversed(scores.selections):
         selection = chain.by(atom, "select_n")
         if selection is None or not is_literal(selection.invars[1], 0.0):
             return None
-        if chain.source(selection.invars[0]) is not scores.chain.source(scores.chosen):
+        if chain.source(selection.invars[0]) is not scores.chain.source(masked.invars[0]):
             return None
+        selections.append(selection)
         atom = selection.invars[2]
+    of_scores = chain.source(atom)
     factor = chain.with_operand(atom, "mul", scores.exponentials)
     total = chain.by(factor, "add")
     if total is None:
@@ -186,7 +247,8 @@ def cotangent_of_probabilities(chain: Chain, scores: Scores, atom: Any) -> Equat
         negated = None if product is None else chain.with_operand(product, "mul", scores.probabilities)
         source = None if negated is None else chain.by(negated, "neg")
         if found is not None and source is not None and chain.source(source.invars[0]) is found:
-            return chain.by(found, "dot_general")
+            contraction = chain.by(found, "dot_general")
+            return None if contraction is None else Cotangents(contraction, tuple(selections), of_scores)
     return None
 
 

@@ -115,10 +115,12 @@ class ConvolutionCall(Record):
 
 @dataclass(frozen=True)
 class AttentionCall(Record):
-    """softmax(q kᵀ scale, of keys that are not after the query if it is `causal`) v, for heads of a batch.
+    """softmax(q kᵀ scale + bias, of keys that are not after the query if it is `causal`) v, for heads of a batch.
 
     Its arrays are q, k, v, o and the logarithms of sums in float32, [batch, heads, queries]; of the `backward` one
     these and the cotangent of o, the cotangents of q, k and v, and memory for a float32 for each query and head.
+    Then the bias, if there is one, and in the backward call the cotangent of scores before they are multiplied, if that
+    is a result.
     Several may be parts of one array.
     """
 
@@ -132,6 +134,12 @@ class AttentionCall(Record):
     causal: int
     # The bits of a float32.
     scale_bits: int
+    # The first sizes of the bias, [batch, heads, queries, keys], 1 if it is the same along a dimension; 0 without one.
+    bias_batch: int
+    bias_heads: int
+    bias_dtype: int
+    # Whether the cotangent of scores is a result.
+    of_scores: int
     # For each array, which operand or result of the call it is in, and at which element of that it begins. Then the
     # steps from one batch, head and position to the next, in elements, for q, k, v and o, and for the cotangents of o,
     # q, k and v.
@@ -141,6 +149,11 @@ class AttentionCall(Record):
     def scale(self) -> float:
         """What products of queries and keys are multiplied by."""
         return float(np.int32(self.scale_bits).view(np.float32))
+
+    @property
+    def bias_shape(self) -> tuple[int, int, int, int] | None:
+        """The shape of the bias, if there is one."""
+        return (self.bias_batch, self.bias_heads, self.queries, self.keys) if self.bias_batch else None
 
     @property
     def layouts(self) -> list[tuple[int, int, int]]:
@@ -155,7 +168,7 @@ class AttentionCall(Record):
 
     @property
     def _arrays(self) -> int:
-        return 10 if self.backward else 5
+        return (10 if self.backward else 5) + (self.bias_batch > 0) + self.of_scores
 
 
 @dataclass(frozen=True)

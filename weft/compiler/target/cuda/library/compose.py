@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.compiler.target.cuda.library.attention import find_attention
+from weft.compiler.target.cuda.library.attention import with_attention
 from weft.compiler.target.cuda.library.composites import Reader, regrouped
 from weft.compiler.target.cuda.library.convolutions import with_library_convolutions
 from weft.compiler.target.cuda.library.epilogues import find_epilogues
@@ -16,8 +16,8 @@ def compose(jaxpr: Jaxpr, target: Target) -> Jaxpr:
     """The jaxpr with a fusion of the kind "library" for each group of equations that one call computes."""
     jaxpr = with_one_hot(jaxpr)
     jaxpr, convolutions = with_library_convolutions(jaxpr, target)
+    jaxpr, attention = with_attention(jaxpr, target)
     reader = Reader(jaxpr)
-    attention = find_attention(reader, target)
     taken = {id(e) for group in attention for e in group.equations}
     matmuls = [g for g in find_epilogues(reader, target) if not any(id(e) in taken for e in g.equations)]
     return with_one_dtype(regrouped(jaxpr, [*attention, *convolutions, *matmuls]), target)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from weft.compiler.fuse.cost import Reason
 from weft.compiler.fuse.fusion import fusion
@@ -17,7 +17,10 @@ _FUSION: Any = fusion
 
 
 class Composite:
-    """What one call computes: the `routine` of a fusion of the kind "library". Equal ones are equal calls."""
+    """What one call computes: the `routine` of a fusion of the kind "library". Equal ones are equal calls. One that is
+    `slow` to prepare is prepared while kernels are written."""
+
+    slow: ClassVar[bool] = False
 
     def plan(self, equation: Equation) -> LibraryCall:
         """The call of a fusion."""
@@ -97,6 +100,36 @@ def is_literal(atom: Any, value: float) -> bool:
     return bool(array == array.dtype.type(value))
 
 
+class Order:
+    """Equations one after the other, each behind those that compute its operands; `makers` has these by value."""
+
+    def __init__(self, makers: Mapping[Any, Equation]) -> None:
+        self.equations: list[Equation] = []
+        self._makers = makers
+        self._state: dict[int, bool] = {}  # whether an equation is in its place, or waits for its operands
+
+    def put(self, equation: Equation) -> bool:
+        """Put an equation behind all others, and before it what it needs; whether that does not need itself."""
+        stack = [equation]
+        while stack:
+            top = stack[-1]
+            if self._state.get(id(top)):
+                stack.pop()
+                continue
+            waiting = [self._makers[a] for a in top.invars if type(a) is Var and a in self._makers]
+            waiting = [e for e in waiting if not self._state.get(id(e))]
+            if not waiting:
+                self._state[id(top)] = True
+                self.equations.append(top)
+                stack.pop()
+            elif id(top) in self._state:  # for the second time
+                return False
+            else:
+                self._state[id(top)] = False
+                stack += waiting
+        return True
+
+
 def regrouped(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
     """The jaxpr with groups in place of their equations. What others read of a group is a result of it, or computed
     again. Groups that would have to wait for themselves are left out, and so are all if effects would change their
@@ -113,38 +146,16 @@ def regrouped(jaxpr: Jaxpr, groups: Sequence[Group]) -> Jaxpr:
         last = max((e for e in group.equations if id(e) in positions), key=lambda e: positions[id(e)])
         of_last.setdefault(id(last), []).append(fused)
     alive = _alive(jaxpr, makers)
-    ordered: list[Equation] = []
-    state: dict[int, bool] = {}  # whether an equation is in its place, or waits for its operands
-
-    def put(equation: Equation) -> bool:
-        stack = [equation]
-        while stack:
-            top = stack[-1]
-            if state.get(id(top)):
-                stack.pop()
-                continue
-            waiting = [makers[a] for a in top.invars if type(a) is Var and a in makers]
-            waiting = [e for e in waiting if not state.get(id(e))]
-            if not waiting:
-                state[id(top)] = True
-                ordered.append(top)
-                stack.pop()
-            elif id(top) in state:  # for the second time
-                return False
-            else:
-                state[id(top)] = False
-                stack += waiting
-        return True
-
+    order = Order(makers)
     for equation in jaxpr.eqns:
         for fused in of_last.get(id(equation), ()):
-            if id(fused) in alive and not put(fused):
+            if id(fused) in alive and not order.put(fused):
                 return regrouped(jaxpr, [g for g, f in zip(groups, fusions, strict=True) if f is not fused])
-        if id(equation) in alive and not put(equation):
+        if id(equation) in alive and not order.put(equation):
             return regrouped(jaxpr, groups[:-1])
-    if [e for e in ordered if e.effects] != [e for e in jaxpr.eqns if e.effects]:
+    if [e for e in order.equations if e.effects] != [e for e in jaxpr.eqns if e.effects]:
         return jaxpr
-    return jaxpr.replace(eqns=ordered)
+    return jaxpr.replace(eqns=order.equations)
 
 
 def _alive(jaxpr: Jaxpr, makers: dict[Any, Equation]) -> set[int]:
