@@ -80,15 +80,18 @@ def test_layouts_and_dtypes(layout: str, dtype: Any) -> None:
         assert kernels_of(contract, a, b) == (TILED if turned_left or m % 2 else PACKING)
 
 
+@pytest.mark.parametrize("small", [0, 64 << 10], ids=["panel by panel", "all panels first"])
 @pytest.mark.parametrize("dtype", [BFLOAT16, np.int8], ids=lambda d: np.dtype(d).name)
-def test_tasks_that_pack(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_pack(dtype: Any, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tasks along both sides, tasks that do not fill a side, one tile instead of two, edges of the right side,
     a left operand with rows further apart than they are long, batches."""
+    monkeypatch.setattr(tiles, "SMALL_PANELS", small)
     monkeypatch.setattr(tiles, "LEAST_TASK", 1 << 12)
     monkeypatch.setattr(tiles, "MANY_TASKS", 4)
     contract = lambda a, b: lax.dot(a, b, preferred_element_type=np.float32 if dtype == BFLOAT16 else np.int32)
     for m, k, n in ((160, 64, 96), (16, 128, 72)):
-        assert kernels_of(contract, whole(m, k, dtype=dtype), whole(k, n, dtype=dtype, seed=1)) == PACKING
+        a, b = whole(m, k, dtype=dtype), whole(k, n, dtype=dtype, seed=1)
+        assert kernels_of(contract, a, b) == kernels_of(lambda a, b: contract(a, b) * 2, a, b) == PACKING
     a, b = whole(2, 64, 128, dtype=dtype), whole(2, 64, 32, dtype=dtype, seed=1)
     assert kernels_of(lambda a, b: contract(a[1, :, 64:], b[0]), a, b) == PACKING
     batched = (((2,), (1,)), ((0,), (0,)))

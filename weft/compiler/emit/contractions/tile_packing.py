@@ -75,8 +75,11 @@ class PackedOperand:
         leading = dict(zip(self.operand.leading, indices, strict=True))
         self.panel(target, task * self.panel_size, leading, panel)
 
-    def panel(self, target: Buffer, begin: Index, leading: dict[ContractionAxis, Index], panel: Index) -> None:
-        """Pack the tiles of 16 rows or columns to where `begin` says."""
+    def panel(
+        self, target: Buffer, begin: Index, leading: dict[ContractionAxis, Index], panel: Index, count: int = 1
+    ) -> None:
+        """Pack the tiles of `count` panels, of 16 rows or columns each, to where `begin` says, one after the other.
+        What they have in one line of memory is read in one step along K."""
         self.target = target
         m, k = self.m, self.k
         outer, inner_steps = m.k_axes[:-1], -(-self.inner.size // self.row)
@@ -84,11 +87,15 @@ class PackedOperand:
         with k.loop(m.steps) as i:
             *outer_indices, step = unravelled(k, Index.of(i), [*(a.size for a in outer), inner_steps])
             coords = {**leading, **dict(zip(outer, outer_indices, strict=True))}
-            self.tile(coords, panel, step, begin + i * self.tile_size, whole, (self.counts[-1], inner_steps))
+            for n in range(count):
+                start = begin + n * self.panel_size + i * self.tile_size
+                self.tile(coords, panel + n, step, start, whole, (self.counts[-1], inner_steps))
         if self.steps > m.steps:
             zero = k.constant(0, self.dtype)
-            with k.loop((self.steps - m.steps) * self.tile_size, kind=LoopKind.LANES, width=self.row) as lane:
-                k.store(target, begin + m.steps * self.tile_size + lane, zero)
+            for n in range(count):
+                rest = begin + n * self.panel_size + m.steps * self.tile_size
+                with k.loop((self.steps - m.steps) * self.tile_size, kind=LoopKind.LANES, width=self.row) as lane:
+                    k.store(target, rest + lane, zero)
 
     def tile(
         self,

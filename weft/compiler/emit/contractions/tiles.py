@@ -31,7 +31,10 @@ CHUNK_BYTES, LEAST_CHUNK = 768 << 10, 8
 # In tasks that pack: bytes of the left operand and of a panel of the right one, which stay in the second cache, and the
 # most rows. So many tasks are enough, if each has so many multiplications; with more of them each has several panels.
 LEFT_BYTES, PANEL_BYTES, MOST_ROWS = 1 << 20, 1 << 19, 512
-ENOUGH_TASKS, MANY_TASKS, LEAST_TASK = 32, 64, 1 << 20
+ENOUGH_TASKS, MANY_TASKS, LEAST_TASK = 32, 64, 1 << 22
+# Bytes of all panels of a task, up to which it packs all of them first: then what an epilogue computes is written row by
+# row, and not in columns of one cache line, whose rows are pages apart.
+SMALL_PANELS = 64 << 10
 # What launching another kernel costs, in packed bytes. What is packed by a kernel of its own is written to memory and
 # read again.
 LAUNCH_BYTES, PACKED_BEFORE = 4 << 20, 4
@@ -160,11 +163,16 @@ class _Multiply:
         tile = TILE_BYTES // m.left.dtype.itemsize
         self.panel = plan.chunk * plan.chunks * tile
         self.packing: PackedOperand | None = None
+        # How many blocks of columns a task that packs has packed before it multiplies.
+        self.panels_before = 1
         if packed is None:
             source = m.left.access.source
             assert source is not None
             self.packing = PackedOperand(self.writer, m, m.right, m.steps)
-            own = fusion.new_scratch(self.packing.dtype, prod(self.counts) * self.together[1] * self.panel)
+            panels = self.together[1] * self.panel
+            if not self.stores_tiles and panels * plan.blocks[1] * m.left.dtype.itemsize <= SMALL_PANELS:
+                self.panels_before = plan.blocks[1]
+            own = fusion.new_scratch(self.packing.dtype, prod(self.counts) * self.panels_before * panels)
             self.left: Buffer = self.writer.argument(source.argument)
             self.right: Buffer = self.writer.scratch(own)
             # Elements between rows, and between tiles along K.
@@ -214,16 +222,31 @@ class _Multiply:
                 self.finish(row, column)
 
     def pack_and_multiply(self, packing: PackedOperand) -> None:
-        """A panel of the right operand, and all blocks of rows with it, one panel after the other."""
+        """A panel of the right operand, and all blocks of rows with it, one panel after the other; or all panels, and
+        then one block of rows after the other."""
         leading = {axis: self.at[axis] for axis in self.m.right.leading}
         count = self.together[1]
+
+        def pack(column: Index) -> None:
+            packing.panel(self.right, self.packed_at(column), leading, (self.first_column + column) * count, count)
+
+        if self.panels_before > 1:
+            with self.columns() as column:
+                pack(column)
+            with self.rows() as row, self.columns() as column:
+                self.multiply(row, column, Index(), accumulate=False)
+                self.finish(row, column)
+            return
         with self.columns() as column:
-            for n in range(count):
-                begin = (self.task * count + n) * self.panel
-                packing.panel(self.right, begin, leading, (self.first_column + column) * count + n)
+            pack(column)
             with self.rows() as row:
                 self.multiply(row, column, Index(), accumulate=False)
                 self.finish(row, column)
+
+    def packed_at(self, column: Index) -> Index:
+        """Where a task has packed a block of columns."""
+        panels = self.together[1] * self.panel
+        return self.task * (self.panels_before * panels) + (column * panels if self.panels_before > 1 else 0)
 
     @contextmanager
     def blocks(self) -> Iterator[tuple[Index, Index]]:
@@ -270,7 +293,7 @@ class _Multiply:
             source = m.left.access.source
             assert source is not None
             left = source.index({**self.at, m.left.across: blocks[0] * self.sizes[0]})
-            right, left_stride = self.task * (self.together[1] * self.panel), TILE_ROWS * self.left_strides[0]
+            right, left_stride = self.packed_at(column), TILE_ROWS * self.left_strides[0]
         self.k.tile_matmul(
             TileMatmul(
                 self.sums, self.corner(row, column), self.stride,
