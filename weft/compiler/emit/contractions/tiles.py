@@ -32,8 +32,8 @@ CHUNK_BYTES, LEAST_CHUNK = 768 << 10, 8
 # most rows. So many tasks are enough, if each has so many multiplications; with more of them each has several panels.
 LEFT_BYTES, PANEL_BYTES, MOST_ROWS = 1 << 20, 1 << 19, 512
 ENOUGH_TASKS, MANY_TASKS, LEAST_TASK = 32, 64, 1 << 22
-# Bytes of all panels of a task, up to which it packs all of them first: then what an epilogue computes is written row by
-# row, and not in columns of one cache line, whose rows are pages apart.
+# Bytes of all panels of a task, up to which it packs all of them first: then what an epilogue computes is written row
+# by row, and not in columns of one cache line, whose rows are pages apart.
 SMALL_PANELS = 64 << 10
 # What launching another kernel costs, in packed bytes. What is packed by a kernel of its own is written to memory and
 # read again.
