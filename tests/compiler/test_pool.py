@@ -108,6 +108,17 @@ def test_chunks_and_their_sums_do_not_depend_on_the_number_of_threads(own: Pool,
                 assert sums.tobytes() == expected
 
 
+def test_bytes_are_copied_by_chunks(rng: np.random.Generator) -> None:
+    source = rng.integers(0, 256, 10_007, np.uint8)
+    with num_threads(3):
+        for size in (0, 1, 63, 64, 65, 10_000):
+            for grain in (1, 64, 1000, 20_000):
+                target = np.zeros_like(source)
+                pool.copy(target.ctypes.data + 3, source.ctypes.data + 5, size, grain)
+                assert (target[3 : 3 + size] == source[5 : 5 + size]).all()
+                assert not target[:3].any() and not target[3 + size :].any()
+
+
 def threads_of(own: Pool, count: int = 40) -> set[int]:
     """The threads that took part in a job."""
     names = np.zeros(count, np.int64)
@@ -473,8 +484,8 @@ def test_other_machines_have_a_pool(target: Target, how: Waiting, needs: set[str
     assert pool.waiting(target.triple) is how
     result = pool.pool_object(target)
     pools = {"weft_parallel", "weft_pool_start", "weft_pool_stop", "weft_pool_reset"}
-    queues = set() if how is Waiting.NO_THREADS else set(queue.NAMES)
-    assert set(result.exports) == pools | queues | set(interrupt.NAMES)
+    beside = set() if how is Waiting.NO_THREADS else {"weft_copy_bytes", *queue.NAMES}
+    assert set(result.exports) == pools | beside | set(interrupt.NAMES)
     imports = {name for name in result.imports if not name.startswith("Py")}
     assert needs <= imports and (needs or not imports)
 

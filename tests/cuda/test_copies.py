@@ -94,7 +94,8 @@ class Machine:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of 100 bytes, and small copies of 10."""
-    for name, value in (("SMALL", 10), ("SMALL_SLOTS", 2), ("CHUNK", 100), ("SLOTS", 3), ("OF_ONE_THREAD", 30)):
+    sizes = {"SMALL": 10, "MEDIUM": 50, "DIRECT_SLOTS": 2, "CHUNK": 100, "SLOTS": 3, "STAGED": 2, "OF_ONE_THREAD": 30}
+    for name, value in sizes.items():
         monkeypatch.setattr(copies, name, value)
 
 
@@ -109,7 +110,7 @@ def test_copies_are_in_the_order_of_work(room: int) -> None:
     for seed in range(20):
         machine = Machine(seed, room)
         moved = Copies(machine, lambda: None)  # type: ignore[arg-type]
-        for size in (7, 90, 100, 730):
+        for size in (7, 40, 90, 100, 730):
             (memory, *results) = (machine.pinned(size) for _ in range(5))
             for i, result in enumerate(results):
                 value = numbers(size, 50 * i)
@@ -142,10 +143,22 @@ def test_several_small_copies_are_waited_for_once() -> None:
     np.testing.assert_array_equal(np.concatenate(found), numbers(8, 0))
 
 
-def test_small_copies_do_not_wait() -> None:
+@pytest.mark.parametrize("size", [8, 40])
+def test_small_copies_do_not_wait(size: int) -> None:
     machine = Machine(0)
     moved = Copies(machine, lambda: None)  # type: ignore[arg-type]
-    memory = machine.pinned(8)
+    memory = machine.pinned(size)
     machine.stream.start(lambda: None, lambda: False)  # a program that does not end
-    moved.copy_in(memory, numbers(8, 0))
+    moved.copy_in(memory, numbers(size, 0))
     assert len(machine.stream.work) == 3
+
+
+def test_chunks_are_copied_beside_programs() -> None:
+    """As many as there are slots on the GPU and of the host, which is not held up."""
+    machine = Machine(0)
+    moved = Copies(machine, lambda: None)  # type: ignore[arg-type]
+    memory = machine.pinned(500)
+    machine.stream.start(lambda: None, lambda: False)  # a program that does not end
+    moved.copy_in(memory, numbers(500, 0))
+    with pytest.raises(AssertionError, match="nobody can go on"):
+        moved.copy_in(memory, numbers(100, 0))

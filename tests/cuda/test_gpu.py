@@ -14,7 +14,7 @@ from tests.cuda.test_attention import CASES as ATTENTION
 from tests.cuda.test_attention import MASKED, WITH_COTANGENTS, compared, operands, wide, with_cotangents
 from tests.cuda.test_convolutions import CASES, convolution
 from tests.cuda.test_linear_algebra import MATRICES, compare
-from tests.cuda.test_matmuls import LAYOUTS, ramps
+from tests.cuda.test_matmuls import LAYOUTS, SMALL_BATCHES, ramps
 from tests.cuda.test_meshes import COLLECTIVES, mapped
 from tests.cuda.test_ptx import SAME
 from tests.cuda.test_runtime import nested
@@ -32,6 +32,7 @@ from weft.base.settings import overrides
 from weft.experimental import checkify, io_callback
 from weft.runtime.array import copied
 from weft.runtime.cuda import driver, spmd
+from weft.runtime.cuda.copies import CHUNK, MEDIUM
 from weft.runtime.device import placement_of
 from weft.runtime.execute import executable_of
 
@@ -179,11 +180,21 @@ def test_sorts_of_all_dtypes(dtype: str) -> None:
                     same_bits(np.asarray(found), expected)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+def many(spec: str, *shapes: tuple[int, ...]) -> tuple[Any, ...]:
+    """The same matrices in a batch that keeps a GPU busy."""
+    operands = zip(spec.split("->")[0].split(","), shapes, strict=True)
+    named = (zip(axes, shape, strict=True) for axes, shape in operands)
+    return spec, *(tuple(20_000 if axis == "b" else size for axis, size in pairs) for pairs in named)
+
+
+MATMULS = LAYOUTS | {f"many, {name}": many(*case) for name, case in SMALL_BATCHES.items()}
+
+
+@pytest.mark.parametrize("name", MATMULS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64", "complex64", "complex128"])
 def test_matmuls(name: str, dtype: str) -> None:
     """Small integers, so that all formats multiply them exactly."""
-    spec, *shapes = LAYOUTS[name]
+    spec, *shapes = MATMULS[name]
     with weft.enable_x64():
         arrays = ramps(dtype, *shapes)
         gpu = weft.devices("gpu")[0]
@@ -307,7 +318,9 @@ def test_reverse_mode_of_while(name: str) -> None:
             )
 
 
-@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, (1 << 24) - 4, 1 << 24, (1 << 24) + 4, 100_000_000])
+@pytest.mark.parametrize(
+    "size", [0, 1, 65_535, 65_536, 65_537, MEDIUM, MEDIUM + 1, CHUNK - 4, CHUNK, CHUNK + 4, 100_000_000]
+)
 def test_copies_of_all_sizes(size: int) -> None:
     """Beside programs that are under way, and while others change the array that was copied."""
     gpu = weft.devices("gpu")[0]

@@ -16,6 +16,7 @@ from tests.cuda.stand_ins.objects import StandIn
 from weft import lax
 from weft.base import dtypes
 from weft.compiler.compile import compile_program
+from weft.compiler.emit.contractions import thread_contraction
 from weft.compiler.program.ir import Launch
 from weft.compiler.program.printer import to_text
 from weft.compiler.target.cuda.targets import hopper
@@ -118,6 +119,41 @@ def test_precision(gpu: Gpu) -> None:
 
 def test_small_ones_are_fused(gpu: Gpu) -> None:
     check(gpu, lambda x, y: wnp.tanh(x @ y) + 1, *ramps("float32", (8, 8), (8, 8)), calls=0)
+
+
+SMALL_BATCHES = {
+    "plain": ("bik,bkj->bij", (3, 8, 12), (3, 12, 16)),
+    "left transposed": ("bki,bkj->bij", (3, 12, 8), (3, 12, 16)),
+    "right transposed": ("bik,bjk->bij", (3, 8, 12), (3, 16, 12)),
+    "odd sizes": ("bik,bkj->bij", (5, 9, 7), (5, 7, 15)),
+    "batch inside": ("ibk,kbj->bij", (6, 3, 5), (5, 3, 10)),
+    "one right operand": ("bik,kj->bij", (3, 4, 6), (6, 8)),
+    "two sums": ("biac,bacj->bij", (3, 4, 2, 3), (3, 2, 3, 6)),
+}
+
+
+@pytest.mark.parametrize("name", SMALL_BATCHES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int32"])
+def test_small_ones_of_a_batch_are_tiles_of_threads(
+    gpu: Gpu, name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what follows them. Sums are in the order of K, so that they are those of one thread."""
+    monkeypatch.setattr(thread_contraction, "LEAST_THREADS", 1)
+    spec, *shapes = SMALL_BATCHES[name]
+
+    def f(x: Any, y: Any) -> Any:
+        found = wnp.einsum(spec, x, y)
+        return found, found * 2 + 1
+
+    with weft.enable_x64():
+        arrays = ramps(dtype, *shapes)
+        check(gpu, f, *arrays, calls=0)
+        traced = weft.make_jaxpr(f)(*arrays)
+        program = compile_program(traced, [False] * 2, hopper(frozenset({"cublasLt"}))).program
+    (kernel,) = [step.full for step in program.all_steps() if isinstance(step, Launch)]
+    assert kernel.name == "contraction" and not kernel.local
+    out = np.einsum(spec, *(np.ones(shape) for shape in shapes))
+    assert out.size // kernel.count >= thread_contraction.LEAST_RESULTS
 
 
 RELU, BIAS, GELU, AUX = 2, 4, 32, 128

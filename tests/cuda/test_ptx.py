@@ -61,12 +61,29 @@ def test_a_thread_has_an_iteration() -> None:
 
 def test_vectors_are_at_addresses_that_allow_them() -> None:
     def codes(columns: int) -> str:
-        traced = weft.make_jaxpr(lambda x: lax.scan(lambda c, row: (c, row * 2), 0, x)[1])(np.ones((3, columns), "f4"))
-        program = compile_program(traced, [False], hopper()).program
-        kernels = [("entry", step.full) for step in program.all_steps() if isinstance(step, Launch)]
-        return ptx(module_text(kernels[-1:], hopper()), hopper())
+        return code_of(lambda x: lax.scan(lambda c, row: (c, row * 2), 0, x)[1], np.ones((3, columns), "f4"))
 
     assert "ld.global.v4" in codes(32) and "v4" not in codes(30)
+
+
+def code_of(function: Any, *arguments: Any) -> str:
+    """The PTX of the last kernel of a program."""
+    traced = weft.make_jaxpr(function)(*arguments)
+    program = compile_program(traced, [False] * len(arguments), hopper()).program
+    kernels = [("entry", step.full) for step in program.all_steps() if isinstance(step, Launch)]
+    return ptx(module_text(kernels[-1:], hopper()), hopper())
+
+
+def test_tiles_of_threads_are_read_and_written_by_vectors() -> None:
+    code = code_of(lambda x: x @ x, np.ones((4096, 16, 16), "f4"))
+    # Four terms of K: of four rows and four columns each.
+    assert [code.count(text) for text in ("fma.rn.f32", "ld.global.v4", "st.global.v4")] == [64, 8, 4]
+
+
+def test_rotations_of_random_bits_are_shared_by_both_kinds_of_units() -> None:
+    code = code_of(lambda key: weft.random.bits(key, (1 << 16,)), weft.random.key(0))
+    # Of four elements of a thread.
+    assert [len(re.findall(text, code)) for text in ("shf.l.wrap", r"mul.wide.u32 %rd\d+, %r\d+, \d+;")] == [40, 40]
 
 
 def test_capabilities() -> None:

@@ -304,7 +304,7 @@ class Lowering:
         memory, access = self.access(buffer, index, condition is None)
         parts = self.lanes(1).stored(self.values[value])
         if condition is None:
-            memory.store_one(parts, access.base)
+            memory.store_one(parts, access.base, access.align)
             return
         with self.f.when(self.values[condition].parts[0]), self.scope():
             memory.store_one(parts, access.base)

@@ -50,13 +50,16 @@ class Memory:
     def load_one(self, address: Value, align: int = 1) -> list[Value]:
         """The numbers of one element, whose address is known to be a multiple of `align`: neighbours of it may be read
         with it."""
-        aligned = [max(self.align, align), *(self.align for _ in range(1, self.parts))]
-        return [self.f.load(self.element, self._part(address, n), align) for n, align in enumerate(aligned)]
+        return [self.f.load(self.element, self._part(address, n), a) for n, a in enumerate(self._alignments(align))]
 
-    def store_one(self, values: Sequence[Value], address: Value) -> None:
-        """Write the numbers of one element."""
-        for n, value in enumerate(values):
-            self.f.store(value, self._part(address, n), self.align)
+    def store_one(self, values: Sequence[Value], address: Value, align: int = 1) -> None:
+        """Write the numbers of one element, whose address is known to be a multiple of `align`."""
+        for n, (value, aligned) in enumerate(zip(values, self._alignments(align), strict=True)):
+            self.f.store(value, self._part(address, n), aligned)
+
+    def _alignments(self, align: int) -> list[int]:
+        """Those of the numbers of one element."""
+        return [max(self.align, align), *(self.align for _ in range(1, self.parts))]
 
     def _part(self, address: Value, index: int) -> Value:
         return self.f.offset(address, self.element, index) if index else address

@@ -110,7 +110,7 @@ class VectorLowering(Lowering):
         if self.width > 1:
             memory.store(parts, access, self.mask if holds is None else self.both(self.in_lanes(holds), self.mask))
         elif holds is None:
-            memory.store_one(parts, access.base)
+            memory.store_one(parts, access.base, access.align)
         else:
             with self.f.when(holds), self.scope():
                 memory.store_one(parts, access.base)

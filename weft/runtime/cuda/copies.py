@@ -1,10 +1,10 @@
 """Copies between the host and a GPU, through rings of pinned memory.
 
 The GPU copies pinned memory at 50 GB/s, five times as quickly as other memory of the host, and without the host waiting
-for it; threads of the host fill and empty the ring beside it. Large copies have streams of their own:
+for it; the threads of CPU programs fill and empty the ring beside it. Large copies have streams of their own:
 
-to the GPU: the ring is copied to a ring of the same size on the GPU while programs run, and from there to where it
-belongs in the order of all work, which takes no time worth mentioning. So memory is overwritten only when work that
+to the GPU: the ring is copied to a larger one on the GPU while programs run, and from there to where it belongs in the
+order of all work, which takes no time worth mentioning. So memory is overwritten only when work that
 was started before does not read it any more. Where no work is under way it is copied at once.
 
 to the host: it begins when the work that was started before has ended, and does not wait for what is started later.
@@ -13,7 +13,6 @@ to the host: it begins when the work that was started before has ended, and does
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,13 +23,17 @@ import numpy as np
 
 from weft.base.errors import OutOfMemoryError
 from weft.base.forks import held
+from weft.compiler.target.cpu import pool
 
-# Copies of so many bytes at most are in the stream of all work.
-SMALL, SMALL_SLOTS = 1 << 16, 16
-# Others are of chunks.
-CHUNK, SLOTS = 1 << 24, 4
-# Bytes for each thread of the host, and threads.
-OF_ONE_THREAD, THREADS = 1 << 20, 8
+# Copies of so many bytes at most are in the stream of all work, each through one of so many slots: they take less time
+# than it takes to have a stream wait for another.
+SMALL, MEDIUM = 1 << 16, 1 << 20
+DIRECT_SLOTS = 16
+# Others are of chunks, through so many slots of pinned memory, which stay in the caches of the host, and as many of
+# memory on the GPU as programs that run meanwhile are not to be waited for.
+CHUNK, SLOTS, STAGED = 1 << 22, 4, 16
+# Bytes that a thread of the host copies at a time.
+OF_ONE_THREAD = 1 << 17
 
 
 class Machine(Protocol):
@@ -52,28 +55,30 @@ class Machine(Protocol):
 
 
 class _Slot:
-    """Pinned memory of the host; `copied` is when the GPU has read or written it. `staging` is memory of the GPU, which
-    has been read when `taken`."""
+    """Memory that is used again when an event has happened: `done` is when the GPU has read or written it."""
 
     def __init__(self, machine: Machine, address: int) -> None:
-        self.address = address
-        self.copied, self.taken = machine.event(timed=False), machine.event(timed=False)
-        self.staging = 0
+        self.address, self.done = address, machine.event(timed=False)
 
 
 class _Ring:
     """Slots, one after the other."""
 
-    def __init__(self, machine: Machine, size: int, count: int) -> None:
-        base = machine.pinned(size * count)
-        self.slots = [_Slot(machine, base + size * i) for i in range(count)]
+    def __init__(self, machine: Machine, addresses: Sequence[int]) -> None:
+        self._slots = [_Slot(machine, address) for address in addresses]
         self._next = 0
 
     def next(self) -> _Slot:
         """The one that was used first."""
-        slot = self.slots[self._next]
-        self._next = (self._next + 1) % len(self.slots)
+        slot = self._slots[self._next]
+        self._next = (self._next + 1) % len(self._slots)
         return slot
+
+
+def _pinned_ring(machine: Machine, size: int, count: int) -> _Ring:
+    """Slots of pinned memory of the host."""
+    base = machine.pinned(size * count)
+    return _Ring(machine, [base + size * i for i in range(count)])
 
 
 def _address_of(value: np.ndarray) -> int:
@@ -88,11 +93,11 @@ class Copies:
         """`enter` has calls of a thread be about this GPU."""
         self._machine, self._enter = machine, enter
         self._lock, self._out_lock = held(threading.RLock()), held(threading.RLock())
-        self._small: _Ring | None = None
+        self._direct: dict[int, _Ring] = {}
         self._small_out: _Ring | None = None
         self._in: tuple[Any, _Ring] | None = None
+        self._staging: _Ring | None = None
         self._out: tuple[Any, _Ring] | None = None
-        self._threads: ThreadPoolExecutor | None = None
         self._reader: ThreadPoolExecutor | None = None
 
     # -- to the GPU ------------------------------------------------------------------------------------------------
@@ -102,48 +107,54 @@ class Copies:
         change."""
         source, size = _address_of(value), value.nbytes
         with self._lock:
-            if size <= SMALL:
-                self._copy_small(address, source, size)
+            if size <= MEDIUM:
+                self._copy_direct(address, source, size)
             else:
                 self._copy_chunks(address, source, size)
 
-    def _copy_small(self, address: int, source: int, size: int) -> None:
-        work = self._machine.stream
-        ring = self._small = self._small or _Ring(self._machine, SMALL, SMALL_SLOTS)
+    def _copy_direct(self, address: int, source: int, size: int) -> None:
+        """Through one slot, in the stream of all work."""
+        work, most = self._machine.stream, SMALL if size <= SMALL else MEDIUM
+        ring = self._direct[most] = self._direct.get(most) or _pinned_ring(self._machine, most, DIRECT_SLOTS)
         slot = ring.next()
-        slot.copied.synchronize()
-        ctypes.memmove(slot.address, source, size)
+        slot.done.synchronize()
+        pool.copy(slot.address, source, size, OF_ONE_THREAD)
         work.copy_in(address, slot.address, size)
-        work.mark(slot.copied)
+        work.mark(slot.done)
 
     def _copy_chunks(self, address: int, source: int, size: int) -> None:
         machine, work = self._machine, self._machine.stream
         if self._in is None:
-            self._in = machine.new_stream(), _Ring(machine, CHUNK, SLOTS)
+            self._in = machine.new_stream(), _pinned_ring(machine, CHUNK, SLOTS)
         stream, ring = self._in
-        at_once = machine.is_idle() or not self._has_staging(ring)
+        staging = None if machine.is_idle() else self._staged()
         for offset in range(0, size, CHUNK):
             slot, length = ring.next(), min(CHUNK, size - offset)
-            slot.copied.synchronize()
-            self._copy_on_host(slot.address, source + offset, length)
-            target = address + offset if at_once else slot.staging
-            stream.wait(slot.taken)
-            stream.copy_in(target, slot.address, length)
-            stream.mark(slot.copied)
-            work.wait(slot.copied)
-            if not at_once:
-                work.copy(address + offset, target, length)
-                work.mark(slot.taken)
+            slot.done.synchronize()
+            pool.copy(slot.address, source + offset, length, OF_ONE_THREAD)
+            staged = None if staging is None else staging.next()
+            if staged is not None:
+                stream.wait(staged.done)
+            stream.copy_in(address + offset if staged is None else staged.address, slot.address, length)
+            stream.mark(slot.done)
+            work.wait(slot.done)
+            if staged is not None:
+                work.copy(address + offset, staged.address, length)
+                work.mark(staged.done)
 
-    def _has_staging(self, ring: _Ring) -> bool:
-        """Whether slots have memory on the GPU. Where there is none left, all work is waited for instead."""
-        try:
-            for slot in ring.slots:
-                slot.staging = slot.staging or self._machine.allocate(CHUNK)
-        except OutOfMemoryError:
-            self._machine.stream.synchronize()
-            return False
-        return True
+    def _staged(self) -> _Ring | None:
+        """Slots on the GPU. Where it has no memory left for them, all work is waited for instead."""
+        if self._staging is None:
+            addresses: list[int] = []
+            try:
+                for _ in range(STAGED):
+                    addresses.append(self._machine.allocate(CHUNK))
+            except OutOfMemoryError:
+                if not addresses:
+                    self._machine.stream.synchronize()
+                    return None
+            self._staging = _Ring(self._machine, addresses)
+        return self._staging
 
     # -- to the host -----------------------------------------------------------------------------------------------
 
@@ -158,7 +169,7 @@ class Copies:
         """Several small arrays, each from an address, for which the host waits once."""
         machine, stream = self._machine, self._machine.stream
         with self._out_lock:
-            ring = self._small_out = self._small_out or _Ring(machine, SMALL, 1)
+            ring = self._small_out = self._small_out or _pinned_ring(machine, SMALL, 1)
             base = ring.next().address
             offsets = [SMALL // len(pairs) * i for i in range(len(pairs))]
             for (value, address), offset in zip(pairs, offsets, strict=True):
@@ -189,35 +200,22 @@ class Copies:
         machine, target, size = self._machine, _address_of(value), value.nbytes
         with self._out_lock:
             if self._out is None:
-                self._out = machine.new_stream(), _Ring(machine, CHUNK, SLOTS)
+                self._out = machine.new_stream(), _pinned_ring(machine, CHUNK, SLOTS)
             stream, ring = self._out
             stream.wait(event)
             under_way: deque[tuple[_Slot, int, int]] = deque()
             for offset in range(0, size, CHUNK):
                 if len(under_way) == SLOTS:
-                    self._empty(*under_way.popleft())
+                    _empty(*under_way.popleft())
                 slot, length = ring.next(), min(CHUNK, size - offset)
                 stream.copy_out(slot.address, address + offset, length)
-                stream.mark(slot.copied)
+                stream.mark(slot.done)
                 under_way.append((slot, target + offset, length))
             while under_way:
-                self._empty(*under_way.popleft())
+                _empty(*under_way.popleft())
 
-    def _empty(self, slot: _Slot, target: int, size: int) -> None:
-        slot.copied.synchronize()
-        self._copy_on_host(target, slot.address, size)
 
-    def _copy_on_host(self, target: int, source: int, size: int) -> None:
-        """Copy bytes of the host, by several threads if they are many."""
-        parts = min(THREADS, os.cpu_count() or 1, size // OF_ONE_THREAD)
-        if parts <= 1:
-            ctypes.memmove(target, source, size)
-            return
-        self._threads = self._threads or ThreadPoolExecutor(THREADS, "weft copies")
-        length = -(-size // (64 * parts)) * 64
-        list(
-            self._threads.map(
-                lambda offset: ctypes.memmove(target + offset, source + offset, min(length, size - offset)),
-                range(0, size, length),
-            )
-        )
+def _empty(slot: _Slot, target: int, size: int) -> None:
+    """Copy what the GPU has written to a slot, once it has."""
+    slot.done.synchronize()
+    pool.copy(target, slot.address, size, OF_ONE_THREAD)

@@ -13,6 +13,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
 )
 from weft.compiler.emit.contractions.group_contraction import emit_contraction_by_groups, group_plan
 from weft.compiler.emit.contractions.microkernel import emit_contraction_kernels, result_pairs
+from weft.compiler.emit.contractions.thread_contraction import emit_contraction_by_threads, thread_plan
 from weft.compiler.emit.contractions.tile_matrices import matrices
 from weft.compiler.emit.contractions.tiles import emit_matrices_by_tiles
 from weft.compiler.emit.emission import Emission, Fusion, Writer
@@ -63,8 +64,11 @@ def emit_contraction(fusion: Fusion) -> Emission:
         shape=form.shape,
     )
     by_tiles = matrices(fusion, contraction, (lhs, rhs), elements) if fusion.target.tiles else None
-    by_groups = group_plan(fusion, contraction)
-    if by_groups is not None:
+    by_threads = thread_plan(fusion, contraction)
+    by_groups = group_plan(fusion, contraction) if by_threads is None else None
+    if by_threads is not None:
+        emit_contraction_by_threads(fusion, contraction, by_threads)
+    elif by_groups is not None:
         emit_contraction_by_groups(fusion, contraction, by_groups)
     elif by_tiles is None:
         emit_contraction_kernels(fusion, contraction)

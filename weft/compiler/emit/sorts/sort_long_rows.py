@@ -10,6 +10,7 @@ from the operand at the end, if there are any.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +59,7 @@ def emit_long_rows(task: Task) -> None:
     TaskRows(task).emit()
 
 
-class LongRows:
+class LongRows(ABC):
     """Writes kernels that sort rows by words, with which an index or an element of 32 bits goes (`payload`). `halves`
     are scratch for both, between which passes go back and forth. What words are, and what is done with sorted ones,
     others say."""
@@ -85,23 +86,24 @@ class LongRows:
         self.has_specials = False
         self.special_counts = self.special_totals = -1
 
+    @abstractmethod
     def word(self, writer: Writer, stage: list[Part], row: Row, i: Index) -> Value:
         """The word of an element of a row."""
-        raise NotImplementedError
 
     def other(self, writer: Writer, row: Row, i: Index) -> Value:
         """What goes with a word: its index, or what others say."""
         return writer.k.scalars.convert(writer.k.position(i), UINT32)
 
+    @abstractmethod
     def store_sorted(
         self, writer: Writer, row: Row, at: Value, word: Value, other: Value | None, condition: Value | None
     ) -> None:
         """Do something with a word at its index in the sorted row, if a condition holds."""
-        raise NotImplementedError
 
     def specials_at(self, writer: Writer, row: Row, i: Index) -> list[Value]:
-        """Whether an element is below zero, a zero, a nan, or something that words do not tell."""
-        raise NotImplementedError
+        """Whether an element is below zero, a zero, a nan, or something that words do not tell; for rows that have
+        specials."""
+        return []
 
     def emit(self) -> None:
         """All kernels."""

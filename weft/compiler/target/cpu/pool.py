@@ -124,6 +124,8 @@ class _Text:
             self.write_stop()
             queue.write(self)
         self.write_parallel()
+        if how is not Waiting.NO_THREADS:
+            self.write_copy()
         self.write_switches()
 
     def function(self, name: str, returns: Type, **parameters: Type) -> Function:
@@ -430,6 +432,28 @@ class _Text:
             region.again(f.and_(left, f.not_(interrupted)))
         return f.select(interrupted, constant(interrupt.INTERRUPTED, i64), constant(0, i64))
 
+    def write_copy(self) -> None:
+        """weft_copy_bytes(target, source, size, grain): copy bytes by all threads, which take so many at a time."""
+        f = self.function("copy_chunk", void, table=ptr, begin=i64, end=i64)
+        table, begin, end = f.arguments
+        target, source = f.load(ptr, table, 8), f.load(ptr, f.offset(table, ptr, 1), 8)
+        f.copy(f.offset(target, i8, begin), f.offset(source, i8, begin), f.sub(end, begin))
+        f.ret()
+
+        def copied(f: Function) -> Value:
+            table, (*ends, size, grain) = f.alloca(ptr, 2, 8), f.arguments
+            for i, address in enumerate(ends):
+                f.store(address, f.offset(table, ptr, i), 8)
+            return _call(f, "weft_parallel", i64, self.module.address("copy_chunk"), table, size, grain)
+
+        parameters = [
+            Parameter("target", ptr),
+            Parameter("source", ptr),
+            Parameter("size", i64),
+            Parameter("grain", i64),
+        ]
+        interrupt.write_without_gil(self.module, "weft_copy_bytes", parameters, copied)
+
     # -- the number of threads -------------------------------------------------------------------------------------
 
     def write_stop(self) -> None:
@@ -538,6 +562,24 @@ def _apply() -> None:
     with _lock:
         _applied = config.num_threads
         start(threads() - 1)
+
+
+@functools.cache
+def _copy() -> Callable[[int, int, int, int], int] | None:
+    if "weft_copy_bytes" not in library().addresses:
+        return None
+    return interrupt.python_function(library(), "weft_copy_bytes", *[ctypes.c_void_p] * 2, *[ctypes.c_int64] * 2)
+
+
+def copy(target: int, source: int, size: int, grain: int) -> None:
+    """Copy bytes of this process from an address to another, by all threads, which take `grain` of them at a time. The
+    exception of a signal ends it early."""
+    shared = _copy() if size > grain else None
+    if shared is None:
+        ctypes.memmove(target, source, size)
+        return
+    prepare()
+    shared(target, source, size, grain)
 
 
 def set_threads(count: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.compiler.target import llvm
-from weft.compiler.target.cuda import math
+from weft.compiler.target.cuda import math, threefry
 from weft.compiler.target.lanes import Lane, Lanes, elementary
 from weft.compiler.target.math import complex, error, exponential, trigonometric
 from weft.compiler.target.math.term import Term
@@ -31,6 +31,10 @@ class CudaLanes(Lanes):
         if x.dtype.name == "bfloat16":
             return self._rounded(math.tanh_of_short(x.re), x.dtype)
         return self._tanh(x)
+
+    def threefry2x32(self, *operands: Lane) -> tuple[Lane, Lane]:
+        first, second = threefry.threefry(*(x.re for x in operands))
+        return Lane(operands[0].dtype, first), Lane(operands[0].dtype, second)
 
     def loaded(self, parts: Sequence[llvm.Value], dtype: np.dtype[Any]) -> Lane:
         native = SHORT.get(dtype.name)

@@ -37,20 +37,25 @@ FAR_ANGLE = "weft.far_angle"
 RECIPROCAL = "rcp.approx.ftz.f32"
 
 
+def each_lane(of: Callable[..., llvm.Value], element: llvm.Type, *operands: Term) -> Term:
+    """What a function of scalars returns, lane by lane."""
+    f, type = operands[0].function, operands[0].type
+    if not type.is_vector:
+        return Term(f, of(*(x.value for x in operands)))
+    result = llvm.zero(llvm.vector(element, type.count))
+    for n in range(type.count):
+        result = f.insert(result, of(*(f.extract(x.value, n) for x in operands)), n)
+    return Term(f, result)
+
+
 def _each(instruction: str, *operands: Term) -> Term:
     """One instruction of float32, lane by lane."""
-    f, type = operands[0].function, operands[0].type
-    taken = ", ".join(f"${n}" for n in range(len(operands) + 1))
+    f, taken = operands[0].function, ", ".join(f"${n}" for n in range(len(operands) + 1))
 
     def of(*values: llvm.Value) -> llvm.Value:
         return f.assembly(f"{instruction} {taken};", "=f" + ",f" * len(values), llvm.float_, *values)
 
-    if not type.is_vector:
-        return Term(f, of(*(x.value for x in operands)))
-    result = llvm.zero(type)
-    for n in range(type.count):
-        result = f.insert(result, of(*(f.extract(x.value, n) for x in operands)), n)
-    return Term(f, result)
+    return each_lane(of, llvm.float_, *operands)
 
 
 def power(x: Term) -> Term:

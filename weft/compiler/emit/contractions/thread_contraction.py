@@ -1,0 +1,104 @@
+"""Contractions of many short sums by single threads, for machines that run many of them: batches of small matrices.
+
+A thread has a tile of a few rows and columns of the result in registers, and reads what it multiplies where it is: the
+threads of one matrix are neighbours, so all but one of them find it in the cache of their processor. Nothing is
+exchanged, nobody waits, and sums are in the order of K.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from weft.base import dtypes
+from weft.compiler.emit.contractions.contraction_loops import (
+    Access,
+    ContractionAxis,
+    ContractionLoops,
+    Coordinates,
+    access,
+    finish,
+    multiply_add,
+    sum_dtype,
+)
+from weft.compiler.emit.contractions.symbolic_plan import is_symbolic
+from weft.compiler.emit.emission import Fusion, Writer
+from weft.compiler.kernel.ir import Index, LoopKind, Value
+
+# Rows and columns of a tile at most, and terms of a sum that are read at once.
+MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 4, 4, 4
+# The results of a tile at least, the longest sum, and the threads that keep a machine busy without sharing sums.
+LEAST_RESULTS, LONGEST, LEAST_THREADS = 4, 64, 1 << 15
+
+
+@dataclass(frozen=True)
+class ThreadPlan:
+    """The axes of a tile and how many elements it has along each, and how many terms of K are read at once."""
+
+    tile: dict[ContractionAxis, int]
+    terms: int
+
+
+def thread_plan(fusion: Fusion, contraction: ContractionLoops) -> ThreadPlan | None:
+    """How single threads compute a contraction; None if they do not."""
+    if not fusion.target.grid_bytes or not contraction.free or not math.prod(contraction.shape):
+        return None
+    found = [access(fusion, operand, contraction.axes) for operand in (contraction.left, contraction.right)]
+    if is_symbolic(contraction, (found[0], found[1])) or dtypes.kind(contraction.compute) not in "fiu":
+        return None
+    k = math.prod(axis.size for axis in contraction.k_axes)
+    rows, columns = _own_axis(contraction, *found), _own_axis(contraction, *reversed(found))
+    if k > LONGEST or rows is None or columns is None:
+        return None
+    tile = {rows: _divisor(rows.size, MOST_ROWS), columns: _divisor(columns.size, MOST_COLUMNS)}
+    results = math.prod(tile.values())
+    if results < LEAST_RESULTS or math.prod(axis.size for axis in contraction.free) < LEAST_THREADS * results:
+        return None
+    return ThreadPlan(tile, _divisor(k, MOST_TERMS))
+
+
+def _own_axis(contraction: ContractionLoops, mine: Access, other: Access) -> ContractionAxis | None:
+    """The last axis of the result that only one operand has."""
+    return next((a for a in reversed(contraction.free) if mine.stride(a) and not other.stride(a)), None)
+
+
+def _divisor(size: int, most: int) -> int:
+    """The largest divisor of a size up to a number."""
+    return next(n for n in range(most, 0, -1) if size % n == 0)
+
+
+def emit_contraction_by_threads(fusion: Fusion, contraction: ContractionLoops, plan: ThreadPlan) -> None:
+    """Emit the one kernel of a contraction, with the epilogue that the fusion has."""
+    writer = fusion.writer("contraction", final=True)
+    k = writer.k
+    counts = [axis.size // plan.tile.get(axis, 1) for axis in contraction.free]
+    with k.loop(math.prod(counts), kind=LoopKind.THREADS) as thread:
+        digits = k.digits(Index.of(thread), counts)
+        first = {axis: i * plan.tile.get(axis, 1) for axis, i in zip(contraction.free, digits, strict=True)}
+        rows, columns = ([first | {axis: first[axis] + n} for n in range(count)] for axis, count in plan.tile.items())
+        column_axis = list(plan.tile)[1]
+        elements = [row | {column_axis: column[column_axis]} for row in rows for column in columns]
+        for indices, total in zip(elements, _sums(writer, contraction, plan, rows, columns), strict=True):
+            finish(writer, contraction, indices, total)
+
+
+def _sums(
+    writer: Writer,
+    contraction: ContractionLoops,
+    plan: ThreadPlan,
+    rows: list[dict[ContractionAxis, Index]],
+    columns: list[dict[ContractionAxis, Index]],
+) -> tuple[Value, ...]:
+    """The sums of a tile, row by row."""
+    k, sizes = writer.k, [axis.size for axis in contraction.k_axes]
+    zeros = [k.constant(0, sum_dtype(contraction.compute)) for _ in range(len(rows) * len(columns))]
+    with k.loop(math.prod(sizes), step=plan.terms, carries=zeros) as (term, inside):
+        totals = list(inside)
+        for n in range(plan.terms):
+            terms = dict(zip(contraction.k_axes, k.digits(Index.of(term) + n, sizes), strict=True))
+            left = [contraction.left(writer, Coordinates(row | terms)) for row in rows]
+            right = [contraction.right(writer, Coordinates(column | terms)) for column in columns]
+            pairs = [(a, b) for a in left for b in right]
+            for i, (a, b) in enumerate(pairs):
+                totals[i] = multiply_add(writer, a, b, totals[i], contraction.compute)
+        return k.carry(*totals)
