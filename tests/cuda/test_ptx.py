@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import weft
+import weft.numpy as wnp
 from tests.laws.samples import Case
 from tests.laws.test_compiled import GROUPS, merged
 from weft import lax
@@ -75,15 +76,22 @@ def code_of(function: Any, *arguments: Any) -> str:
 
 
 def test_tiles_of_threads_are_read_and_written_by_vectors() -> None:
-    code = code_of(lambda x: x @ x, np.ones((4096, 16, 16), "f4"))
-    # Four terms of K: of four rows and four columns each.
-    assert [code.count(text) for text in ("fma.rn.f32", "ld.global.v4", "st.global.v4")] == [64, 8, 4]
+    def counted(spec: str, dtype: str) -> list[int]:
+        x = np.ones((8192, 32, 32), dtype)
+        code = code_of(lambda x: wnp.einsum(spec, x, x), x)
+        return [len(re.findall(text, code)) for text in (r"fma\.rn", r"ld\.global\.v[24]", r"st\.global\.v[24]")]
+
+    # Sixteen terms of four rows and four columns, and four of eight rows.
+    assert counted("bik,bkj->bij", "float32") == [256, 32, 4]
+    assert counted("bik,bjk->bij", "float32") == [128, 12, 8]
+    with weft.enable_x64():
+        assert counted("bik,bkj->bij", "float64") == [128, 24, 16]
 
 
-def test_rotations_of_random_bits_are_shared_by_both_kinds_of_units() -> None:
+def test_sums_of_random_bits_leave_the_units_for_logic_alone() -> None:
     code = code_of(lambda key: weft.random.bits(key, (1 << 16,)), weft.random.key(0))
-    # Of four elements of a thread.
-    assert [len(re.findall(text, code)) for text in ("shf.l.wrap", r"mul.wide.u32 %rd\d+, %r\d+, \d+;")] == [40, 40]
+    # Ten parts of the key for each of four elements of a thread.
+    assert [code.count(text) for text in ("shf.l.wrap", "mad.lo.u32")] == [80, 40]
 
 
 def test_capabilities() -> None:

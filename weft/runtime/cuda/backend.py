@@ -16,6 +16,7 @@ from weft.runtime.cuda import driver
 from weft.runtime.cuda.libraries.program import BLOCK_ALIGNMENT
 from weft.runtime.cuda.memory import Block, CudaMemory
 from weft.runtime.cuda.sharing import BorrowedBlock, Lent
+from weft.runtime.device import HOME
 from weft.runtime.dlpack import CUDA
 from weft.sharding.device import Device
 
@@ -68,7 +69,7 @@ class CudaBackend:
             later.result()
             memory.host_copy = None
         else:
-            value = np.empty(shape, dtype)
+            value = HOME.memory.empty(shape, dtype)
             if value.nbytes:
                 memory.owner.driver.copy_out(value, address)
             value.flags.writeable = False
@@ -77,7 +78,7 @@ class CudaBackend:
 
     def copy_to_host_later(self, memory: Block, address: int, shape: Any, dtype: np.dtype) -> None:
         """By another thread, once the work that was started so far has ended."""
-        value = np.empty(shape, dtype)
+        value = HOME.memory.empty(shape, dtype)
         if value.nbytes and memory.host_copy is None:
             memory.host_copy = value, memory.owner.driver.copy_out_later(value, address, memory)
             value.flags.writeable = False

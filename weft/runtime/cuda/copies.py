@@ -29,11 +29,11 @@ from weft.compiler.target.cpu import pool
 # than it takes to have a stream wait for another.
 SMALL, MEDIUM = 1 << 16, 1 << 20
 DIRECT_SLOTS = 16
-# Others are of chunks, through so many slots of pinned memory, which stay in the caches of the host, and as many of
-# memory on the GPU as programs that run meanwhile are not to be waited for.
-CHUNK, SLOTS, STAGED = 1 << 22, 4, 16
+# Others are of chunks, through so many slots of pinned memory, and so many on the GPU, which are not free before programs
+# that run meanwhile have ended.
+CHUNK, SLOTS, STAGED = 1 << 23, 4, 8
 # Bytes that a thread of the host copies at a time.
-OF_ONE_THREAD = 1 << 17
+OF_ONE_THREAD = 1 << 16
 
 
 class Machine(Protocol):

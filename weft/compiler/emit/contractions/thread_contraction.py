@@ -26,7 +26,11 @@ from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.kernel.ir import Index, LoopKind, Value
 
 # Rows and columns of a tile at most, and terms of a sum that are read at once.
-MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 4, 4, 4
+MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 4, 4, 16
+# Taller tiles, for which the right operand is read less often, with fewer terms.
+TALL_ROWS, TALL_TERMS = 8, 4
+# From so many bytes of a row on, neighbouring threads read from different lines of the cache, and one at a time.
+LINE_BYTES = 96
 # The results of a tile at least, the longest sum, and the threads that keep a machine busy without sharing sums.
 LEAST_RESULTS, LONGEST, LEAST_THREADS = 4, 64, 1 << 15
 
@@ -50,11 +54,15 @@ def thread_plan(fusion: Fusion, contraction: ContractionLoops) -> ThreadPlan | N
     rows, columns = _own_axis(contraction, *found), _own_axis(contraction, *reversed(found))
     if k > LONGEST or rows is None or columns is None:
         return None
-    tile = {rows: _divisor(rows.size, MOST_ROWS), columns: _divisor(columns.size, MOST_COLUMNS)}
+    # Of 64 bits, half as many elements are read at once.
+    bits, along = dtypes.itemsize_bits(contraction.compute), [found[1].stride(axis) for axis in contraction.k_axes]
+    tall = k * bits >= 8 * LINE_BYTES and (bits == 64 or 1 in along)
+    most_rows, most_terms = (TALL_ROWS, TALL_TERMS) if tall else (MOST_ROWS, MOST_TERMS)
+    tile = {rows: _divisor(rows.size, most_rows), columns: _divisor(columns.size, MOST_COLUMNS)}
     results = math.prod(tile.values())
     if results < LEAST_RESULTS or math.prod(axis.size for axis in contraction.free) < LEAST_THREADS * results:
         return None
-    return ThreadPlan(tile, _divisor(k, MOST_TERMS))
+    return ThreadPlan(tile, _divisor(k, most_terms))
 
 
 def _own_axis(contraction: ContractionLoops, mine: Access, other: Access) -> ContractionAxis | None:
