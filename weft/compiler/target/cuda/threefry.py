@@ -39,8 +39,8 @@ def _by(text: str, *operands: Term | llvm.Value) -> Term:
     """What an instruction makes of each lane; LLVM does not know what it computes. Values are the same in all lanes."""
     terms = [x for x in operands if isinstance(x, Term)]
 
-    def of(*words: llvm.Value) -> llvm.Value:
-        found = iter(words)
+    def of(*values: llvm.Value) -> llvm.Value:
+        found = iter(values)
         taken = [next(found) if isinstance(x, Term) else x for x in operands]
         return terms[0].function.assembly(text, "=r" + ",r" * len(taken), llvm.i32, *taken)
 
