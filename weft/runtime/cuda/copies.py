@@ -29,8 +29,8 @@ from weft.compiler.target.cpu import pool
 # than it takes to have a stream wait for another.
 SMALL, MEDIUM = 1 << 16, 1 << 20
 DIRECT_SLOTS = 16
-# Others are of chunks, through so many slots of pinned memory and so many on the GPU, which are not free before programs
-# that run meanwhile have ended.
+# Others are of chunks, through so many slots of pinned memory and so many on the GPU. The latter are not free before
+# programs that run meanwhile have ended.
 CHUNK, SLOTS, STAGED = 1 << 23, 4, 8
 # Bytes that a thread of the host copies at a time.
 OF_ONE_THREAD = 1 << 16
