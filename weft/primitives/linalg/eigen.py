@@ -162,7 +162,7 @@ class eig(MatrixFunction):
             compute_right_eigenvectors=compute_right_eigenvectors,
         )
         if not compute_left_eigenvectors:
-            decompose = np.linalg.eig if compute_right_eigenvectors else lambda a: (np.linalg.eigvals(a),)
+            decompose: Any = np.linalg.eig if compute_right_eigenvectors else lambda a: (np.linalg.eigvals(a),)
             return with_failures(decompose, x, types)
         from scipy import linalg
 
