@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from weft.base.errors import (
     ShapeMismatchError,
 )
 from weft.base.publish import publish as _publish
+from weft.base.settings import config
 from weft.base.source import user_line
 from weft.ir.context import EVALUATION, context, lifted
 from weft.ir.types import ArrayType, RefType, ShapeDtypeStruct, is_value, type_of
@@ -29,6 +30,7 @@ from weft.lax.elementwise import add, convert_element_type, mul
 from weft.lax.shape import broadcasted_iota, reshape, squeeze
 from weft.lax.shape import empty as _empty
 from weft.lax.slicing import dynamic_slice, dynamic_update_slice
+from weft.numpy.indexing import concrete
 from weft.primitives.elementwise.convert import convert_element_type as _convert
 from weft.trace.array import Array
 from weft.trace.refs import Ref
@@ -163,15 +165,50 @@ def _parts(index: Any) -> tuple[Any, ...]:
     return index if isinstance(index, tuple) else (index,)
 
 
-def _plain(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Slices whose start is known as Python's."""
-    found = []
-    for part in parts:
-        if isinstance(part, Slice) and not isinstance(part.start, (Tracer, Array)):
-            start = int(part.start)
-            part = slice(start, start + max(part.size - 1, 0) * part.stride + (part.size > 0), part.stride)
-        found.append(part)
+def _plain(shape: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Slices whose start is known as Python's; an error if they do not fit. Integers that are out of bounds raise where
+    the shape at the index is asked for, unless `strict_indices` is off: then they are clamped, as traced ones are."""
+    found = list(parts)
+    for i, axis in _axes(shape, parts):
+        part, size = parts[i], shape[axis]
+        if isinstance(part, Slice) and concrete(part.start) is not None:
+            found[i] = _known_slice(part, axis, shape)
+        elif (
+            not config.strict_indices
+            and isinstance(part, (int, np.integer))
+            and type(part) is not bool
+            and type(size) is int
+            and size
+        ):
+            found[i] = min(max(int(part), -size), size - 1)
     return tuple(found)
+
+
+def _axes(shape: Any, parts: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
+    """Where a part of an index of integers and slices stands, and its dimension; those before the first part of another
+    kind."""
+    axis = 0
+    for i, part in enumerate(parts):
+        if axis >= len(shape):
+            return
+        if part is Ellipsis:
+            axis += len(shape) - (len(parts) - 1)
+        elif isinstance(part, (slice, Slice)) or (is_value(part) and type_of(part).shape == ()):  # type: ignore[attr-defined]
+            yield i, axis
+            axis += 1
+        else:
+            return
+
+
+def _known_slice(part: Slice, axis: int, shape: Any) -> slice:
+    size, start = shape[axis], int(part.start)
+    first = start + size if start < 0 else start
+    last = first + max(part.size - 1, 0) * part.stride
+    if first < 0 or last + (part.size > 0) > size:
+        what = f"Index {start} is out of bounds: {part.size} elements from there on do not fit into axis {axis}."
+        received = f"ds({start}, {part.size}, {part.stride}) of a Ref of shape {tuple(shape)}"
+        raise OutOfBoundsIndexError(what, received=received, at=user_line())
+    return slice(first, last + (part.size > 0), part.stride)
 
 
 def _is_whole(parts: tuple[Any, ...]) -> bool:
@@ -185,7 +222,8 @@ def _shape_at(shape: Any, parts: tuple[Any, ...]) -> tuple[int, ...]:
         if isinstance(part, Slice):
             return slice(0, part.size)  # a start that is traced is clamped
         if isinstance(part, Array):
-            return part if part.dtype == np.bool_ else np.zeros(part.shape, np.int64)
+            values = concrete(part) if config.strict_indices or part.dtype == np.bool_ else None
+            return values if values is not None else np.zeros(part.shape, part.dtype)
         return part
 
     try:
@@ -246,7 +284,8 @@ def _outer(starts: list[Any], sizes: list[int], strides: list[int]) -> tuple[Any
 
 def _read(ref: Ref, index: Any) -> Any:
     """What `ref[index]` is."""
-    value, parts = ref.value, _plain(_parts(index))
+    value = ref.value
+    parts = _plain(value.shape, _parts(index))
     if _is_whole(parts):
         return value
     _shape_at(value.shape, parts)
@@ -273,8 +312,8 @@ def _write(ref: Ref, index: Any, value: Any) -> None:
 
 
 def _update(ref: Ref, index: Any, value: Any, how: str) -> None:
-    parts = _plain(_parts(index))
     wanted: Any = ref.inner_aval
+    parts = _plain(wanted.shape, _parts(index))
     value = _fitting(value, wanted, _shape_at(wanted.shape, parts), how)
     if how == "set" and _is_whole(parts):
         ref.value  # noqa: B018  # it is here, and not frozen
@@ -316,9 +355,18 @@ def _fitting(value: Any, aval: Any, shape: Any, how: str) -> Any:
     return _convert(lifted(value), new_dtype=aval.dtype, weak_type=aval.weak_type)
 
 
+def _begins_at_traced(shape: Any, parts: tuple[Any, ...]) -> bool:
+    """Whether an index is of integers and slices, with traced ones among them: one window, which is clamped."""
+    if any(isinstance(part, Slice) for part in parts):
+        return True
+    regular = [i for i, _ in _axes(shape, parts)]
+    others = [i for i in range(len(parts)) if i not in regular and parts[i] is not Ellipsis]
+    return not others and any(isinstance(parts[i], Array) and parts[i].dtype != np.bool_ for i in regular)
+
+
 def _updated(array: Any, parts: tuple[Any, ...], value: Any, how: str) -> Any:
     """An array with some elements replaced, or added to; of the same type."""
-    if any(isinstance(part, Slice) for part in parts):
+    if _begins_at_traced(array.shape, parts):
         starts, sizes, strides, _ = _starts(array.shape, parts)
         block = reshape(value, tuple(sizes))
         if all(stride == 1 for stride in strides):

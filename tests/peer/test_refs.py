@@ -83,6 +83,38 @@ def test_functions_that_create_references(function, name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("index", [5, 3, -1, -3, -7])
+def test_traced_indices_out_of_bounds(index: int) -> None:
+    """Gradients of windows only: JAX loses those of arrays of indices that are read out of bounds."""
+    results = []
+    for xp, np_ in PAIRS:
+
+        def windows(x, i, xp=xp, np_=np_):
+            ref = xp.new_ref(x * 1.0)
+            ref[i] = ref[i] * x[0]
+            xp.ref.addupdate(ref, i, x[1])
+
+            def body(c, k):
+                ref[k] = ref[k] + c
+                return ref[k + 1], ref[k]
+
+            return xp.lax.scan(body, x[2], i + np_.arange(3)), ref[...]
+
+        def arrays(x, i, xp=xp, np_=np_):
+            ref, both = xp.new_ref(x * 1.0), np_.stack([i, i * 0])
+            xp.ref.addupdate(ref, both, x[:2])
+            ref[both] = ref[both] * 3
+            return ref[...], ref[both]
+
+        def total(x, i, windows=windows, xp=xp):
+            return sum((leaf * leaf).sum() for leaf in xp.tree.leaves(windows(x, i)))
+
+        own = [xp.jit(windows)(X, index), xp.jit(arrays)(X, index), xp.jit(xp.grad(total))(X, index)]
+        results.append(xp.tree.leaves(own))
+    for found, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_references_from_outside() -> None:
     results = []
     for xp, np_ in PAIRS:

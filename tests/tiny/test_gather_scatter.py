@@ -116,12 +116,18 @@ def test_equal_candidates_share_the_derivative_of_an_extremum() -> None:
 
 def test_scatter_mul_has_a_derivative_only_for_unique_indices() -> None:
     numbers = ScatterDimensionNumbers((), (0,), (0,))
-    x, index, updates = np.array([2.0, 3.0], np.float32), np.array([[1]], np.int32), np.array([5.0], np.float32)
-    multiply = lambda unique: lambda u: lax.scatter_mul(x, index, u, numbers, unique_indices=unique)
-    (gradient,) = weft.vjp(multiply(True), updates)[1](np.ones(2, np.float32))
-    np.testing.assert_array_equal(gradient, [3.0])
+    x, indices, updates = np.array([2.0, 3.0], np.float32), np.array([[1], [0]], np.int32), np.float32([5.0, 4.0])
+
+    def multiply(count, unique):
+        return lambda u: lax.scatter_mul(x, indices[:count], u, numbers, unique_indices=unique)
+
+    # One index or none is unique in any case.
+    for count, unique in [(2, True), (1, True), (1, False), (0, False)]:
+        (gradient,) = weft.vjp(multiply(count, unique), updates[:count])[1](np.ones(2, np.float32))
+        np.testing.assert_array_equal(gradient, [3.0, 2.0][:count])
     with pytest.raises(MissingRuleError, match="unique_indices=True"):
-        weft.vjp(multiply(False), updates)
+        weft.vjp(multiply(2, False), updates)
+    index, updates = indices[:1], updates[:1]
     # The operand has one in any case.
     (gradient,) = weft.vjp(lambda x: lax.scatter_mul(x, index, updates, numbers), x)[1](np.ones(2, np.float32))
     np.testing.assert_array_equal(gradient, [1.0, 5.0])

@@ -11,6 +11,7 @@ import weft
 import weft.numpy as wnp
 from weft import errors, lax
 from weft import ref as refs
+from weft.base.settings import overrides
 
 X = wnp.arange(3.0)
 
@@ -82,6 +83,27 @@ def test_slices_that_begin_at_traced_indices() -> None:
     table[1] += 1
     np.testing.assert_array_equal(ref[...], table)
     assert weft.ds(3) == weft.ds(0, 3)
+    np.testing.assert_array_equal(ref[weft.ds(-2, 2), ..., weft.ds(-1, 1)], table[2:, 4:])
+
+
+@pytest.mark.parametrize(("index", "inside"), [(5, 2), (-1, 2), (-7, 0)])
+def test_a_traced_index_is_clamped_where_it_is_read_and_where_it_is_written(index: int, inside: int) -> None:
+    """Also under vmap and in loops; arrays of indices drop what is out of bounds, as `x.at[i]` does."""
+
+    def touch(i):
+        ref = weft.new_ref(wnp.zeros((3, 2)))
+        ref[i] = wnp.ones(2)
+        refs.addupdate(ref, (i, 0), 1.0)
+        ref[..., i] += ref[i, 0]
+        return ref[...]
+
+    expected = np.zeros((3, 2))
+    expected[inside] = [2, 1]
+    expected[:, min(inside, 1)] += 2
+    for f in (weft.jit(touch), lambda i: weft.jit(weft.vmap(touch))(wnp.array([i]))[0]):
+        np.testing.assert_array_equal(f(index), expected)
+    with overrides(strict_indices=False, checks="off"):
+        np.testing.assert_array_equal(touch(index), expected)
 
 
 def test_arrays_that_were_read_do_not_change() -> None:
@@ -389,6 +411,11 @@ def test_checkpointed_functions_and_callbacks() -> None:
         (lambda r: r.__setitem__(0, 1j), TypeError, "dtype"),
         (lambda r: r.__setitem__(0, "a"), TypeError, "an array or a number"),
         (lambda r: r[7], IndexError, "out of bounds"),
+        (lambda r: r[wnp.int32(7)], IndexError, "out of bounds"),
+        (lambda r: r.__setitem__(wnp.int32(7), 1.0), IndexError, "out of bounds"),
+        (lambda r: refs.addupdate(r, wnp.array([0, 7]), wnp.ones(2)), IndexError, "out of bounds"),
+        (lambda r: r[weft.ds(2, 2)], IndexError, "do not fit into axis 0"),
+        (lambda r: r[weft.ds(wnp.int32(-1), 2)], IndexError, "do not fit into axis 0"),
         (lambda r: weft.new_ref(r), TypeError, "new_ref of a Ref"),
         (lambda r: weft.new_ref({"a": X}), TypeError, "an array or a number"),
         (lambda r: wnp.sin(r), TypeError, "requires ndarray"),

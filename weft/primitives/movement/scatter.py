@@ -406,18 +406,20 @@ class scatter_mul(Scatter):
     def partial(self, i: int, tangent: Any, out: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Any:
         if i == 0:
             return scatter_mul(tangent, indices, updates, **params)
-        self.check_unique(params)
+        self.check_unique(indices, params)
         return mul(x, scatter_add(instantiate(Zero.of(type_of(x))), indices, tangent, **params))
 
     def transpose(self, cotangent: Any, x: Any, indices: Any, updates: Any, **params: Any) -> Sequence[Any]:
         if is_linear(x):
             return [scatter_mul(cotangent, indices, updates, **params), None, None]
-        self.check_unique(params)
+        self.check_unique(indices, params)
         return [None, None, self.read_back(mul(cotangent, x), indices, updates.aval, **params)]
 
-    def check_unique(self, params: Params) -> None:
-        """With several updates at one index the derivative in one is the product of the others, which is not stored."""
-        if not params["unique_indices"]:
+    def check_unique(self, indices: Any, params: Params) -> None:
+        """With several updates at one index the derivative in one is the product of the others, which is not stored.
+        There cannot be several where no more than one index is known to be there."""
+        shape = type_of(indices).shape  # type: ignore[attr-defined]
+        if not params["unique_indices"] and not definitely_less(size_of(shape[:-1]), 2):
             raise MissingRuleError(
                 "scatter-mul is differentiable in the updates only if no element is multiplied twice.",
                 fix="pass unique_indices=True, x.at[i].multiply(v, unique_indices=True), if no index occurs twice",
