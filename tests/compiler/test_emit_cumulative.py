@@ -85,6 +85,64 @@ def test_long_arrays_are_split_for_threads(shape: tuple[int, ...], axis: int, re
     check(lambda x: lax.cumlogsumexp(x, axis=axis, reverse=reverse), x, interpret=False, compare=close(1e-4))
 
 
+def extreme_factors(size: int, dtype: Any, seed: int) -> np.ndarray:
+    """Numbers whose products leave the range of floats on the way, among them zeros or infinities."""
+    rng = np.random.default_rng(seed)
+    large = np.float64(np.finfo(dtype).max) ** 0.8
+    half = np.where(np.arange(size) < size // 2, large, 1 / large)
+    x = [
+        np.full(size, 10.0),  # a product of many overflows
+        half,
+        1 / half,
+        np.exp(rng.normal(size=size) * np.log(large) / 3),
+        rng.normal(size=size),
+        rng.uniform(0.99, 1.01, size),
+    ][seed % 6]
+    x = x * rng.choice([-1, 1], size)
+    if seed % 2 == 0:
+        x[0 if seed % 3 else rng.integers(size)] = 0
+    if seed % 5 == 4:
+        x[rng.integers(size)] = np.inf
+    with np.errstate(over="ignore"):
+        return x.astype(dtype)
+
+
+def assert_same_class(got: np.ndarray, want: np.ndarray) -> None:
+    """NaN where that is NaN, infinite and of no normal size where that is, with its sign, and close elsewhere."""
+    info = ml_dtypes.finfo(want.dtype)
+    got, want = np.asarray(got), np.asarray(want)
+    got, want = got.astype(np.float64), want.astype(np.float64)
+    tiny = np.abs(want) < 4 * float(info.tiny)
+    np.testing.assert_array_equal(np.abs(got[tiny]) < 8 * float(info.tiny), True)
+    np.testing.assert_array_equal(np.signbit(got[tiny]), np.signbit(want[tiny]))
+    np.testing.assert_allclose(got[~tiny], want[~tiny], rtol=1e-10 if info.bits == 64 else 1e-2)
+
+
+FEW_AND_MANY: list[tuple[tuple[int, ...], int]] = [
+    ((7,), 0), ((16,), 0), ((100,), 0), ((1030,), 0), ((3, 700), 1), ((700, 3), 0), ((70, 40), 0),
+    ((300_001,), 0), ((3, 100_003), 1), ((100_003, 3), 0), ((5000, 40), 0), ((2, 300, 517), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape, axis", FEW_AND_MANY, ids=str)
+def test_products_are_zero_finite_infinite_or_nan_as_one_after_the_other(shape: tuple[int, ...], axis: int) -> None:
+    count, length = int(np.prod(shape)) // shape[axis], shape[axis]
+    small = count * length < 300
+    for dtype in (np.float32, np.float64, ml_dtypes.bfloat16):
+        with weft.enable_x64(True), np.errstate(all="ignore"):
+            rows = [extreme_factors(length, np.float64 if dtype is np.float64 else np.float32, i) for i in range(18)]
+            for first in range(0, 18, max(count, 3 if small else 9)):
+                x = np.stack([rows[(first + i) % 18] for i in range(count)]).astype(dtype)
+                x = np.moveaxis(x.reshape(*[d for i, d in enumerate(shape) if i != axis], length), -1, axis)
+                for reverse in (False, True):
+                    check(
+                        lambda x, r=reverse: lax.cumprod(x, axis=axis, reverse=r),
+                        x,
+                        interpret=small,
+                        compare=assert_same_class,
+                    )
+
+
 def test_two_results_and_an_epilogue() -> None:
     x = np.random.default_rng(0).normal(size=(4, 50)).astype(np.float32)
 

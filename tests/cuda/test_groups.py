@@ -12,6 +12,7 @@ import pytest
 import weft
 import weft.numpy as wnp
 from tests.compiler.host import interpret
+from tests.compiler.test_emit_cumulative import assert_same_class, extreme_factors
 from weft import lax
 from weft.api.inspect import make_jaxpr
 from weft.base import dtypes, settings
@@ -65,6 +66,20 @@ def test_reductions_have_their_values(name: str, shape: tuple[int, int]) -> None
     for got, want in zip(interpret(program, [x.copy()]), map(np.asarray, expected), strict=True):
         np.testing.assert_allclose(got.view(want.dtype).reshape(want.shape), want, rtol=2e-5, atol=2e-5)
     assert "masked" not in module_text([(f"k{i}", k) for i, k in enumerate(kernels)], hopper())
+
+
+@pytest.mark.parametrize("shape", [(70,), (4, 300), (9000,), (2, 9000), (300, 2)], ids=str)
+def test_products_are_of_the_class_of_one_after_the_other(shape: tuple[int, ...]) -> None:
+    size, axis = max(shape), int(np.argmax(shape))
+    rows = np.stack([extreme_factors(size, np.float32, i) for i in range(18)])
+    for first in range(0, 18, 4):
+        x = rows[first : first + min(shape)].T if axis == 0 and len(shape) > 1 else rows[first : first + shape[0]]
+        x = np.ascontiguousarray(rows[first] if len(shape) == 1 else x)
+        program, kernels = compiled(lambda x: lax.cumprod(x, axis), x)
+        with np.errstate(all="ignore"):
+            (got,) = interpret(program, [x.copy()])
+            assert_same_class(got.view(np.float32).reshape(x.shape), np.cumprod(x, axis, dtype=np.float32))
+        assert "entry" in ptx(module_text([(f"k{i}", k) for i, k in enumerate(kernels)], hopper()), hopper())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64", "bfloat16", "int8", "bool"])

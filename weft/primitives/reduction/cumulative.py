@@ -86,6 +86,9 @@ class Cumulative(Primitive):
     keeps_nan = "all"
     # The operation that combines two elements, by name; None: `emit` is more than one.
     operation: ClassVar[str | None] = None
+    # Whether floats that are combined in another order may be of another class: a product that overflows by itself is
+    # not a number after a zero, which one after the other leaves it zero.
+    needs_order: ClassVar[bool] = False
     # Whether there is a complex number that leaves every other as it is.
     complex_neutral: ClassVar[bool] = True
 
@@ -202,6 +205,7 @@ class cumprod(Scanned):
 
     combine = staticmethod(mul)
     operation = "mul"
+    needs_order = True
     complex_neutral = False
 
     def accumulate(self, x: np.ndarray, axis: int) -> np.ndarray:

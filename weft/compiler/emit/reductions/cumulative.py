@@ -8,13 +8,16 @@ are read in the order of memory, with an array of accumulators.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import fields
 from typing import Any
 
 from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.maps.loop import nest
+from weft.compiler.emit.reductions.cumulative_products import Products, Summary, whole_chunks
 from weft.compiler.emit.reductions.reduction_space import (
     ENOUGH_ITERATIONS,
     STREAMED_WORK,
@@ -40,8 +43,11 @@ from weft.primitives.reduction.cumulative import Cumulative
 TILE = 1024
 # Rows that a block of them has at least.
 LEAST_ROWS = 32
-# Blocks of a row for groups of threads, of which each combines the totals of all before it.
-MOST_GROUP_BLOCKS = 4096
+# Blocks of a row for groups of threads, of which each combines the totals of all before it; and of products, where one
+# group does that for all blocks.
+MOST_GROUP_BLOCKS, MOST_CHECKED_BLOCKS = 4096, 256
+# What is known of a block of products.
+SUMMARY = len(fields(Summary))
 
 
 class Scan:
@@ -68,6 +74,8 @@ class Scan:
         # The lanes of a group of threads, on targets that have them; and those of a vector along the axis.
         self.group = 0 if self.card.operation is None else fusion.target.scan_lanes
         self.width = self.group or self.lanes
+        # Products of floats: what vectors and blocks find is checked.
+        self.checked = self.card.needs_order and dtypes.kind(self.wide) == "f"
         # Products and logarithms of complex numbers have no element that leaves every number as it is.
         self.no_neutral = dtypes.kind(self.wide) == "c" and not self.card.complex_neutral
 
@@ -104,8 +112,15 @@ class Scan:
 
     # -- one row ---------------------------------------------------------------------------------------------------
 
-    def serial(self, writer: Writer, indices: AxisIndices, start: Value, part: tuple[Index, int] | None = None) -> None:
-        """The scan as a loop along the axis or a block of it."""
+    def serial(
+        self,
+        writer: Writer,
+        indices: AxisIndices,
+        start: Value,
+        part: tuple[Index, int] | None = None,
+        stored: bool = True,
+    ) -> Value:
+        """The scan as a loop along the axis or a block of it; returns the last result."""
         k, axis = writer.k, self.axis
         assert axis is not None
         first, size = part or (Index(), axis.size)
@@ -118,8 +133,10 @@ class Scan:
             if self.no_neutral:
                 begins = k.scalars.eq(k.position(at), k.constant(0, dtypes.int64))
                 total = k.scalars.select_n(begins, total, value)
-            self.store(writer, index, total)
-            k.carry(total)
+            if stored:
+                self.store(writer, index, total)
+            (last,) = k.carry(total)
+        return last
 
     def scanned(
         self, writer: Writer, indices: AxisIndices, start: Value, part: tuple[Index, int] | None = None
@@ -127,26 +144,32 @@ class Scan:
         """The scan with vectors along the axis or a block of it."""
         k, axis, width = writer.k, self.axis, self.width
         assert axis is not None
+        if self.checked:
+            Products(self, writer).scanned(indices, start, part)
+            return
         first, size = part or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
-        neutral = self.neutral(writer)
         with k.loop(size, kind=LoopKind.LANES, width=width, carries=[start], limit=limit) as (i, (before,)):
             index = self.index(writer, {**indices, axis: first + i})
-            lanes = self.element(writer, index)
-            step = 1
-            while step < width:
-                if self.card.operation is None:
-                    # Logarithms of the neutral element are slow, so the first lanes are combined with themselves and
-                    # dropped.
-                    lane = k.compute("and", k.position(i, dtypes.int32), k.constant(width - 1, dtypes.int32))
-                    takes = k.scalars.ge(lane, k.constant(step, dtypes.int32))
-                    both = self.combine(writer, k.shift(lanes, step, lanes), lanes)
-                    lanes = k.scalars.select_n(takes, lanes, both)
-                else:
-                    lanes = self.combine(writer, k.shift(lanes, step, neutral), lanes)
-                step *= 2
+            lanes = self.prefixes(writer, self.element(writer, index), i)
             self.store(writer, index, self.combine(writer, before, lanes))
             k.carry(self.combine(writer, before, k.last(lanes)))
+
+    def prefixes(self, writer: Writer, lanes: Value, position: Any) -> Value:
+        """The scan of the lanes of one vector; `position` is the variable of the loop over lanes."""
+        k, width, step = writer.k, self.width, 1
+        while step < width:
+            if self.card.operation is None:
+                # Logarithms of the neutral element are slow, so the first lanes are combined with themselves and
+                # dropped.
+                lane = k.compute("and", k.position(position, dtypes.int32), k.constant(width - 1, dtypes.int32))
+                takes = k.scalars.ge(lane, k.constant(step, dtypes.int32))
+                both = self.combine(writer, k.shift(lanes, step, lanes), lanes)
+                lanes = k.scalars.select_n(takes, lanes, both)
+            else:
+                lanes = self.combine(writer, k.shift(lanes, step, self.neutral(writer)), lanes)
+            step *= 2
+        return lanes
 
     def total(self, writer: Writer, indices: AxisIndices, plan: Schedule, first: Index, size: int) -> Value:
         """All elements of a block along the axis combined. Order does not matter, so each lane has an accumulator."""
@@ -176,17 +199,19 @@ def emit_cumulative(fusion: Fusion) -> Emission:
     scan = Scan(fusion)
     space, axis = scan.space, scan.axis
     passes = Passes(fusion.jaxpr, [scan.hero], scan.full)
+    # What is computed again is read again.
+    in_place = () if scan.checked else passes.in_place()
     if axis is None or 0 in scan.full:
         _emit_copy(scan)
-        return fusion.finish(in_place=passes.in_place())
+        return fusion.finish(in_place=in_place)
     if scan.group and not scan.no_neutral:
         _emit_by_groups(scan)
-        return fusion.finish(in_place=passes.in_place())
+        return fusion.finish(in_place=in_place)
     plan = schedule(space, scan.lanes)
     if scan.no_neutral and plan.lanes is axis:
         last = next(iter(reversed(space.free)), None)
         plan = Schedule(last, 1 if last is None else scan.lanes)
-    if _streams(scan, plan):
+    if _streams(scan, plan) and not (scan.checked and _streamed_blocks(scan, plan) > 1):
         _emit_streamed(scan, plan)
     elif should_split(space, plan) and not scan.no_neutral:
         _emit_split(scan, plan)
@@ -195,7 +220,7 @@ def emit_cumulative(fusion: Fusion) -> Emission:
         with free_nest(writer.k, space, plan, axis.size) as indices:
             start = scan.neutral(writer)
             (scan.scanned if plan.lanes is axis else scan.serial)(writer, indices, start)
-    return fusion.finish(in_place=passes.in_place())
+    return fusion.finish(in_place=in_place)
 
 
 def _emit_copy(scan: Scan) -> None:
@@ -214,20 +239,43 @@ def _emit_split(scan: Scan, plan: Schedule) -> None:
     assert axis is not None
     along = plan.lanes is axis
     block = split_block(axis, plan, rows)
+    if scan.checked and along:
+        block = whole_chunks(scan, block)
     blocks = -(-axis.size // block)
-    before = fusion.new_scratch(scan.wide, blocks * rows)
+    before = [fusion.new_scratch(scan.wide, blocks * rows) for _ in range(SUMMARY if scan.checked else 1)]
     scan_row = scan.scanned if along else scan.serial
     writer = fusion.writer("block_totals", final=True)
     k = writer.k
     with k.loop(blocks - 1, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
-        total = scan.total(writer, indices, plan, Index.of(b) * block, block)
-        k.store(writer.scratch(before), (Index.of(b) + 1) * rows + space.free_position(indices), total)
-    _emit_before(scan, Schedule(None, 1) if along else plan, before, blocks)
+        _store_totals(scan, writer, indices, plan, before, Index.of(b), block, 1)
+    scalar = Schedule(None, 1)
+    _emit_before(scan, scalar if along or scan.checked else plan, before, blocks, block, along)
     writer = fusion.writer("cumulative_blocks", final=True)
     k = writer.k
     with k.loop(blocks, kind=LoopKind.THREADS) as b, free_nest(k, space, plan, 0, threads=False) as indices:
-        start = k.load(writer.scratch_input(before), Index.of(b) * rows + space.free_position(indices))
+        start = k.load(writer.scratch_input(before[0]), Index.of(b) * rows + space.free_position(indices))
         scan_row(writer, indices, start, (Index.of(b) * block, block))
+
+
+def _store_totals(
+    scan: Scan,
+    writer: Writer,
+    indices: AxisIndices,
+    plan: Schedule,
+    scratch: Sequence[int],
+    block_index: Index,
+    block: int,
+    further: int,
+) -> None:
+    """Store what all elements of a block are together, `further` blocks after it."""
+    k, offset = writer.k, (block_index + further) * scan.rows + scan.space.free_position(indices)
+    first = block_index * block
+    if scan.checked:
+        values = Products(scan, writer).summary(indices, plan.lanes is scan.axis, first, block).values
+    else:
+        values = [scan.total(writer, indices, plan, first, block)]
+    for buffer, value in zip(scratch, values, strict=True):
+        k.store(writer.scratch(buffer), offset, value)
 
 
 def _emit_by_groups(scan: Scan) -> None:
@@ -238,20 +286,25 @@ def _emit_by_groups(scan: Scan) -> None:
     plan = group_schedule(space, scan.group)
     along, scan.width = plan.lanes is axis, plan.width
     scan_row = scan.scanned if along else scan.serial
-    block = group_block(space, plan, axis, fusion.target, MOST_GROUP_BLOCKS)
+    most = MOST_CHECKED_BLOCKS if scan.checked else MOST_GROUP_BLOCKS
+    block = group_block(space, plan, axis, fusion.target, most)
+    if scan.checked and along and block < axis.size:
+        block = min(axis.size, whole_chunks(scan, block))
     if block == axis.size:
         writer = fusion.writer("cumulative", final=True)
         with free_nest(writer.k, space, plan, axis.size) as indices:
             scan_row(writer, indices, scan.neutral(writer))
         return
     blocks = -(-axis.size // block)
+    if scan.checked:
+        _emit_checked_groups(scan, plan, block, blocks)
+        return
     totals = fusion.new_scratch(scan.wide, (blocks - 1) * rows)
     writer = fusion.writer("block_totals", final=True)
     k = writer.k
     with k.loop((blocks - 1) * rows, kind=LoopKind.THREADS) as thread:
         before, indices = _block_and_row(scan, writer, thread, blocks - 1)
-        total = scan.total(writer, indices, plan, before * block, block)
-        k.store(writer.scratch(totals), before * rows + space.free_position(indices), total)
+        _store_totals(scan, writer, indices, plan, [totals], before, block, 0)
     writer = fusion.writer("cumulative_blocks", final=True)
     k = writer.k
     with k.loop(blocks * rows, kind=LoopKind.THREADS) as thread:
@@ -266,6 +319,26 @@ def _emit_by_groups(scan: Scan) -> None:
         scan_row(writer, indices, start, (before * block, block))
 
 
+def _emit_checked_groups(scan: Scan, plan: Schedule, block: int, blocks: int) -> None:
+    """Three kernels, as above, each for groups of threads."""
+    fusion, rows, along = scan.fusion, scan.rows, plan.lanes is scan.axis
+    scratch = [fusion.new_scratch(scan.wide, blocks * rows) for _ in range(SUMMARY)]
+    writer = fusion.writer("block_totals", final=True)
+    with writer.k.loop((blocks - 1) * rows, kind=LoopKind.THREADS) as thread:
+        before, indices = _block_and_row(scan, writer, thread, blocks - 1)
+        _store_totals(scan, writer, indices, plan, scratch, before, block, 1)
+    writer = fusion.writer("block_prefixes", final=True)
+    with writer.k.loop(rows, kind=LoopKind.THREADS) as thread:
+        _, indices = _block_and_row(scan, writer, thread, 1)
+        _scan_totals(scan, writer, indices, scratch, blocks, block, along)
+    writer = fusion.writer("cumulative_blocks", final=True)
+    with writer.k.loop(blocks * rows, kind=LoopKind.THREADS) as thread:
+        before, indices = _block_and_row(scan, writer, thread, blocks)
+        offset = before * rows + scan.space.free_position(indices)
+        start = writer.k.load(writer.scratch_input(scratch[0]), offset)
+        (scan.scanned if along else scan.serial)(writer, indices, start, (before * block, block))
+
+
 def _block_and_row(scan: Scan, writer: Writer, thread: Any, blocks: int) -> tuple[Index, dict[CollapsedAxis, Index]]:
     """The block of an iteration over all blocks of all rows, and the indices of its row."""
     free = scan.space.free
@@ -273,18 +346,32 @@ def _block_and_row(scan: Scan, writer: Writer, thread: Any, blocks: int) -> tupl
     return block, dict(zip(free, row, strict=True))
 
 
-def _emit_before(scan: Scan, plan: Schedule, before: int, blocks: int) -> None:
+def _emit_before(
+    scan: Scan, plan: Schedule, scratch: Sequence[int], blocks: int, block: int = 0, along: bool = False
+) -> None:
     """The kernel that scans the totals of blocks, each stored one block further, to the prefix of each block."""
     writer = scan.fusion.writer("block_prefixes", final=True)
-    k = writer.k
-    with free_nest(k, scan.space, plan, blocks) as indices:
-        position = scan.space.free_position(indices)
-        k.store(writer.scratch(before), position, scan.neutral(writer))
-        with k.loop(blocks - 1, carries=[scan.neutral(writer)]) as (b, (so_far,)):
-            offset = (Index.of(b) + 1) * scan.rows + position
-            total = scan.combine(writer, so_far, k.load(writer.scratch(before), offset))
-            k.store(writer.scratch(before), offset, total)
-            k.carry(total)
+    with free_nest(writer.k, scan.space, plan, blocks) as indices:
+        _scan_totals(scan, writer, indices, scratch, blocks, block, along)
+
+
+def _scan_totals(
+    scan: Scan, writer: Writer, indices: AxisIndices, scratch: Sequence[int], blocks: int, block: int, along: bool
+) -> None:
+    """The prefixes of the blocks of one row."""
+    k, before, position = writer.k, scratch[0], scan.space.free_position(indices)
+    k.store(writer.scratch(before), position, scan.neutral(writer))
+    with k.loop(blocks - 1, carries=[scan.neutral(writer)]) as (b, (so_far,)):
+        offset = (Index.of(b) + 1) * scan.rows + position
+        total = k.load(writer.scratch(before), offset)
+        if scan.checked:
+            others = [k.load(writer.scratch_input(buffer), offset) for buffer in scratch[1:]]
+            part = Index.of(b) * block, block
+            total = Products(scan, writer).after(so_far, Summary(total, *others), indices, along, part)
+        else:
+            total = scan.combine(writer, so_far, total)
+        k.store(writer.scratch(before), offset, total)
+        k.carry(total)
 
 
 def _streams(scan: Scan, plan: Schedule) -> bool:
@@ -295,21 +382,29 @@ def _streams(scan: Scan, plan: Schedule) -> bool:
     return scan.rows * axis.size >= STREAMED_WORK and axis.size >= 64 and lanes.size > plan.width
 
 
+def _streamed_blocks(scan: Scan, plan: Schedule) -> int:
+    """How many blocks of rows there should be, so that threads have enough to do."""
+    axis, lanes = scan.axis, plan.lanes
+    assert axis is not None and lanes is not None
+    pieces = scan.rows // lanes.size * -(-lanes.size // min(TILE, lanes.size))
+    if pieces >= ENOUGH_ITERATIONS // 2:
+        return 1
+    return max(1, min(-(-ENOUGH_ITERATIONS // pieces), axis.size // LEAST_ROWS))
+
+
 def _emit_streamed(scan: Scan, plan: Schedule) -> None:
     """Row after row in the order of memory; the accumulators of a tile of columns stay in cache. If there are few
     tiles, rows are split into blocks, in three kernels as above."""
     axis, lanes = scan.axis, plan.lanes
     assert axis is not None and lanes is not None
-    tile = min(TILE, lanes.size)
-    pieces = scan.rows // lanes.size * -(-lanes.size // tile)
-    blocks = 1 if pieces >= ENOUGH_ITERATIONS // 2 else min(-(-ENOUGH_ITERATIONS // pieces), axis.size // LEAST_ROWS)
-    block = -(-axis.size // max(1, blocks))
+    tile, blocks = min(TILE, lanes.size), _streamed_blocks(scan, plan)
+    block = -(-axis.size // blocks)
     blocks = -(-axis.size // block)
     scratch = scan.fusion.new_scratch(scan.wide, blocks * scan.rows)
     if blocks > 1:
         writer = scan.fusion.writer("block_totals", final=True)
         _write_rows(scan, plan, writer, scratch, range(1, blocks), block, tile, store=False)
-        _emit_before(scan, plan, scratch, blocks)
+        _emit_before(scan, plan, [scratch], blocks)
     writer = scan.fusion.writer("cumulative_blocks", final=True)
     _write_rows(scan, plan, writer, scratch, range(blocks), block, tile, store=True)
 
