@@ -17,7 +17,7 @@ from weft.base import dtypes
 from weft.base.errors import InternalError
 from weft.compiler.emit.emission import Emission, Fusion, Writer, storage
 from weft.compiler.emit.maps.loop import nest
-from weft.compiler.emit.reductions.cumulative_products import Products, Summary, whole_chunks
+from weft.compiler.emit.reductions.checked_scan import CheckedScan, Summary, whole_chunks
 from weft.compiler.emit.reductions.reduction_space import (
     ENOUGH_ITERATIONS,
     STREAMED_WORK,
@@ -74,9 +74,9 @@ class Scan:
         # The lanes of a group of threads, on targets that have them; and those of a vector along the axis.
         self.group = 0 if self.card.operation is None else fusion.target.scan_lanes
         self.width = self.group or self.lanes
-        # Products of floats: what vectors and blocks find is checked.
+        # CheckedScan of floats: what vectors and blocks find is checked.
         self.checked = self.card.needs_order and dtypes.kind(self.wide) == "f"
-        # Products and logarithms of complex numbers have no element that leaves every number as it is.
+        # CheckedScan and logarithms of complex numbers have no element that leaves every number as it is.
         self.no_neutral = dtypes.kind(self.wide) == "c" and not self.card.complex_neutral
 
     def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
@@ -145,7 +145,7 @@ class Scan:
         k, axis, width = writer.k, self.axis, self.width
         assert axis is not None
         if self.checked:
-            Products(self, writer).scanned(indices, start, part)
+            CheckedScan(self, writer).scanned(indices, start, part)
             return
         first, size = part or (Index(), axis.size)
         limit = None if axis.size % size == 0 else Index(axis.size) - first
@@ -271,7 +271,7 @@ def _store_totals(
     k, offset = writer.k, (block_index + further) * scan.rows + scan.space.free_position(indices)
     first = block_index * block
     if scan.checked:
-        values = Products(scan, writer).summary(indices, plan.lanes is scan.axis, first, block).values
+        values = CheckedScan(scan, writer).summary(indices, plan.lanes is scan.axis, first, block).values
     else:
         values = [scan.total(writer, indices, plan, first, block)]
     for buffer, value in zip(scratch, values, strict=True):
@@ -367,7 +367,7 @@ def _scan_totals(
         if scan.checked:
             others = [k.load(writer.scratch_input(buffer), offset) for buffer in scratch[1:]]
             part = Index.of(b) * block, block
-            total = Products(scan, writer).after(so_far, Summary(total, *others), indices, along, part)
+            total = CheckedScan(scan, writer).after(so_far, Summary(total, *others), indices, along, part)
         else:
             total = scan.combine(writer, so_far, total)
         k.store(writer.scratch(before), offset, total)

@@ -64,7 +64,7 @@ class Summary:
         return [self.total, self.sign, self.least, self.greatest]
 
 
-class Products:
+class CheckedScan:
     """The steps of a scan of products, in one kernel."""
 
     def __init__(self, scan: Scan, writer: Writer) -> None:
