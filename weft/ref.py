@@ -185,7 +185,7 @@ def _plain(shape: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _axes(shape: Any, parts: tuple[Any, ...]) -> Iterator[tuple[int, int]]:
-    """Where a part of an index of integers and slices stands, and its dimension; those before the first part of another
+    """For each part of an index of integers and slices its position and its dimension, up to the first part of another
     kind."""
     axis = 0
     for i, part in enumerate(parts):

@@ -149,6 +149,55 @@ def test_derivatives_at_borders() -> None:
     assert grad(lambda x: stats.gennorm.logpdf(x, 2.0))(0.0) == 0
 
 
+# A density at an edge, or of a parameter there, and the argument that moves inside.
+AT_EDGES = [
+    ("gamma.pdf", (0.0, 2.0), 0),
+    ("gamma.pdf", (0.0, 3.5), 0),
+    ("chi2.pdf", (0.0, 4.0), 0),
+    ("chi2.pdf", (0.0, 7.0), 0),
+    ("beta.pdf", (0.0, 2.0, 0.5), 0),
+    ("beta.pdf", (0.0, 3.0, 2.0), 0),
+    ("beta.pdf", (1.0, 0.5, 2.0), 0),
+    ("beta.pdf", (1.0, 2.0, 3.5), 0),
+    ("poisson.pmf", (1.0, 0.0), 1),
+    ("poisson.pmf", (3.0, 0.0), 1),
+    ("geom.pmf", (2.0, 1.0), 1),
+    ("geom.pmf", (5.0, 1.0), 1),
+    ("binom.pmf", (1.0, 3.0, 0.0), 2),
+    ("binom.pmf", (2.0, 3.0, 1.0), 2),
+    ("nbinom.pmf", (1.0, 2.0, 1.0), 2),
+    ("gumbel_l.pdf", (800.0,), 0),
+    ("gumbel_r.pdf", (-800.0,), 0),
+]
+
+
+@pytest.mark.parametrize(("name", "args", "moves"), AT_EDGES, ids=str)
+def test_derivatives_at_edges_are_those_beside_them(name: str, args: tuple[float, ...], moves: int) -> None:
+    distribution, function = name.split(".")
+    f = getattr(getattr(stats, distribution), function)
+    discrete = function == "pmf"
+    with weft.enable_x64(True):
+        for i in range(1 if discrete else 0, len(args)):
+            beside = list(args)
+            beside[moves] += -1e-9 if args[moves] == 1 else 1e-9
+            np.testing.assert_allclose(weft.grad(f, i)(*args), weft.grad(f, i)(*beside), rtol=1e-5, atol=1e-6)
+        if not discrete:
+            beside = [args[0] + (-1e-9 if args[0] == 1 else 1e-9), *args[1:]]
+            for axis in ("loc", "scale"):
+                own = [
+                    weft.grad(lambda v, a=a, axis=axis: f(*a, **{axis: v}))(float(axis == "scale"))
+                    for a in (args, beside)
+                ]
+                np.testing.assert_allclose(*own, rtol=1e-5, atol=1e-6)
+
+
+def test_densities_at_infinity() -> None:
+    for f, shape in [(stats.gamma, 2.5), (stats.chi2, 3.0)]:
+        assert [float(getattr(f, g)(np.inf, shape)) for g in ("pdf", "logpdf", "cdf", "sf")] == [0, -np.inf, 1, 0]
+        for g in ("pdf", "cdf", "sf"):
+            assert float(weft.grad(getattr(f, g))(np.inf, shape)) == 0
+
+
 def test_invalid_parameters_are_nan() -> None:
     assert np.isnan(stats.norm.logpdf(0.0, 0.0, -1.0))
     assert np.isnan(stats.norm.cdf(0.0, 0.0, 0.0))

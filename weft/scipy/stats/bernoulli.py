@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from weft import numpy as wnp
-from weft.scipy.stats.families import exponential_of, of_count, plain
+from weft.scipy.stats.families import exponential_of, log_of_count, plain
 
 __all__ = ["cdf", "logpmf", "pmf", "ppf"]
 
 
-@of_count
+@log_of_count
 def logpmf(k: Any, p: Any) -> Any:
     """The logarithm of the probability of k; minus infinity unless it is 0 or 1."""
     one = k == 1

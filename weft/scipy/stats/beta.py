@@ -9,7 +9,8 @@ import numpy as np
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta_density
 from weft.scipy.special.primitives.parameters import incomplete_beta
-from weft.scipy.stats.families import exponential_of, log_density, log_probability, probability, within
+from weft.scipy.stats.edges import beta_density
+from weft.scipy.stats.families import density, log_density, log_probability, probability, within
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
@@ -20,7 +21,10 @@ def logpdf(x: Any, a: Any, b: Any) -> Any:
     return within((x >= 0) & (x <= 1), x, 0.5, lambda x: log_beta_density(a, b, x), -np.inf)
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+@density
+def pdf(x: Any, a: Any, b: Any) -> Any:
+    """The density at x."""
+    return within((x >= 0) & (x <= 1), x, 0.5, lambda x: beta_density(a, b, x), 0.0)
 
 
 def _below(a: Any, b: Any, x: Any) -> Any:

@@ -8,12 +8,12 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta
-from weft.scipy.stats.families import exponential_of, of_count
+from weft.scipy.stats.families import exponential_of, log_of_count
 
 __all__ = ["logpmf", "pmf"]
 
 
-@of_count
+@log_of_count
 def logpmf(k: Any, n: Any, a: Any, b: Any) -> Any:
     """The logarithm of the probability of k; minus infinity unless 0 <= k <= n."""
     inside = (k >= 0) & (k <= n)

@@ -10,7 +10,8 @@ import numpy as np
 from weft import lax
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_gamma_density
-from weft.scipy.stats.families import exponential_of, log_density, probability, within
+from weft.scipy.stats.edges import gamma_density
+from weft.scipy.stats.families import density, log_density, probability, within
 from weft.scipy.stats.gamma import log_above, log_below
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
@@ -19,16 +20,21 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 @log_density
 def logpdf(x: Any, df: Any) -> Any:
     """The logarithm of the density at x, for `df` degrees of freedom; minus infinity below `loc`."""
-    return within(x >= 0, x, 1, lambda x: log_gamma_density(0.5 * df, 0.5 * x) - math.log(2), -np.inf)
+    return within((x >= 0) & (x < np.inf), x, 1, lambda x: log_gamma_density(0.5 * df, 0.5 * x) - math.log(2), -np.inf)
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+@density
+def pdf(x: Any, df: Any) -> Any:
+    """The density at x."""
+    return within(x >= 0, x, 1, lambda x: 0.5 * gamma_density(0.5 * df, 0.5 * x), 0.0)
 
 
 @probability
 def cdf(x: Any, df: Any) -> Any:
     """The probability of a value of at most x, for `df` degrees of freedom."""
-    return within(x >= 0, x, 1, lambda x: lax.igamma(*wnp.broadcast_arrays(0.5 * df, 0.5 * x)), 0.0)
+    end = wnp.where(x > 0, 1.0, 0.0)
+    value = lambda x: lax.igamma(*wnp.broadcast_arrays(0.5 * df, 0.5 * x))
+    return within((x >= 0) & (x < np.inf), x, 1, value, end)
 
 
 @probability
@@ -40,7 +46,9 @@ def logcdf(x: Any, df: Any) -> Any:
 @probability
 def sf(x: Any, df: Any) -> Any:
     """The probability of a value above x, for `df` degrees of freedom."""
-    return within(x >= 0, x, 1, lambda x: lax.igammac(*wnp.broadcast_arrays(0.5 * df, 0.5 * x)), 1.0)
+    end = wnp.where(x > 0, 0.0, 1.0)
+    value = lambda x: lax.igammac(*wnp.broadcast_arrays(0.5 * df, 0.5 * x))
+    return within((x >= 0) & (x < np.inf), x, 1, value, end)
 
 
 @probability

@@ -98,25 +98,34 @@ def plain(function: Function) -> Any:
     return _public(function, (), function)
 
 
-def of_count(function: Function) -> Any:
-    """A function of an integer, with `loc`. Where k is none, a logarithm of a probability is minus infinity."""
+def _of_count(elsewhere: float) -> Callable[[Function], Any]:
+    """A decorator for functions of an integer, with `loc`; where k is none, the result is `elsewhere`."""
 
-    def call(k: Any, *rest: Any) -> Any:
-        *shapes, loc = rest
-        count = k - loc
-        whole = count == wnp.floor(count)
-        value = function(wnp.where(whole, count, wnp.zeros_like(count)), *shapes)
-        return wnp.where(wnp.isnan(count), np.nan, wnp.where(whole, value, -np.inf))
+    def decorate(function: Function) -> Any:
+        def call(k: Any, *rest: Any) -> Any:
+            *shapes, loc = rest
+            count = k - loc
+            whole = count == wnp.floor(count)
+            value = function(wnp.where(whole, count, wnp.zeros_like(count)), *shapes)
+            return wnp.where(wnp.isnan(count), np.nan, wnp.where(whole, value, elsewhere))
 
-    return _public(function, ("loc",), call)
+        return _public(function, ("loc",), call)
+
+    return decorate
+
+
+log_of_count, of_count = _of_count(-np.inf), _of_count(0.0)
 
 
 def exponential_of(logarithm: Function, name: str, text: str) -> Any:
-    """exp of a public function, with its signature."""
+    """exp of a public function, with its signature; 0 where that is minus infinity, with derivative 0: the logarithm
+    falls without a bound there."""
 
     @functools.wraps(logarithm)
     def function(*args: Any, **kwargs: Any) -> Any:
-        return wnp.exp(logarithm(*args, **kwargs))
+        value = logarithm(*args, **kwargs)
+        nothing = value == -np.inf
+        return wnp.where(nothing, wnp.zeros_like(value), wnp.exp(wnp.where(nothing, wnp.zeros_like(value), value)))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _with_sections(text, inspect.signature(logarithm).parameters)

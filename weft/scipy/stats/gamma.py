@@ -9,7 +9,8 @@ import numpy as np
 from weft import lax
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_gamma_density
-from weft.scipy.stats.families import exponential_of, log_density, log_probability, probability, within
+from weft.scipy.stats.edges import gamma_density
+from weft.scipy.stats.families import density, log_density, log_probability, probability, within
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 
@@ -17,10 +18,13 @@ __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "sf"]
 @log_density
 def logpdf(x: Any, a: Any) -> Any:
     """The logarithm of the density at x, for the shape `a`; minus infinity below `loc`."""
-    return within(x >= 0, x, 1, lambda x: log_gamma_density(a, x), -np.inf)
+    return within((x >= 0) & (x < np.inf), x, 1, lambda x: log_gamma_density(a, x), -np.inf)
 
 
-pdf = exponential_of(logpdf, "pdf", "The density at x.")
+@density
+def pdf(x: Any, a: Any) -> Any:
+    """The density at x."""
+    return within(x >= 0, x, 1, lambda x: gamma_density(a, x), 0.0)
 
 
 def log_below(a: Any, x: Any) -> Any:
@@ -38,7 +42,8 @@ def log_above(a: Any, x: Any) -> Any:
 @probability
 def cdf(x: Any, a: Any) -> Any:
     """The probability of a value of at most x, for the shape `a`."""
-    return within(x >= 0, x, 1, lambda x: lax.igamma(*wnp.broadcast_arrays(a, x)), 0.0)
+    end = wnp.where(x > 0, 1.0, 0.0)
+    return within((x >= 0) & (x < np.inf), x, 1, lambda x: lax.igamma(*wnp.broadcast_arrays(a, x)), end)
 
 
 @probability
@@ -50,7 +55,8 @@ def logcdf(x: Any, a: Any) -> Any:
 @probability
 def sf(x: Any, a: Any) -> Any:
     """The probability of a value above x, for the shape `a`."""
-    return within(x >= 0, x, 1, lambda x: lax.igammac(*wnp.broadcast_arrays(a, x)), 1.0)
+    end = wnp.where(x > 0, 0.0, 1.0)
+    return within((x >= 0) & (x < np.inf), x, 1, lambda x: lax.igammac(*wnp.broadcast_arrays(a, x)), end)
 
 
 @probability

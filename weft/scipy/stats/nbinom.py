@@ -8,12 +8,13 @@ import numpy as np
 
 from weft import numpy as wnp
 from weft.scipy.special.primitives.gamma import log_beta_density
-from weft.scipy.stats.families import exponential_of, of_count
+from weft.scipy.stats.edges import beta_density
+from weft.scipy.stats.families import log_of_count, of_count
 
 __all__ = ["logpmf", "pmf"]
 
 
-@of_count
+@log_of_count
 def logpmf(k: Any, n: Any, p: Any) -> Any:
     """The logarithm of the probability of k; minus infinity below 0."""
     inside = k >= 0
@@ -23,4 +24,11 @@ def logpmf(k: Any, n: Any, p: Any) -> Any:
     return wnp.where(valid, wnp.where(inside, value, -np.inf), np.nan)
 
 
-pmf = exponential_of(logpmf, "pmf", "The probability of k.")
+@of_count
+def pmf(k: Any, n: Any, p: Any) -> Any:
+    """The probability of k."""
+    inside = k >= 0
+    count = wnp.where(inside, k, wnp.zeros_like(k))
+    value = beta_density(n, count + 1, p) * p / (n + count)
+    valid = (p > 0) & (p <= 1) & (n > 0)
+    return wnp.where(valid, wnp.where(inside, value, 0.0), np.nan)

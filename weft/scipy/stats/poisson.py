@@ -12,13 +12,14 @@ from weft import numpy as wnp
 from weft.scipy.special.arguments import of_floats
 from weft.scipy.special.primitives.gamma import log_gamma_density
 from weft.scipy.special.primitives.information import entr
-from weft.scipy.stats.families import exponential_of, of_count
+from weft.scipy.stats.edges import gamma_density
+from weft.scipy.stats.families import log_of_count, of_count
 from weft.trace.array import Array
 
 __all__ = ["cdf", "entropy", "logpmf", "pmf"]
 
 
-@of_count
+@log_of_count
 def logpmf(k: Any, mu: Any) -> Any:
     """The logarithm of the probability of k; minus infinity below 0."""
     inside = k >= 0
@@ -27,7 +28,12 @@ def logpmf(k: Any, mu: Any) -> Any:
     return wnp.where(mu >= 0, wnp.where(inside, value, -np.inf), np.nan)
 
 
-pmf = exponential_of(logpmf, "pmf", "The probability of k.")
+@of_count
+def pmf(k: Any, mu: Any) -> Any:
+    """The probability of k."""
+    inside = k >= 0
+    value = gamma_density(wnp.where(inside, k, wnp.zeros_like(k)) + 1, mu)
+    return wnp.where(mu >= 0, wnp.where(inside, value, 0.0), np.nan)
 
 
 @of_floats

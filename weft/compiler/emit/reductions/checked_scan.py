@@ -1,7 +1,7 @@
 """Running products of floats, whose numbers are zero, finite, infinite or NaN as one multiplication after the other
 has them.
 
-Vectors and blocks combine products in another order: after a zero, a product that overflows by itself gives NaN, and
+Vectors and blocks combine products in another order: after a zero, a product that overflows by itself is NaN, and
 one that underflows by itself is zero, or has few digits, before it meets a large number. So the products of vectors are
 checked. A chunk of some vectors in which one of them leaves the safe range is computed again, one element after the
 other. Where what comes before is zero, infinite or NaN, it stays that, or becomes NaN: then only zeros, infinities, NaN
