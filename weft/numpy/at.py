@@ -31,7 +31,7 @@ from weft.numpy.indexing import (
     read_index,
     traced_mask,
 )
-from weft.numpy.util import cast, ensure_array
+from weft.numpy.util import cast, ensure_array, strong
 from weft.primitives.elementwise.arithmetic import add, sub
 from weft.primitives.elementwise.arithmetic import max as max_
 from weft.primitives.elementwise.arithmetic import min as min_
@@ -460,7 +460,9 @@ def as_update(values: Any, aval: ArrayType) -> Any:
             )
     if dtype == aval.dtype and isinstance(update, Array) and isinstance(dtype, dtypes.ExtendedDtype):
         return update
-    return cast(update, aval.dtype, aval.weak_type)
+    out = cast(update, aval.dtype, aval.weak_type)
+    # Where all is replaced the result is the update.
+    return strong(out) if isinstance(out, Array) and not aval.weak_type else out
 
 
 def broadcast_values(values: Any, shape: tuple[Any, ...], aval: ArrayType) -> Any:

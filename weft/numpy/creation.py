@@ -32,6 +32,7 @@ from weft.numpy.util import (
     kind_of,
     on_device_of,
     requested,
+    strong,
 )
 from weft.primitives.elementwise.convert import convert_element_type
 from weft.primitives.movement.shape import broadcast_in_dim
@@ -535,4 +536,5 @@ def _filled_like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: 
         return expand_to(converted(ensure_array(value), out_dtype), tuple(sizes))
     if isinstance(value, float) and dtypes.kind(out_dtype) in "iub":
         value = cast(ensure_array(value), out_dtype)
-    return filled(tuple(sizes), value, out_dtype, weak, device)
+    out = filled(tuple(sizes), value, out_dtype, weak, device)
+    return out if weak else strong(out)

@@ -22,6 +22,7 @@ from weft.numpy.util import (
     check_no_out,
     choose,
     ensure_array,
+    in_float32,
     is_concrete,
     kind_of,
     on_device_of,
@@ -31,6 +32,7 @@ from weft.numpy.util import (
     promote_dtypes,
     promote_dtypes_inexact,
     scalar_like,
+    strong,
 )
 from weft.primitives.control.check import check_divisor
 from weft.primitives.elementwise import arithmetic
@@ -396,6 +398,8 @@ def copysign(x1: Any, x2: Any, /) -> Array:
     x1, x2 = broadcast_full("copysign", x1, x2)
     if kind_of(x1) == "c":
         raise ArgumentTypeError("copysign does not support complex-valued inputs.")
+    if not dtypes.is_weakly_typed(x2):
+        x1 = strong(ensure_array(x1))
     return choose(_signbit(x2), lax.neg(lax.abs(x1)), lax.abs(x1))
 
 
@@ -697,8 +701,14 @@ def i0(x: Any) -> Array:
     (x,) = promote_args_inexact("i0", x)
     if kind_of(x) == "c":
         raise ArgumentError("i0 is not defined for complex numbers.")
-    # The derivative of i0 at 0 is 0: that of x * sign(x) is 0, that of abs(x) would be 1.
-    return lax.mul(lax.exp(lax.mul(x, lax.sign(x))), lax.bessel_i0e(x))
+    return in_float32(_i0, x)
+
+
+def _i0(x: Array) -> Array:
+    # The derivative of i0 at 0 is 0: that of x * sign(x) is 0, that of abs(x) would be 1. The exponential may be too
+    # large where the result is not, so half of it is taken twice.
+    root = lax.exp(lax.mul(lax.mul(x, lax.sign(x)), scalar_like(x, 0.5)))
+    return lax.mul(lax.mul(lax.bessel_i0e(x), root), root)
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.pi) -> Array:

@@ -10,9 +10,12 @@ from weft import lax
 from weft.base import dtypes
 from weft.numpy.util import (
     choose,
+    ensure_array,
+    in_float32,
     kind_of,
     promote_args_inexact,
     scalar_like,
+    strong,
 )
 from weft.trace.array import Array
 
@@ -221,7 +224,7 @@ def log2(x: Any, /) -> Array:
     Array([0., 1., 3.], dtype=float32)
     """
     (x,) = promote_args_inexact("log2", x)
-    return _scaled_down(lax.log(x), math.log(2))
+    return in_float32(lambda x: _scaled_down(lax.log(x), math.log(2)), strong(ensure_array(x)))
 
 
 def log10(x: Any, /) -> Array:
@@ -238,7 +241,7 @@ def log10(x: Any, /) -> Array:
     Array([0., 2.], dtype=float32)
     """
     (x,) = promote_args_inexact("log10", x)
-    return _scaled_down(lax.log(x), math.log(10))
+    return in_float32(lambda x: _scaled_down(lax.log(x), math.log(10)), strong(ensure_array(x)))
 
 
 def _scaled_down(x: Array, divisor: float) -> Array:
@@ -325,13 +328,23 @@ def sinc(x: Any, /) -> Array:
     >>> wnp.sinc(wnp.array([0.0, 0.5])).round(3)
     Array([1.   , 0.637], dtype=float32)
     """
-    (x,) = promote_args_inexact("sinc", x)
+    return in_float32(_sinc, *promote_args_inexact("sinc", x))
+
+
+def _sinc(x: Array) -> Array:
     scaled = lax.mul(scalar_like(x, math.pi), x)
     at_zero = lax.eq(x, scalar_like(x, 0))
     divisor = choose(at_zero, scalar_like(scaled, 1), scaled)
     # At 0 the first terms of the series are used, so that derivatives are right there too.
     squared = lax.mul(scaled, scaled)
     near = scalar_like(x, 1) + squared * (scalar_like(x, -1 / 6) + squared * scalar_like(x, 1 / 120))
-    return choose(
-        at_zero, lax.broadcast_in_dim(near, x.shape, tuple(range(len(x.shape)))), lax.div(lax.sin(divisor), divisor)
-    )
+    sine = lax.sin(divisor) if kind_of(x) == "c" else _sin_pi(choose(at_zero, scalar_like(x, 1), x))
+    return choose(at_zero, lax.broadcast_in_dim(near, x.shape, tuple(range(len(x.shape)))), lax.div(sine, divisor))
+
+
+def _sin_pi(x: Array) -> Array:
+    """sin(pi x). The distance to the nearest integer is exact; that of pi x to a multiple of pi would not be."""
+    nearest = lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
+    sine = lax.sin(lax.mul(scalar_like(x, math.pi), lax.sub(x, nearest)))
+    half = lax.mul(nearest, scalar_like(x, 0.5))
+    return choose(lax.eq(half, lax.floor(half)), sine, lax.neg(sine))

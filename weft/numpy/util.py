@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -184,6 +184,12 @@ def _constant(value: np.ndarray, weak: bool) -> Any:
 def choose(condition: Any, yes: Any, no: Any) -> Array:
     """`yes` where the condition holds, else `no`: operands of one shape, or scalars."""
     return select_n(condition, no, yes)
+
+
+def in_float32(function: Callable[[Array], Array], x: Array) -> Array:
+    """A function of an array, where shorter floats are computed in float32 and rounded once."""
+    wide = dtypes.accumulation_dtype(x.dtype)
+    return function(x) if wide == x.dtype else cast(function(cast(x, wide)), x.dtype)
 
 
 def strong(x: Array) -> Array:
