@@ -11,6 +11,7 @@ from weft.compiler.compilation import Compilation, Details, Tuner
 from weft.compiler.program.assign import assign
 from weft.compiler.program.build import build
 from weft.compiler.program.cost import estimate
+from weft.compiler.program.ir import Begin
 from weft.compiler.schedules import Schedules
 from weft.compiler.target.target import Target
 from weft.compiler.verify import verify_program
@@ -24,10 +25,12 @@ def compile_program(
     flagged: bool = False,
     tune: Tuner | None = None,
     schedules: Mapping[str, str] | None = None,
+    begin: Begin | None = None,
 ) -> Compilation:
     """Passes, fusion, kernels, steps and memory of a jaxpr whose constants are arguments, for a machine. One that is
     `flagged` has one flag for all its checks instead of a trap for each. `tune` is called with the fused jaxpr before
-    kernels are written and contractions get their schedules; those in `schedules` come first."""
+    kernels are written and contractions get their schedules; those in `schedules` come first. `begin` is told of steps
+    as they are built, so that their kernels can be compiled meanwhile."""
     stages: list[pipeline.Stage] = []
     seconds: dict[str, float] = {}
     folder = pipeline.dump_folder(jaxpr.name)
@@ -38,7 +41,7 @@ def compile_program(
         with measured(seconds, "compile", "tuning"):
             tune(fused, target)
     with measured(seconds, "compile", "emit"):
-        program = build(fused, donated, target, Schedules(target, schedules))
+        program = build(fused, donated, target, Schedules(target, schedules), begin=begin)
     with measured(seconds, "compile", "memory"):
         program = assign(program)
     if config.enable_checks:

@@ -19,7 +19,7 @@ from weft.compiler import cache
 from weft.compiler.compilation import Compilation, Flat, Tuner, with_length
 from weft.compiler.fingerprint import fingerprint, written
 from weft.compiler.program import stored
-from weft.compiler.program.ir import Program
+from weft.compiler.program.ir import Begin, Program
 from weft.compiler.schedules import pinned
 from weft.compiler.target.target import Target
 from weft.ir.at_sizes import JaxprAtSizes
@@ -34,9 +34,11 @@ def compilation_of(
     flagged: bool = False,
     tune: Tuner | None = None,
     flat: Flat = Flat.NO,
+    begin: Begin | None = None,
 ) -> Compilation:
     """The program with its memory planned, ready to be linked; with one flag for all its checks, or a trap for each.
-    A flat one is for arrays of any length, which is its first argument (`compiler/flat.py`)."""
+    A flat one is for arrays of any length, which is its first argument (`compiler/flat.py`). `begin` is told of steps
+    as they are built, if they are."""
     donated = tuple(donated)
     if isinstance(jaxpr, JaxprAtSizes) and (config.debug_nans or config.debug_infs):
         jaxpr = jaxpr.plain()  # which value was the first is told by numbers
@@ -62,7 +64,7 @@ def compilation_of(
             result = stored_compilation(jaxpr, donated, program, target, flagged, flat)
             result.seconds, result.key = seconds, key
             return result
-    result = _compiled(jaxpr, donated, target, flagged, flat, tune)
+    result = _compiled(jaxpr, donated, target, flagged, flat, tune, begin=begin)
     result.seconds = seconds | result.seconds
     if key is not None:
         with measured(result.seconds, "compile", "program to disk"):
@@ -119,6 +121,7 @@ def _compiled(
     flat: Flat,
     tune: Tuner | None,
     schedules: Any = None,
+    begin: Begin | None = None,
 ) -> Compilation:
     # The compiler is loaded when the first program is compiled.
     if flat is not Flat.NO:
@@ -127,7 +130,7 @@ def _compiled(
         return compile_flat(jaxpr, target, flat)
     from weft.compiler.compile import compile_program
 
-    return compile_program(jaxpr, donated, target, flagged, tune, schedules)
+    return compile_program(jaxpr, donated, target, flagged, tune, schedules, begin)
 
 
 def compiled_again(jaxpr: Jaxpr, donated: Sequence[bool], target: Target, schedules: Mapping[str, str]) -> Compilation:

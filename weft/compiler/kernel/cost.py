@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,13 +33,18 @@ from weft.primitives.elementwise.elementwise import Elementwise
 
 # Strides of lanes that are side by side, and one of lanes that are not.
 UNIT, FAR = (1, -1), 1 << 20
+# What kernels were estimated to take, and by which costs: a kernel is launched often.
+_work: weakref.WeakKeyDictionary[Kernel, tuple[KernelCosts, float]] = weakref.WeakKeyDictionary()
 
 
 def work(kernel: Kernel, costs: KernelCosts) -> float:
     """Estimated nanoseconds of one thread."""
-    found = _Count(costs).kernel(kernel)
-    assert not isinstance(found, Formula), f"{kernel.name} has symbolic sizes"
-    return found
+    known = _work.get(kernel)
+    if known is None or known[0] is not costs:
+        found = _Count(costs).kernel(kernel)
+        assert not isinstance(found, Formula), f"{kernel.name} has symbolic sizes"
+        known = _work[kernel] = (costs, found)
+    return known[1]
 
 
 def work_text(kernel: Kernel, costs: KernelCosts, prefix: str) -> tuple[list[str], str]:

@@ -25,6 +25,7 @@ from weft.compiler.program.block import Block
 from weft.compiler.program.checks import EnclosingLoop, build_trap
 from weft.compiler.program.emissions import Sizes, emission_at, emission_of
 from weft.compiler.program.ir import (
+    Begin,
     Call,
     Communicate,
     Copy,
@@ -58,18 +59,26 @@ def build(
     target: Target,
     schedules: Schedules | None = None,
     sizes: Sizes | None = None,
+    begin: Begin | None = None,
 ) -> Program:
     """The steps of a fused jaxpr whose constants are arguments. `donated` has a flag for each argument. Contractions
     get the schedules that emitters prefer, unless `schedules` says otherwise. With `sizes`, the jaxprs of fusions may
-    have symbolic sizes, which are these; all other types are those at the sizes."""
-    return Builder(target, schedules, sizes).program(jaxpr, donated)
+    have symbolic sizes, which are these; all other types are those at the sizes. `begin` is told of steps as they are
+    built."""
+    return Builder(target, schedules, sizes, begin).program(jaxpr, donated)
 
 
 class Builder:
     """Builds the steps of one program."""
 
-    def __init__(self, target: Target, schedules: Schedules | None = None, sizes: Sizes | None = None) -> None:
-        self.target, self.schedules, self.sizes = target, schedules, sizes
+    def __init__(
+        self,
+        target: Target,
+        schedules: Schedules | None = None,
+        sizes: Sizes | None = None,
+        begin: Begin | None = None,
+    ) -> None:
+        self.target, self.schedules, self.sizes, self.begin = target, schedules, sizes, begin
         self.constants: list[np.ndarray] = []
         self.constant_slots: list[Slot] = []
         self._constants: dict[Any, Slot] = {}
@@ -131,8 +140,14 @@ class Builder:
             if slot is not None and type(outvar) is not Literal and outvar not in block.slots:
                 targets.setdefault(outvar, slot)
         block.send(targets)
+        # Steps inside of loops and branches are told with these.
+        begin = self.begin
+        self.begin = None
         for position, equation in enumerate(jaxpr.eqns):
+            before = len(self.steps)
             self.equation(block, position, equation)
+            if begin is not None:
+                begin(self.steps[before:])
 
     def copy_results(self, block: Block, results: Sequence[Slot]) -> None:
         """Copy the block's results to where they belong, if they are not there."""

@@ -23,7 +23,7 @@ from weft.compiler.target.target import KernelCosts
 
 def estimate(program: Program, costs: KernelCosts) -> float:
     """Nanoseconds of one run on one thread."""
-    return _steps(program.steps, costs)
+    return estimate_steps(program.steps, costs)
 
 
 def launch_work(step: Launch, costs: KernelCosts) -> float:
@@ -31,7 +31,8 @@ def launch_work(step: Launch, costs: KernelCosts) -> float:
     return work(step.full, costs) if step.nanoseconds is None else step.nanoseconds
 
 
-def _steps(steps: Sequence[Step], costs: KernelCosts) -> float:
+def estimate_steps(steps: Sequence[Step], costs: KernelCosts) -> float:
+    """Nanoseconds of steps on one thread."""
     total = 0.0
     for step in steps:
         match step:
@@ -43,15 +44,17 @@ def _steps(steps: Sequence[Step], costs: KernelCosts) -> float:
                 total += step.size * costs.copied_byte
             case Loop():
                 count = step.count if isinstance(step.count, int) else ESTIMATED_ITERATIONS
-                total += count * _steps(step.body, costs)
+                total += count * estimate_steps(step.body, costs)
             case While():
-                total += ESTIMATED_ITERATIONS * (_steps(step.condition, costs) + _steps(step.body, costs))
+                total += ESTIMATED_ITERATIONS * (
+                    estimate_steps(step.condition, costs) + estimate_steps(step.body, costs)
+                )
             case Branch(label="check"):  # the other way out is taken at most once
                 total += costs.launch
             case Branch():
-                total += max(_steps(branch, costs) for branch in step.branches)
+                total += max(estimate_steps(branch, costs) for branch in step.branches)
             case Start():  # as if nothing else happened at that time
-                total += _steps([step.step], costs)
+                total += estimate_steps([step.step], costs)
             case Wait():
                 pass
             case _:

@@ -434,6 +434,10 @@ class Program:
         yield from nested_steps(self.steps)
 
 
+# What is told of the steps of a program while the next ones are built, in order; loops and branches with their bodies.
+Begin = Callable[[Sequence[Step]], None]
+
+
 def nested_steps(steps: Sequence[Step]) -> Iterator[Step]:
     """Steps in order, each before those that it contains; what is started is contained in its `Start`."""
     for step in steps:

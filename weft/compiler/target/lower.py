@@ -47,6 +47,15 @@ from weft.ir.primitive import lookup
 from weft.primitives.elementwise.elementwise import Elementwise
 
 
+def computed(lanes: Lanes, operands: Sequence[Lane], op: str, params: Mapping[str, Any]) -> Lane:
+    """The result of an operation on operands that have as many lanes."""
+    if op not in OWN:
+        card = lookup(op)
+        if isinstance(card, Elementwise):
+            return card.emit(lanes, *operands, **params)
+    return lanes.apply(op, operands, params)
+
+
 class Lowering:
     """Writes one function. `variables` has loop variables as i64, that of a loop over lanes as its first lane."""
 
@@ -151,12 +160,7 @@ class Lowering:
         return a.with_parts([self.f.select(mask, p, q) for p, q in zip(a.parts, b.parts, strict=True)])
 
     def compute(self, op: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
-        lanes, widened = self.together(operands)
-        if op not in OWN:
-            card = lookup(op)
-            if isinstance(card, Elementwise):
-                return card.emit(lanes, *widened, **params)
-        return lanes.apply(op, widened, params)
+        return computed(*self.together(operands), op, params)
 
     def together(self, operands: Sequence[Lane]) -> tuple[Lanes, list[Lane]]:
         """Operands in as many lanes as the widest has."""

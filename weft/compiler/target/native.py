@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from weft.base.forks import held
@@ -46,18 +48,63 @@ def _unlocked(name: str) -> Any:
     return getattr(function, "_cfn", function)
 
 
+@functools.cache
+def _brief(name: str) -> Any:
+    """A function of LLVM that takes next to no time, to be called without letting the GIL go: a thread that does gets
+    it back from one that runs Python code after milliseconds only."""
+    function = getattr(binding().ffi.lib, name)
+    own = getattr(function, "_cfn", None)
+    if own is None:
+        return function
+    library = binding().ffi.lib
+    brief = ctypes.PyDLL(library._name, handle=library._handle)[name]
+    brief.argtypes, brief.restype = own.argtypes, own.restype
+    return brief
+
+
+@functools.cache
+def _layout(triple: str, cpu: str, flags: str) -> bytes:
+    """How a machine lays data out, in LLVM's words."""
+    return str(target_machine(triple, cpu, flags, 2).target_data).encode()
+
+
+@contextmanager
+def parsed(text: str, triple: str, cpu: str, flags: str) -> Iterator[Any]:
+    """A module for a machine, in a context of its own, for as long as the block runs; a RuntimeError says why LLVM does
+    not accept the text. Other threads may do the same."""
+    llvm = binding()
+    context = llvm.context.ContextRef(_brief("LLVMPY_ContextCreate")())
+    error = ctypes.c_char_p()
+    found = _unlocked("LLVMPY_ParseAssembly")(context, text.encode(), ctypes.byref(error))
+    module = llvm.ModuleRef(found, context)
+    try:
+        if error:
+            message = (error.value or b"").decode(errors="replace")
+            _brief("LLVMPY_DisposeString")(error)
+            raise RuntimeError(message)
+        _brief("LLVMPY_SetTarget")(module, triple.encode())
+        _brief("LLVMPY_SetDataLayout")(module, _layout(triple, cpu, flags))
+        yield module
+    finally:
+        if found:
+            _brief("LLVMPY_DisposeModule")(module)
+        module.detach()
+        _brief("LLVMPY_ContextDispose")(context)
+        context.detach()
+
+
 def emitted(machine: Any, module: Any, as_text: bool = False) -> bytes:
     """The machine code of a module, or its assembly. Other threads may do the same, with machines and contexts of their
     own."""
-    ffi = binding().ffi
-    with ffi.OutputString() as error:
-        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, int(not as_text), error)
-        if not buffer:
-            raise RuntimeError(str(error))
+    error = ctypes.c_char_p()
+    emit = _unlocked("LLVMPY_TargetMachineEmitToMemory")
+    buffer = emit(machine, module, int(not as_text), ctypes.byref(error))
+    if not buffer:
+        raise RuntimeError((error.value or b"").decode(errors="replace"))
     try:
-        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+        return ctypes.string_at(_brief("LLVMPY_GetBufferStart")(buffer), _brief("LLVMPY_GetBufferSize")(buffer))
     finally:
-        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+        _brief("LLVMPY_DisposeMemoryBuffer")(buffer)
 
 
 def run_passes(manager: Any, module: Any, builder: Any) -> None:

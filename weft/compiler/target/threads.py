@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from weft.base.forks import in_child
@@ -18,31 +18,27 @@ def compiled_in_threads(texts: Sequence[Callable[[], str]], compile_text: Callab
     """What each of several texts compiles to. While threads of their own compile them, this one makes the next text."""
     if len(texts) == 1:
         return [compile_text(texts[0]())]
-    threads = _threads()
-    pending: list[Callable[[], Made]] = []
-    for text in texts:
-        written = text()
-        try:
-            future: Future[Made] = threads.submit(compile_text, written)
-            pending.append(future.result)
-        except RuntimeError:  # the process is about to end, and its threads take nothing more
-            pending.append(functools.partial(compile_text, written))
+    pending = [submitted(functools.partial(compile_text, text())) for text in texts]
     return [result() for result in pending]
 
 
+def submitted(work: Callable[[], Made]) -> Callable[[], Made]:
+    """Start work in a thread; returns a function that waits for it and returns its result, or raises."""
+    try:
+        return _threads().submit(work).result
+    except RuntimeError:  # the process is about to end, and its threads take nothing more
+        return work
+
+
 def in_background(work: Callable[[], Made]) -> Callable[[], Made]:
-    """Start work in a thread; returns a function that waits for it and returns its result, or raises. It finds the disk
-    cache where this thread does."""
+    """As `submitted`, for work that finds the disk cache where this thread does."""
     found = {name: getattr(config, name) for name in ("compilation_cache", "compilation_cache_dir")}
 
     def started() -> Made:
         with overrides(**found):
             return work()
 
-    try:
-        return _threads().submit(started).result
-    except RuntimeError:  # the process is about to end
-        return work
+    return submitted(started)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,9 @@ from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, Wh
 from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.target.code_stats import CodeIsGone
 from weft.compiler.target.cpu import bytecode, interrupt, kernels, loops, pool, tape, timestamps
+from weft.compiler.target.cpu.ahead import Ahead
 from weft.compiler.target.cpu.assemble import Assembly
-from weft.compiler.target.cpu.link import Tier
+from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.cpu.prepared_code import PreparedCode, launched
 from weft.compiler.target.target import Target
 from weft.ir.at_sizes import JaxprAtSizes
@@ -110,7 +111,12 @@ class Executable:
     # What checks have found is raised before a call returns.
     holds_arguments = False
 
-    def __init__(self, compilation: Compilation, again: Callable[[], Executable] | None = None) -> None:
+    def __init__(
+        self,
+        compilation: Compilation,
+        again: Callable[[], Executable] | None = None,
+        begun: Callable[[], Iterable[Object]] | None = None,
+    ) -> None:
         global _next_host
         self.compilation = compilation
         # Of a program with one flag for all its checks: the one with traps, which tells what was found.
@@ -134,7 +140,7 @@ class Executable:
         self._runs_of_all: RunsOfAllSizes | None = None if general is None else runs_of_all_sizes(general)
         # How long the last run took that was measured, and whether calls may return before it has ended (`queue`).
         self.nanoseconds, self.asynchronous = 0, False
-        assembly = self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK)
+        assembly = self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK, begun)
         self.blocks = assembly.blocks
         self.constants = memory.aligned_bytes(max(program.constant_bytes, 1))
         for slot, array in zip(program.constant_slots, program.constants, strict=True):
@@ -149,12 +155,13 @@ class Executable:
             isinstance(t, TapeType) for t in (*self.in_types, *self.out_types)
         )
 
-    def _link(self, tier: Tier) -> Assembly:
-        """Compile the kernels and write the bytecode that the next run takes."""
+    def _link(self, tier: Tier, begun: Callable[[], Iterable[Object]] | None = None) -> Assembly:
+        """Compile the kernels, but for those in quick code that was `begun`, and write the bytecode that the next run
+        takes."""
         stats = kernels.CompileStats(tier=tier)
         target = self.compilation.target
         try:
-            self.kernels = kernels.compiled(self._launched(), target, tier, stats)
+            self.kernels = kernels.compiled(self._launched(), target, tier, stats, begun)
         except CodeIsGone:  # the program is on disk, but no longer its code
             self.compilation.complete()
             self.kernels = kernels.compiled(self._launched(), target, tier, stats)
@@ -451,14 +458,22 @@ def compile_executable(
     again: Callable[[], Executable] | None = None,
     flat: str = "no",
     scheduled: Callable[[Compilation], Compilation] | None = None,
+    meanwhile: Callable[[Compilation], None] | None = None,
 ) -> Executable:
     """The jaxpr, whose constants are arguments, as an executable for a target; see `Backend.compile`. `scheduled`
-    changes the order of steps, and assigns their memory again."""
+    changes the order of steps, and assigns their memory again. `meanwhile` is called when all steps are known, while
+    threads compile their kernels."""
     tuner = _tune if config.autotune_milliseconds else None
-    compilation = compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat))
+    ahead = Ahead(target, WORTH_MORE)
+    compilation = compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat), ahead.steps)
+    if scheduled is not None:
+        compilation = scheduled(compilation)
+    if meanwhile is not None:
+        ahead.complete()
+        meanwhile(compilation)
     if isinstance(compilation.program, ProgramAtSizes) and scheduled is None:
         return InstanceExecutable(compilation, again)
-    return Executable(compilation if scheduled is None else scheduled(compilation), again)
+    return Executable(compilation, again, ahead.objects)
 
 
 def _tune(fused: Jaxpr, target: Target) -> None:

@@ -68,25 +68,16 @@ class DevicesExecutable:
         self.constants = [np.ascontiguousarray(np.asarray(getattr(c, "_value", c))) for c in jaxpr.consts]
         flags = (*[False] * len(jaxpr.consts), *donated) if any(donated) else ()
         overlaps = len(set(self.processes)) > 1 and not world.current().transport.collects
+        self.target, self.agreement = target, agreement
         if compilation is None:
             scheduled = self._scheduled if overlaps else None
-            self.executable = compile_executable(constants_to_arguments(jaxpr), flags, target, scheduled=scheduled)
+            self.executable = compile_executable(
+                constants_to_arguments(jaxpr), flags, target, scheduled=scheduled, meanwhile=self._prepare
+            )
         else:
+            self._prepare(compilation)
             self.executable = Executable(compilation)
-        if len(set(self.processes)) > 1:
-            # What goes wrong between processes is told with lines, which programs from disk do not know.
-            self.executable.compilation.complete()
-        program = self.program = self.executable.program
-        self.steps = self._collective_steps()
-        # Those that devices start and wait for.
-        self.started = {s.step for s in program.all_steps() if isinstance(s, Start)}
-        self.groups = [self._groups(s.equation) for s in self.steps]
-        self.agreement = agreement
-        # None where no group is all in this process.
-        self.programs = [
-            self._group_program(s.equation, len(g[0])) if any(map(self.is_local, g)) else None
-            for s, g in zip(self.steps, self.groups, strict=True)
-        ]
+        program = self.program
         groups = {group for g in self.groups for group in g}
         self.local_groups = frozenset(filter(self.is_local, groups))
         self.across = len(self.local_groups) < len(groups)
@@ -102,22 +93,37 @@ class DevicesExecutable:
         self._large = program.temporary_bytes > MOST_TOGETHER  # temporaries come from the devices' memory
         self.plans: dict[Any, Any] = {}  # what this process does in collectives with others
 
+    def _prepare(self, compilation: Compilation) -> None:
+        """What groups of devices do at collectives, which is known when the steps are."""
+        if len(set(self.processes)) > 1:
+            # What goes wrong between processes is told with lines, which programs from disk do not know.
+            compilation.complete()
+        program = self.program = compilation.program
+        self.steps = self._collective_steps()
+        # Those that devices start and wait for.
+        self.started = {s.step for s in program.all_steps() if isinstance(s, Start)}
+        self.groups = [self._groups(s.equation) for s in self.steps]
+        # None where no group is all in this process.
+        self.programs = [
+            self._group_program(s.equation, len(g[0])) if any(map(self.is_local, g)) else None
+            for s, g in zip(self.steps, self.groups, strict=True)
+        ]
+
     def _collective_steps(self) -> list[Communicate]:
         """The collectives, by their indices."""
-        steps = [s for s in self.executable.program.all_steps() if isinstance(s, Communicate)]
+        steps = [s for s in self.program.all_steps() if isinstance(s, Communicate)]
         return sorted(steps, key=lambda s: s.index)
 
     def _group_program(self, equation: Equation, members: int) -> Executable:
         """The program of a collective for groups of so many members; equal collectives of all programs share it."""
         types = tuple(a.aval for a in equation.invars)
-        target, settings = self.executable.compilation.target, config.call_key()
-        key = (equation.primitive, types, params_key(equation.params), members, target, settings)
+        key = (equation.primitive, types, params_key(equation.params), members, self.target, config.call_key())
         found = _group_programs.get(key)
         return found or _group_programs.keep(key, self._new_group_program(equation, members))
 
     def _new_group_program(self, equation: Equation, members: int) -> Executable:
         """The program of a collective: from disk, or else compiled."""
-        target, name = self.executable.compilation.target, f"{equation.primitive.name} of {members}"
+        target, name = self.target, f"{equation.primitive.name} of {members}"
         types = tuple(a.aval for a in equation.invars)
         described = (equation.primitive, types, equation.params, members, config.key())
         meaning = written(described) if is_storing() else None
@@ -142,13 +148,12 @@ class DevicesExecutable:
     def _table(self, jaxpr: Jaxpr) -> Compilation | None:
         """The program of a collective as a table of what is copied and added; None if it needs kernels."""
         debugs = config.debug_nans or config.debug_infs
-        return None if debugs else group_compilation(jaxpr, self.executable.compilation.target)
+        return None if debugs else group_compilation(jaxpr, self.target)
 
     def compile_group(self, jaxpr: Jaxpr) -> Executable:
         """The jaxpr of a collective compiled."""
         found = self._table(jaxpr)
-        target = self.executable.compilation.target
-        return compile_executable(jaxpr, (), target) if found is None else Executable(found)
+        return compile_executable(jaxpr, (), self.target) if found is None else Executable(found)
 
     def _groups(self, equation: Equation) -> list[tuple[int, ...]]:
         """For each device of this process the members of its group, by their positions in the mesh."""

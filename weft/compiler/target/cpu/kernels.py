@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,11 +55,13 @@ def compiled(
     target: Target,
     tier: Tier = Tier.LIGHT,
     stats: CompileStats | None = None,
+    begun: Callable[[], Iterable[Object]] | None = None,
 ) -> dict[str, CompiledKernel]:
     """Every kernel as machine code of at least that tier, by symbol; those that are new are compiled together.
 
-    The bits that a kernel computes are the same in every tier. `stats` is filled with what it took. Raises
-    `CodeIsGone` if a kernel would have to be compiled but only its name is known.
+    The bits that a kernel computes are the same in every tier. `stats` is filled with what it took. `begun` returns
+    quick code that was begun before, which may have kernels that are missing. Raises `CodeIsGone` if a kernel would
+    have to be compiled but only its name is known.
     """
     stats = stats or CompileStats(tier=tier)
     seconds = stats.seconds
@@ -70,6 +72,16 @@ def compiled(
         held = {name: found for name in distinct if (found := _best(target, tier, name)) is not None}
         missing = {name: kernel for name, kernel in distinct.items() if name not in held}
         stats.reused = len(distinct) - len(missing)
+        stats.compiled = 0
+        if begun is not None and tier is Tier.QUICK and missing:
+            with measured(seconds, "compile", "machine code"):
+                new = [code for code in begun() if any(name in missing for name in code.exports)]
+            with measured(seconds, "compile", "link"):
+                for code in new:
+                    held.update(_load(code, code.exports, target, tier))
+                    objects.store_kernels(code, target, tier)
+            stats.compiled = sum(name in held for name in missing)
+            missing = {name: kernel for name, kernel in missing.items() if name not in held}
         with measured(seconds, "compile", "code from disk"):
             # Better code than was asked for is welcome, if it is there for all: then the program need not change again.
             for found_tier in () if not missing else (Tier.LIGHT, Tier.QUICK) if tier is Tier.QUICK else (tier,):
@@ -80,16 +92,14 @@ def compiled(
                     held.update(_load(code, stored, target, found_tier))
                     for name in stored:
                         del missing[name]
-        stats.from_disk = len(distinct) - len(missing) - stats.reused
-        stats.compiled = len(missing)
+        stats.from_disk = len(distinct) - len(missing) - stats.reused - stats.compiled
+        stats.compiled += len(missing)
         if missing:
             full = {name: kernel for name, kernel in missing.items() if isinstance(kernel, Kernel)}
             if len(full) < len(missing):
                 raise CodeIsGone(next(name for name in missing if name not in full))
-            from weft.compiler.target.cpu.lower import module_text
-
             with measured(seconds, "compile", "machine code"):
-                texts = [functools.partial(module_text, group, target) for group in _groups(full)]
+                texts = [functools.partial(text_of, group, target) for group in _groups(full)]
                 new = link.make_objects(texts, target, tier)
             with measured(seconds, "compile", "link"):
                 for code in new:
@@ -97,6 +107,13 @@ def compiled(
                     objects.store_kernels(code, target, tier)
         stats.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
         return held
+
+
+def text_of(kernels: Sequence[tuple[str, Kernel]], target: Target) -> str:
+    """The LLVM text of a module with these kernels. What writes it is loaded with the first of them."""
+    from weft.compiler.target.cpu.lower import module_text
+
+    return module_text(kernels, target)
 
 
 def routine(
@@ -124,13 +141,13 @@ def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:
     count = -(-len(kernels) // together)
     rounds = -(-count // threads) * threads  # so that no thread ends long before the others
     count = rounds if rounds * LEAST_TOGETHER <= len(kernels) else count
-    items = sorted(kernels.items(), key=lambda item: -_statements(item[1].body))
+    items = sorted(kernels.items(), key=lambda item: -statements(item[1].body))
     return [items[start::count] for start in range(count)]
 
 
-def _statements(body: Iterable[Any]) -> int:
+def statements(body: Iterable[Any]) -> int:
     """How much code statements become, roughly: how many there are."""
-    return sum(_statements(inside) if (inside := getattr(s, "body", None)) else 1 for s in body)
+    return sum(statements(inside) if (inside := getattr(s, "body", None)) else 1 for s in body)
 
 
 def _load(code: Object, names: Iterable[str], target: Target, tier: Tier) -> dict[str, CompiledKernel]:
@@ -141,6 +158,11 @@ def _load(code: Object, names: Iterable[str], target: Target, tier: Tier) -> dic
         _compiled[target, tier, name] = kernel
         _latest.append(kernel)
     return loaded
+
+
+def is_known(name: str, target: Target) -> bool:
+    """Whether a kernel is in memory, in any tier."""
+    return _best(target, Tier.QUICK, name) is not None
 
 
 def _best(target: Target, least: Tier, name: str) -> CompiledKernel | None:

@@ -1,7 +1,8 @@
 """LLVM text to machine code, and machine code to addresses that can be called.
 
 An `Object` is what could be stored on disk: code that refers to everything outside of it by name. Linking resolves
-those names in this process. Everything here is serialised by one lock, because LLVM's parts are shared.
+those names in this process. Everything here is serialised by one lock, because LLVM's parts are shared, but for what
+threads compile that have contexts and target machines of their own.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import re
+import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ParamSpec, TypeVar
 
 from weft.base.errors import InternalError
+from weft.base.forks import held
 from weft.compiler.target import native
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Target
@@ -91,29 +96,35 @@ def provide(symbols: Mapping[str, int]) -> None:
     _symbols.update(symbols)
 
 
-def _optimised(text: str, target: Target, tier: Tier) -> tuple[Any, Any]:
+@contextmanager
+def _optimised(text: str, target: Target, tier: Tier) -> Iterator[tuple[Any, Any]]:
     """The module after its passes, and the machine that makes code of it."""
-    llvm = native.binding()
     machine = native.target_machine(target.triple, target.cpu, target.flags, 0 if tier is Tier.QUICK else 2)
-    try:
-        module = llvm.parse_assembly(text, llvm.create_context())
-        module.triple = target.triple
-        module.data_layout = str(machine.target_data)
-    except RuntimeError as error:
-        raise InternalError(f"LLVM does not accept the text of a kernel: {error}", stage="llvm", text=text) from None
-    if tier is not Tier.QUICK:
-        options = llvm.create_pipeline_tuning_options(speed_level=2 if tier is Tier.FULL else 1)
-        options.loop_unrolling = False  # emitters unroll where it pays
-        passes = llvm.create_pass_builder(machine, options)
-        if tier is Tier.FULL:
-            manager = passes.getModulePassManager()
-        else:
-            manager = llvm.create_new_module_pass_manager()
-            manager.add_sroa_pass()
-            manager.add_instruction_combine_pass()
-            manager.add_simplify_cfg_pass()
-        native.run_passes(manager, module, passes)
-    return module, machine
+    with ExitStack() as stack:
+        try:
+            module = stack.enter_context(native.parsed(text, target.triple, target.cpu, target.flags))
+        except RuntimeError as error:
+            raise InternalError(
+                f"LLVM does not accept the text of a kernel: {error}", stage="llvm", text=text
+            ) from None
+        if tier is not Tier.QUICK:
+            _run_passes(module, machine, tier)
+        yield module, machine
+
+
+def _run_passes(module: Any, machine: Any, tier: Tier) -> None:
+    llvm = native.binding()
+    options = llvm.create_pipeline_tuning_options(speed_level=2 if tier is Tier.FULL else 1)
+    options.loop_unrolling = False  # emitters unroll where it pays
+    passes = llvm.create_pass_builder(machine, options)
+    if tier is Tier.FULL:
+        manager = passes.getModulePassManager()
+    else:
+        manager = llvm.create_new_module_pass_manager()
+        manager.add_sroa_pass()
+        manager.add_instruction_combine_pass()
+        manager.add_simplify_cfg_pass()
+    native.run_passes(manager, module, passes)
 
 
 @_serialised
@@ -128,29 +139,50 @@ def make_objects(texts: Sequence[Callable[[], str]], target: Target, tier: Tier)
     return compiled_in_threads(texts, lambda text: _object(text, target, tier))
 
 
+class _ThreadLock(threading.local):
+    """The lock of a thread that is in LLVM without the one of all: a fork waits for it."""
+
+    def __init__(self) -> None:
+        self.lock = held(threading.Lock())
+
+
+_thread = _ThreadLock()
+
+
+def object_in_thread(text: str, target: Target, tier: Tier) -> Object:
+    """The machine code of a module, for threads that compile: nobody waits for another."""
+    with _thread.lock:
+        return _object(text, target, tier)
+
+
+# Definitions and declarations of functions, which begin a line: the word, what comes before the name, the name.
+_FUNCTION = re.compile(r"^(define|declare) ([^@\n]*)@([\w.$]+)\(", re.MULTILINE)
+
+
 def _object(text: str, target: Target, tier: Tier) -> Object:
-    module, machine = _optimised(text, target, tier)
-    functions = list(module.functions)
-    exports = tuple(f.name for f in functions if not f.is_declaration and f.linkage.name == "external")
-    imports = tuple(f.name for f in functions if f.is_declaration and not f.name.startswith("llvm."))
-    return Object(native.emitted(machine, module), exports, imports)
+    with _optimised(text, target, tier) as (module, machine):
+        code = native.emitted(machine, module)
+    functions = _FUNCTION.findall(text)
+    exports = tuple(name for word, before, name in functions if word == "define" and "internal" not in before.split())
+    imports = tuple(name for word, _, name in functions if word == "declare" and not name.startswith("llvm."))
+    return Object(code, exports, imports)
 
 
 @_serialised
 def assembly(text: str, target: Target | None = None, tier: Tier = Tier.LIGHT) -> str:
     """The machine code of a module, to be read."""
-    module, machine = _optimised(text, target or host(), tier)
-    return machine.emit_assembly(module)
+    with _optimised(text, target or host(), tier) as (module, machine):
+        return machine.emit_assembly(module)
 
 
 @_serialised
 def check(text: str, target: Target | None = None) -> None:
     """Raise unless LLVM's verifier accepts the text."""
-    module, _ = _optimised(text, target or host(), Tier.QUICK)
-    try:
-        module.verify()
-    except RuntimeError as error:
-        raise InternalError(f"LLVM does not accept a kernel: {error}", stage="llvm", text=text) from None
+    with _optimised(text, target or host(), Tier.QUICK) as (module, _):
+        try:
+            module.verify()
+        except RuntimeError as error:
+            raise InternalError(f"LLVM does not accept a kernel: {error}", stage="llvm", text=text) from None
 
 
 @_serialised

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from weft.base import dtypes
 from weft.compiler.kernel.ir import (
+    Compute,
     Kernel,
+    Statement,
     TileMatmul,
 )
+from weft.compiler.kernel.operations import weight_of
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import tiles
+from weft.compiler.target.lanes import Lane
 from weft.compiler.target.llvm import i64
+from weft.compiler.target.lower import computed
+from weft.compiler.target.math.term import Term
 from weft.compiler.target.target import Target
 from weft.compiler.target.vectors import VectorLowering
+
+# An operation of at least this weight (in additions) that a kernel has in at least so many statements is a function,
+# which they call: LLVM takes as long for each copy of its dozens of instructions as for the loop of a contraction.
+LONG, OFTEN = 8, 4
 
 
 def lower(kernel: Kernel, target: Target, name: str = "kernel") -> str:
@@ -62,8 +74,43 @@ def lower_at(
         tiles.release(function)
 
 
+def _long_operations(body: Iterable[Statement]) -> Counter[str]:
+    """The long operations among statements, and those inside of them, and how many statements each has."""
+    found: Counter[str] = Counter()
+    for statement in body:
+        if isinstance(statement, Compute):
+            if weight_of(statement.op) >= LONG and statement.result.dtype == statement.operands[0].dtype:
+                found[statement.op] += 1
+        elif inside := getattr(statement, "body", None):
+            found += _long_operations(inside)
+    return found
+
+
 class _Lowering(VectorLowering):
-    """Writes one function, with tile registers."""
+    """Writes one function, with tile registers; long operations that it has often are functions of their own."""
+
+    def __init__(self, function: llvm.Function, kernel: Kernel, target: Target) -> None:
+        super().__init__(function, kernel, target)
+        self.called = {op for op, count in _long_operations(kernel.body).items() if count >= OFTEN}
+
+    def compute(self, op: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
+        dtype = operands[0].dtype
+        if op not in self.called or params or any(dtypes.kind(x.dtype) != "f" or x.dtype != dtype for x in operands):
+            return super().compute(op, operands, params)
+        _, widened = self.together(operands)
+        values = [x.re.value for x in widened]
+        lane_type = values[0].type
+
+        def write(function: llvm.Function) -> None:
+            lanes = self.lanes_type(function, widened[0].width)
+            arguments = [Lane(dtype, Term(function, a)) for a in function.arguments]
+            function.ret(computed(lanes, arguments, op, params).re.value)
+
+        parameters = [llvm.Parameter(f"x{i}", lane_type) for i in range(len(values))]
+        name = f"{op}_{dtypes.short_name(dtype)}_{widened[0].width}"
+        result = self.f.call(self.f.module.helper(name, parameters, write, lane_type), lane_type, *values)
+        assert result is not None
+        return widened[0].with_parts([result])
 
     def statement(self, statement: Any) -> None:
         match statement:

@@ -6,6 +6,7 @@ Kernels that were compiled together are one object; a note for each of them says
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 
 from weft.compiler.cache import folder, key_of, read, write
@@ -47,6 +48,12 @@ def cached_object(name: str, text: Callable[[], str], target: Target, tier: Tier
         found = link.make_object(text(), target, tier)
         store(key, found)
     return found
+
+
+def is_stored(name: str, target: Target, tier: Tier) -> bool:
+    """Whether a kernel is on disk, as far as the name of a file says so."""
+    where = folder()
+    return where is not None and os.path.exists(os.path.join(where, key_of(name, target, tier.name) + ".k"))
 
 
 def load_kernels(names: Iterable[str], target: Target, tier: Tier) -> Iterator[tuple[Object, list[str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TypeVar
 
 from weft.base.errors import InternalError
@@ -27,17 +28,18 @@ def assembled(texts: Sequence[Callable[[], str]], target: Target, assemble: Call
 
 def _ptx(text: str, target: Target) -> str:
     """The PTX of a module. LLVM's first level is enough: whoever assembles PTX optimises again."""
-    llvm = native.binding()
     machine = native.target_machine(target.triple, target.cpu, target.flags, 2)
-    try:
-        module = llvm.parse_assembly(text, llvm.create_context())
-        module.triple = target.triple
-        module.data_layout = str(machine.target_data)
-        module.verify()
-    except RuntimeError as error:
-        raise InternalError(f"LLVM does not accept the text of a kernel: {error}", stage="llvm", text=text) from None
-    options = llvm.create_pipeline_tuning_options(speed_level=1)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-    passes = llvm.create_pass_builder(machine, options)
-    native.run_passes(passes.getModulePassManager(), module, passes)
-    return native.emitted(machine, module, as_text=True).decode()
+    with ExitStack() as stack:
+        try:
+            module = stack.enter_context(native.parsed(text, target.triple, target.cpu, target.flags))
+            module.verify()
+        except RuntimeError as error:
+            raise InternalError(
+                f"LLVM does not accept the text of a kernel: {error}", stage="llvm", text=text
+            ) from None
+        llvm = native.binding()
+        options = llvm.create_pipeline_tuning_options(speed_level=1)
+        options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+        passes = llvm.create_pass_builder(machine, options)
+        native.run_passes(passes.getModulePassManager(), module, passes)
+        return native.emitted(machine, module, as_text=True).decode()
