@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from weft.compiler.program import stored
 from weft.compiler.program.ir import Call, Fill, Launch
-from weft.compiler.target.cpu.groups import SHARED, group_compilation
+from weft.compiler.target.cpu.groups import SHARED, group_compilation, group_program
 from weft.compiler.target.cpu.targets import host
 from weft.ir.jaxpr import Equation, Var
 from weft.ir.types import array_type
@@ -19,10 +20,9 @@ from weft.runtime.cpu.executable import Executable, compile_executable
 GATHER = {"axis_name": "i", "tiled": True}
 
 
-def group_of(card: Any, members: int, shape: tuple[int, ...], dtype: Any, params: Any) -> Any:
+def collective(card: Any, shape: tuple[int, ...], dtype: Any, params: Any) -> Equation:
     aval = array_type(shape, np.dtype(dtype))
-    equation = Equation([Var(aval)], [Var(card.type(aval, **params))], card, params, frozenset())
-    return group_jaxpr(equation, members)
+    return Equation([Var(aval)], [Var(card.type(aval, **params))], card, params, frozenset())
 
 
 def operands(members: int, shape: tuple[int, ...], dtype: Any) -> list[np.ndarray]:
@@ -58,9 +58,12 @@ CASES: list[tuple[str, int, tuple[int, ...], Any, dict[str, Any]]] = [
 def test_tables_compute_what_kernels_do(
     name: str, members: int, shape: tuple[int, ...], dtype: Any, params: dict[str, Any]
 ) -> None:
-    jaxpr = group_of(getattr(collectives, name), members, shape, dtype, params)
+    equation = collective(getattr(collectives, name), shape, dtype, params)
+    jaxpr = group_jaxpr(equation, members)
     found = group_compilation(jaxpr, host())
     assert found is not None
+    direct = group_program(equation, members, host())  # without the jaxpr
+    assert direct is not None and stored.to_bytes(direct) == stored.to_bytes(found.program)
     steps = found.program.steps
     assert all(isinstance(s, (Call, Fill)) for s in steps)
     values = operands(members, shape, dtype)
@@ -83,7 +86,8 @@ def test_tables_compute_what_kernels_do(
 def test_what_tables_cannot_say_is_compiled(
     name: str, shape: tuple[int, ...], dtype: Any, params: dict[str, Any]
 ) -> None:
-    jaxpr = group_of(getattr(collectives, name), 4, shape, dtype, params)
-    assert group_compilation(jaxpr, host()) is None
+    equation = collective(getattr(collectives, name), shape, dtype, params)
+    jaxpr = group_jaxpr(equation, 4)
+    assert group_compilation(jaxpr, host()) is None and group_program(equation, 4, host()) is None
     program = compile_executable(jaxpr, (), host()).program
     assert any(isinstance(s, Launch) for s in program.all_steps())

@@ -22,7 +22,7 @@ from weft.compiler.program.frame import FIRST_ARGUMENT, TAPES, TEMPORARIES
 from weft.compiler.program.ir import ALIGNMENT, DEFAULT_SPACE, Communicate, Start, bytes_of
 from weft.compiler.program.overlap import MOST_MERGED, overlapped
 from weft.compiler.target.cpu import bytecode, pool, tape
-from weft.compiler.target.cpu.groups import group_compilation
+from weft.compiler.target.cpu.groups import group_compilation, group_program
 from weft.compiler.target.cpu.spmd import CALL, COMMUNICATES, ENTRY, MISMATCH, READY
 from weft.compiler.verify import verify_program
 from weft.ir.jaxpr import Equation, Jaxpr, constants_to_arguments
@@ -127,28 +127,30 @@ class DevicesExecutable:
         types = tuple(a.aval for a in equation.invars)
         described = (equation.primitive, types, equation.params, members, config.key())
         meaning = written(described) if is_storing() else None
-        if meaning is None:
-            return self.compile_group(group_jaxpr(equation, members))
-        key = cache.program_key(f"group {meaning}", target)
-        program = stored_program(key, name)
+        key = None if meaning is None else cache.program_key(f"group {meaning}", target)
+        program = None if key is None else stored_program(key, name)
+        is_new = program is None
+        if program is None and not _debugs():
+            program = group_program(equation, members, target)
         if program is None:
             executable = self.compile_group(group_jaxpr(equation, members))
+        else:
+            args = [t for t in types for _ in range(members)]
+            results = [v.aval for v in equation.outvars for _ in range(members)]
+            schedules = program.schedules
+
+            def recompile() -> Compilation:
+                jaxpr = group_jaxpr(equation, members)
+                return self._table(jaxpr) or compiled_again(jaxpr, (), target, schedules)
+
+            executable = Executable(typed_compilation(name, args, results, (), program, target, recompile))
+        if is_new and key is not None:
             store_program(key, executable.program)
-            return executable
-        args = [t for t in types for _ in range(members)]
-        results = [v.aval for v in equation.outvars for _ in range(members)]
-        schedules = program.schedules
-
-        def recompile() -> Compilation:
-            jaxpr = group_jaxpr(equation, members)
-            return self._table(jaxpr) or compiled_again(jaxpr, (), target, schedules)
-
-        return Executable(typed_compilation(name, args, results, (), program, target, recompile))
+        return executable
 
     def _table(self, jaxpr: Jaxpr) -> Compilation | None:
         """The program of a collective as a table of what is copied and added; None if it needs kernels."""
-        debugs = config.debug_nans or config.debug_infs
-        return None if debugs else group_compilation(jaxpr, self.target)
+        return None if _debugs() else group_compilation(jaxpr, self.target)
 
     def compile_group(self, jaxpr: Jaxpr) -> Executable:
         """The jaxpr of a collective compiled."""
@@ -247,6 +249,11 @@ class DevicesExecutable:
                 for free, chunk in zip(pools, temporaries, strict=True):
                     free.append(chunk)
         return results
+
+
+def _debugs() -> bool:
+    """Whether numbers are looked at, which kernels do."""
+    return config.debug_nans or config.debug_infs
 
 
 class _Result(NamedTuple):

@@ -7,10 +7,10 @@ which. What this finds no table for is compiled like any program.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +21,10 @@ from weft.compiler.program.cost import estimate
 from weft.compiler.program.ir import Call, Fill, Kind, Program, Slot, Step, bytes_of
 from weft.compiler.target.cpu.library.boxes import COPY, sum_name
 from weft.compiler.target.target import Target
+from weft.ir.context import Trace, context
 from weft.ir.jaxpr import Equation, Jaxpr, Literal
-from weft.ir.types import ArrayType
-from weft.primitives.collectives import tree_combined
+from weft.ir.types import ArrayType, array_type
+from weft.primitives.collectives import Collective, tree_combined
 from weft.primitives.elementwise.arithmetic import add
 from weft.primitives.movement.concatenate import concatenate
 from weft.primitives.movement.shape import broadcast_in_dim, reshape
@@ -39,8 +40,7 @@ OUTER = 2
 INTEGERS = frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """Where elements of an operand are: from an offset on, at these strides."""
 
     operand: int
@@ -48,8 +48,7 @@ class View:
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A box of a value, which is a view or the sum of several, as the tree over them has it."""
 
     start: tuple[int, ...]
@@ -58,8 +57,7 @@ class Piece:
     tree: Any = 0  # nested pairs of positions of `terms`
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(NamedTuple):
     """What one entry of a table copies or adds: rows of so many bytes, and how many there are along two dimensions.
     `ends` has for each term, and then for each target, the index of its slot, an offset and two strides in bytes."""
 
@@ -77,66 +75,128 @@ class _NeedsKernels(Exception):
     """The jaxpr does something else, or something that kernels do better."""
 
 
-def group_compilation(jaxpr: Jaxpr, target: Target) -> Compilation | None:
-    """The program of a collective without kernels, or None if it has to be compiled."""
+def group_program(equation: Equation, members: int, target: Target) -> Program | None:
+    """The program of a collective without kernels for a group of so many members, or None if it has to be compiled.
+    It is that of the collective's jaxpr, which is not written for it."""
+    card = equation.primitive
+    assert isinstance(card, Collective)
+    types: list[Any] = [a.aval for a in equation.invars for _ in range(members)]
+    results: list[Any] = [v.aval for v in equation.outvars for _ in range(members)]
+    before = context.trace, context.manual
+    context.trace, context.manual = _TableTrace(), frozenset()
     try:
-        program = _Tables(jaxpr).program()
+        args = _operands(types)
+        operands = [args[i * members : (i + 1) * members] for i in range(len(equation.invars))]
+        values = [x for result in card.group_results(operands, **equation.params) for x in result]
+        program = _Tables(f"{card.name} of {members}", types, results, values).program()
+    except _NeedsKernels:
+        return None
+    finally:
+        context.trace, context.manual = before
+    program.nanoseconds = estimate(assign(program), target.kernel)
+    return program
+
+
+def group_compilation(jaxpr: Jaxpr, target: Target) -> Compilation | None:
+    """The program of a collective's jaxpr without kernels, or None if it has to be compiled."""
+    types: list[Any] = [v.aval for v in jaxpr.invars]
+    try:
+        if jaxpr.consts:
+            raise _NeedsKernels
+        values: dict[Any, Any] = dict(zip(jaxpr.invars, _operands(types), strict=True))
+        for equation in jaxpr.eqns:
+            args = [a.val if isinstance(a, Literal) else values[a] for a in equation.invars]
+            (values[equation.outvars[0]],) = _TableTrace().process(equation.primitive, args, equation.params)
+        results = [None if isinstance(v, Literal) else values[v] for v in jaxpr.outvars]
+        program = _Tables(jaxpr.name, types, [v.aval for v in jaxpr.outvars], results).program()
     except _NeedsKernels:
         return None
     program.nanoseconds = estimate(assign(program), target.kernel)
     return Compilation(jaxpr, (), program, target, Details(jaxpr, []))
 
 
+class _Value:
+    """An array of which it is known what its pieces are; no pieces: zeros."""
+
+    __slots__ = ("dtype", "pieces", "shape")
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, pieces: tuple[Piece, ...]) -> None:
+        self.shape, self.dtype, self.pieces = shape, dtype, pieces
+
+    @property
+    def aval(self) -> Any:
+        """Its type, for those who ask."""
+        return array_type(self.shape, self.dtype)
+
+
+class _TableTrace(Trace):
+    """Performs the operations of collectives on values in pieces."""
+
+    __slots__ = ()
+
+    def process(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        rule = _RULES.get(primitive)
+        if rule is None:
+            raise _NeedsKernels
+        return [rule(*args, **params)]
+
+
+def _operands(types: Sequence[Any]) -> list[_Value]:
+    """Arguments of these types."""
+    values = []
+    for i, t in enumerate(types):
+        shape = t.shape if isinstance(t, ArrayType) else (None,)
+        if not all(isinstance(n, int) for n in shape):
+            raise _NeedsKernels
+        view = View(i, 0, _strides(shape))  # type: ignore[arg-type]
+        values.append(_Value(shape, t.dtype, (Piece((0,) * len(shape), shape, (view,)),)))  # type: ignore[arg-type]
+    return values
+
+
+def _pieces(value: Any) -> tuple[Piece, ...]:
+    """The pieces of an operand; numbers have none."""
+    if type(value) is not _Value:
+        raise _NeedsKernels
+    return value.pieces
+
+
+@functools.cache
+def _balanced(terms: int) -> Any:
+    """The tree over so many terms that routines add them by."""
+    return tree_combined(lambda *pair: pair, range(terms))
+
+
 class _Tables:
-    """Finds the pieces of every value, and writes the tables."""
+    """Writes the tables for values of these types, computed from arguments."""
 
-    def __init__(self, jaxpr: Jaxpr) -> None:
-        self.jaxpr = jaxpr
-        self.values: dict[Any, tuple[Piece, ...]] = {}  # no pieces: zeros
-        if jaxpr.consts:
-            raise _NeedsKernels
-        for i, v in enumerate(jaxpr.invars):
-            shape = _shape(v)
-            self.values[v] = (Piece((0,) * len(shape), shape, (View(i, 0, _strides(shape)),)),)
-        for equation in jaxpr.eqns:
-            rule = _RULES.get(equation.primitive)
-            if rule is None:
-                raise _NeedsKernels
-            (out,) = equation.outvars
-            self.values[out] = rule(self, equation)
-
-    def read(self, atom: Any) -> tuple[Piece, ...]:
-        if isinstance(atom, Literal):
-            raise _NeedsKernels
-        return self.values[atom]
+    def __init__(self, name: str, types: Sequence[Any], results: Sequence[Any], values: Sequence[Any]) -> None:
+        self.name, self.types, self.results, self.values = name, types, results, values
 
     def program(self) -> Program:
         """The steps that write all results."""
-        types: list[Any] = [v.aval for v in self.jaxpr.invars]
-        results: list[Any] = [v.aval for v in self.jaxpr.outvars]
-        arguments = [Slot(Kind.ARGUMENT, bytes_of(t), i) for i, t in enumerate(types)]
-        outputs = [Slot(Kind.RESULT, bytes_of(t), i) for i, t in enumerate(results)]
+        arguments = [Slot(Kind.ARGUMENT, bytes_of(t), i) for i, t in enumerate(self.types)]
+        outputs = [Slot(Kind.RESULT, bytes_of(t), i) for i, t in enumerate(self.results)]
         steps: list[Step] = []
         targets: dict[Any, list[int]] = {}
-        for i, v in enumerate(self.jaxpr.outvars):
-            targets.setdefault(v, []).append(i)
+        for i, value in enumerate(self.values):
+            targets.setdefault(value, []).append(i)
         copies: list[Box] = []
         sums: dict[str, list[Box]] = {}
-        for v, indices in targets.items():
-            pieces = self.read(v)
+        for value, indices in targets.items():
+            pieces = _pieces(value)
             if not pieces:
                 steps += [Fill(outputs[i]) for i in indices if outputs[i].size]
-            element, size = _element(v.aval)
+            element, size = _element(self.results[indices[0]])
             for piece in pieces:
                 if not math.prod(piece.sizes):
                     continue
                 if len(piece.terms) == 1:
-                    copies += [self.box(piece, _shape(v), [i], size) for i in indices]
+                    copies += [self.box(piece, value.shape, [i], size) for i in indices]
                     continue
-                if element is None or piece.tree != tree_combined(lambda *pair: pair, range(len(piece.terms))):
+                if element is None or piece.tree != _balanced(len(piece.terms)):
                     raise _NeedsKernels
                 name = sum_name(element, len(piece.terms), len(indices))
-                sums.setdefault(name, []).append(self.box(piece, _shape(v), indices, size))
+                sums.setdefault(name, []).append(self.box(piece, value.shape, indices, size))
         constants: list[np.ndarray] = []
         slots: list[Slot] = []
         for name, boxes in ((COPY, copies), *sums.items()):
@@ -145,15 +205,13 @@ class _Tables:
                 steps.append(step[0])
                 constants.append(step[1])
                 slots.append(step[0].slots[0])
-        return Program(
-            self.jaxpr.name, steps, arguments, outputs, [None] * len(outputs), constants, constant_slots=slots
-        )
+        return Program(self.name, steps, arguments, outputs, [None] * len(outputs), constants, constant_slots=slots)
 
     def box(self, piece: Piece, shape: Sequence[int], results: Sequence[int], size: int) -> Box:
         """The entry that writes a piece of a value to results."""
         strides = _strides(shape)
         offset = sum(s * stride for s, stride in zip(piece.start, strides, strict=True))
-        operands = len(self.jaxpr.invars)
+        operands = len(self.types)
         ends = [(t.operand, t.offset, t.strides) for t in piece.terms]
         ends += [(operands + i, offset, strides) for i in results]
         counts, merged = _merged(piece.sizes, [e[2] for e in ends])
@@ -208,7 +266,7 @@ def _split(box: Box, parts: int) -> list[Box]:
         if axis is None:
             row = min(here * unit, box.row - first * unit)
             ends = tuple((slot, offset + first * unit, strides) for slot, offset, strides in box.ends)
-            found.append(replace(box, row=row, ends=ends))
+            found.append(box._replace(row=row, ends=ends))
         else:
             counts = (*box.counts[:axis], here, *box.counts[axis + 1 :])
             ends = tuple((slot, offset + first * strides[axis], strides) for slot, offset, strides in box.ends)
@@ -216,87 +274,91 @@ def _split(box: Box, parts: int) -> list[Box]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------- values of equations
+# ------------------------------------------------------------------------------------------------ values of operations
 
 
-def _sliced(tables: _Tables, equation: Equation) -> tuple[Piece, ...]:
-    params, pieces = equation.params, tables.read(equation.invars[0])
-    if params["strides"] is not None and any(s != 1 for s in params["strides"]):
+def _sliced(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> _Value:
+    if strides is not None and any(s != 1 for s in strides):
         raise _NeedsKernels
+    pieces, shape = _pieces(x), tuple([b - a for a, b in zip(start_indices, limit_indices, strict=True)])
     found = []
     for piece in pieces:
         ranges = [
             (max(a, first), min(a + size, last))
-            for a, size, first, last in zip(
-                piece.start, piece.sizes, params["start_indices"], params["limit_indices"], strict=True
-            )
+            for a, size, first, last in zip(piece.start, piece.sizes, start_indices, limit_indices, strict=True)
         ]
-        if all(first < last for first, last in ranges):
+        if all([first < last for first, last in ranges]):
             inside = [first - a for (first, _), a in zip(ranges, piece.start, strict=True)]
             terms = tuple(
-                replace(t, offset=t.offset + sum(i * s for i, s in zip(inside, t.strides, strict=True)))
-                for t in piece.terms
+                [
+                    View(t.operand, t.offset + sum([i * s for i, s in zip(inside, t.strides, strict=True)]), t.strides)
+                    for t in piece.terms
+                ]
             )
-            start = tuple(first - b for (first, _), b in zip(ranges, params["start_indices"], strict=True))
-            sizes = tuple(last - first for first, last in ranges)
+            start = tuple([first - b for (first, _), b in zip(ranges, start_indices, strict=True)])
+            sizes = tuple([last - first for first, last in ranges])
             found.append(Piece(start, sizes, terms, piece.tree))
-    if pieces and not found and _count(equation.outvars[0]):
+    if pieces and not found and math.prod(shape):
         raise _NeedsKernels
-    return tuple(found)
+    return _Value(shape, x.dtype, tuple(found))
 
 
-def _reshaped(tables: _Tables, equation: Equation) -> tuple[Piece, ...]:
+def _reshaped(x: Any, *, new_sizes: Any, dimensions: Any, **params: Any) -> _Value:
     """Dimensions of size 1 come and go; other reshapes are those of whole operands."""
-    pieces = tables.read(equation.invars[0])
-    old, new = _shape(equation.invars[0]), _shape(equation.outvars[0])
-    if equation.params.get("dimensions") is not None:
+    pieces = _pieces(x)
+    old, new = x.shape, tuple(new_sizes)
+    if dimensions is not None:
         raise _NeedsKernels
     if [n for n in old if n != 1] != [n for n in new if n != 1]:
         if len(pieces) != 1 or len(pieces[0].terms) != 1 or pieces[0].terms[0].strides != _strides(old):
             raise _NeedsKernels
-        view = replace(pieces[0].terms[0], strides=_strides(new))
-        return (Piece((0,) * len(new), new, (view,)),)
+        view = pieces[0].terms[0]._replace(strides=_strides(new))
+        return _Value(new, x.dtype, (Piece((0,) * len(new), new, (view,)),))
     others = [i for i, n in enumerate(old) if n != 1]
 
     def rearranged(values: Sequence[int], unit: int) -> tuple[int, ...]:
         rest = iter([values[i] for i in others])
-        return tuple(unit if n == 1 else next(rest) for n in new)
+        return tuple([unit if n == 1 else next(rest) for n in new])
 
-    return tuple(
-        Piece(
-            rearranged(p.start, 0),
-            rearranged(p.sizes, 1),
-            tuple(replace(t, strides=rearranged(t.strides, 0)) for t in p.terms),
-            p.tree,
-        )
-        for p in pieces
-        if math.prod(p.sizes)
+    return _Value(
+        new,
+        x.dtype,
+        tuple(
+            Piece(
+                rearranged(p.start, 0),
+                rearranged(p.sizes, 1),
+                tuple([View(t.operand, t.offset, rearranged(t.strides, 0)) for t in p.terms]),
+                p.tree,
+            )
+            for p in pieces
+            if math.prod(p.sizes)
+        ),
     )
 
 
-def _concatenated(tables: _Tables, equation: Equation) -> tuple[Piece, ...]:
-    dim, first, found = equation.params["dimension"], 0, []
-    for atom in equation.invars:
-        pieces = tables.read(atom)
-        if not pieces and _count(atom):
+def _concatenated(*operands: Any, dimension: int) -> _Value:
+    dim, first, found = dimension, 0, []
+    for x in operands:
+        pieces = _pieces(x)
+        if not pieces and math.prod(x.shape):
             raise _NeedsKernels  # zeros between others
         for p in pieces:
             start = (*p.start[:dim], p.start[dim] + first, *p.start[dim + 1 :])
-            found.append(replace(p, start=start))
-        first += _shape(atom)[dim]
-    return tuple(found)
+            found.append(Piece(start, p.sizes, p.terms, p.tree))
+        first += x.shape[dim]
+    shape = operands[0].shape
+    return _Value((*shape[:dim], first, *shape[dim + 1 :]), operands[0].dtype, tuple(found))
 
 
-def _zeros(tables: _Tables, equation: Equation) -> tuple[Piece, ...]:
-    (atom,) = equation.invars
+def _zeros(x: Any, *, shape: Any, broadcast_dimensions: Any, **params: Any) -> _Value:
     # The bits of minus zero are others.
-    if isinstance(atom, Literal) and not np.any(np.asarray(atom.val).reshape(-1).view(np.uint8)):
-        return ()
-    raise _NeedsKernels
+    if type(x) is _Value or np.any(np.asarray(x).reshape(-1).view(np.uint8)):
+        raise _NeedsKernels
+    return _Value(tuple(shape), np.asarray(x).dtype, ())
 
 
-def _added(tables: _Tables, equation: Equation) -> tuple[Piece, ...]:
-    a, b = map(tables.read, equation.invars)
+def _added(x: Any, y: Any) -> _Value:
+    a, b = _pieces(x), _pieces(y)
     if len(a) != 1 or len(b) != 1 or a[0].sizes != b[0].sizes:
         raise _NeedsKernels
     shift = len(a[0].terms)
@@ -305,7 +367,7 @@ def _added(tables: _Tables, equation: Equation) -> tuple[Piece, ...]:
         return tree + shift if isinstance(tree, int) else tuple(map(shifted, tree))
 
     tree = (a[0].tree, shifted(b[0].tree))
-    return (Piece(a[0].start, a[0].sizes, (*a[0].terms, *b[0].terms), tree),)
+    return _Value(x.shape, x.dtype, (Piece(a[0].start, a[0].sizes, (*a[0].terms, *b[0].terms), tree),))
 
 
 _RULES: dict[Any, Any] = {
@@ -315,19 +377,6 @@ _RULES: dict[Any, Any] = {
     broadcast_in_dim: _zeros,
     add: _added,
 }
-
-
-def _shape(v: Any) -> tuple[int, ...]:
-    shape: Any = v.aval.shape if isinstance(v.aval, ArrayType) else (None,)
-    if not all(isinstance(n, int) for n in shape):
-        raise _NeedsKernels
-    return shape
-
-
-def _count(v: Any) -> int:
-    """How many elements a value has."""
-    shape: Any = _shape(v)
-    return math.prod(shape)
 
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:
