@@ -23,7 +23,7 @@ from weft.compiler.kernel.cost import grain_of
 from weft.compiler.program import control, tapes
 from weft.compiler.program.block import Block
 from weft.compiler.program.checks import EnclosingLoop, build_trap
-from weft.compiler.program.emissions import Sizes, emission_at, emission_of
+from weft.compiler.program.emissions import Sizes, emission_at, emission_of, equal_fusions
 from weft.compiler.program.ir import (
     Begin,
     Call,
@@ -141,13 +141,13 @@ class Builder:
                 targets.setdefault(outvar, slot)
         block.send(targets)
         # Steps inside of loops and branches are told with these.
-        begin = self.begin
-        self.begin = None
+        begin, self.begin = self.begin, None
+        equal = {} if begin is None else equal_fusions(jaxpr, KINDS, self.target)
         for position, equation in enumerate(jaxpr.eqns):
             before = len(self.steps)
             self.equation(block, position, equation)
             if begin is not None:
-                begin(self.steps[before:])
+                begin(self.steps[before:], equal)
 
     def copy_results(self, block: Block, results: Sequence[Slot]) -> None:
         """Copy the block's results to where they belong, if they are not there."""

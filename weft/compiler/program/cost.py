@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from weft.compiler.kernel.cost import work
 from weft.compiler.program.ir import (
@@ -29,6 +29,20 @@ def estimate(program: Program, costs: KernelCosts) -> float:
 def launch_work(step: Launch, costs: KernelCosts) -> float:
     """Nanoseconds of one launch."""
     return work(step.full, costs) if step.nanoseconds is None else step.nanoseconds
+
+
+def launches(steps: Sequence[Step], times: float = 1.0) -> Iterator[tuple[Launch, float]]:
+    """The launches of steps that run so many times, and how often each runs."""
+    for step in steps:
+        if isinstance(step, Launch):
+            yield step, times
+        count = 1.0
+        if isinstance(step, Loop):
+            count = step.count if isinstance(step.count, int) else ESTIMATED_ITERATIONS
+        elif isinstance(step, While):
+            count = ESTIMATED_ITERATIONS
+        for body in step.bodies:
+            yield from launches(body, times * count)
 
 
 def estimate_steps(steps: Sequence[Step], costs: KernelCosts) -> float:

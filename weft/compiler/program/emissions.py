@@ -6,7 +6,8 @@ on: they serve all sizes for which the answers are the same. Other emitters are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,12 +15,13 @@ from weft.base.memo import Memo
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, KernelLaunch, storage
 from weft.compiler.emit.key import fusion_key
+from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_for, work_text
 from weft.compiler.target.target import Target
 from weft.indexing.expression import Symbol
 from weft.indexing.guards import Guard, RuleGuard, checker, deciding, evaluated_once
 from weft.ir.at_sizes import at_sizes, symbols_of_jaxpr
-from weft.ir.jaxpr import Jaxpr
+from weft.ir.jaxpr import Equation, Jaxpr
 
 # Kinds of fusions whose emitters take symbolic sizes.
 SYMBOLIC_KINDS = frozenset(
@@ -60,6 +62,18 @@ def emission_of(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, sched
     if found is None:
         found = _emissions.keep(key, emit(kind, jaxpr, hero, target, schedule))
     return found
+
+
+def equal_fusions(jaxpr: Jaxpr, kinds: Collection[str], target: Target) -> dict[Equation, int]:
+    """For each fusion of some kinds that a jaxpr has, outside of loops: how many are equal to it, with itself."""
+    keys: dict[Equation, Any] = {}
+    for equation in jaxpr.eqns:
+        params = equation.params
+        if equation.primitive is fusion and params["kind"] in kinds:
+            key = fusion_key(params["kind"], params["jaxpr"], params["hero"], target)
+            keys[equation] = id(equation) if key is None else key
+    counts = Counter(keys.values())
+    return {equation: counts[key] for equation, key in keys.items()}
 
 
 def emission_at(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int, sizes: Sizes) -> Emission:

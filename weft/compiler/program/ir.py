@@ -12,7 +12,7 @@ program that many devices run has steps at which they `Communicate`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -434,8 +434,9 @@ class Program:
         yield from nested_steps(self.steps)
 
 
-# What is told of the steps of a program while the next ones are built, in order; loops and branches with their bodies.
-Begin = Callable[[Sequence[Step]], None]
+# What is told of the steps of a program while the next ones are built, in order, loops and branches with their bodies;
+# and for each contraction outside of loops how many equal ones the program has.
+Begin = Callable[[Sequence[Step], Mapping[Equation, int]], None]
 
 
 def nested_steps(steps: Sequence[Step]) -> Iterator[Step]:

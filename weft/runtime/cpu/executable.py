@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from weft.compiler.program.ir import TAPE_ROUTINES, Call, Launch, Loop, Step, Wh
 from weft.compiler.program.program_at_sizes import ProgramAtSizes
 from weft.compiler.target.code_stats import CodeIsGone
 from weft.compiler.target.cpu import bytecode, interrupt, kernels, loops, pool, tape, timestamps
-from weft.compiler.target.cpu.ahead import Ahead
+from weft.compiler.target.cpu.ahead import Ahead, hot_kernels
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.cpu.prepared_code import PreparedCode, launched
@@ -115,7 +115,8 @@ class Executable:
         self,
         compilation: Compilation,
         again: Callable[[], Executable] | None = None,
-        begun: Callable[[], Iterable[Object]] | None = None,
+        begun: Callable[[Tier], Iterable[Object]] | None = None,
+        devices: int = 1,
     ) -> None:
         global _next_host
         self.compilation = compilation
@@ -140,7 +141,9 @@ class Executable:
         self._runs_of_all: RunsOfAllSizes | None = None if general is None else runs_of_all_sizes(general)
         # How long the last run took that was measured, and whether calls may return before it has ended (`queue`).
         self.nanoseconds, self.asynchronous = 0, False
-        assembly = self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK, begun)
+        tier = Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK
+        hot = hot_kernels(program, compilation.target, devices) if tier is Tier.QUICK else ()
+        assembly = self._link(tier, begun, hot)
         self.blocks = assembly.blocks
         self.constants = memory.aligned_bytes(max(program.constant_bytes, 1))
         for slot, array in zip(program.constant_slots, program.constants, strict=True):
@@ -155,13 +158,25 @@ class Executable:
             isinstance(t, TapeType) for t in (*self.in_types, *self.out_types)
         )
 
-    def _link(self, tier: Tier, begun: Callable[[], Iterable[Object]] | None = None) -> Assembly:
-        """Compile the kernels, but for those in quick code that was `begun`, and write the bytecode that the next run
-        takes."""
-        stats = kernels.CompileStats(tier=tier)
+    def _link(
+        self,
+        tier: Tier,
+        begun: Callable[[Tier], Iterable[Object]] | None = None,
+        hot: Collection[str] = (),
+    ) -> Assembly:
+        """Compile the kernels, `hot` ones to light code, but for those whose code was `begun`, and write the bytecode
+        that the next run takes."""
         target = self.compilation.target
+        light: dict[str, kernels.CompiledKernel] = {}
+        if hot:
+            stats = kernels.CompileStats(tier=Tier.LIGHT)
+            light = kernels.compiled(
+                (k for k in self._launched() if symbol_of(k) in hot), target, Tier.LIGHT, stats, begun
+            )
+            self.compile_stats.append(stats)
+        stats = kernels.CompileStats(tier=tier)
         try:
-            self.kernels = kernels.compiled(self._launched(), target, tier, stats, begun)
+            self.kernels = light | kernels.compiled(self._launched(besides=light), target, tier, stats, begun)
         except CodeIsGone:  # the program is on disk, but no longer its code
             self.compilation.complete()
             self.kernels = kernels.compiled(self._launched(), target, tier, stats)
@@ -182,8 +197,10 @@ class Executable:
         self.code_address: int = self._codes[-1].ctypes.data
         return assembly
 
-    def _launched(self) -> dict[Kernel | NamedKernel, None]:
-        return dict.fromkeys(step.kernel for step in self.program.all_steps() if isinstance(step, Launch))
+    def _launched(self, besides: Collection[str] = ()) -> list[Kernel | NamedKernel]:
+        """The kernels of the program, but for those of some names."""
+        found = dict.fromkeys(step.kernel for step in self.program.all_steps() if isinstance(step, Launch))
+        return [kernel for kernel in found if symbol_of(kernel) not in besides] if besides else list(found)
 
     def _address(self, kernel: Kernel | NamedKernel) -> int:
         return self.kernels[symbol_of(kernel)].address
@@ -459,12 +476,13 @@ def compile_executable(
     flat: str = "no",
     scheduled: Callable[[Compilation], Compilation] | None = None,
     meanwhile: Callable[[Compilation], None] | None = None,
+    devices: int = 1,
 ) -> Executable:
     """The jaxpr, whose constants are arguments, as an executable for a target; see `Backend.compile`. `scheduled`
     changes the order of steps, and assigns their memory again. `meanwhile` is called when all steps are known, while
-    threads compile their kernels."""
+    threads compile their kernels. So many `devices` of this process run it."""
     tuner = _tune if config.autotune_milliseconds else None
-    ahead = Ahead(target, WORTH_MORE)
+    ahead = Ahead(target, WORTH_MORE, devices)
     compilation = compilation_of(jaxpr, donated, target, again is not None, tuner, Flat(flat), ahead.steps)
     if scheduled is not None:
         compilation = scheduled(compilation)
@@ -473,7 +491,7 @@ def compile_executable(
         meanwhile(compilation)
     if isinstance(compilation.program, ProgramAtSizes) and scheduled is None:
         return InstanceExecutable(compilation, again)
-    return Executable(compilation, again, ahead.objects)
+    return Executable(compilation, again, ahead.objects, devices)
 
 
 def _tune(fused: Jaxpr, target: Target) -> None:

@@ -71,8 +71,9 @@ class DevicesExecutable:
         self.target, self.agreement = target, agreement
         if compilation is None:
             scheduled = self._scheduled if overlaps else None
+            arguments = constants_to_arguments(jaxpr)
             self.executable = compile_executable(
-                constants_to_arguments(jaxpr), flags, target, scheduled=scheduled, meanwhile=self._prepare
+                arguments, flags, target, scheduled=scheduled, meanwhile=self._prepare, devices=self.count
             )
         else:
             self._prepare(compilation)

@@ -3,64 +3,108 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
-from weft.compiler.kernel.ir import Kernel
+from weft.compiler.kernel.ir import If, Kernel, Loop, LoopKind, Statement
 from weft.compiler.kernel.printer import symbol_of
-from weft.compiler.program.cost import estimate_steps
-from weft.compiler.program.ir import Launch, Step, nested_steps
+from weft.compiler.program.cost import estimate_steps, launch_work, launches
+from weft.compiler.program.ir import Program, Step
 from weft.compiler.target.cpu import link, objects
 from weft.compiler.target.cpu.kernels import TOGETHER, is_known, statements, text_of
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.target import Target
 from weft.compiler.target.threads import submitted
+from weft.ir.jaxpr import Equation
 
 # A module is complete when its kernels have so many statements: LLVM needs some milliseconds for it.
 STATEMENTS = 60
+# Quick code has values that a loop carries in memory instead of registers: with so many vectors of them kernels take
+# about five times as long. Where all their launches in light code would take longer than so many nanoseconds, the eight
+# milliseconds more are well spent that LLVM needs for it.
+MANY_CARRIES, WORTH_LIGHT = 8, 2.5e6
+
+
+def hot_kernels(program: Program, target: Target, devices: int) -> set[str]:
+    """The kernels of a program that are worth light code before it runs for the first time, on so many devices."""
+    nanoseconds: Counter[str] = Counter()
+    for step, times in launches(program.steps):
+        if isinstance(step.kernel, Kernel) and step.nanoseconds is None and _carries_much(step.kernel, target):
+            nanoseconds[symbol_of(step.kernel)] += times * launch_work(step, target.kernel)  # type: ignore[assignment]
+    return {name for name, total in nanoseconds.items() if total * devices > WORTH_LIGHT}
+
+
+def _carries_much(kernel: Kernel, target: Target) -> bool:
+    """Whether a loop carries more than what quick code is good for."""
+    return _carried_vectors(kernel.body, 1, target) >= MANY_CARRIES
+
+
+def _carried_vectors(body: Sequence[Statement], width: int, target: Target) -> int:
+    """How many vectors a loop among statements carries at most, in a loop over so many lanes."""
+    most = 0
+    for statement in body:
+        if isinstance(statement, Loop):
+            lanes = statement.width if statement.kind is LoopKind.LANES else width
+            own = sum(-(-lanes // target.lanes(carry.inside.dtype)) for carry in statement.carries)
+            most = max(most, own, _carried_vectors(statement.body, lanes, target))
+        elif isinstance(statement, If):
+            most = max(most, _carried_vectors(statement.body, width, target))
+    return most
 
 
 class Ahead:
-    """Quick code of kernels, compiled by threads from the moment on that a program has steps with them. A program whose
-    steps take longer than `most` nanoseconds is compiled with more care, which nothing is begun for."""
+    """Code of kernels, compiled by threads from the moment on that a program has steps with them; it runs on so many
+    devices. A program whose steps take longer than `most` nanoseconds is compiled with more care, which nothing is
+    begun for."""
 
-    def __init__(self, target: Target, most: float) -> None:
-        self._target, self._most = target, most
+    def __init__(self, target: Target, most: float, devices: int = 1) -> None:
+        self._target, self._most, self._devices = target, most, devices
         self._nanoseconds = 0.0
         self._seen: set[str] = set()
-        self._next: list[tuple[str, Kernel]] = []  # those of the module that is not complete
-        self._begun: list[Callable[[], Object]] = []
+        self._next: list[tuple[str, Kernel]] = []  # those of the module in quick code that is not complete
+        self._begun: dict[Tier, list[Callable[[], Object]]] = {Tier.QUICK: [], Tier.LIGHT: []}
 
-    def steps(self, steps: Sequence[Step]) -> None:
-        """Begin to compile the kernels of the next steps of the program."""
+    def steps(self, steps: Sequence[Step], equal: Mapping[Equation, int]) -> None:
+        """Begin to compile the kernels of the next steps of the program; contractions of which there are `equal` ones
+        run as often."""
         self._nanoseconds += estimate_steps(steps, self._target.kernel)
         if self._nanoseconds > self._most:
             self._next.clear()
             return
-        for step in nested_steps(steps):
-            if isinstance(step, Launch) and isinstance(step.kernel, Kernel):
-                self._add(step.kernel)
+        for step, times in launches(steps):
+            if isinstance(step.kernel, Kernel):
+                count = 1 if step.origin is None else equal.get(step.origin, 1)
+                self._add(step.kernel, times * count * launch_work(step, self._target.kernel))
 
-    def _add(self, kernel: Kernel) -> None:
+    def _add(self, kernel: Kernel, nanoseconds: float) -> None:
         name = symbol_of(kernel)
         if name in self._seen:
             return
         self._seen.add(name)
-        if is_known(name, self._target) or any(
-            objects.is_stored(name, self._target, tier) for tier in (Tier.QUICK, Tier.LIGHT)
-        ):
+        target = self._target
+        is_hot = nanoseconds * self._devices > WORTH_LIGHT and _carries_much(kernel, target)
+        if is_known(name, target, Tier.LIGHT if is_hot else Tier.QUICK):
+            return
+        if any(objects.is_stored(name, target, tier) for tier in (Tier.QUICK, Tier.LIGHT)):
+            return
+        if is_hot:
+            self._begin([(name, kernel)], Tier.LIGHT)
             return
         self._next.append((name, kernel))
         if len(self._next) == TOGETHER or sum(statements(k.body) for _, k in self._next) >= STATEMENTS:
             self.complete()
 
+    def _begin(self, kernels: Sequence[tuple[str, Kernel]], tier: Tier) -> None:
+        text = text_of(kernels, self._target)
+        self._begun[tier].append(submitted(functools.partial(link.object_in_thread, text, self._target, tier)))
+
     def complete(self) -> None:
         """Begin to compile what is left: nothing comes soon."""
         if self._next:
-            work = functools.partial(link.object_in_thread, text_of(self._next, self._target), self._target, Tier.QUICK)
+            self._begin(self._next, Tier.QUICK)
             self._next = []
-            self._begun.append(submitted(work))
 
-    def objects(self) -> list[Object]:
-        """The code of what was begun, when it is there."""
-        begun, self._begun = self._begun, []
+    def objects(self, tier: Tier) -> list[Object]:
+        """The code of what was begun in a tier, when it is there."""
+        begun, self._begun[tier] = self._begun[tier], []
         return [wait() for wait in begun]

@@ -55,12 +55,12 @@ def compiled(
     target: Target,
     tier: Tier = Tier.LIGHT,
     stats: CompileStats | None = None,
-    begun: Callable[[], Iterable[Object]] | None = None,
+    begun: Callable[[Tier], Iterable[Object]] | None = None,
 ) -> dict[str, CompiledKernel]:
     """Every kernel as machine code of at least that tier, by symbol; those that are new are compiled together.
 
     The bits that a kernel computes are the same in every tier. `stats` is filled with what it took. `begun` returns
-    quick code that was begun before, which may have kernels that are missing. Raises `CodeIsGone` if a kernel would
+    code of a tier that was begun before, which may have kernels that are missing. Raises `CodeIsGone` if a kernel would
     have to be compiled but only its name is known.
     """
     stats = stats or CompileStats(tier=tier)
@@ -73,9 +73,9 @@ def compiled(
         missing = {name: kernel for name, kernel in distinct.items() if name not in held}
         stats.reused = len(distinct) - len(missing)
         stats.compiled = 0
-        if begun is not None and tier is Tier.QUICK and missing:
+        if begun is not None and missing:
             with measured(seconds, "compile", "machine code"):
-                new = [code for code in begun() if any(name in missing for name in code.exports)]
+                new = [code for code in begun(tier) if any(name in missing for name in code.exports)]
             with measured(seconds, "compile", "link"):
                 for code in new:
                     held.update(_load(code, code.exports, target, tier))
@@ -84,9 +84,11 @@ def compiled(
             missing = {name: kernel for name, kernel in missing.items() if name not in held}
         with measured(seconds, "compile", "code from disk"):
             # Better code than was asked for is welcome, if it is there for all: then the program need not change again.
-            for found_tier in () if not missing else (Tier.LIGHT, Tier.QUICK) if tier is Tier.QUICK else (tier,):
-                loaded = list(objects.load_kernels(list(missing), target, found_tier))
-                if found_tier is not tier and sum(len(names) for _, names in loaded) < len(missing):
+            # What is hot has no quick code.
+            tiers = (Tier.LIGHT, Tier.QUICK, Tier.LIGHT) if tier is Tier.QUICK else (tier,)
+            for attempt, found_tier in enumerate(tiers):
+                loaded = list(objects.load_kernels(list(missing), target, found_tier)) if missing else []
+                if len(tiers) > 1 and not attempt and sum(len(names) for _, names in loaded) < len(missing):
                     continue
                 for code, stored in loaded:
                     held.update(_load(code, stored, target, found_tier))
@@ -160,9 +162,9 @@ def _load(code: Object, names: Iterable[str], target: Target, tier: Tier) -> dic
     return loaded
 
 
-def is_known(name: str, target: Target) -> bool:
-    """Whether a kernel is in memory, in any tier."""
-    return _best(target, Tier.QUICK, name) is not None
+def is_known(name: str, target: Target, least: Tier) -> bool:
+    """Whether a kernel is in memory, in a tier that is good enough."""
+    return _best(target, least, name) is not None
 
 
 def _best(target: Target, least: Tier, name: str) -> CompiledKernel | None:
