@@ -1,0 +1,136 @@
+"""Kernels that are compiled while their program is built: which, to what code, and that nothing else changes."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+import weft.numpy as wnp
+from weft.compiler.compile import compile_program
+from weft.compiler.kernel.builder import KernelBuilder
+from weft.compiler.kernel.ir import Kernel, LoopKind
+from weft.compiler.kernel.printer import symbol_of
+from weft.compiler.program.cost import launches
+from weft.compiler.target.cpu.ahead import Ahead, hot_kernels
+from weft.compiler.target.cpu.kernels import compiled
+from weft.compiler.target.cpu.link import Tier
+from weft.compiler.target.cpu.lower import OFTEN, lower
+from weft.compiler.target.cpu.targets import host
+from weft.ir.jaxpr import Jaxpr
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def layers(size: int, count: int) -> Jaxpr:
+    """So many equal layers of an MLP, and one that is another."""
+
+    def function(x: Any, weights: Any) -> Any:
+        for w in weights:
+            x = wnp.tanh(x @ w)
+        return wnp.cos(x @ weights[0].T)
+
+    x = np.zeros((size, size), np.float32)
+    return weft.make_jaxpr(function)(x, [x] * count).jaxpr
+
+
+def names(compilation: Any) -> set[str]:
+    return {symbol_of(step.kernel) for step, _ in launches(compilation.program.steps)}
+
+
+def test_code_that_is_begun_is_the_code_of_the_program() -> None:
+    jaxpr = layers(70, 2)
+    ahead = Ahead(host(), 1e9)
+    program = compile_program(jaxpr, (), host(), begin=ahead.steps).program
+    ahead.complete()
+    objects = ahead.objects(Tier.QUICK)
+    exported = [name for code in objects for name in code.exports]
+    assert sorted(exported) == sorted({symbol_of(step.kernel) for step, _ in launches(program.steps)})
+    assert not ahead.objects(Tier.LIGHT) and not ahead.objects(Tier.QUICK)
+    assert names(compile_program(jaxpr, (), host())) == set(exported)
+
+
+def test_nothing_is_begun_for_what_is_in_memory_or_takes_long() -> None:
+    jaxpr = layers(71, 1)
+    short = Ahead(host(), 1.0)
+    program = compile_program(jaxpr, (), host(), begin=short.steps).program
+    short.complete()
+    assert not short.objects(Tier.QUICK) and not short.objects(Tier.LIGHT)
+    code = compiled([step.kernel for step, _ in launches(program.steps)], host(), Tier.QUICK)
+    again = Ahead(host(), 1e9)
+    compile_program(jaxpr, (), host(), begin=again.steps)
+    again.complete()
+    assert code and not again.objects(Tier.QUICK)
+
+
+def test_contractions_that_run_for_long_have_light_code() -> None:
+    """Equal ones count together, and so do devices; other kernels are as good in quick code."""
+    for size, count, devices, is_hot in ((64, 1, 1, False), (256, 1, 1, False), (256, 20, 1, True), (256, 1, 16, True)):
+        jaxpr = layers(size, count)
+        ahead = Ahead(host(), 1e12, devices)
+        program = compile_program(jaxpr, (), host(), begin=ahead.steps).program
+        hot = hot_kernels(program, host(), devices)
+        assert bool(hot) == is_hot
+        begun = {name for code in ahead.objects(Tier.LIGHT) for name in code.exports}
+        assert begun == hot or size == 256  # equal kernels of other tests may be in memory already
+        contractions = {symbol_of(s.kernel) for s, _ in launches(program.steps) if s.kernel.name == "contraction"}
+        assert hot <= contractions
+
+
+def tanhs(count: int) -> Kernel:
+    """A kernel with so many hyperbolic tangents, one of the other."""
+    k = KernelBuilder("tanhs")
+    x, y = k.buffer("x", np.float32, 64), k.buffer("y", np.float32, 64, written=True)
+    with k.loop(64, kind=LoopKind.LANES, width=16) as i:
+        value = k.load(x, i)
+        for _ in range(count):
+            value = k.scalars.tanh(value)
+        k.store(y, i, value)
+    return k.finish()
+
+
+def test_long_operations_that_a_kernel_has_often_are_called() -> None:
+    few, many = (lower(tanhs(count), host()) for count in (OFTEN - 1, OFTEN))
+    assert "@tanh_f32_16" not in few
+    assert many.count("define internal <16 x float> @tanh_f32_16") == 1
+    assert many.count("call <16 x float> @tanh_f32_16") == OFTEN
+    assert len(many) < len(few)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_operations_that_are_called_have_the_same_bits(dtype: str) -> None:
+    random = np.random.default_rng(0)
+    with weft.enable_x64(True):
+        x = wnp.asarray(random.standard_normal((37, 64)), dtype)
+        w = wnp.asarray(random.standard_normal((64, 100)) / 4, dtype)
+        together = weft.jit(lambda x, w: wnp.tanh(x @ w))(x, w)
+        apart = weft.jit(wnp.tanh)(weft.jit(lambda x, w: x @ w)(x, w))
+        assert np.asarray(together).tobytes() == np.asarray(apart).tobytes()
+
+
+PROGRAM = """
+import numpy as np, weft
+from weft.compiler.target.cpu import link
+texts = []
+make = link._object
+link._object = lambda *args: texts.append(args[2].name) or make(*args)
+x = np.ones((700, 700), np.float32)
+y = weft.jit(lambda x: weft.numpy.sin(x @ x).sum(0)[::7])(x)
+print(float(y[0]), *sorted(texts))
+"""
+
+
+def test_hot_kernels_come_from_disk(tmp_path: pathlib.Path) -> None:
+    environment = {**os.environ, "WEFT_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}
+    lines = [
+        subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment, capture_output=True, text=True)
+        for _ in range(2)
+    ]
+    (first, *compiled_first), (second, *compiled_second) = (line.stdout.split() for line in lines)
+    assert first == second and "QUICK" in compiled_first and "LIGHT" in compiled_first and not compiled_second
