@@ -15,7 +15,6 @@ from weft.base.memo import Memo
 from weft.compiler.emit.dispatch import emit
 from weft.compiler.emit.emission import Emission, KernelLaunch, storage
 from weft.compiler.emit.key import fusion_key
-from weft.compiler.fuse.fusion import fusion
 from weft.compiler.kernel.cost import grain_for, work_text
 from weft.compiler.target.target import Target
 from weft.indexing.expression import Symbol
@@ -69,7 +68,7 @@ def equal_fusions(jaxpr: Jaxpr, kinds: Collection[str], target: Target) -> dict[
     keys: dict[Equation, Any] = {}
     for equation in jaxpr.eqns:
         params = equation.params
-        if equation.primitive is fusion and params["kind"] in kinds:
+        if params.get("kind") in kinds:
             key = fusion_key(params["kind"], params["jaxpr"], params["hero"], target)
             keys[equation] = id(equation) if key is None else key
     counts = Counter(keys.values())
