@@ -25,7 +25,7 @@ from weft.compiler.target.vectors import VectorLowering
 
 # An operation of at least this weight (in additions) that a kernel has in at least so many statements is a function,
 # which they call: LLVM takes as long for each copy of its dozens of instructions as for the loop of a contraction.
-LONG, OFTEN = 8, 4
+LONG, OFTEN = 12, 4
 
 
 def lower(kernel: Kernel, target: Target, name: str = "kernel") -> str:
