@@ -18,7 +18,7 @@ from weft.compiler.target.threads import submitted
 from weft.ir.jaxpr import Equation
 
 # A module is complete when its kernels have so many statements: LLVM needs some milliseconds for it.
-STATEMENTS = 60
+STATEMENTS = 160
 # Quick code has values that a loop carries in memory instead of registers: with so many vectors of them kernels take
 # about five times as long. Where all their launches in light code would take longer than so many nanoseconds, the eight
 # milliseconds more are well spent that LLVM needs for it.
