@@ -20,9 +20,9 @@ from weft.ir.jaxpr import Equation
 # A module is complete when its kernels have so many statements: LLVM needs some milliseconds for it.
 STATEMENTS = 160
 # Quick code has values that a loop carries in memory instead of registers: with so many vectors of them kernels take
-# about five times as long. Where all their launches in light code would take longer than so many nanoseconds, the eight
-# milliseconds more are well spent that LLVM needs for it.
-MANY_CARRIES, WORTH_LIGHT = 8, 2.5e6
+# three to five times as long. Where all their launches in light code would take longer than so many nanoseconds, the
+# ten to fifteen milliseconds more are well spent that LLVM needs for it.
+MANY_CARRIES, WORTH_LIGHT = 8, 6e6
 
 
 def hot_kernels(program: Program, target: Target, devices: int) -> set[str]:
