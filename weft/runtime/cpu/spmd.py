@@ -103,7 +103,9 @@ class DevicesExecutable:
         self.steps = self._collective_steps()
         # Those that devices start and wait for.
         self.started = {s.step for s in program.all_steps() if isinstance(s, Start)}
-        self.groups = [self._groups(s.equation) for s in self.steps]
+        # One list for all collectives over the same axes.
+        along = {axes: self._groups_along(axes) for axes in {_axes_of(s.equation) for s in self.steps}}
+        self.groups = [along[_axes_of(s.equation)] for s in self.steps]
         # None where no group is all in this process.
         self.programs = [
             self._group_program(s.equation, len(g[0])) if any(map(self.is_local, g)) else None
@@ -158,9 +160,8 @@ class DevicesExecutable:
         found = self._table(jaxpr)
         return compile_executable(jaxpr, (), self.target) if found is None else Executable(found)
 
-    def _groups(self, equation: Equation) -> list[tuple[int, ...]]:
-        """For each device of this process the members of its group, by their positions in the mesh."""
-        axes = equation.primitive.named_axes(equation.params)
+    def _groups_along(self, axes: Sequence[Any]) -> list[tuple[int, ...]]:
+        """For each device of this process the members of its group along axes, by their positions in the mesh."""
         positions = np.arange(len(self.processes)).reshape(self.shape)
         names = list(self.sizes)
         moved = np.moveaxis(positions, [names.index(a) for a in axes], range(-len(axes), 0))
@@ -182,7 +183,7 @@ class DevicesExecutable:
 
     def _is_far(self, step: Communicate) -> bool:
         """Whether the driver does no group of a collective."""
-        return not any(map(self.is_local, self._groups(step.equation)))
+        return not any(map(self.is_local, self._groups_along(_axes_of(step.equation))))
 
     def is_local(self, group: tuple[int, ...]) -> bool:
         """Whether the driver does the collectives of a group: all members are devices of this process."""
@@ -250,6 +251,11 @@ class DevicesExecutable:
                 for free, chunk in zip(pools, temporaries, strict=True):
                     free.append(chunk)
         return results
+
+
+def _axes_of(equation: Equation) -> tuple[Any, ...]:
+    """The axes that a collective is over."""
+    return tuple(equation.primitive.named_axes(equation.params))
 
 
 def _debugs() -> bool:

@@ -62,6 +62,7 @@ class Ahead:
         self._nanoseconds = 0.0
         self._seen: set[str] = set()
         self._next: list[tuple[str, Kernel]] = []  # those of the module in quick code that is not complete
+        self._statements = 0  # ... of it
         self._begun: dict[Tier, list[Callable[[], Object]]] = {Tier.QUICK: [], Tier.LIGHT: []}
 
     def steps(self, steps: Sequence[Step], equal: Mapping[Equation, int]) -> None:
@@ -91,7 +92,8 @@ class Ahead:
             self._begin([(name, kernel)], Tier.LIGHT)
             return
         self._next.append((name, kernel))
-        if len(self._next) == TOGETHER or sum(statements(k.body) for _, k in self._next) >= STATEMENTS:
+        self._statements += statements(kernel.body)
+        if len(self._next) == TOGETHER or self._statements >= STATEMENTS:
             self.complete()
 
     def _begin(self, kernels: Sequence[tuple[str, Kernel]], tier: Tier) -> None:
@@ -102,7 +104,7 @@ class Ahead:
         """Begin to compile what is left: nothing comes soon."""
         if self._next:
             self._begin(self._next, Tier.QUICK)
-            self._next = []
+            self._next, self._statements = [], 0
 
     def objects(self, tier: Tier) -> list[Object]:
         """The code of what was begun in a tier, when it is there."""
