@@ -109,6 +109,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], str, Callable[[int], Any]]] = {
         "b, _, t",
         lambda n: normal(2, 3, n),
     ),
+    "convolution of an even size": (
+        lambda x: lax.conv_general_dilated(np.concatenate([x, x + x]), normal(2, 1, 3), (1,), "SAME"),
+        "t, _, _",
+        lambda n: normal(n, 1, 7),
+    ),
     "matmul": (lambda x: x @ x.T, "_, t", row),
     "rows of a matmul": (lambda x: np.tanh(x @ normal(8, 40)), "t, _", lambda n: normal(n, 8)),
     "columns of a matmul": (lambda x: normal(9, 8) @ x + 1, "_, t", lambda n: normal(8, n)),

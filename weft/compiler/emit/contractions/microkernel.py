@@ -381,7 +381,9 @@ class _Kernel:
             return
         rows = 1 << (height - 1).bit_length() >> 1
         while rows:
-            yield rows, first + self.edge // (2 * rows) * (2 * rows), self.edge // rows % 2
+            count = self.edge // rows % 2
+            if isinstance(count, Expression) or count:  # an even size has no tile of one row
+                yield rows, first + self.edge // (2 * rows) * (2 * rows), count
             rows //= 2
 
     def offsets(self, height: int) -> list[Offsets]:
