@@ -276,3 +276,10 @@ def test_long_rows_are_sorted_otherwise(function: Any) -> None:
         with symbolic_sizes("declared"):
             expected = bits(concrete(x))
         assert bits(automatic(x)) == expected, size
+
+
+def test_types_that_cannot_be_proved_for_all_sizes_can_be_verified() -> None:
+    function = weft.jit(weft.grad(lambda x: x[x.shape[0] // 2 :].reshape(1, -1, 1).max() * 2))
+    with weft.enable_checks(True):
+        for size in (4, 5, 6, 7):
+            assert function(np.arange(1.0 * size)).sum() == 2

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from weft.base.errors import ShapeMismatchError
+from weft.base.errors import JaxprTypeError, ShapeMismatchError
 from weft.base.settings import config
 from weft.base.spans import measured
 from weft.compiler import pipeline
@@ -68,7 +68,7 @@ def _fused(general: Jaxpr, target: Target, flagged: bool) -> tuple[list[pipeline
     steps = pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS
     try:
         return stages, pipeline.run(general, target, steps, log=stages)
-    except (InconclusiveDimensionError, ShapeMismatchError) as error:
+    except (InconclusiveDimensionError, JaxprTypeError, ShapeMismatchError) as error:
         if config.log_compiles:
             logger.warning("%s", f"{general.name or 'A program'} is compiled for each size: {error}")
         return stages, None
