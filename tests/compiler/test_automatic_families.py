@@ -278,8 +278,8 @@ def test_long_rows_are_sorted_otherwise(function: Any) -> None:
         assert bits(automatic(x)) == expected, size
 
 
-def test_types_that_cannot_be_proved_for_all_sizes_can_be_verified() -> None:
-    function = weft.jit(weft.grad(lambda x: x[x.shape[0] // 2 :].reshape(1, -1, 1).max() * 2))
+def test_types_that_hold_for_some_sizes_can_be_verified() -> None:
+    function = weft.jit(lambda x: x[: x.shape[0] // 2].squeeze(0) if x.shape[0] // 2 == 1 else x.sum())
     with weft.enable_checks(True):
-        for size in (4, 5, 6, 7):
-            assert function(np.arange(1.0 * size)).sum() == 2
+        for size in (4, 3, 2, 5):
+            assert function(np.ones(size)) == (1 if size < 4 else size)
