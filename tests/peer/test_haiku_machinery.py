@@ -20,7 +20,7 @@ ROWS = [
     "(hk.scan(lambda c, _: (c + random.uniform(hk.next_rng_key()), None), 0.0, None, length=3)[0], hk.next_rng_key())",
     "(hk.fori_loop(0, 3, lambda i, c: c + random.uniform(hk.next_rng_key()), 0.0), hk.next_rng_key())",
     "(hk.cond(True, lambda: random.uniform(hk.next_rng_key()), lambda: 0.0), hk.next_rng_key())",
-    "(hk.vmap(lambda _: hk.next_rng_key(), split_rng=not hk.running_init())(np.arange(2)), hk.next_rng_key())[1]",
+    "(hk.vmap(lambda _: hk.next_rng_key(), split_rng=not hk.running_init())(np.arange(3)), hk.next_rng_key())",
     "(hk.vmap(lambda _: hk.next_rng_key(), split_rng=False)(np.arange(2)), hk.next_rng_key())",
     "(hk.remat(lambda: hk.next_rng_key())(), hk.next_rng_key())",
     "(hk.grad(lambda a: a * random.uniform(hk.next_rng_key()))(1.0), hk.next_rng_key())",

@@ -225,7 +225,7 @@ def vmap(
         rng, rng_axis = _rng_state(frame), None
         if split_rng and frame.sequence is not None:
             # One key for each element, each the beginning of a sequence.
-            rng, rng_axis = (weft.random.split(next(frame.sequence), size), ()), (0, ())
+            rng, rng_axis = (wnp.stack(frame.sequence.take(size)), ()), (0, ())
         pure = _inside(frame, fun, own_names=True)
 
         def element(rng: Any, args: tuple[Any, ...]) -> Any:

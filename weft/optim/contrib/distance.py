@@ -141,13 +141,13 @@ def scale_by_cocob(alpha: float = 100.0, eps: float = 1e-8) -> GradientTransform
     def update(updates: Updates, state: COCOBState, params: Params | None = None) -> Any:
         need_params("scale_by_cocob", params)
 
-        def leaf(g: Any, p: Any, start: Any, sizes: Any, largest: Any, total: Any, reward: Any) -> tuple[Any, ...]:
+        def leaf(g: Any, p: Any, start: Any, total: Any, largest: Any, sizes: Any, reward: Any) -> tuple[Any, ...]:
             largest = wnp.maximum(largest, wnp.abs(g))
-            total = total + g
+            total = total - g
             sizes = sizes + wnp.abs(g)
             reward = wnp.maximum(reward - (p - start) * g, 0)
             bet = total / (largest * wnp.maximum(sizes + largest, alpha * largest)) * (largest + reward)
-            return start - bet - p, sizes, largest, total, reward
+            return start + bet - p, total, largest, sizes, reward
 
         trees = {
             "params": params,
