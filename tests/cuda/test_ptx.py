@@ -88,6 +88,12 @@ def test_tiles_of_threads_are_read_and_written_by_vectors() -> None:
         assert counted("bik,bkj->bij", "float64") == [128, 24, 16]
 
 
+def test_what_follows_tiles_of_threads_is_not_long() -> None:
+    x = np.ones((8192, 24, 24), np.float32)
+    lines = [len(code_of(lambda x, f=f: f(x @ x), x).splitlines()) for f in (wnp.tanh, lax.lgamma)]
+    assert lines[0] < 1000 and lines[1] < 3000  # by groups of threads
+
+
 def test_sums_of_random_bits_leave_the_units_for_logic_alone() -> None:
     code = code_of(lambda key: weft.random.bits(key, (1 << 16,)), weft.random.key(0))
     # Ten parts of the key for each of four elements of a thread.

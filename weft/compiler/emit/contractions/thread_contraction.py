@@ -24,6 +24,7 @@ from weft.compiler.emit.contractions.contraction_loops import (
 from weft.compiler.emit.contractions.symbolic_plan import is_symbolic
 from weft.compiler.emit.emission import Fusion, Writer
 from weft.compiler.kernel.ir import Index, LoopKind, Value
+from weft.ir.primitive import weight_of
 
 # Rows and columns of a tile at most, and terms of a sum that are read at once.
 MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 4, 4, 16
@@ -33,6 +34,8 @@ TALL_ROWS, TALL_TERMS = 8, 4
 LINE_BYTES = 96
 # The results of a tile at least, the longest sum, and the threads that keep a machine busy without sharing sums.
 LEAST_RESULTS, LONGEST, LEAST_THREADS = 4, 64, 1 << 15
+# What is computed around the sum at most, in additions: it is written out for each result of a tile.
+HEAVIEST = 48
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ def thread_plan(fusion: Fusion, contraction: ContractionLoops) -> ThreadPlan | N
         return None
     k = math.prod(axis.size for axis in contraction.k_axes)
     rows, columns = _own_axis(contraction, *found), _own_axis(contraction, *reversed(found))
-    if k > LONGEST or rows is None or columns is None:
+    around = sum(weight_of(equation) for equation in fusion.jaxpr.eqns if equation is not fusion.hero)
+    if k > LONGEST or rows is None or columns is None or around > HEAVIEST:
         return None
     # Of 64 bits, half as many elements are read at once.
     bits, along = dtypes.itemsize_bits(contraction.compute), [found[1].stride(axis) for axis in contraction.k_axes]
