@@ -284,7 +284,7 @@ def split_result(function: Callable[..., Any], out_sharding: Any, *args: Any, **
     return tree.map(lambda x: typed_result(x, sharding, function.__name__), function(*args, **kwargs))
 
 
-_OUT_SHARDING = "\n        out_sharding: how the result is split over Explicit axes of a mesh."
+_OUT_SHARDING = "\n    out_sharding: how the result is split over Explicit axes of a mesh."
 
 
 def takes_out_sharding(function: Function) -> Function:
@@ -299,8 +299,8 @@ def takes_out_sharding(function: Function) -> Function:
         return split_result(function, out_sharding, *args, **kwargs)
 
     # Help lists the argument after the others, before the section that follows them.
-    text = function.__doc__ or ""
-    with_out_sharding.__doc__ = text.replace("\n\n    Returns:", f"{_OUT_SHARDING}\n\n    Returns:", 1)
+    text = inspect.cleandoc(function.__doc__ or "")  # from Python 3.13 on it has no indentation
+    with_out_sharding.__doc__ = text.replace("\n\nReturns:", f"{_OUT_SHARDING}\n\nReturns:", 1)
     parameters = [*signature.parameters.values(), more]
     with_out_sharding.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return cast(Function, with_out_sharding)
