@@ -12,6 +12,8 @@ parameters that are None, and writes constants and objects without a text of the
 from __future__ import annotations
 
 import enum
+import functools
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -55,9 +57,24 @@ def equation_text(equation: Equation) -> str:
     return printer.equation(equation, frozenset(v for v in equation.outvars), 0)
 
 
+# Names of up to so many letters are written once for all texts.
+SHORT = 2
+
+
 def variable_names() -> Iterator[str]:
     """a, b, ..., z, aa, ab, ..."""
-    length = 1
+    yield from _short_names()
+    yield from _names_from(SHORT + 1)
+
+
+@functools.cache
+def _short_names() -> tuple[str, ...]:
+    """The first names, which every text begins with."""
+    return tuple(itertools.takewhile(lambda name: len(name) <= SHORT, _names_from(1)))
+
+
+def _names_from(length: int) -> Iterator[str]:
+    """The names of at least so many letters, in order."""
     while True:
         for rest in range(26**length):
             letters = []

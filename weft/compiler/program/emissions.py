@@ -53,7 +53,7 @@ _families: Memo[Any, Emissions] = Memo(1024)
 
 def emission_of(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, schedule: int = 0) -> Emission:
     """The kernels of a fusion; equal fusions, whatever their literals, are emitted once."""
-    structure = fusion_key(kind, jaxpr, hero, target)
+    structure = _structure(kind, jaxpr, hero, target)
     if structure is None:
         return emit(kind, jaxpr, hero, target, schedule)
     key = (structure, schedule)
@@ -63,13 +63,18 @@ def emission_of(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target, sched
     return found
 
 
+def _structure(kind: str, jaxpr: Jaxpr, hero: int | None, target: Target) -> Hashable | None:
+    """What fusions with the same kernels have in common; it is asked for twice."""
+    return jaxpr.cached(("fusion key", kind, hero, target), lambda: fusion_key(kind, jaxpr, hero, target))
+
+
 def equal_fusions(jaxpr: Jaxpr, kinds: Collection[str], target: Target) -> dict[Equation, int]:
     """For each fusion of some kinds that a jaxpr has, outside of loops: how many are equal to it, with itself."""
     keys: dict[Equation, Any] = {}
     for equation in jaxpr.eqns:
         params = equation.params
         if params.get("kind") in kinds:
-            key = fusion_key(params["kind"], params["jaxpr"], params["hero"], target)
+            key = _structure(params["kind"], params["jaxpr"], params["hero"], target)
             keys[equation] = id(equation) if key is None else key
     counts = Counter(keys.values())
     return {equation: counts[key] for equation, key in keys.items()}

@@ -17,8 +17,9 @@ from weft.compiler.target.target import Target
 from weft.compiler.target.threads import submitted
 from weft.ir.jaxpr import Equation
 
-# A module is complete when its kernels have so many statements: LLVM needs some milliseconds for it.
-STATEMENTS = 160
+# A module is complete when its kernels have so many statements. The first one is smaller, since threads wait for it;
+# small ones take more time of LLVM in all, and each is a file on disk.
+FIRST_STATEMENTS, STATEMENTS = 60, 160
 # Quick code has values that a loop carries in memory instead of registers: with so many vectors of them kernels take
 # three to five times as long. Where all their launches in light code would take longer than so many nanoseconds, the
 # ten to fifteen milliseconds more are well spent that LLVM needs for it.
@@ -93,7 +94,8 @@ class Ahead:
             return
         self._next.append((name, kernel))
         self._statements += statements(kernel.body)
-        if len(self._next) == TOGETHER or self._statements >= STATEMENTS:
+        most = STATEMENTS if self._begun[Tier.QUICK] else FIRST_STATEMENTS
+        if len(self._next) == TOGETHER or self._statements >= most:
             self.complete()
 
     def _begin(self, kernels: Sequence[tuple[str, Kernel]], tier: Tier) -> None:
