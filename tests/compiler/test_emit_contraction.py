@@ -187,6 +187,9 @@ BEFORE_AND_AFTER: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...
     "broadcast": (lambda a, b: wnp.broadcast_to(a, (9, 20)) @ b, ((20,), (20, 21))),
     "batch and bias": (lambda a, b, c: a @ b + c, ((4, 6, 20), (4, 20, 21), (21,))),
     "projection": (lambda a, b: wnp.einsum("btd,dhe->bhte", a, b), ((2, 5, 12), (12, 3, 8))),
+    "long": (lambda a, b: wnp.tanh(a @ b * 0.1) * (a @ b), ((19, 20), (20, 21))),
+    "long, in panels": (lambda a, b, c: wnp.tanh(a @ b * 0.1) + c, ((43, 20), (20, 150), (43, 150))),
+    "long, of two results": (lambda a, b: (a @ b, wnp.exp(a @ b * 0.1)), ((9, 20), (20, 37))),
     "row times matrix": (lambda a, b, c: wnp.exp(-wnp.abs(a @ b + c)), ((20,), (20, 21), (21,))),
 }
 
@@ -242,6 +245,22 @@ def test_sums_of_a_tile_are_carried_in_the_innermost_loop() -> None:
     (kernel,) = kernels(lambda a, b: a @ b, whole(64, 64), whole(64, 64))
     carried = [len(loop.carries) for loop in _loops(kernel.body) if loop.kind is LoopKind.SERIAL and loop.carries]
     assert carried and min(carried) >= 4
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, ml_dtypes.bfloat16])
+def test_long_epilogues_of_dtypes(dtype: Any) -> None:
+    a, b = whole(13, 8, dtype=dtype), whole(8, 21, dtype=dtype)
+    (kernel,) = kernels(lambda a, b: wnp.exp(wnp.cos(a @ b)), a, b)
+    assert kernel.local
+    check(
+        lambda a, b: wnp.exp(wnp.cos(a @ b * 0.5)), a, b, compare=close(1e-2 if dtype is ml_dtypes.bfloat16 else 2e-6)
+    )
+
+
+def test_a_long_epilogue_is_there_once_for_the_rows_of_a_tile() -> None:
+    (kernel,) = kernels(lambda a, b: wnp.tanh(a @ b), whole(67, 64), whole(64, 64))
+    bodies = [loop for loop in _loops(kernel.body) if loop.carries and loop.kind is LoopKind.SERIAL]
+    assert to_text(kernel).count("tanh") == len(bodies) == 2  # whole tiles, and the one at the edge
 
 
 def _loops(body: Any) -> list[Loop]:

@@ -69,7 +69,8 @@ def at_values(kernel: Kernel, values: Mapping[Expression, int], elements: Sequen
         return values[x] if isinstance(x, Expression) else x
 
     others = kernel.buffers[: len(kernel.buffers) - bool(kernel.sizes)]
-    buffers = {b: replace(b, size=size) for b, size in zip(others, elements, strict=True)}
+    signature = {b: replace(b, size=size) for b, size in zip(others, elements, strict=True)}
+    buffers = signature | {b: b for b in kernel.local}
 
     def index(i: Index) -> Index:
         return Index(of(i.constant), tuple((t, c) for t, c in ((t, of(c)) for t, c in i.terms) if c))
@@ -101,4 +102,4 @@ def at_values(kernel: Kernel, values: Mapping[Expression, int], elements: Sequen
             case _:
                 return s
 
-    return Kernel(kernel.name, tuple(buffers.values()), block(kernel.body))
+    return Kernel(kernel.name, tuple(signature.values()), block(kernel.body), local=kernel.local)

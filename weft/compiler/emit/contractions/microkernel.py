@@ -44,7 +44,7 @@ from weft.compiler.emit.in_place import pointwise_pairs
 from weft.compiler.emit.maps.loop import nest
 from weft.compiler.emit.values import row_major
 from weft.compiler.kernel.builder import KernelBuilder
-from weft.compiler.kernel.ir import Index, LoopKind, Value
+from weft.compiler.kernel.ir import Buffer, Index, LoopKind, Value
 from weft.indexing.dimension import ceil_divide, definitely_less_equal
 from weft.indexing.expression import Expression, Integer, maximum
 from weft.ir.primitive import weight_of
@@ -53,6 +53,9 @@ from weft.ir.primitive import weight_of
 BLOCK_ROWS = 48
 # Sums of so few terms, and tiles of so many fused sums, are unrolled.
 UNROLLED_TERMS, UNROLLED_SUMS = 4, 36
+
+# What one element of an epilogue weighs, in additions, from which on the rows of a tile take turns in a loop.
+LONG_EPILOGUE = 12
 
 # Symbolic sizes from which on multiples of a panel's width have kernels of their own, without masks.
 WORTH_WHOLE_PANELS = 256
@@ -103,6 +106,11 @@ def _separate_epilogue(fusion: Fusion, contraction: ContractionLoops, chosen: Pl
     lanes = fusion.target.vector_bytes // contraction.exact.itemsize
     if not (chosen.lanes_along_k or chosen.lanes is None) or not contraction.whole or prod(contraction.shape) < lanes:
         return False
+    return _epilogue_weight(fusion) > fusion.target.fusion.cheap_weight
+
+
+def _epilogue_weight(fusion: Fusion) -> float:
+    """What one element of all that is computed from the sums weighs, in additions."""
     assert fusion.hero is not None
     known: set[Any] = set(fusion.hero.outvars)
     weight = 0.0
@@ -110,7 +118,7 @@ def _separate_epilogue(fusion: Fusion, contraction: ContractionLoops, chosen: Pl
         if any(a in known for a in equation.invars):
             known.update(equation.outvars)
             weight += weight_of(equation)
-    return weight > fusion.target.fusion.cheap_weight
+    return weight
 
 
 def result_pairs(fusion: Fusion) -> list[tuple[int, int]]:
@@ -179,6 +187,11 @@ class _Kernel:
         lanes = self.free_lanes
         self.panels = -(-lanes.size // chosen.width) if lanes is not None else 1
         self.group = min(chosen.blocks.panels, self.panels) if chosen.blocks is not None else 1
+        # Sums of a tile, row by row, for an epilogue that would be too much code if it were there for each row.
+        self.rows: Buffer | None = None
+        if lanes is not None and len(chosen.tiles) == 1 and not fusion.target.grid_bytes:
+            if self.height > 1 and _epilogue_weight(fusion) >= LONG_EPILOGUE:
+                self.rows = self.k.local("rows", self.dtype, self.height * chosen.width)
         # Where the loops are: the index of a block, of a part and of a chunk of K.
         self.at_block = Index()
         self.at_part = Index()
@@ -411,7 +424,7 @@ class _Kernel:
                 self.k.reduce_lanes(sum_operation(self.contraction.compute), total, self.plan.width) for total in totals
             ]
         if self.parts is None:
-            self.finish(tile_coords, totals)
+            self.finish(coords, tile_coords, totals)
             return
         if self.plan.lanes_along_k and self.at_chunk:
             before = [self.summed_before(there, zero) for there in tile_coords]
@@ -425,7 +438,7 @@ class _Kernel:
         with self.k.loop(1, limit=Index(1) - self.last):
             self.store_partial(tile_coords, totals)
         with self.k.loop(1, limit=self.last):
-            self.finish(tile_coords, totals)
+            self.finish(coords, tile_coords, totals)
 
     def store_partial(self, tile_coords: Sequence[Coordinates], totals: Sequence[Value]) -> None:
         """Write partial sums."""
@@ -433,8 +446,18 @@ class _Kernel:
         for there, total in zip(tile_coords, totals, strict=True):
             self.k.store(self.writer.scratch(self.parts), self.partial_offset(there), total)
 
-    def finish(self, tile_coords: Sequence[Coordinates], totals: Sequence[Value]) -> None:
-        for there, total in zip(tile_coords, totals, strict=True):
+    def finish(self, coords: Coordinates, tile_coords: Sequence[Coordinates], totals: Sequence[Value]) -> None:
+        """Compute the epilogue of a tile and write the results."""
+        if self.rows is None or len(totals) == 1:
+            for there, total in zip(tile_coords, totals, strict=True):
+                finish(self.writer, self.contraction, there.indices, total)
+            return
+        assert self.tile is not None
+        for row, total in enumerate(totals):
+            self.k.store(self.rows, coords.lane + row * self.plan.width, total)
+        with self.k.loop(len(totals)) as i:
+            there = coords.at(self.tile, coords.indices[self.tile] + i)
+            total = self.k.load(self.rows, coords.lane + i * self.plan.width)
             finish(self.writer, self.contraction, there.indices, total)
 
     def shifted(self, coords: Coordinates, offset: Offsets) -> Coordinates:

@@ -63,7 +63,9 @@ def lower_at(
 ) -> None:
     """Write a part of a kernel's loop over threads where a function is at, with its buffers at these addresses."""
     lowering = _Lowering(function, kernel, target)
-    lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True))
+    # Iterations of the loop over threads that one call makes follow each other, so they share local memory.
+    local = {b: function.alloca(llvm.i8, b.size * b.dtype.itemsize) for b in kernel.local}
+    lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True)) | local
     lowering.begin, lowering.end = begin, end
     lowering.read_sizes()
     with_tiles = tiles.uses_tiles(kernel)
