@@ -13,7 +13,9 @@ import weft.numpy as np
 from tests.compiler.test_families import PROGRAMS, bits, softmax
 from weft import lax
 from weft.base.settings import symbolic_sizes
-from weft.ir.at_sizes import JaxprAtSizes
+from weft.indexing.expression import Symbol
+from weft.indexing.guards import NOT_NEGATIVE, ZERO, Guard
+from weft.ir.at_sizes import JaxprAtSizes, equal_sizes
 
 
 def families(jitted: Any) -> int:
@@ -47,6 +49,8 @@ CUT: dict[str, Any] = {
     "loop": lambda x, y: lax.fori_loop(0, 3, lambda i, c: c + (x[1:] * c).sum(), 1.0),
     "gradient": lambda x, y: weft.grad(lambda z: (z[1:] ** 2).mean())(x),
     "neighbours": lambda x, y: (x[1:, None] * np.ones(3) * y[:, None]).sum(0),
+    "second neighbours": lambda x, y: (x[2:, None] * np.ones(3) * y[1:, None]).sum(0),
+    "neighbours of neighbours": lambda x, y: (np.outer(x[1:], y)[None] * np.outer(y, y)[:, :, None].T).sum(),
 }
 
 
@@ -57,6 +61,27 @@ def test_what_is_left_of_an_argument(name: str, declared: bool) -> None:
     for size in (5, 6, 2, 3):
         x, y = np.arange(0.5, size), np.arange(1.0, size)
         onp.testing.assert_allclose(function(x, y), CUT[name](x, y), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["neighbours", "second neighbours", "neighbours of neighbours"])
+def test_sizes_that_a_trace_found_equal_are_equal_for_the_compiler(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    function = weft.jit(lambda x, y: CUT[name](x, y))
+    with weft.log_compiles(True), caplog.at_level(logging.WARNING):
+        for size in (5, 6, 9, 33):
+            function(np.arange(0.5, size), np.arange(1.0, size))
+    assert families(function) == 1
+    assert not [r.message for r in caplog.records if "is compiled for each" in r.message]
+
+
+def test_equal_sizes() -> None:
+    a, b, c = (Symbol(name, 2) for name in "abc")
+    difference = Guard(a - b - 1, ZERO)
+    assert equal_sizes([difference, Guard(b - a + 1, ZERO)]) == {a: b + 1}  # b has values that a - 1 has not
+    assert equal_sizes([difference, Guard(a * b - c, ZERO)]) == {a: b + 1, c: b * (b + 1)}
+    assert equal_sizes([Guard(b - c, ZERO), difference]) in ({b: c, a: c + 1}, {c: b, a: b + 1})
+    for unsolved in (a % 2, 2 * a - 3 * b, a + b - 10, a - 5):
+        assert not equal_sizes([Guard(unsolved, ZERO)])
+    assert not equal_sizes([Guard(a - b, NOT_NEGATIVE)])
 
 
 def test_from_the_second_size_on() -> None:

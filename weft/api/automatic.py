@@ -21,15 +21,14 @@ from weft.indexing.dimension import shape_symbols
 from weft.indexing.expression import Expression, Symbol, substitute
 from weft.indexing.guards import (
     Answers,
-    Assumption,
     Assumptions,
     DeclaredAnswers,
     Guard,
     RuleGuard,
-    answering,
     checker,
     current,
 )
+from weft.ir.at_sizes import at_sizes, equal_sizes
 from weft.ir.jaxpr import Jaxpr
 from weft.ir.types import ArrayType, array_type
 from weft.runtime import spmd
@@ -46,8 +45,8 @@ class NotForAllSizes(Exception):
 
 
 class Proposal:
-    """A signature with symbols: its types, those of the call at hand, its sizes, and in words which are symbols. While
-    it is entered, questions about sizes are answered for those of the call."""
+    """A signature with symbols: its types, those of the call at hand, its sizes, and in words which are symbols. Its
+    `answers` to questions about sizes are those for the call."""
 
     def __init__(
         self,
@@ -59,18 +58,9 @@ class Proposal:
         text: str,
     ) -> None:
         self.called, self.types, self.sizes, self.axes, self._names, self.text = called, types, sizes, axes, names, text
-        self._answers = Answers(sizes)
-        self._entered: Any = None
+        self.answers = Answers(sizes)
         # Whether what is staged may be used again.
         self.lasting = True
-
-    def __enter__(self) -> Answers:
-        self._entered = answering(self._answers)
-        answers: Answers = self._entered.__enter__()
-        return answers
-
-    def __exit__(self, *error: Any) -> None:
-        self._entered.__exit__(*error)
 
     def described(self, text: str) -> str:
         """A text with symbols in the words of the caller."""
@@ -81,14 +71,17 @@ class Proposal:
     @property
     def guards(self) -> tuple[Guard | RuleGuard, ...]:
         """What was asked of sizes."""
-        return self._answers.guards
+        return self.answers.guards
 
-    def check(self, jaxpr: Jaxpr) -> None:
-        """Raise `NotForAllSizes` if what was staged is for the sizes of this call only."""
-        if self._answers.constants:
-            raise NotForAllSizes(self.described(self._answers.first_constant))
+    def checked(self, jaxpr: Jaxpr) -> Jaxpr:
+        """What was staged, with one expression for sizes that are equal whenever the guards hold: types that fit for
+        them fit for the compiler too. Raises `NotForAllSizes` if it is for the sizes of this call only."""
+        if self.answers.constants:
+            raise NotForAllSizes(self.described(self.answers.first_constant))
         if spmd.mesh_of(jaxpr, ()) is not None:
             raise NotForAllSizes("it runs on a mesh")
+        equal = equal_sizes(self.guards)
+        return at_sizes(jaxpr, equal) if equal else jaxpr
 
 
 class Declaration(Proposal):
@@ -101,38 +94,21 @@ class Declaration(Proposal):
         general = tuple([_with_symbols(aval, new) for aval in types])
         values = {new[symbol]: value for symbol, value in sizes.items()}
         super().__init__(called, general, values, (), {}, ", ".join(s.name for s in sizes))
-        self._answers = DeclaredAnswers(values)
+        self.answers = DeclaredAnswers(values)
 
-    def check(self, jaxpr: Jaxpr) -> None:
-        """Raise `NotForAllSizes` if the function looked a size up in a table."""
-        if self._answers.constants:
-            raise NotForAllSizes(self._answers.first_constant)
-
-
-class Assuming:
-    """While it is entered, questions about symbols whose sizes nobody knows become assumptions."""
-
-    def __init__(self) -> None:
-        self._answers = Assumptions()
-        self._entered = answering(self._answers)
-
-    def __enter__(self) -> None:
-        self._entered.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._entered.__exit__(*error)
-
-    @property
-    def found(self) -> tuple[Assumption, ...]:
-        return tuple(self._answers.assumed.values())
+    def checked(self, jaxpr: Jaxpr) -> Jaxpr:
+        """What was staged. Raises `NotForAllSizes` if the function looked a size up in a table."""
+        if self.answers.constants:
+            raise NotForAllSizes(self.answers.first_constant)
+        return jaxpr
 
 
-def assuming(types: Sequence[Any]) -> Assuming | None:
-    """For types that have symbols, where nobody answers questions about them for given sizes."""
+def assuming(types: Sequence[Any]) -> Assumptions | None:
+    """Answers for types that have symbols, where nobody answers questions about them for given sizes."""
     if current.answers is not None and not isinstance(current.answers, Assumptions):
         return None
     symbolic = any(isinstance(t, ArrayType) and shape_symbols(t.shape) for t in types)
-    return Assuming() if symbolic else None
+    return Assumptions() if symbolic else None
 
 
 @dataclass(frozen=True)

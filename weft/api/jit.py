@@ -45,7 +45,7 @@ from weft.base.settings import config, default_device
 from weft.base.source import user_line, user_location
 from weft.base.spans import span
 from weft.base.tracebacks import boundary, conceal
-from weft.indexing.guards import Assumptions, current
+from weft.indexing.guards import Assumptions, answering, current
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.primitives.control.call import jit as jit_primitive
@@ -421,11 +421,11 @@ class JitFunction:
             flat_function(function, in_tree, out), types, leaves, escaped
         )
         started = time.perf_counter()
-        assumptions = assuming(types)
-        with span("trace", name, location), proposal or assumptions or contextlib.nullcontext():
+        answers = assuming(types) if proposal is None else proposal.answers
+        with span("trace", name, location), answering(answers) if answers is not None else contextlib.nullcontext():
             jaxpr, constants = stage(flat, types, where=where, names=paths, name=name, refs=touched)
         if proposal is not None:
-            proposal.check(jaxpr)
+            jaxpr = proposal.checked(jaxpr)
         seconds = time.perf_counter() - started
         events.took(events.TRACING, seconds, fun_name=name)
         if config.log_compiles:
@@ -436,8 +436,8 @@ class JitFunction:
             check_key_reuse(jaxpr)
         refs = StagedRefs(arguments, written, [Touched(*t) for t in touched]) if touched or any(arguments) else None
         staged = StagedFunction(jaxpr, constants, out.treedef, name, self._donated(args, kwargs), refs)
-        if assumptions is not None:
-            staged.assumptions = assumptions.found
+        if isinstance(answers, Assumptions):
+            staged.assumptions = tuple(answers.assumed.values())
         if self._contract is not None:
             staged.jaxpr.cached("contract", lambda: self._contract)
         staged.jaxpr.cached("argument names", lambda: ("constant",) * len(constants) + tuple(paths))

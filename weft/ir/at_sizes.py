@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from weft.indexing.expression import Expression, Symbol, substitute
+from weft.indexing.expression import Expression, Integer, Symbol, linear_in, range_of, substitute, symbols_of
+from weft.indexing.guards import ZERO, Guard, RuleGuard
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.types import ArrayType, TapeType, Type, array_type
 
 
-def at_sizes(jaxpr: Jaxpr, sizes: Mapping[Symbol, int]) -> Jaxpr:
+def at_sizes(jaxpr: Jaxpr, sizes: Mapping[Symbol, Integer]) -> Jaxpr:
     """The jaxpr at these sizes, its sub-jaxprs too. Sizes that it computes with are literals then, as they are in a
-    trace for known shapes."""
+    trace for known shapes; not so where other expressions take the place of symbols."""
     return AtSizes(sizes).jaxpr(jaxpr)
+
+
+def equal_sizes(guards: Iterable[Guard | RuleGuard]) -> dict[Symbol, Integer]:
+    """What guards say that symbols are equal to: expressions over other symbols that have no values which the symbol
+    itself does not have. Not all equations can be solved so (`2*a == 3*b`, `n % 2 == 0`)."""
+    found: dict[Symbol, Integer] = {}
+    for guard in guards:
+        if not isinstance(guard, Guard) or guard.relation != ZERO:
+            continue
+        difference = substitute(guard.expression, found)
+        symbols = symbols_of(difference)
+        for symbol in symbols if len(symbols) > 1 else ():
+            coefficient, rest = linear_in(difference, symbol) or (0, 0)
+            if not isinstance(coefficient, int) or abs(coefficient) != 1:
+                continue
+            value = rest * -coefficient
+            if range_of(value).within(symbol.range):
+                found = {s: substitute(e, {symbol: value}) for s, e in found.items()} | {symbol: value}
+                break
+    return found
 
 
 def symbols_of_jaxpr(jaxpr: Jaxpr) -> tuple[Symbol, ...]:
@@ -87,7 +108,7 @@ class JaxprAtSizes(Jaxpr):
 class AtSizes:
     """Types, parameters and jaxprs at given sizes; types are remembered."""
 
-    def __init__(self, sizes: Mapping[Symbol, int]) -> None:
+    def __init__(self, sizes: Mapping[Symbol, Integer]) -> None:
         self.sizes = sizes
         self._types: dict[Type, Type] = {}
         self._values: dict[Expression, Any] = {}

@@ -351,7 +351,9 @@ def _window(M: Any) -> tuple[int, Any]:
     is_float = isinstance(M, float) or dtypes.kind(getattr(M, "dtype", np.dtype(np.int32))) == "f"
     count = index(int(M) if is_float else M)
     if count < 0:
-        raise ArgumentTypeError("A window cannot have fewer than 0 points.", received=str(M))
+        raise ArgumentTypeError(
+            "A window cannot have fewer than 0 points.", received=str(M), fix="pass how many points it has, 0 or more"
+        )
     return count, dtypes.canonicalize_dtype(np.float64)
 
 
