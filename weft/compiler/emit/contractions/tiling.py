@@ -110,7 +110,7 @@ def reference_plan(contraction: ContractionLoops, left: Access, right: Access, t
     return _chooser(contraction, left, right, target).reference
 
 
-_cycles = attrgetter("cycles")
+_cycles, _size = attrgetter("cycles"), attrgetter("size")
 
 
 def _chain(plan: Plan) -> tuple[Any, ...]:
@@ -205,6 +205,11 @@ class Chooser:
         yield from self.all_along_k()
 
     def all_along_k(self, limit: float = inf) -> Iterator[Plan]:
+        """Plans with lanes along K; those that take more cycles than a limit may be left out."""
+        # However many sums share a tile, each takes its multiplications and has its lanes reduced.
+        least = self.terms * self.scale / (2 * self.lanes) + 8.0 + 2.0 * log2(self.lanes)
+        if self.sums * least > limit:
+            return
         for axis in self.k_axes:
             if axis.size >= self.lanes:
                 yield from self.along_k(axis, limit)
@@ -224,7 +229,7 @@ class Chooser:
             # Rows that only one operand has are read again in the next tile, others are not.
             first, second = self.strides
             alone = [a for a in others if not (first.get(a, 0) and second.get(a, 0))] or others
-            tile = max(alone, key=lambda a: a.size, default=None)
+            tile = max(alone, key=_size, default=None)
             tiled += self.tiled(axis, tile, self.largest_tile(axis, tile), min([p.cycles for p in tiled], default=inf))
         # Of equal ones the first counts.
         limit = min([p.cycles for p in tiled], default=inf)
@@ -391,7 +396,7 @@ class Chooser:
         budget = min(16, accumulators(self.target, self.dtype))
         for mine, other in (self.strides, self.strides[::-1]):
             own = [a for a in self.free if mine.get(a, 0) and not other.get(a, 0) and a.size > 1]
-            best = max(own, key=lambda a: a.size, default=None)
+            best = max(own, key=_size, default=None)
             most = budget // prod(heights)
             height = next(h for h in (4, 3, 2, 1) if h <= most and best.size % h == 0) if best else 1
             heights.append(height)
