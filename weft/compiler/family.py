@@ -63,8 +63,8 @@ def compile_instance(jaxpr: JaxprAtSizes, donated: Sequence[bool], target: Targe
 def _fused(general: Jaxpr, target: Target, flagged: bool) -> tuple[list[pipeline.Stage], Jaxpr | None]:
     """The stages and the fused jaxpr; None if a pass needs to know sizes: then each size has a program of its own. A
     reduction in pairs is written out for one, a long Fourier transform is split by its factors; and types that fit for
-    the sizes that a trace was guarded for may not fit for all, if no symbol can be written for sizes that are equal there
-    (`x + x.reshape(-1, 2).reshape(-1)`, where `n // 2 * 2` is n for even sizes)."""
+    the sizes that a trace was guarded for may not fit for all, where equal sizes cannot be written in one way (`x +
+    x.reshape(-1, 2).reshape(-1)`: `n // 2 * 2` is n for even sizes)."""
     stages: list[pipeline.Stage] = []
     steps = pipeline.FLAGGED_STEPS if flagged else pipeline.ALL_STEPS
     try:
