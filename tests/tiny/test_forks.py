@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from weft.base import forks
+from weft.base.memo import cached_property
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
@@ -142,6 +143,42 @@ def test_a_fork_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
             assert status_of_child() == 0
     finally:
         forks._locks.pop()
+
+
+def test_properties_that_another_thread_is_computing() -> None:
+    class Computed:
+        @cached_property
+        def value(self) -> list[int]:
+            if threading.current_thread() is thread:
+                inside.set()
+                finish.wait(60)
+            return [1]
+
+    inside, finish, shared = threading.Event(), threading.Event(), Computed()
+    thread = threading.Thread(target=lambda: shared.value)
+    thread.start()
+    inside.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = os.fork()
+    if process == 0:
+        os._exit(0 if Computed().value == [1] and shared.value == [1] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    first = shared.value
+    finish.set()
+    thread.join()
+    assert shared.value is first
+
+
+def test_no_property_holds_a_lock() -> None:
+    """Not where a forked process may go on: drivers of GPUs are of no use there, and loaders have processes."""
+    package = pathlib.Path(forks.__file__).parents[1]
+    for path in package.rglob("*.py"):
+        if not {"cuda", "data"} & set(path.relative_to(package).parts):
+            assert "import cached_property" not in path.read_text(encoding="utf-8").replace(
+                "from weft.base.memo import cached_property", ""
+            ), path
+            assert "functools.cached_property" not in path.read_text(encoding="utf-8"), path
 
 
 def test_one_file_knows_of_forks() -> None:

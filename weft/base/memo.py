@@ -7,7 +7,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from weft.base.forks import held
 
@@ -22,6 +22,30 @@ _lock = held(threading.RLock())  # collecting garbage may make a memo
 def _register(memo: Any) -> None:
     with _lock:
         _all.add(memo)
+
+
+class cached_property(Generic[Value]):
+    """A property of an object that is computed when it is first asked for. That of functools holds a lock meanwhile,
+    one for all objects of a class, which a forked process would wait for in vain; here of two threads that compute a
+    value both get the first."""
+
+    def __init__(self, function: Callable[[Any], Value]) -> None:
+        self.function, self.__doc__ = function, function.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> cached_property[Value]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> Value: ...
+
+    def __get__(self, instance: object | None, owner: type) -> cached_property[Value] | Value:
+        if instance is None:
+            return self
+        value: Value = instance.__dict__.setdefault(self.name, self.function(instance))
+        return value
 
 
 class Memo(Generic[Key, Value]):

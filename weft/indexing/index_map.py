@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from weft.base.forks import held
+from weft.base.memo import cached_property
 from weft.indexing.dimension import (
     Dimension,
     Shape,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import functools
 import math
 import threading
 import weakref
@@ -16,6 +15,7 @@ import numpy as np
 
 from weft.base.arguments import described, indices, sequence
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.memo import cached_property
 from weft.base.settings import config
 from weft.sharding.device import AbstractDevice, Device, is_addressable
 
@@ -47,16 +47,16 @@ class BaseMesh:
     axis_sizes: tuple[int, ...]
     axis_types: tuple[AxisType, ...]
 
-    @functools.cached_property
+    @cached_property
     def shape(self) -> OrderedDict[AxisName, int]:
         """The size of each axis by name, in order."""
         return OrderedDict(zip(self.axis_names, self.axis_sizes, strict=True))
 
-    @functools.cached_property
+    @cached_property
     def shape_tuple(self) -> tuple[tuple[AxisName, int], ...]:
         return tuple(self.shape.items())
 
-    @functools.cached_property
+    @cached_property
     def size(self) -> int:
         """How many devices there are."""
         return math.prod(self.axis_sizes) if self.axis_names else 0
@@ -68,15 +68,15 @@ class BaseMesh:
     def _axes_of(self, axis_type: AxisType) -> tuple[AxisName, ...]:
         return tuple(n for n, t in zip(self.axis_names, self.axis_types, strict=True) if t is axis_type)
 
-    @functools.cached_property
+    @cached_property
     def auto_axes(self) -> tuple[AxisName, ...]:
         return self._axes_of(AxisType.Auto)
 
-    @functools.cached_property
+    @cached_property
     def explicit_axes(self) -> tuple[AxisName, ...]:
         return self._axes_of(AxisType.Explicit)
 
-    @functools.cached_property
+    @cached_property
     def manual_axes(self) -> tuple[AxisName, ...]:
         return self._axes_of(AxisType.Manual)
 
@@ -290,21 +290,21 @@ class Mesh(BaseMesh):
     ) -> None:
         config._override("mesh", _entered.before.pop())
 
-    @functools.cached_property
+    @cached_property
     def abstract_mesh(self) -> AbstractMesh:
         """The same axes without the devices."""
         return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
 
-    @functools.cached_property
+    @cached_property
     def device_tuple(self) -> tuple[Device, ...]:
         """The devices in order, the last axis running fastest."""
         return () if self.empty else tuple(self.devices.flat)
 
-    @functools.cached_property
+    @cached_property
     def device_ids(self) -> np.ndarray:
         return np.array([d.id for d in self.device_tuple], int).reshape(self.devices.shape if self.device_tuple else 0)
 
-    @functools.cached_property
+    @cached_property
     def local_devices(self) -> list[Device]:
         """The devices of this process."""
         return [d for d in self.device_tuple if is_addressable(d)]

@@ -5,7 +5,6 @@ A `NamedSharding` puts a `PartitionSpec` on a mesh. Equal ones are one object, s
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from weft.base.arguments import described
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.memo import cached_property
 from weft.sharding.device import MEMORY_KINDS, Device, is_addressable
 from weft.sharding.mesh import AbstractMesh, AxisType, Mesh, flat_position
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
@@ -233,7 +233,7 @@ class NamedSharding(Sharding):
         used = {*split_axes(self.spec.partitions), *self.spec.unreduced, *self.spec.reduced}
         return frozenset(n for n in self.mesh.axis_names if n not in used)
 
-    @functools.cached_property
+    @cached_property
     def is_fully_replicated(self) -> bool:
         sizes = self.mesh.shape
         return not self.spec.unreduced and all(sizes[n] == 1 for n in split_axes(self.spec.partitions))

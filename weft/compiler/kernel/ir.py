@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from weft.base.memo import cached_property
 from weft.indexing.expression import Expression, Integer, maximum
 
 
@@ -342,12 +343,12 @@ class Kernel:
     alignments: tuple[int, ...] = ()
     local: tuple[Buffer, ...] = ()
 
-    @property
+    @cached_property
     def parallel(self) -> Loop | None:
         """The loop over threads, which is outermost; statements beside it only compute."""
         return next((s for s in self.body if isinstance(s, Loop) and s.kind is LoopKind.THREADS), None)
 
-    @property
+    @cached_property
     def count(self) -> Integer:
         """The iterations of that loop, or 1."""
         loop = self.parallel

@@ -3,12 +3,12 @@ the operands and results of loops, branches and `shard_map`."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from weft.base.memo import cached_property
 from weft.ir.jaxpr import Atom, Equation, Jaxpr
 from weft.ir.parameters import params_key
 from weft.ir.primitive import MissingRule
@@ -59,20 +59,20 @@ class Rule:
     even: frozenset[str] = frozenset()  # the factors that must be split evenly
     reach: Mapping[str, Sequence[Reach | None]] = field(default_factory=dict)  # those with halos
 
-    @functools.cached_property
+    @cached_property
     def operand_names(self) -> tuple[Names, ...]:
         return self.names[: self.operands]
 
-    @functools.cached_property
+    @cached_property
     def result_names(self) -> tuple[Names, ...]:
         return self.names[self.operands :]
 
-    @functools.cached_property
+    @cached_property
     def results(self) -> frozenset[str | None]:
         """The factors of results."""
         return frozenset(n for names in self.result_names for n in names)
 
-    @functools.cached_property
+    @cached_property
     def dims(self) -> Mapping[str, Sequence[tuple[int, int]]]:
         """The dimensions of each factor: of which operand or result, and which."""
         found: dict[str, list[tuple[int, int]]] = {}

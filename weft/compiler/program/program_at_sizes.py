@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from weft.base.memo import cached_property
 from weft.compiler.program.ir import Program
 from weft.indexing.expression import Symbol
 from weft.ir.at_sizes import at_sizes
@@ -38,7 +38,7 @@ class ProgramAtSizes(Program):
             setattr(self, field, getattr(complete, field))
         return getattr(self, name)
 
-    @functools.cached_property
+    @cached_property
     def fused(self) -> Jaxpr:
         """The fused jaxpr at the sizes."""
         return at_sizes(self.prepared.family.fused, self.sizes)

@@ -8,12 +8,12 @@ compiled code holds its target. The folders beside this file make targets (`cpu/
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.memo import cached_property
 from weft.compiler.kernel.names import ELEMENTWISE
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import inf, log2, prod
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.memo import cached_property
 from weft.compiler.emit.contractions.contraction_loops import Access, ContractionAxis, ContractionLoops, sum_dtype
 from weft.compiler.target.target import Target
 

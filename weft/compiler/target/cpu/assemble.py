@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never
 
 import numpy as np
 
 from weft.base.errors import InternalError
+from weft.base.memo import cached_property
 from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.program.assign import address_of
 from weft.compiler.program.ir import (
@@ -60,7 +60,7 @@ class Assembly:
         self.blocks: list[np.ndarray] = []
         self.pointers: list[tuple[int, np.ndarray]] = []
 
-    @functools.cached_property
+    @cached_property
     def collectives(self) -> int:
         """How many there are; the indices of those that are waited for come after those at which they begin."""
         return sum(isinstance(step, Communicate) for step in self.program.all_steps())
