@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,6 +29,8 @@ from weft.compiler.program.emissions import SYMBOLIC_KINDS, emission_at
 from weft.compiler.program.ir import Copy, Kind, Launch, Program, Slot
 from weft.compiler.program.prepared import PreparedPrograms
 from weft.compiler.program.program_at_sizes import ProgramAtSizes
+from weft.compiler.target.cpu import kernels, link
+from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.lower import lower
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.verify import verify_program
@@ -227,6 +230,81 @@ def test_better_code_has_the_same_bits(name: str) -> None:
         executable.optimise()
         assert not executable.can_improve
         assert bits(family(x)) == results == bits(concrete(x)), size
+
+
+def better(x: Any, family: Any) -> tuple[Any, list[list[Tier]]]:
+    """Compile better code for a program, a kernel at a time, and see which tiers its kernels have in between."""
+    executable = executable_of(family._find((x,), {})[0].jaxpr)
+    seen: list[list[Tier]] = []
+    take = executable._take
+
+    def took(code: Any) -> None:
+        take(code)
+        seen.append([kernel.tier for kernel in code.kernels.values()])
+
+    executable._take = took
+    executable.optimise(yields=True)
+    return executable, seen
+
+
+def with_own_kernels(power: int) -> Any:
+    """A family of programs whose kernels no other test has compiled."""
+    return weft.jit(
+        lambda x: softmax(lax.integer_pow(x @ x.T, power)) @ lax.integer_pow(np.cumsum(x, 0), power),
+        dynamic={0: "t, _"},
+    )
+
+
+def test_kernels_that_do_most_of_the_work_are_better_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "STATEMENTS_OF_A_PIECE", 0)
+    family, x = with_own_kernels(11), normal(83, 24)
+    results = bits(family(x))
+    executable, (first, last) = better(x, family)
+    work = executable.program.prepared.work_of_kernels(executable.program.integers)
+    assert list(work.values()) == sorted(work.values(), reverse=True) and len(work) > 2
+    assert first[0] is Tier.LIGHT and Tier.QUICK in first and first == sorted(first, key=lambda t: -t.value)
+    assert set(last) == {Tier.LIGHT} and not executable.can_improve
+    assert bits(family(x)) == results
+
+
+def test_the_newest_program_is_better_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "STATEMENTS_OF_A_PIECE", 0)
+    family, small, large = with_own_kernels(13), normal(9, 24), normal(83, 24)
+    family(small)
+    family(large)
+    newest = executable_of(family._find((large,), {})[0].jaxpr)
+    older, _ = better(small, family)
+    assert older.program.prepared is not newest.program.prepared
+    assert older.can_improve and not newest.can_improve
+    older.optimise(yields=True)
+    assert not older.can_improve
+
+
+def test_nobody_waits_for_code_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new class of sizes is compiled while LLVM works on better code."""
+    family = with_own_kernels(17)
+    family(normal(9, 24))
+    executable = executable_of(family._find((normal(9, 24),), {})[0].jaxpr)
+    make, at_work, done = link._object, threading.Event(), threading.Event()
+
+    def slow(text: str, target: Any, tier: Tier) -> Any:
+        if tier is Tier.LIGHT:
+            at_work.set()
+            done.wait(60)
+        return make(text, target, tier)
+
+    monkeypatch.setattr(link, "_object", slow)
+    thread = threading.Thread(target=lambda: executable.optimise(yields=True))
+    thread.start()
+    try:
+        assert at_work.wait(60)
+        called = threading.Thread(target=lambda: [family(normal(size, 24)) for size in (40, 83)], daemon=True)
+        called.start()
+        called.join(60)
+        assert not called.is_alive() and thread.is_alive()
+    finally:
+        done.set()
+        thread.join()
 
 
 def test_analyses_are_for_the_sizes() -> None:

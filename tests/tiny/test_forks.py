@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
 from typing import Any
 
@@ -133,6 +134,40 @@ def test_a_fork_waits_for_a_lock_and_lets_it_go() -> None:
             assert status_of_child() == 0
     finally:
         del forks._locks[-2:]
+
+
+def test_others_let_a_fork_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that takes a lock again and again would have it again before anybody else sees it free."""
+    lock = forks.held(threading.Lock())
+    stop, waits = threading.Event(), []
+
+    def busy() -> None:
+        while not stop.is_set():
+            started = time.monotonic()
+            forks.let_fork()
+            waits.append(time.monotonic() - started)
+            with lock:
+                stop.wait(0.02)
+
+    threads = [threading.Thread(target=busy) for _ in range(3)]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in range(5):
+            assert status_of_child() == 0
+        assert not forks._forking
+        forks._forking.add(threading.get_ident())  # not for itself
+        forks.let_fork()
+        forks._forking.add(-1)
+        monkeypatch.setattr(forks, "COURTESY", 0.05)
+        forks.let_fork()  # not for ever
+    finally:
+        forks._forking.clear()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        forks._locks.pop()
+    assert max(waits) < 1
 
 
 def test_a_fork_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

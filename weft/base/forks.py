@@ -34,10 +34,12 @@ AnyLock = TypeVar("AnyLock", bound=Lockable)
 # Packages whose import by another thread a fork waits for.
 LAZILY_LOADED = ("weft", "llvmlite", "numpy", "scipy")
 # How long a fork waits in all, and for one lock before it lets the others go and tries again: whoever has that one may
-# need another.
-PATIENCE, ATTEMPT = 60.0, 0.05
+# need another. How long others let it go first, and how often they look.
+PATIENCE, ATTEMPT, COURTESY, GLANCE = 60.0, 0.05, 1.0, 0.001
 _locks: list[Lockable] = []
 _taken: list[Callable[[], None]] = []
+# Threads that are about to fork. Others look at it again and again: a lock or an event could be taken during a fork.
+_forking: set[int] = set()
 
 
 def in_child(function: Callable[[], None]) -> Callable[[], None]:
@@ -61,6 +63,19 @@ def held(lock: AnyLock) -> AnyLock:
     return lock
 
 
+def let_fork() -> None:
+    """Let a thread go first that is about to fork. Who holds such locks again and again, for longer times, calls this
+    before each of them, with none of them held: locks are not fair, and a fork that needs several of them might never
+    find all of them free."""
+    deadline = 0.0
+    while _forking - {threading.get_ident()}:
+        now = time.monotonic()
+        deadline = deadline or now + COURTESY
+        if now > deadline:
+            return
+        time.sleep(GLANCE)
+
+
 class RenewedLock:
     """A lock for long work, which a fork does not wait for: a forked process has another, `current`, that nobody holds.
     Whoever forks while they hold it let go of the one that they took."""
@@ -77,8 +92,9 @@ class RenewedLock:
 
 def _before() -> None:
     deadline = time.monotonic() + PATIENCE
+    _forking.add(threading.get_ident())
     while not _take_all() and time.monotonic() < deadline:
-        time.sleep(0.001)
+        time.sleep(GLANCE)
 
 
 def _take_all() -> bool:
@@ -102,6 +118,16 @@ def _let_go() -> None:
         _taken.pop()()
 
 
+def _after_in_parent() -> None:
+    _let_go()
+    _forking.discard(threading.get_ident())
+
+
+def _after_in_child() -> None:
+    _let_go()
+    _forking.clear()
+
+
 def _others_import() -> bool:
     """Whether another thread is importing something of ours. Python has no public name for it; where it is not as known
     here, nobody waits."""
@@ -120,4 +146,4 @@ if not hasattr(_imports, "acquire_lock"):
     _imports = None
 _bootstrap: Any = sys.modules.get("importlib._bootstrap") or sys.modules.get("_frozen_importlib")
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_let_go, after_in_child=_let_go)
+    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

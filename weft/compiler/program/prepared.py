@@ -17,6 +17,7 @@ import numpy as np
 from weft.compiler.emit.emission import Emission
 from weft.compiler.fuse.fusion import is_fusion
 from weft.compiler.kernel.cost import grain_for
+from weft.compiler.kernel.ir import Kernel
 from weft.compiler.program.assign import Lifetimes, aligned, offsets_of
 from weft.compiler.program.block import Block
 from weft.compiler.program.build import Builder
@@ -267,6 +268,13 @@ class PreparedProgram:
         copied = self._copied + sum([integers[i] * scale for i, scale in self._copies])
         work: float = sum([integers[row.work] for row in self.rows])
         return work + self.costs.launch * len(self.rows) + copied * self.costs.copied_byte
+
+    def work_of_kernels(self, integers: Sequence[Any]) -> dict[Kernel, float]:
+        """The nanoseconds of each kernel in a run, roughly; the most expensive one first."""
+        work: dict[Kernel, float] = {}
+        for step, row in zip(self._launches(), self.rows, strict=True):
+            work[step.full] = work.get(step.full, 0.0) + integers[row.work]
+        return dict(sorted(work.items(), key=lambda item: -item[1]))
 
     def grain(self, row: Row, integers: Sequence[Any]) -> int:
         """How many iterations of a launch are one task; 0: threads do not pay."""

@@ -14,18 +14,21 @@ from weft.base.settings import config, overrides
 Made = TypeVar("Made")
 
 
-def compiled_in_threads(texts: Sequence[Callable[[], str]], compile_text: Callable[[str], Made]) -> list[Made]:
+def compiled_in_threads(
+    texts: Sequence[Callable[[], str]], compile_text: Callable[[str], Made], background: bool = False
+) -> list[Made]:
     """What each of several texts compiles to. While threads of their own compile them, this one makes the next text."""
     if len(texts) == 1:
         return [compile_text(texts[0]())]
-    pending = [submitted(functools.partial(compile_text, text())) for text in texts]
+    pending = [submitted(functools.partial(compile_text, text()), background) for text in texts]
     return [result() for result in pending]
 
 
-def submitted(work: Callable[[], Made]) -> Callable[[], Made]:
-    """Start work in a thread; returns a function that waits for it and returns its result, or raises."""
+def submitted(work: Callable[[], Made], background: bool = False) -> Callable[[], Made]:
+    """Start work in a thread; returns a function that waits for it and returns its result, or raises. Work in the
+    `background` has other threads, so that nobody else waits for it."""
     try:
-        return _threads().submit(work).result
+        return _threads(background).submit(work).result
     except RuntimeError:  # the process is about to end, and its threads take nothing more
         return work
 
@@ -42,9 +45,9 @@ def in_background(work: Callable[[], Made]) -> Callable[[], Made]:
 
 
 @functools.cache
-def _threads() -> ThreadPoolExecutor:
+def _threads(background: bool) -> ThreadPoolExecutor:
     """Threads that compile, for as long as the process runs; each keeps its target machines."""
-    return ThreadPoolExecutor(compiling_threads(), "weft-code")
+    return ThreadPoolExecutor(compiling_threads(), "weft-better-code" if background else "weft-code")
 
 
 def compiling_threads() -> int:

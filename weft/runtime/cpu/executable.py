@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from weft.compiler.target.cpu import bytecode, interrupt, kernels, loops, pool, 
 from weft.compiler.target.cpu.ahead import Ahead, hot_kernels
 from weft.compiler.target.cpu.assemble import Assembly
 from weft.compiler.target.cpu.link import Object, Tier
-from weft.compiler.target.cpu.prepared_code import PreparedCode, launched
+from weft.compiler.target.cpu.prepared_code import PreparedCode
 from weft.compiler.target.target import Target
 from weft.ir.at_sizes import JaxprAtSizes
 from weft.ir.context import EVALUATION, context
@@ -57,6 +57,8 @@ CALLS_BEFORE_BETTER_CODE = 2
 # Programs for symbolic sizes share their kernels: better ones are compiled when runs with any sizes took so many
 # nanoseconds, and whenever that has doubled, for what is new since then.
 TIME_OF_ALL_SIZES = 10_000_000
+# ... first the kernels that do so much of the work.
+MOST_OF_THE_WORK = 0.8
 # Programs whose last run took so many nanoseconds are queued, those that take less than half of it no more.
 WORTH_QUEUEING = 500_000
 # Events that a run of a program with loops keeps at most.
@@ -93,10 +95,11 @@ def _host_address() -> int:
 
 @dataclass
 class RunsOfAllSizes:
-    """How long programs of one family ran, and when that is worth better code."""
+    """How long programs of one family ran, when that is worth better code, and the program that was made last."""
 
     nanoseconds: int = 0
     worth_more: int = TIME_OF_ALL_SIZES
+    newest: Callable[[], InstanceExecutable | None] = lambda: None
 
 
 def runs_of_all_sizes(general: Jaxpr) -> RunsOfAllSizes:
@@ -163,6 +166,7 @@ class Executable:
         tier: Tier,
         begun: Callable[[Tier], Iterable[Object]] | None = None,
         hot: Collection[str] = (),
+        yields: bool = False,
     ) -> Assembly:
         """Compile the kernels, `hot` ones to light code, but for those whose code was `begun`, and write the bytecode
         that the next run takes."""
@@ -175,11 +179,12 @@ class Executable:
             )
             self.compile_stats.append(stats)
         stats = kernels.CompileStats(tier=tier)
+        between = _nothing if yields else None
         try:
-            self.kernels = light | kernels.compiled(self._launched(besides=light), target, tier, stats, begun)
+            self.kernels = light | kernels.compiled(self._launched(besides=light), target, tier, stats, begun, between)
         except CodeIsGone:  # the program is on disk, but no longer its code
             self.compilation.complete()
-            self.kernels = kernels.compiled(self._launched(), target, tier, stats)
+            self.kernels = kernels.compiled(self._launched(), target, tier, stats, between=between)
         self.tier, self.loops, self.can_improve = stats.tier, {}, stats.tier is Tier.QUICK
         if stats.tier is not Tier.QUICK:
             # Other loops than those that are there are compiled when there is time for it.
@@ -205,10 +210,11 @@ class Executable:
     def _address(self, kernel: Kernel | NamedKernel) -> int:
         return self.kernels[symbol_of(kernel)].address
 
-    def optimise(self) -> None:
-        """Replace the code by better code for the same bits. Runs that are under way end with the old one."""
+    def optimise(self, yields: bool = False) -> None:
+        """Replace the code by better code for the same bits. Runs that are under way end with the old one. One who
+        `yields` compiles in the background, and lets others compile."""
         if self.can_improve:
-            self._link(Tier.LIGHT)
+            self._link(Tier.LIGHT, yields=yields)
 
     def __call__(
         self, arrays: Sequence[Any], donate: Callable[[], None] | None = None, placement: Placement = HOME
@@ -416,6 +422,10 @@ class Executable:
         raise InternalError(f"The program {self.program.name} ended with status {status}.", stage="run")
 
 
+class _Superseded(Exception):
+    """Another program is to have better code first."""
+
+
 class InstanceExecutable(Executable):
     """A program at sizes in memory: its kernels and its bytecode but for integers are those of the program for all
     sizes of its class."""
@@ -437,6 +447,7 @@ class InstanceExecutable(Executable):
         self._runs_of_all = runs_of_all_sizes(traced.general)
         self.nanoseconds, self.asynchronous = 0, False
         self._link(Tier.LIGHT if program.nanoseconds > WORTH_MORE else Tier.QUICK)
+        self._runs_of_all.newest = weakref.ref(self)
         prepared = program.prepared
         block = memory.aligned_bytes(prepared.block.nbytes).view(np.int64)
         prepared.write_constants(program.integers, block)
@@ -449,21 +460,63 @@ class InstanceExecutable(Executable):
         self.out_types = [v.aval for v in traced.outvars]
         self.has_tapes = False
 
-    def _link(self, tier: Tier) -> None:  # type: ignore[override]
+    def optimise(self, yields: bool = False) -> None:
+        """With `yields` the program that was made last comes first, if it has other kernels: sizes that are new at such
+        a time often come in a row, and what earlier ones needed may not be needed again."""
+        runs = self._runs_of_all
+        assert runs is not None
+        better: InstanceExecutable | None = self
+        while better is not None:
+            try:
+                super(InstanceExecutable, better).optimise(yields)
+                return
+            except _Superseded:
+                better = runs.newest()
+
+    def _link(  # type: ignore[override]
+        self, tier: Tier, begun: None = None, hot: Collection[str] = (), yields: bool = False
+    ) -> None:
         stats = kernels.CompileStats(tier=tier)
         prepared, target = self.program.prepared, self.compilation.target
         found: PreparedCode | None = prepared.codes.get(target)
         if found is None or found.tier.value < tier.value:
-            compiled = kernels.compiled(launched(prepared), target, tier, stats)
+            work = prepared.work_of_kernels(self.program.integers)
+            between = self._taking_most_of(work) if yields else None
+            compiled = kernels.compiled(work, target, tier, stats, between=between)
             with spans.measured(stats.seconds, "compile", "assemble"):
-                found = prepared.codes[target] = PreparedCode(prepared, compiled, stats.tier)
+                found = PreparedCode(prepared, compiled, stats.tier)
         else:
             stats.reused, stats.tier = len(found.kernels), found.tier
-        self.kernels, self.tier = found.kernels, found.tier
-        self.can_improve = found.tier is Tier.QUICK
-        self._codes.append(found.at(self.program))  # a run may still be at the older one
-        self._held.append(self.kernels)
+        self._take(found)
         self.compile_stats.append(stats)
+
+    def _taking_most_of(self, work: Mapping[Kernel, float]) -> Callable[[Mapping[str, Any]], None]:
+        """A function that takes better code when it is there for the kernels that do most of the work, and that raises
+        `_Superseded` if another program is to come first."""
+        enough, total, first = MOST_OF_THE_WORK * sum(work.values()), 0.0, set[str]()
+        for kernel, nanoseconds in work.items():
+            if total < enough:
+                first.add(symbol_of(kernel))
+                total += nanoseconds
+
+        def take(held: Mapping[str, Any]) -> None:
+            if first and first <= held.keys():
+                first.clear()
+                best = kernels.compiled(work, self.compilation.target, Tier.QUICK)
+                self._take(PreparedCode(self.program.prepared, best, Tier.QUICK))
+            newest = None if self._runs_of_all is None else self._runs_of_all.newest()
+            if newest is not None and newest.can_improve and newest.program.prepared is not self.program.prepared:
+                raise _Superseded
+
+        return take
+
+    def _take(self, code: PreparedCode) -> None:
+        """Have the next run take this code, and programs of other sizes too."""
+        self.program.prepared.codes[self.compilation.target] = code
+        self.kernels, self.tier = code.kernels, code.tier
+        self.can_improve = code.tier is Tier.QUICK
+        self._codes.append(code.at(self.program))  # a run may still be at the older one
+        self._held.append(self.kernels)
         self.code_address = self._codes[-1].ctypes.data
 
 
@@ -516,6 +569,10 @@ class _Timed:
         self.address = self._bytecode.ctypes.data
         if assembly.log_register != executable.frame.registers:
             raise InternalError("The log of a timed program is not in its last register.", stage="run")
+
+
+def _nothing(held: Mapping[str, Any]) -> None:
+    """What is done between pieces of code that nobody runs yet."""
 
 
 def _forget(indices: range) -> None:

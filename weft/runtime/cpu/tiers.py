@@ -48,7 +48,7 @@ def _work() -> None:
         executable = reference()
         try:
             if executable is not None:
-                executable.optimise()
+                executable.optimise(yields=True)
         finally:
             del executable
             with _lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,68 +47,122 @@ _latest: deque[CompiledKernel] = deque(maxlen=MOST_RETAINED)
 # Kernels that become one object: at most so many, so that threads have something to share; where there are threads for
 # it fewer, but not one, since each object takes a file and is linked by itself.
 TOGETHER, LEAST_TOGETHER = 6, 2
+# What one thread compiles at a time in the background: LLVM takes about a third of a millisecond for a statement, and
+# forks wait for it.
+STATEMENTS_OF_A_PIECE = 100
+# Held while code is compiled that somebody waits for.
 _lock = RenewedLock()
+AnyKernel = Kernel | NamedKernel
 
 
 def compiled(
-    kernels: Iterable[Kernel | NamedKernel],
+    kernels: Iterable[AnyKernel],
     target: Target,
     tier: Tier = Tier.LIGHT,
     stats: CompileStats | None = None,
     begun: Callable[[Tier], Iterable[Object]] | None = None,
+    between: Callable[[Mapping[str, CompiledKernel]], None] | None = None,
 ) -> dict[str, CompiledKernel]:
-    """Every kernel as machine code of at least that tier, by symbol; those that are new are compiled together.
+    """Every kernel as machine code of at least that tier, by symbol; those that are new are compiled together. With a
+    function to be called `between`, with what there is by then, they are compiled a few at a time, in their order, in
+    the background: nobody else waits for them.
 
     The bits that a kernel computes are the same in every tier. `stats` is filled with what it took. `begun` returns
     code of a tier that was begun before, which may have kernels that are missing. Raises `CodeIsGone` if a kernel would
     have to be compiled but only its name is known.
     """
     stats = stats or CompileStats(tier=tier)
-    seconds = stats.seconds
-    with measured(seconds, "compile", "kernel names"):
+    with measured(stats.seconds, "compile", "kernel names"):
         distinct = {symbol_of(kernel): kernel for kernel in kernels}
-    with _lock.current:
-        # Held from here on: code that only other programs refer to goes when they do.
-        held = {name: found for name in distinct if (found := _best(target, tier, name)) is not None}
-        missing = {name: kernel for name, kernel in distinct.items() if name not in held}
-        stats.reused = len(distinct) - len(missing)
-        stats.compiled = 0
-        if begun is not None and missing:
-            with measured(seconds, "compile", "machine code"):
-                new = [code for code in begun(tier) if any(name in missing for name in code.exports)]
-            with measured(seconds, "compile", "link"):
-                for code in new:
-                    held.update(_load(code, code.exports, target, tier))
-                    objects.store_kernels(code, target, tier)
-            stats.compiled = sum(name in held for name in missing)
-            missing = {name: kernel for name, kernel in missing.items() if name not in held}
-        with measured(seconds, "compile", "code from disk"):
-            # Better code than was asked for is welcome, if it is there for all: then the program need not change again.
-            # What is hot has no quick code.
-            tiers = (Tier.LIGHT, Tier.QUICK, Tier.LIGHT) if tier is Tier.QUICK else (tier,)
-            for attempt, found_tier in enumerate(tiers):
-                loaded = list(objects.load_kernels(list(missing), target, found_tier)) if missing else []
-                if len(tiers) > 1 and not attempt and sum(len(names) for _, names in loaded) < len(missing):
-                    continue
-                for code, stored in loaded:
-                    held.update(_load(code, stored, target, found_tier))
-                    for name in stored:
-                        del missing[name]
-        stats.from_disk = len(distinct) - len(missing) - stats.reused - stats.compiled
-        stats.compiled += len(missing)
-        if missing:
-            full = {name: kernel for name, kernel in missing.items() if isinstance(kernel, Kernel)}
-            if len(full) < len(missing):
-                raise CodeIsGone(next(name for name in missing if name not in full))
-            with measured(seconds, "compile", "machine code"):
-                texts = [functools.partial(text_of, group, target) for group in _groups(full)]
-                new = link.make_objects(texts, target, tier)
-            with measured(seconds, "compile", "link"):
-                for code in new:
-                    held.update(_load(code, code.exports, target, tier))
-                    objects.store_kernels(code, target, tier)
-        stats.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
+    # Held from here on: code that only other programs refer to goes when they do.
+    held = _known(distinct, target, tier)
+    missing = {name: kernel for name, kernel in distinct.items() if name not in held}
+    stats.reused, stats.from_disk, stats.compiled = len(held), 0, 0
+    if between is not None:
+        for piece in _pieces(missing):
+            held |= _obtained(piece, target, tier, stats, background=True)
+            between(held)
+    elif missing:
+        with _lock.current:
+            if begun is not None:
+                new = _begun(missing, target, tier, stats, begun)
+                held |= new
+                missing = {name: kernel for name, kernel in missing.items() if name not in new}
+            held |= _obtained(missing, target, tier, stats)
+    stats.tier = min((k.tier for k in held.values()), key=lambda t: t.value, default=tier)
+    return held
+
+
+def _begun(
+    missing: Mapping[str, AnyKernel],
+    target: Target,
+    tier: Tier,
+    stats: CompileStats,
+    begun: Callable[[Tier], Iterable[Object]],
+) -> dict[str, CompiledKernel]:
+    """Kernels whose code was begun before."""
+    with measured(stats.seconds, "compile", "machine code"):
+        codes = [code for code in begun(tier) if any(name in missing for name in code.exports)]
+    found = _stored(codes, target, tier, stats)
+    stats.compiled += sum(name in missing for name in found)
+    return found
+
+
+def _pieces(kernels: Mapping[str, AnyKernel]) -> list[dict[str, AnyKernel]]:
+    """Kernels in pieces that do not take long, in their order."""
+    pieces: list[dict[str, AnyKernel]] = []
+    room = 0
+    for name, kernel in kernels.items():
+        count = statements(kernel.body) if isinstance(kernel, Kernel) else 0
+        if not pieces or count > room:
+            pieces.append({})
+            room = STATEMENTS_OF_A_PIECE * compiling_threads()
+        pieces[-1][name] = kernel
+        room -= count
+    return pieces
+
+
+def _obtained(
+    kernels: Mapping[str, AnyKernel], target: Target, tier: Tier, stats: CompileStats, background: bool = False
+) -> dict[str, CompiledKernel]:
+    """Kernels from this process, if others have compiled them meanwhile, from disk, or compiled now."""
+    held = _known(kernels, target, tier)
+    missing = {name: kernel for name, kernel in kernels.items() if name not in held}
+    stats.reused += len(held)
+    with measured(stats.seconds, "compile", "code from disk"):
+        # Better code than was asked for is welcome, if it is there for all: then the program need not change again.
+        # What is hot has no quick code.
+        tiers = (Tier.LIGHT, Tier.QUICK, Tier.LIGHT) if tier is Tier.QUICK else (tier,)
+        for attempt, found_tier in enumerate(tiers):
+            loaded = list(objects.load_kernels(list(missing), target, found_tier)) if missing else []
+            if len(tiers) > 1 and not attempt and sum(len(names) for _, names in loaded) < len(missing):
+                continue
+            for code, stored in loaded:
+                held.update(_load(code, stored, target, found_tier))
+                stats.from_disk += len(stored)
+                for name in stored:
+                    del missing[name]
+    if not missing:
         return held
+    full = {name: kernel for name, kernel in missing.items() if isinstance(kernel, Kernel)}
+    if len(full) < len(missing):
+        raise CodeIsGone(next(name for name in missing if name not in full))
+    stats.compiled += len(full)
+    with measured(stats.seconds, "compile", "machine code"):
+        groups = _groups(full, 1 if background else LEAST_TOGETHER)
+        texts = [functools.partial(text_of, group, target) for group in groups]
+        new = link.make_objects(texts, target, tier, background)
+    return held | _stored(new, target, tier, stats)
+
+
+def _stored(codes: Iterable[Object], target: Target, tier: Tier, stats: CompileStats) -> dict[str, CompiledKernel]:
+    """Kernels of new objects, in memory and on disk."""
+    found: dict[str, CompiledKernel] = {}
+    with measured(stats.seconds, "compile", "link"):
+        for code in codes:
+            found.update(_load(code, code.exports, target, tier))
+            objects.store_kernels(code, target, tier)
+    return found
 
 
 def text_of(kernels: Sequence[tuple[str, Kernel]], target: Target) -> str:
@@ -136,13 +190,14 @@ def routine(
         return _load(code, [name], target, tier)[name]
 
 
-def _groups(kernels: dict[str, Kernel]) -> list[list[tuple[str, Kernel]]]:
-    """The kernels in as many modules as threads can share evenly: large ones are dealt out first."""
+def _groups(kernels: dict[str, Kernel], least: int) -> list[list[tuple[str, Kernel]]]:
+    """The kernels in as many modules as threads can share evenly, at least so many in one: large ones are dealt out
+    first."""
     threads = compiling_threads()
-    together = min(TOGETHER, max(LEAST_TOGETHER, -(-len(kernels) // threads)))
+    together = min(TOGETHER, max(least, -(-len(kernels) // threads)))
     count = -(-len(kernels) // together)
     rounds = -(-count // threads) * threads  # so that no thread ends long before the others
-    count = rounds if rounds * LEAST_TOGETHER <= len(kernels) else count
+    count = rounds if rounds * least <= len(kernels) else count
     items = sorted(kernels.items(), key=lambda item: -statements(item[1].body))
     return [items[start::count] for start in range(count)]
 
@@ -160,6 +215,11 @@ def _load(code: Object, names: Iterable[str], target: Target, tier: Tier) -> dic
         _compiled[target, tier, name] = kernel
         _latest.append(kernel)
     return loaded
+
+
+def _known(names: Iterable[str], target: Target, least: Tier) -> dict[str, CompiledKernel]:
+    """The kernels that are in memory, in a tier that is good enough."""
+    return {name: found for name in names if (found := _best(target, least, name)) is not None}
 
 
 def is_known(name: str, target: Target, least: Tier) -> bool:

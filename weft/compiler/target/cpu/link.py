@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, ParamSpec, TypeVar
 
 from weft.base.errors import InternalError
-from weft.base.forks import held
+from weft.base.forks import held, let_fork
 from weft.compiler.target import native
 from weft.compiler.target.cpu.targets import host
 from weft.compiler.target.target import Target
@@ -133,10 +133,16 @@ def make_object(text: str, target: Target | None = None, tier: Tier = Tier.LIGHT
     return _object(text, target or host(), tier)
 
 
-@_serialised
-def make_objects(texts: Sequence[Callable[[], str]], target: Target, tier: Tier) -> list[Object]:
-    """The machine code of several modules, compiled by several threads."""
-    return compiled_in_threads(texts, lambda text: _object(text, target, tier))
+def make_objects(
+    texts: Sequence[Callable[[], str]], target: Target, tier: Tier, background: bool = False
+) -> list[Object]:
+    """The machine code of several modules, compiled by several threads; of those in the `background` by others than
+    the ones that somebody waits for, and without the lock that these hold."""
+    if background:
+        return compiled_in_threads(texts, lambda text: object_in_thread(text, target, tier), background)
+    let_fork()
+    with _lock:
+        return compiled_in_threads(texts, lambda text: _object(text, target, tier))
 
 
 class _ThreadLock(threading.local):
@@ -151,6 +157,7 @@ _thread = _ThreadLock()
 
 def object_in_thread(text: str, target: Target, tier: Tier) -> Object:
     """The machine code of a module, for threads that compile: nobody waits for another."""
+    let_fork()
     with _thread.lock:
         return _object(text, target, tier)
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.compiler.kernel.ir import Kernel, NamedKernel
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.frame import TEMPORARIES
 from weft.compiler.program.ir import Copy, Launch, Slot
@@ -93,8 +92,3 @@ class PreparedCode:
         if self._bytes:
             code[self._sizes] = [integers[i] * scale for i, scale in self._bytes]
         return code
-
-
-def launched(prepared: PreparedProgram) -> dict[Kernel | NamedKernel, None]:
-    """The kernels of a prepared program."""
-    return dict.fromkeys(step.kernel for step in prepared.program.steps if isinstance(step, Launch))
