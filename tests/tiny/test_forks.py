@@ -170,6 +170,37 @@ def test_others_let_a_fork_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(waits) < 1
 
 
+def test_no_lock_is_added_during_a_fork() -> None:
+    """A fork that waits for one lock would not know of another that is added and taken meanwhile."""
+    lock = forks.held(threading.Lock())
+    order: list[str] = []
+    before = len(forks._locks)
+
+    def add() -> None:
+        while not forks._taken:
+            time.sleep(0.001)
+        forks.held(threading.Lock())
+        order.append("added")
+
+    def during() -> None:
+        order.append("forking")
+        time.sleep(0.1)
+        order.append("forks")
+
+    thread = threading.Thread(target=add)
+    try:
+        thread.start()
+        assert forks._take_all()
+        during()
+        assert len(forks._locks) == before
+        forks._let_go()
+        thread.join()
+        assert order == ["forking", "forks", "added"] and len(forks._locks) == before + 1
+    finally:
+        forks._let_go()
+        del forks._locks[forks._locks.index(lock) :]
+
+
 def test_a_fork_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "PATIENCE", 0.1)
     lock: Any = forks.held(threading.Lock())

@@ -37,6 +37,8 @@ LAZILY_LOADED = ("weft", "llvmlite", "numpy", "scipy")
 # need another. How long others let it go first, and how often they look.
 PATIENCE, ATTEMPT, COURTESY, GLANCE = 60.0, 0.05, 1.0, 0.001
 _locks: list[Lockable] = []
+# Held while a lock is added to them, and during forks: a lock that a fork does not know of may be taken in the meantime.
+_adding = threading.RLock()
 _taken: list[Callable[[], None]] = []
 # Threads that are about to fork. Others look at it again and again: a lock or an event could be taken during a fork.
 _forking: set[int] = set()
@@ -59,7 +61,8 @@ def before(function: Callable[[], None]) -> Callable[[], None]:
 def held(lock: AnyLock) -> AnyLock:
     """Have a lock taken during each fork, so that nobody is in its section then; returns the lock. For those that are
     held for short times only."""
-    _locks.append(lock)
+    with _adding:
+        _locks.append(lock)
     return lock
 
 
@@ -99,17 +102,22 @@ def _before() -> None:
 
 def _take_all() -> bool:
     """Take everything, or nothing."""
-    for lock in list(_locks):
-        if not lock.acquire(timeout=ATTEMPT):
-            _let_go()
-            return False
-        _taken.append(lock.release)
+    if not _take(_adding) or not all(_take(lock) for lock in list(_locks)):
+        _let_go()
+        return False
     if _imports is not None:
         _imports.acquire_lock()  # who holds it lets nobody begin to import
         _taken.append(_imports.release_lock)
         if _others_import():
             _let_go()
             return False
+    return True
+
+
+def _take(lock: Lockable) -> bool:
+    if not lock.acquire(timeout=ATTEMPT):
+        return False
+    _taken.append(lock.release)
     return True
 
 
