@@ -37,7 +37,7 @@ LAZILY_LOADED = ("weft", "llvmlite", "numpy", "scipy")
 # need another. How long others let it go first, and how often they look.
 PATIENCE, ATTEMPT, COURTESY, GLANCE = 60.0, 0.05, 1.0, 0.001
 _locks: list[Lockable] = []
-# Held while a lock is added to them, and during forks: a lock that a fork does not know of may be taken in the meantime.
+# Held while a lock is added to them, and during forks: one that a fork does not know of could be taken meanwhile.
 _adding = threading.RLock()
 _taken: list[Callable[[], None]] = []
 # Threads that are about to fork. Others look at it again and again: a lock or an event could be taken during a fork.
