@@ -70,8 +70,8 @@ def test_memory_that_is_too_small_is_detected(monkeypatch: pytest.MonkeyPatch) -
 def test_a_kernel_with_a_wrong_store_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     build = compiler.build
 
-    def writing_elsewhere(*args: Any) -> Program:
-        program = build(*args)
+    def writing_elsewhere(*args: Any, **options: Any) -> Program:
+        program = build(*args, **options)
         step = next(step for step in program.all_steps() if isinstance(step, Launch))
         buffers = tuple(replace(buffer, written=False) for buffer in step.full.buffers)
         step.kernel = replace(step.full, buffers=buffers)
