@@ -109,10 +109,7 @@ class HeldArray(Array):
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
     ) -> Any:
         if not copy and max_version is not None and max_version >= (1, 0):
-            try:
-                return to_capsule(np.asarray(self), max_version=max_version)  # a view that says it is read-only
-            except TypeError:  # NumPy 2.0 knows no versions
-                pass
+            return to_capsule(np.asarray(self), max_version=max_version)  # a view that says it is read-only
         if copy is False:
             raise BufferError("An array cannot be shared with a consumer that might write to it; allow a copy.")
         # Who cannot be told that a buffer is read-only gets one of its own.

@@ -154,7 +154,7 @@ class expi(DoubleFunction):
     def eval(x: Any) -> Any:
         from scipy import special
 
-        return special.expi(x)
+        return np.where(np.isposinf(x), x, special.expi(x))  # before 1.17 SciPy says nan there
 
     def compute(self, x: Array) -> Array:
         positive = x > 0
