@@ -333,7 +333,10 @@ def finfo(dtype: Any) -> np.finfo:
     >>> wnp.finfo(wnp.float16).max
     np.float16(6.55e+04)
     """
-    return ml_dtypes.finfo(_dtype_and_weak(dtype)[0])
+    found = _dtype_and_weak(dtype)[0]
+    if kind(found) not in "fc":
+        raise ArgumentError(f"finfo takes a floating-point dtype, got {name(found)}.", fix="wnp.iinfo   for integers")
+    return ml_dtypes.finfo(found)
 
 
 def iinfo(int_type: Any) -> Any:
@@ -349,7 +352,10 @@ def iinfo(int_type: Any) -> Any:
     >>> wnp.iinfo(wnp.int8).max
     127
     """
-    return ml_dtypes.iinfo(_dtype_and_weak(int_type)[0])
+    found = _dtype_and_weak(int_type)[0]
+    if kind(found) not in "iu":
+        raise ArgumentError(f"iinfo takes an integer dtype, got {name(found)}.", fix="wnp.finfo   for floats")
+    return ml_dtypes.iinfo(found)
 
 
 _SHORT_PREFIX = (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c"))

@@ -49,6 +49,8 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     """
     check_arraylike("polyval", p, x)
     coefficients, at = (ensure_array(v) for v in promote_dtypes(p, x))
+    if not coefficients.ndim:
+        raise ArgumentError("polyval takes coefficients along an axis.", received="a number", fix="wnp.array([p])")
     shape = np.broadcast_shapes(coefficients.shape[1:], at.shape)
     out = filled(shape, 0, at.dtype)
     if coefficients.shape[0] <= unroll:
@@ -167,6 +169,7 @@ def polyder(p: Any, m: int = 1) -> Array:
         raise ArgumentError(f"Order of derivative must be positive, got {times}.")
     (p,) = promote_dtypes_inexact(p)
     p = ensure_array(p)
+    _check_coefficients("polyder", p)
     if times == 0:
         return p
     length = max(p.shape[0] - times, 0)
@@ -177,6 +180,12 @@ def polyder(p: Any, m: int = 1) -> Array:
     return p[:-times] * ensure_array(factors.astype(p.dtype))
 
 
+def _check_coefficients(name: str, p: Array) -> None:
+    if p.ndim != 1:
+        what = f"{name} takes coefficients of rank 1, got shape {p.shape}."
+        raise ArgumentError(what, fix="wnp.atleast_1d(p)   for a constant" if not p.ndim else None)
+
+
 def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     """The antiderivative of a polynomial, `m` times, with constants `k`."""
     times = index(m)
@@ -185,6 +194,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     p, constants = (ensure_array(x) for x in promote_dtypes_inexact(p, constants))
     if times < 0:
         raise ArgumentError(f"Order of integral must be positive, got {times}.")
+    _check_coefficients("polyint", p)
     constants = ravel(constants)
     if constants.shape[0] == 1:
         constants = lax.broadcast_in_dim(constants, (times,), (0,))
@@ -219,8 +229,7 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     check_arraylike("roots", p)
     (p,) = promote_dtypes_inexact(p)
     p = atleast_1d(p)
-    if p.ndim != 1:
-        raise ArgumentError(f"roots takes coefficients of rank 1, got shape {p.shape}.")
+    _check_coefficients("roots", p)
     compute_dtype = dtypes.canonicalize_dtype(dtypes.to_complex_dtype(p.dtype))
     if p.shape[0] < 2:
         return filled((0,), 0, compute_dtype)

@@ -16,7 +16,7 @@ from weft.base.errors import ArgumentError
 from weft.ir.nans import nans_allowed
 from weft.lax import linalg as lax_linalg
 from weft.numpy.elementwise import absolute
-from weft.numpy.linalg.inputs import inexact, same_batch, square_matrix
+from weft.numpy.linalg.inputs import inexact, matrix, same_batch, square_matrix
 from weft.numpy.reductions import max as max_
 from weft.numpy.reductions import sum as sum_
 from weft.numpy.util import concrete_or_error, ensure_array
@@ -251,7 +251,7 @@ def polar(
         raise ArgumentError(f"The argument `side` must be either 'right' or 'left', got {side!r}.")
     if method not in ("qdwh", "svd"):
         raise ArgumentError(f"Unknown polar decomposition method {method!r}; it is 'qdwh' or 'svd'.")
-    (x,) = inexact("polar", a)
+    x = matrix("polar", a)
     tall, right = x.shape[-2] >= x.shape[-1], side == "right"
     unitary, positive = _polar(x if tall else adjoint(x))
     if not tall:

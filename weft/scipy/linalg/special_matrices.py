@@ -151,15 +151,22 @@ def leslie(f: Any, s: Any) -> Array:
     return concatenate([expand_dims(f, -2), survival], axis=-2)
 
 
+def _check_vector(name: str, a: Array) -> None:
+    if not a.ndim:
+        raise ArgumentError(f"{name} takes a vector or a batch of vectors, got shape ().", fix="wnp.atleast_1d(a)")
+
+
 def fiedler(a: Any) -> Array:
     """The matrix of distances |a[i] - a[j]|."""
     (a,) = ensure_arrays("fiedler", a)
+    _check_vector("fiedler", a)
     return absolute(subtract(expand_dims(a, -1), expand_dims(a, -2)))
 
 
 def fiedler_companion(a: Any) -> Array:
     """The pentadiagonal matrix whose eigenvalues are the roots of the polynomial with the coefficients a."""
     (a,) = ensure_arrays("fiedler_companion", a)
+    _check_vector("fiedler_companion", a)
     size, lead = a.shape[-1] - 1, a.shape[:-1]
     scaled = true_divide(a, part(a, (0, 1), -1))
     if size < 1:
