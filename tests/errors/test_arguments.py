@@ -14,7 +14,10 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+import weft.scipy.fft
+import weft.scipy.integrate
 import weft.scipy.linalg
+import weft.scipy.signal
 from weft import lax, nn
 from weft.errors import WeftError
 
@@ -23,15 +26,22 @@ WRONG: list[Any] = [
     "abc", None, [1, [2, 3]], [1, 2], (1, 2), -1, 1.5, {"a": 1}, A, M, wnp.eye(3), wnp.arange(3), wnp.ones(()),
     wnp.zeros((0, 3)), True, (0, 0), [], (), len, 1j, np.array(["x"]), (-1, 2), "float33", (1.5, 2), slice(0, 2), ...,
 ]  # fmt: skip
+# Arrays and numbers of all ranks, sizes and kinds: of these, functions know what is wrong.
+NUMBERS: list[Any] = [
+    A, M, wnp.eye(3), wnp.arange(3), wnp.ones(()), wnp.zeros((0, 3)), wnp.zeros(0), 0, 3, -1, 1.5, True, np.int8(3), 1j,
+    wnp.ones((2, 3, 4)), wnp.array([True, False]), wnp.array(1j), np.zeros((0, 0)), wnp.ones((1, 1)), wnp.float32(2),
+]  # fmt: skip
 MODULES = (wnp, wnp.linalg, wnp.fft, lax, nn, nn.initializers, weft.random, weft.scipy.linalg, weft.tree)
 # They read or write files, or change how everything prints.
 LEFT_OUT = {"load", "save", "savez", "fromfile", "frompyfunc", "printoptions", "set_printoptions"}
 
 
-def calls(seed: int, share: float) -> Iterator[tuple[Any, list[Any], dict[str, Any]]]:
+def calls(
+    seed: int, share: float, modules: Any = MODULES, wrong: Any = WRONG
+) -> Iterator[tuple[Any, list[Any], dict[str, Any]]]:
     """Public functions with arguments that are likely to be wrong; a part of them in each run."""
     draw = random.Random(seed)
-    for module in MODULES:
+    for module in modules:
         for name, function in sorted(vars(module).items()):
             if not isinstance(function, types.FunctionType) or not function.__module__.startswith("weft."):
                 continue
@@ -39,11 +49,11 @@ def calls(seed: int, share: float) -> Iterator[tuple[Any, list[Any], dict[str, A
                 continue
             parameters = inspect.signature(function).parameters.values()
             needed = [p for p in parameters if p.default is p.empty and p.kind in (0, 1)]
-            args = [draw.choice(WRONG) for _ in needed]
+            args = [draw.choice(wrong) for _ in needed]
             if needed and draw.random() < 0.6:
                 args[0] = weft.random.key(0) if needed[0].name == "key" else draw.choice([A, M])
             others = [p.name for p in parameters if p.default is not p.empty and p.kind in (1, 3)]
-            yield function, args, {name: draw.choice(WRONG) for name in others if draw.random() < 0.25}
+            yield function, args, {name: draw.choice(wrong) for name in others if draw.random() < 0.25}
 
 
 def test_errors_are_weft_s_or_name_the_call() -> None:
@@ -63,9 +73,37 @@ def test_errors_are_weft_s_or_name_the_call() -> None:
     assert seen > 200 and told / seen > 0.8  # the rest are errors of Python and NumPy that say enough
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(4))
+def test_arrays_of_other_shapes_and_dtypes_are_told_apart(seed: int) -> None:
+    modules = (wnp, wnp.linalg, wnp.fft, weft.scipy.linalg, weft.scipy.integrate, weft.scipy.signal, weft.scipy.fft)
+    for function, args, kwargs in calls(seed, 0.5, modules, NUMBERS):
+        try:
+            function(*args, **kwargs)
+        except WeftError:
+            pass
+        except (IndexError, KeyError, ZeroDivisionError, UnboundLocalError, AssertionError) as error:
+            raise AssertionError(f"{function.__name__} {args} {kwargs}") from error
+        except Exception as error:
+            assert "in the call weft" in "\n".join(getattr(error, "__notes__", [])), (function, args, kwargs)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: wnp.polyder(3.0), "rank 1"),
+        (lambda: wnp.polyint(M), "rank 1"),
+        (lambda: wnp.polyval(2.0, A), "along an axis"),
+        (lambda: wnp.split(A, 0), "positive number of parts"),
+        (lambda: wnp.split(A, -1), "positive number of parts"),
+        (lambda: wnp.stack(wnp.zeros((0, 3))), "at least one array"),
+        (lambda: wnp.lexsort(A[0]), "sequence of keys"),
+        (lambda: wnp.trapezoid(A, x=2.0), "one x for each y"),
+        (lambda: wnp.histogram2d(1.0, A), "rank 1"),
+        (lambda: wnp.iinfo(A), "integer dtype"),
+        (lambda: wnp.finfo(3), "floating-point dtype"),
+        (lambda: weft.scipy.linalg.polar(A), "takes a matrix"),
+        (lambda: weft.scipy.linalg.fiedler_companion(2.0), "takes a vector"),
         (lambda: weft.tree.map(M, len), "tree.map(f, tree"),
         (lambda: weft.tree.unflatten(A, [1]), "tree.structure"),
         (lambda: weft.tree.leaves(A, is_leaf=3), "is_leaf"),

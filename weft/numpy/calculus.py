@@ -157,6 +157,10 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     dim = canonicalize_axis(axis, values.ndim, "trapezoid")
     width = other  # steps broadcast as they are against the intervals
     if x is not None:
+        if not other.ndim:
+            raise ArgumentError(
+                "trapezoid takes one x for each y.", received="a number", fix="dx=0.5   for equal steps"
+            )
         along = dim if other.ndim != 1 else 0
         width = lax.sub(_after(other, along), _before(other, along))
         if other.ndim == 1:

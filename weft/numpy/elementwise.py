@@ -17,6 +17,7 @@ from weft.numpy.creation import filled
 from weft.numpy.extremes import broadcast_promoted
 from weft.numpy.util import (
     broadcast_operands,
+    canonicalize_axis,
     cast,
     check_arraylike,
     check_no_out,
@@ -719,9 +720,9 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * math.p
         raise ArgumentError("unwrap is not defined for complex numbers.")
     if kind_of(p) in "biu" and isinstance(period, float):
         (p,) = promote_dtypes_inexact(p)
+    axis = canonicalize_axis(axis, p.ndim, "unwrap")
     if p.shape[axis] == 0:
         return p
-    axis %= p.ndim
     before, after = (lax.slice_in_dim(p, s, p.shape[axis] - 1 + s, axis=axis) for s in (0, 1))
     jump = subtract(after, before)
     jump, length = promote_dtypes(jump, period)

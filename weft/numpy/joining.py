@@ -39,7 +39,7 @@ def _sequence(name: str, arrays: Any, axis: Any = 0) -> list[Array]:
     if isinstance(arrays, (Array, np.ndarray)):
         if np.ndim(arrays) == 0:
             raise ArgumentError(f"{name} takes a sequence of arrays.", received="a scalar", fix=f"{name}([a, b])")
-        return list(unstack(arrays))
+        arrays = unstack(arrays)
     if isinstance(arrays, (int, float, complex)):
         raise ArgumentTypeError(
             f"{name} takes a sequence of arrays.", received=described(arrays), fix=f"{name}([a, b])"
@@ -393,6 +393,8 @@ def _split(name: str, ary: Any, sections: Any, axis: int) -> list[Array]:
         bounds = [0, *(builtins.min(builtins.max(k + length if k < 0 else k, 0), length) for k in known), length]
     else:
         count = index(concrete_or_error(sections, *_known_sections(name))[()])
+        if count < 1:
+            raise ArgumentError(f"{name} needs a positive number of parts, got {count}.", fix="split(x, 2)")
         part, rest = builtins.divmod(length, count)
         if rest and name != "array_split":
             raise ArgumentError(

@@ -705,7 +705,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     known = concrete_or_error(
         a, "trim_zeros cannot be traced: the size of its result depends on values.", "call it outside of jit"
     )
-    letters = trim.lower()
+    letters = trim.lower() if isinstance(trim, str) else ""
     if letters not in ("f", "b", "fb", "bf"):
         raise ArgumentError(f"trim_zeros takes trim 'f', 'b' or 'fb', got {trim!r}.")
     for dim in canonicalize_axes(axis, a.ndim, "trim_zeros"):

@@ -143,6 +143,8 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     >>> wnp.lexsort([wnp.array([1, 0, 2]), wnp.array([0, 0, -1])])
     Array([2, 1, 0], dtype=int32)
     """
+    if not np.ndim(keys) and not isinstance(keys, (list, tuple)):
+        raise ArgumentTypeError("lexsort takes a sequence of keys.", received="a scalar", fix="lexsort([last, first])")
     arrays = [keys[i] for i in range(keys.shape[0])] if isinstance(keys, (Array, np.ndarray)) else list(keys)
     if not arrays:
         raise ArgumentTypeError("lexsort needs a sequence of at least one key.")
@@ -396,7 +398,7 @@ def histogram2d(
         many = len(bins) if isinstance(bins, (list, tuple)) else np.shape(bins)[0]
         if many not in (1, 2):  # one list of edges, for both axes
             bins = [bins, bins]
-    points = lax.concatenate([lax.expand_dims(c, (1,)) for c in map(ensure_array, promote_dtypes(x, y))], 1)
+    points = [ensure_array(c) for c in promote_dtypes(x, y)]
     counts, edges = histogramdd(points, bins, range, weights, density)
     return counts, edges[0], edges[1]
 
@@ -406,7 +408,11 @@ def histogramdd(
 ) -> tuple[Array, list[Array]]:
     """The histogram of points in space, one row each, and the edges of the bins along every axis."""
     if isinstance(sample, (list, tuple)):
-        sample = lax.concatenate([lax.expand_dims(ensure_array(c), (1,)) for c in sample], 1)
+        columns = [ensure_array(c) for c in sample]
+        if any(c.ndim != 1 for c in columns):
+            shapes = ", ".join(str(c.shape) for c in columns)
+            raise ArgumentError("Coordinates of points are arrays of rank 1.", received=f"shapes {shapes}")
+        sample = lax.concatenate([lax.expand_dims(c, (1,)) for c in columns], 1)
     check_arraylike("histogramdd", sample)
     sample = ensure_array(sample)
     if sample.ndim == 1:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import lax
-from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.base.errors import ArgumentError, ArgumentTypeError, OutOfBoundsIndexError
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.indexing.expression import Expression
@@ -84,7 +84,8 @@ def take(
         dim = canonicalize_axis(axis, a.ndim, "take")
     length = a.shape[dim]
     if length == 0 and positions.size:
-        raise IndexError(f"take cannot read from the empty axis {dim} of {a.aval.short()}.  at {user_line()}")
+        what = f"take cannot read from the empty axis {dim} of {a.aval.short()}."
+        raise OutOfBoundsIndexError(what, fix="an axis of size 0 has no elements", at=user_line())
     if mode is None and fill_value is None:
         _check_indices(positions, dim, a.shape, True)
     if mode == "raise":

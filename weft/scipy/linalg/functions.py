@@ -310,7 +310,12 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
     if method not in ("schur", "eigen"):
         raise ArgumentError(f"Unrecognized method {method!r}; it is 'schur' or 'eigen'.")
     a, b, c = inexact("solve_sylvester", A, B, C)
-    if a.shape[-1] != a.shape[-2] or b.shape[-1] != b.shape[-2] or c.shape[-2:] != (a.shape[-1], b.shape[-1]):
+    if (
+        min(x.ndim for x in (a, b, c)) < 2
+        or a.shape[-1] != a.shape[-2]
+        or b.shape[-1] != b.shape[-2]
+        or c.shape[-2:] != (a.shape[-1], b.shape[-1])
+    ):
         raise ArgumentError(f"solve_sylvester takes (m, m), (n, n) and (m, n), got {a.shape}, {b.shape}, {c.shape}.")
     a, b, c = same_batch("solve_sylvester", a, b, c)
     kind = dtypes.to_complex_dtype(c.dtype)
