@@ -137,7 +137,8 @@ class Libraries:
     """Which operations libraries serve. A contraction is theirs from so many multiply-adds of one matrix product on, if
     its operands and its result have these dtypes and our own kernels are not as fast (`own_dtypes`); contractions of
     bytes, if rows and columns are multiples of `byte_multiple`. Convolutions are a library's if these operands and
-    results are in `convolution_dtypes`. `present` are the libraries themselves, where there is a choice."""
+    results are in `convolution_dtypes`. Attention is a library's if it serves that, with a bias if it serves that too.
+    `present` are the libraries themselves, where there is a choice."""
 
     contraction_size: int = 384**3
     # ... in the bodies of loops, which are one kernel where no library is called.
@@ -147,6 +148,8 @@ class Libraries:
     )
     byte_multiple: int = 16
     convolution_dtypes: frozenset[tuple[Any, Any]] = frozenset()
+    attention: bool = False
+    attention_bias: bool = False
     present: frozenset[str] = frozenset()
     own_dtypes: frozenset[Any] = frozenset()
     # Batches of small matrices of these dtypes are factored and solved by our own kernels.

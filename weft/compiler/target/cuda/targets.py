@@ -41,14 +41,22 @@ def _pairs(names: list[tuple[str, str]]) -> frozenset[tuple[Any, Any]]:
     return frozenset((dtypes.as_dtype(first), dtypes.as_dtype(second)) for first, second in names)
 
 
-def libraries_of(present: frozenset[str]) -> Libraries:
-    """What NVIDIA's libraries serve, where these are installed; the names are those of `runtime/cuda/libraries`."""
+# The first architecture for which cuDNN has attention, and the one on which what it does with a bias was measured: some
+# of what it accepts there is wrong (docs/design/gpu.md).
+FIRST_ATTENTION, ATTENTION_BIAS = 80, 90
+
+
+def libraries_of(present: frozenset[str], version: int) -> Libraries:
+    """What NVIDIA's libraries serve on an architecture, where these are installed; the names are those of
+    `runtime/cuda/libraries`."""
     matmuls = _pairs([*_SHORT, *_SAME, ("int8", "int32")]) if "cublasLt" in present else frozenset()
     return Libraries(
         contraction_size=LEAST_MATMUL,
         loop_contraction_size=LEAST_MATMUL_IN_LOOP,
         contraction_dtypes=matmuls,
         convolution_dtypes=_pairs([*_SHORT, ("float32", "float32")]) if "cudnn" in present else frozenset(),
+        attention="cudnn" in present and version >= FIRST_ATTENTION,
+        attention_bias="cudnn" in present and version == ATTENTION_BIAS,
         lane_matrix_dtypes=frozenset(),
         present=present,
     )
@@ -79,7 +87,7 @@ def of_capability(major: int, minor: int, present: frozenset[str] = frozenset())
         cluster_blocks=8 if version >= 90 else 1,
         fusion=FusionLimits(row_bytes=128 << 10, single_row_bytes=128 << 10, cheap_weight=16, recompute_weight=64),
         kernel=KernelCosts(launch=900.0),
-        libraries=libraries_of(present),
+        libraries=libraries_of(present, version),
         toolchain=native.toolchain(),
     )
 

@@ -56,11 +56,12 @@ WIDTH_MULTIPLE, MOST_WIDTH, LEAST_POSITIONS = 8, 128, 64
 
 def with_attention(jaxpr: Jaxpr, target: Target) -> tuple[Jaxpr, list[Group]]:
     """All attention of a jaxpr, and its cotangents, in a jaxpr in which masks and biases are such as cuDNN adds."""
-    if "cudnn" not in target.libraries.present:
+    if not target.libraries.attention:
         return jaxpr, []
     reader = Reader(jaxpr)
     found = _searches(reader)
-    changed = [match for match in (search.match() for search in found if not search.scores.is_plain) if match]
+    others = [search for search in found if not search.scores.is_plain] if target.libraries.attention_bias else []
+    changed = [match for match in (search.match() for search in others) if match]
     biases: Mapping[Any, Biases] = {}
     if changed:
         jaxpr, biases = with_biases(reader, changed)

@@ -1,21 +1,22 @@
 """Masks and biases of attention that are arrays, as the bias that cuDNN adds to scores.
 
-    where(mask, s + bias, fill)    ->    s + where(mask, max(bias - largest bias of the row, LOWEST), LOWEST)
+    where(mask, s + bias, fill)    ->    s + where(mask, max(bias, LOWEST), LOWEST)
 
 The backward call computes probabilities as exp(s + bias - log(sum of exp(s + bias))). That logarithm is exact enough
-only if something of a row is not far below 0: so the largest bias of a row, which softmax does not feel, is subtracted.
+only if the largest bias of a row is not far from 0: else it is subtracted from the row, which softmax does not feel.
 A row of which a mask leaves nothing is uniform in the program, or nan if `fill` is infinite. Here it has no bias and
 zeros in place of its queries, which makes it uniform; its cotangents of queries are zeros again afterwards, and what is
 nan in the program becomes nan after the calls.
 
-A bias is of float32, which the backward call reads quicker than others. One that only masks is exact in bfloat16 too,
-which is what the forward call of bfloat16 reads quicker.
+The backward call reads a bias of float32 quicker than others. The forward call of bfloat16 reads one of bfloat16
+quicker: it has that if nothing is rounded by it, where there are only masks, or a bias was in bfloat16 before.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from weft.base import dtypes
@@ -30,6 +31,8 @@ from weft.ir.primitive import lookup
 
 # What is added to the score of a key that a mask leaves out: nothing is left of it, and sums are finite.
 LOWEST = -1e30
+# The logarithm of a sum of this size still tells the elements of the sum.
+FAR = 1024.0
 BATCH, HEADS, QUERIES, KEYS = range(4)
 
 
@@ -211,26 +214,30 @@ class _Attention:
         return _Computed(forward, backward, rows)
 
     def of_bias(self, bias: _Small, masks: Sequence[_Small]) -> _Computed:
-        """The bias without its largest element of each row, and 0 in rows of which masks leave nothing."""
-        lowest, infinite = (make_literal(value, dtypes.float32) for value in (LOWEST, -math.inf))
+        """The bias near 0 in each row, and 0 in rows of which masks leave nothing."""
+        number = partial(make_literal, dtype=dtypes.float32)
         found = self.converted(self.four(bias), dtypes.float32)
         rows = None
         if masks:
             holds = self.holds(masks)
             rows = self.reduced("reduce_or", holds, KEYS)
             condition, found = self.same_shape(holds, found)
-            found = self.make("select_n", condition, infinite, found)
+            found = self.make("select_n", condition, number(-math.inf), found)
         seen = found
         if self.scores.causal:
             condition, seen = self.same_shape(self.four(self.small(self.scores.selections[0].invars[0])), found)
-            seen = self.make("select_n", condition, infinite, seen)
+            seen = self.make("select_n", condition, number(-math.inf), seen)
         largest = self.reduced("reduce_max", seen, KEYS)
-        found = self.make("max", self.make("sub", *self.same_shape(found, largest)), lowest)
+        is_far = self.make("gt", self.make("abs", largest), number(FAR))
+        shift = self.make("select_n", is_far, number(0.0), largest)
+        found = self.make("max", self.make("sub", *self.same_shape(found, shift)), number(LOWEST))
         if rows is not None:
             condition, found = self.same_shape(rows, found)
-            found = self.make("select_n", condition, make_literal(0.0, dtypes.float32), found)
+            found = self.make("select_n", condition, number(0.0), found)
         found = self.all_keys(found)
-        return _Computed(found, found, rows)
+        short = self.dtype == dtypes.bfloat16 == bias.value.aval.dtype  # type: ignore[attr-defined]
+        # Numbers of bfloat16 far from 0, and so near each other that it matters, have a difference of bfloat16.
+        return _Computed(self.converted(found, dtypes.bfloat16) if short else found, found, rows)
 
     def add_bias(self, computed: _Computed, last: Equation) -> None:
         """Let a bias be added to scores, in the place of an equation, the last one of those that changed them."""
@@ -320,7 +327,10 @@ class _Attention:
         while True:
             broadcast = self.all.reader.computed_by(atom, "broadcast_in_dim")
             reshape = self.all.reader.computed_by(atom, "reshape")
-            if broadcast is not None and type(broadcast.invars[0]) is Var:
+            wider = self.all.reader.computed_by(atom, "convert_element_type")
+            if wider is not None and wider.invars[0].aval.dtype == dtypes.bfloat16:  # type: ignore[attr-defined]
+                atom = wider.invars[0]
+            elif broadcast is not None and type(broadcast.invars[0]) is Var:
                 atom = broadcast.invars[0]
                 placed = broadcast.params["broadcast_dimensions"]
                 dimensions = {n: dimensions[placed[n]] for n in wide_axes(atom, range(len(atom.aval.shape)))}
