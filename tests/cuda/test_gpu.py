@@ -14,7 +14,7 @@ from tests.cuda.test_attention import CASES as ATTENTION
 from tests.cuda.test_attention import MASKED, WITH_COTANGENTS, compared, operands, wide, with_cotangents
 from tests.cuda.test_convolutions import CASES, convolution
 from tests.cuda.test_linear_algebra import MATRICES, compare
-from tests.cuda.test_matmuls import LAYOUTS, SMALL_BATCHES, ramps
+from tests.cuda.test_matmuls import FLOAT8, LAYOUTS, SMALL_BATCHES, ramps, widened_einsum
 from tests.cuda.test_meshes import COLLECTIVES, mapped
 from tests.cuda.test_ptx import SAME
 from tests.cuda.test_runtime import nested
@@ -270,6 +270,22 @@ def test_linear_algebra(cases: list[Case]) -> None:
         copied(np.asarray(a), t, placement) for case in cases for a, t in zip(case.arrays, case.types, strict=True)
     ]
     compare(cases, executable_of(merged(cases), device=placement.device)(arrays, None, placement))
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+@pytest.mark.parametrize("result", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("sizes", [(256, 512, 384), (100, 48, 64), (40, 44, 64), (1, 1024, 4096), (1, 4096, 16)])
+def test_matmuls_of_eight_bits(dtype: str, result: str, sizes: tuple[int, int, int]) -> None:
+    """Sums of products of small integers are exact, whichever way they are computed."""
+    m, k, n = sizes
+    gpu = weft.devices("gpu")[0]
+    for spec, shapes in (("ik,kj->ij", ((m, k), (k, n))), ("bki,bjk->bij", ((2, k, m), (2, n, k)))):
+        f = weft.jit(widened_einsum(spec, result))
+        x, y = ramps(dtype, *shapes)
+        found, expected = (
+            np.asarray(f(*a)).astype(np.float32) for a in ([weft.device_put(b, gpu) for b in (x, y)], (x, y))
+        )
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])

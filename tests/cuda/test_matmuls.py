@@ -107,6 +107,37 @@ def test_sums_may_be_wider_than_operands(gpu: Gpu) -> None:
     check(gpu, widened("int8"), *ramps("int8", (40, 48), (48, 64)), calls=0)
 
 
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz")
+MIXED = [("float8_e4m3fn", "float8_e5m2"), ("float8_e5m2", "bfloat16"), ("float16", "bfloat16"), ("float16", "float32")]
+
+
+def widened_einsum(spec: str, dtype: str) -> Callable[..., Any]:
+    return lambda x, y: wnp.einsum(spec, x, y, preferred_element_type=dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOAT8)
+@pytest.mark.parametrize("result", ["float32", "bfloat16", "float16"])
+def test_floats_of_eight_bits(gpu: Gpu, dtype: str, result: str) -> None:
+    """By a call for them where the library has it, or one for bfloat16."""
+    for name in ("plain", "right transposed", "batch"):
+        spec, *_ = LAYOUTS[name]
+        for k in (48, 44):
+            sizes = {"b": 3, "i": 40, "j": 64, "k": k}
+            shapes = [tuple(sizes[axis] for axis in side) for side in spec.split("->")[0].split(",")]
+            own = dtype == "float8_e4m3fn" and k % 16 == 0
+            if own or result != "float16":
+                check(gpu, widened_einsum(spec, result), *ramps(dtype, *shapes), calls=1)
+
+
+@pytest.mark.parametrize("pair", MIXED)
+def test_operands_of_two_dtypes(gpu: Gpu, pair: tuple[str, str]) -> None:
+    """Nothing of either operand is lost."""
+    x, y = (ramps(dtype, shape)[0] for dtype, shape in zip(pair, ((40, 48), (48, 64)), strict=True))
+    if pair == ("float16", "bfloat16"):
+        x, y = x * x.dtype.type(1 + 2.0**-10), y * y.dtype.type(2.0**20)
+    check(gpu, lambda x, y: lax.dot(x, y, preferred_element_type="float32"), x, y, calls=1)
+
+
 def test_precision(gpu: Gpu) -> None:
     x, y = ramps("float32", (40, 36), (36, 48))
     for precision, compute in ((None, 77), ("highest", 68), ("high", 68), ("F32_F32_F32", 68), ("TF32_TF32_F32", 77)):

@@ -13,6 +13,7 @@ from weft.base import dtypes
 # cudaDataType_t
 TYPES = {
     0: "float32", 1: "float64", 2: "float16", 3: "int8", 4: "complex64", 5: "complex128", 10: "int32", 14: "bfloat16",
+    28: "float8_e4m3fn",
 }  # fmt: skip
 # What may be multiplied, with the type of sums and that of scaling: (operands, compute, scale) to results.
 COMPUTES = {
@@ -24,6 +25,7 @@ COMPUTES = {
     ("complex64", 68, 4): ("complex64",),
     ("complex128", 70, 5): ("complex128",),
     ("int8", 72, 10): ("int32",),
+    ("float8_e4m3fn", 68, 0): ("float32", "bfloat16", "float16"),
 }
 PROPOSALS = 3
 
@@ -89,8 +91,10 @@ class CublasLt(StandIn):
         self.driver.view(workspace, size)[:] = 0xFF
         for address, alignment in zip((first, second, third, out), alignments, strict=True):
             assert address % alignment == 0, "an address is not as aligned as was said"
-        if a["type"] == "int8":
-            assert description[3] == 1 and description[4] == 0 and not (a["rows"] % 4 or a["columns"] % 4)
+        if a["type"] in ("int8", "float8_e4m3fn"):
+            multiple = 4 if a["type"] == "int8" else 16
+            assert description[3] == 1 and description[4] == 0 and not (a["rows"] % multiple or a["columns"] % multiple)
+            assert multiple == 4 or (description[7] == 1 and not (a["stride"] % 16 or b["stride"] % 16))
         left = self.matrices(first, a, description[3])
         right = self.matrices(second, b, description[4])
         assert left.shape[1] == result["rows"] and right.shape[2] == result["columns"]

@@ -46,10 +46,16 @@ def _pairs(names: list[tuple[str, str]]) -> frozenset[tuple[Any, Any]]:
 FIRST_ATTENTION, ATTENTION_BIAS = 80, 90
 
 
+# The first architecture that multiplies floats of eight bits.
+FIRST_FLOAT8 = 89
+_FLOAT8 = [("float8_e4m3fn", name) for name in ("float32", "bfloat16", "float16")]
+
+
 def libraries_of(present: frozenset[str], version: int) -> Libraries:
     """What NVIDIA's libraries serve on an architecture, where these are installed; the names are those of
     `runtime/cuda/libraries`."""
-    matmuls = _pairs([*_SHORT, *_SAME, ("int8", "int32")]) if "cublasLt" in present else frozenset()
+    float8 = _FLOAT8 if version >= FIRST_FLOAT8 else []
+    matmuls = _pairs([*_SHORT, *_SAME, *float8, ("int8", "int32")]) if "cublasLt" in present else frozenset()
     return Libraries(
         contraction_size=LEAST_MATMUL,
         loop_contraction_size=LEAST_MATMUL_IN_LOOP,

@@ -25,6 +25,7 @@ from weft.runtime.cuda.libraries.choices import MOST_MEASURED, chosen
 # cudaDataType_t, and the type in which a dtype is summed and scaled.
 DATA_TYPES = {
     "float32": 0, "float64": 1, "float16": 2, "int8": 3, "complex64": 4, "complex128": 5, "int32": 10, "bfloat16": 14,
+    "float8_e4m3fn": 28,
 }  # fmt: skip
 # cublasComputeType_t
 COMPUTE_32F, COMPUTE_64F, COMPUTE_32I, COMPUTE_TF32 = 68, 70, 72, 77

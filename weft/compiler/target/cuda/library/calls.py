@@ -13,8 +13,11 @@ from weft.base import dtypes
 
 DTYPES = tuple(
     dtypes.as_dtype(name)
-    for name in ("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int8", "int32", "bool")
-)
+    for name in (
+        "float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int8", "int32", "bool",
+        "float8_e4m3fn",
+    )
+)  # fmt: skip
 # The results of a matmul as they are, or after one of these functions.
 ACTIVATIONS = ("", "relu", "gelu")
 # How exactly float32 is multiplied: in the format with ten bits of mantissa that tensor cores have, or as it is.

@@ -21,6 +21,7 @@ from weft.ir.jaxpr import Equation, Var
 from weft.primitives.contraction.contract import free_axes, suits_library
 
 SHORT = (dtypes.bfloat16, dtypes.float16)
+_BYTE = 8  # bits
 # The second result has rows at addresses that are multiples of this many elements.
 INPUT_MULTIPLE = 8
 
@@ -51,6 +52,8 @@ def find_epilogues(reader: Reader, target: Target) -> list[Group]:
 def _group(reader: Reader, matmul: Equation) -> Group | None:
     lhs, rhs = matmul.invars
     if type(lhs) is not Var or type(rhs) is not Var or dtypes.kind(matmul.outvars[0].aval.dtype) != "f":  # type: ignore[attr-defined]
+        return None
+    if dtypes.itemsize_bits(lhs.aval.dtype) == _BYTE:  # type: ignore[attr-defined]
         return None
     equations, value = [matmul], matmul.outvars[0]
     operands = [lhs, rhs]

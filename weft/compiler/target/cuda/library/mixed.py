@@ -1,8 +1,9 @@
-"""Contractions of two dtypes: libraries have calls for one."""
+"""Contractions of dtypes that libraries have no call for, as those of wider ones, which have all their numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from weft.base import dtypes
@@ -10,26 +11,46 @@ from weft.compiler.passes.decompose import with_definitions
 from weft.compiler.target.cuda.library.composites import is_operation
 from weft.compiler.target.target import Target
 from weft.ir.jaxpr import Equation, Jaxpr
-from weft.primitives.contraction.contract import dot_general
+from weft.primitives.contraction.contract import dot_general, matmul_sizes, suits_library
 from weft.primitives.elementwise.convert import convert_element_type
+
+_BYTE = 8  # bits
 
 
 def with_one_dtype(jaxpr: Jaxpr, target: Target) -> Jaxpr:
-    """The jaxpr without contractions whose operands have floats of two dtypes."""
+    """The jaxpr without contractions whose operands have floats of two dtypes, or of eight bits that no call has."""
     if "cublasLt" not in target.libraries.present:
         return jaxpr
-    return with_definitions(jaxpr, _definition)
+    return with_definitions(jaxpr, lambda equation: _definition(equation, target))
 
 
-def _definition(equation: Equation) -> Callable[..., Any] | None:
+def _definition(equation: Equation, target: Target) -> Callable[..., Any] | None:
     if not is_operation(equation, "dot_general"):
         return None
-    found = {a.aval.dtype for a in equation.invars}  # type: ignore[attr-defined]
-    return _converted if len(found) == 2 and all(dtypes.kind(d) == "f" for d in found) else None
+    lhs, rhs, out = (a.aval.dtype for a in (*equation.invars, *equation.outvars))  # type: ignore[attr-defined]
+    if dtypes.kind(lhs) != "f" or dtypes.kind(rhs) != "f":
+        return None
+    wide = _common(lhs, rhs)
+    if lhs == rhs == wide:
+        return None
+    if lhs == rhs:
+        # Of eight bits: by a call for these, or by one for wider ones if there is one that is worth it.
+        m, n, k = matmul_sizes(equation)
+        has_call = (wide, out) in target.libraries.contraction_dtypes
+        if suits_library(equation, target) or not has_call or m * n * k < target.libraries.contraction_size:
+            return None
+    return partial(_converted, wide)
 
 
-def _converted(lhs: Any, rhs: Any, **params: Any) -> Any:
-    """The contraction of operands of the wider dtype, which has all numbers of the other one."""
-    wide = max(lhs.dtype, rhs.dtype, key=lambda dtype: dtype.itemsize)
+def _common(lhs: Any, rhs: Any) -> Any:
+    """The shortest dtype of a call that has all numbers of both."""
+    bits = sorted((dtypes.itemsize_bits(dtype), dtypes.name(dtype)) for dtype in (lhs, rhs))
+    if bits[1][0] <= _BYTE:
+        return dtypes.bfloat16
+    return dtypes.float32 if bits[0][0] == bits[1][0] and lhs != rhs else dtypes.as_dtype(bits[1][1])
+
+
+def _converted(wide: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
+    """The contraction of operands of another dtype."""
     operands = [x if x.dtype == wide else convert_element_type(x, new_dtype=wide, weak_type=False) for x in (lhs, rhs)]
     return dot_general(*operands, **params)
