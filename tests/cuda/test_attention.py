@@ -433,6 +433,6 @@ def test_calls_are_prepared_while_kernels_are_written(gpu: Gpu, monkeypatch: pyt
         assert len(started) == len(libraries._prepared) == 2
 
     build = compiler.build
-    monkeypatch.setattr(compiler, "build", lambda *args: (prepared(), build(*args))[1])
+    monkeypatch.setattr(compiler, "build", lambda *args, **more: (prepared(), build(*args, **more))[1])
     weft.jit(weft.grad(layers))(*there(gpu, *operands(INSIDE)))
     assert len(libraries._prepared) == 2
