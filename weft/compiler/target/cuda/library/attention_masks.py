@@ -215,25 +215,25 @@ class _Attention:
 
     def of_bias(self, bias: _Small, masks: Sequence[_Small]) -> _Computed:
         """The bias near 0 in each row, and 0 in rows of which masks leave nothing."""
-        number = partial(make_literal, dtype=dtypes.float32)
+        literal = partial(make_literal, dtype=dtypes.float32)
         found = self.converted(self.four(bias), dtypes.float32)
         rows = None
         if masks:
             holds = self.holds(masks)
             rows = self.reduced("reduce_or", holds, KEYS)
             condition, found = self.same_shape(holds, found)
-            found = self.make("select_n", condition, number(-math.inf), found)
+            found = self.make("select_n", condition, literal(-math.inf), found)
         seen = found
         if self.scores.causal:
             condition, seen = self.same_shape(self.four(self.small(self.scores.selections[0].invars[0])), found)
-            seen = self.make("select_n", condition, number(-math.inf), seen)
+            seen = self.make("select_n", condition, literal(-math.inf), seen)
         largest = self.reduced("reduce_max", seen, KEYS)
-        is_far = self.make("gt", self.make("abs", largest), number(FAR))
-        shift = self.make("select_n", is_far, number(0.0), largest)
-        found = self.make("max", self.make("sub", *self.same_shape(found, shift)), number(LOWEST))
+        is_far = self.make("gt", self.make("abs", largest), literal(FAR))
+        shift = self.make("select_n", is_far, literal(0.0), largest)
+        found = self.make("max", self.make("sub", *self.same_shape(found, shift)), literal(LOWEST))
         if rows is not None:
             condition, found = self.same_shape(rows, found)
-            found = self.make("select_n", condition, number(0.0), found)
+            found = self.make("select_n", condition, literal(0.0), found)
         found = self.all_keys(found)
         short = self.dtype == dtypes.bfloat16 == bias.value.aval.dtype  # type: ignore[attr-defined]
         # Numbers of bfloat16 far from 0, and so near each other that it matters, have a difference of bfloat16.
