@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from tests.compiler.test_pool import in_child, in_thread, until
 from weft.base.errors import InternalError
 from weft.base.settings import num_threads
 from weft.compiler.program.outline import Address
-from weft.compiler.target.cpu import bytecode
+from weft.compiler.target.cpu import bytecode, link
 from weft.compiler.target.cpu.bytecode import COPY_PIECE, SHARED_COPY, Assembler, Label, Op
 from weft.compiler.target.cpu.targets import aarch64
 
@@ -449,3 +451,20 @@ def test_a_program_may_not_run_off_its_end() -> None:
 def test_other_machines_have_the_interpreter() -> None:
     code = bytecode.interpreter_object(aarch64())
     assert code.exports[:3] == ("weft_interpret", "weft_run", "weft_enter") and "weft_parallel" in code.imports
+
+
+def test_threads_that_are_the_first_to_ask_get_one_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one would free the code of the first, whose addresses somebody has."""
+    loads: list[object] = []
+
+    def load(code: object, symbols: object) -> object:
+        time.sleep(0.01)
+        loads.append(object())
+        return loads[-1]
+
+    monkeypatch.setattr(link, "load", load)
+    begin = threading.Barrier(8)
+    library = link.loaded_once(lambda: begin.wait(10), dict)  # type: ignore[arg-type, return-value]
+    with ThreadPoolExecutor(8) as threads:
+        found = [future.result() for future in [threads.submit(library) for _ in range(8)]]
+    assert len(loads) == 1 and all(each is loads[0] for each in found)

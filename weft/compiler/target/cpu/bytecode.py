@@ -509,10 +509,8 @@ def interpreter_object(target: Target | None = None) -> Object:
     return objects.cached_object("interpreter", lambda: interpreter_text(target), target, Tier.LIGHT)
 
 
-@functools.cache
-def library() -> link.Library:
-    """The interpreter in memory."""
-    return link.load(interpreter_object(host()), pool.library().addresses)
+# The interpreter in memory.
+library = link.loaded_once(lambda: interpreter_object(host()), lambda: pool.library().addresses)
 
 
 @functools.cache

@@ -215,6 +215,25 @@ def load(code: Object, symbols: Mapping[str, int] | None = None) -> Library:
     return Library({name: tracker[name] for name in code.exports}, tracker, len(code.code))
 
 
+def loaded_once(
+    code: Callable[[], Object], symbols: Callable[[], Mapping[str, int]] | None = None
+) -> Callable[[], Library]:
+    """A function that returns the library of some code, which it loads when it is first called, and once, however many
+    threads call it first: others keep addresses in it, which a second library must not replace."""
+    found: list[Library] = []
+    lock = held(threading.Lock())
+
+    def library() -> Library:
+        if not found:
+            own, given = code(), None if symbols is None else symbols()
+            with lock:
+                if not found:
+                    found.append(load(own, given))
+        return found[0]
+
+    return library
+
+
 def compiled(
     text: str, target: Target | None = None, tier: Tier = Tier.LIGHT, symbols: Mapping[str, int] | None = None
 ) -> Library:

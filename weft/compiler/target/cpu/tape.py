@@ -9,7 +9,6 @@ in place; any other write copies, so that older handles stay what they are. All 
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Any
 
 from weft.compiler.program.frame import TAPES
@@ -163,10 +162,8 @@ def _free(module: Module) -> None:
     f.ret()
 
 
-@functools.cache
-def library() -> Any:
-    """The routines in memory, compiled when the first program with a tape is."""
-    return link.load(objects.cached_object("tape", lambda: text(host().triple), host(), Tier.LIGHT))
+# The routines in memory, compiled when the first program with a tape is.
+library = link.loaded_once(lambda: objects.cached_object("tape", lambda: text(host().triple), host(), Tier.LIGHT))
 
 
 def address(routine: str) -> int:

@@ -7,7 +7,6 @@ the events themselves, for as many as there is room.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -69,10 +68,8 @@ def _entry(f: Function) -> tuple[Value, Value, Value]:
     return log, f.offset(log, i64, f.load(i64, passed, 8)), passed
 
 
-@functools.cache
-def library() -> link.Library:
-    """The routines in memory."""
-    return link.load(objects.cached_object("timestamps", lambda: text(host().triple), host(), Tier.LIGHT))
+# The routines in memory.
+library = link.loaded_once(lambda: objects.cached_object("timestamps", lambda: text(host().triple), host(), Tier.LIGHT))
 
 
 class TimedAssembly(Assembly):
