@@ -13,19 +13,24 @@ import pytest
 
 import weft
 import weft.numpy as wnp
+from tests.compiler.running import MACHINES, assert_compiles
 from weft.compiler.compile import compile_program
 from weft.compiler.kernel.builder import KernelBuilder
 from weft.compiler.kernel.ir import Kernel, LoopKind
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.cost import launches
+from weft.compiler.target.cpu import link
 from weft.compiler.target.cpu.ahead import Ahead, hot_kernels
 from weft.compiler.target.cpu.kernels import compiled
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.lower import OFTEN, lower
-from weft.compiler.target.cpu.targets import host
+from weft.compiler.target.cpu.targets import host, of_flags
 from weft.ir.jaxpr import Jaxpr
 
 ROOT = pathlib.Path(__file__).parents[2]
+AVX512 = of_flags(
+    "x86_64-unknown-linux-gnu", "skylake-avx512", dict.fromkeys(("avx512f", "avx512vl", "avx512bw", "avx512dq"), True)
+)
 
 
 def layers(size: int, count: int) -> Jaxpr:
@@ -112,6 +117,39 @@ def test_operations_that_are_called_have_the_same_bits(dtype: str) -> None:
         together = weft.jit(lambda x, w: wnp.tanh(x @ w))(x, w)
         apart = weft.jit(wnp.tanh)(weft.jit(lambda x, w: x @ w)(x, w))
         assert np.asarray(together).tobytes() == np.asarray(apart).tobytes()
+
+
+def eight_sums(steps: int, in_lanes: bool) -> Kernel:
+    """Sums of a matrix over so many steps, in eight vectors: of columns, or of the lanes of rows."""
+    k = KernelBuilder("sums")
+    x, y = k.buffer("x", np.float32, 128 * steps), k.buffer("y", np.float32, 128, written=True)
+    zero = k.constant(0, np.float32)
+    if in_lanes:
+        with k.loop(16 * steps, kind=LoopKind.LANES, width=16, carries=[zero] * 8) as (i, totals):
+            sums = k.carry(*(k.scalars.add(t, k.load(x, i + 16 * steps * n)) for n, t in enumerate(totals)))
+        for n, value in enumerate(sums):
+            k.store(y, n, k.reduce_lanes("add", value, 16))
+    else:
+        with k.loop(128, kind=LoopKind.LANES, width=128) as i:
+            with k.loop(steps, carries=[zero]) as (step, (total,)):
+                (value,) = k.carry(k.scalars.add(total, k.load(x, step * 128 + i)))
+            k.store(y, i, value)
+    return k.finish()
+
+
+@pytest.mark.parametrize("in_lanes", [False, True])
+def test_quick_code_takes_iterations_together_where_loops_carry_much(in_lanes: bool) -> None:
+    """As many as their count is a multiple of, in the same order; what it has on the stack is aligned."""
+    for steps, together in ((2, 2), (3, 3), (5, 1), (6, 2), (9, 3)):
+        kernel = eight_sums(steps, in_lanes)
+        once, quick = (lower(kernel, AVX512, quick=is_quick) for is_quick in (False, True))
+        added = [text.split("after", 1)[0].count("fadd") for text in (once, quick)]
+        assert added[1] == together * added[0]
+        spills = [line for line in link.assembly(quick, AVX512, Tier.QUICK).splitlines() if "%zmm" in line]
+        assert not any("vmovups" in line and "(%rsp)" in line for line in spills)
+        x = np.random.default_rng(0).standard_normal(128 * steps).astype(np.float32)
+        for machine in MACHINES.values():
+            assert_compiles(kernel, [x, np.zeros(128, np.float32)], machine(), tier=Tier.QUICK)
 
 
 PROGRAM = """

@@ -328,6 +328,10 @@ class Lowering:
     def loop(self, loop: Loop) -> None:
         threads = loop.kind is LoopKind.THREADS
         bounds = (self.begin, self.end, 1) if threads else (self.integer(loop.start), self.stop(loop), loop.step)
+        count = None if threads or loop.limit is not None else loop.count
+        copies = self.copies(loop, count) if isinstance(count, int) else 1
+        if copies > 1:
+            bounds = (*bounds[:2], copies * loop.step)
         started = [self.initial(carry) for carry in loop.carries]
         with self.f.loop(*bounds, carried=flat(started)) as index, self.scope():
             variable: llvm.Value = index
@@ -338,10 +342,20 @@ class Lowering:
             self.variables[loop.variable] = variable
             if not threads and loop.step != 1 and isinstance(loop.start, int):
                 self.factors[loop.variable] = math.gcd(loop.start, loop.step)
-            self.enter(loop, unflat(started, index.values))
-            self.block(loop.body)
-            index.give(*flat(self.finals(loop, started)))
+            carried = unflat(started, index.values)
+            for copy in range(copies):
+                if copy:
+                    self.variables[loop.variable] = self.f.add(index, constant(copy * loop.step, i64))
+                self.enter(loop, carried)
+                with self.scope():
+                    self.block(loop.body)
+                carried = self.finals(loop, started)
+            index.give(*flat(carried))
         self.leave(loop, unflat(started, index.results))
+
+    def copies(self, loop: Loop, count: int) -> int:
+        """How many iterations of a loop are written one after the other, a divisor of their count."""
+        return 1
 
     def enter(self, loop: Loop, carried: Sequence[Lane]) -> None:
         for carry, lane in zip(loop.carries, carried, strict=True):

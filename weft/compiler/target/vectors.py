@@ -219,11 +219,16 @@ class VectorLowering(Lowering):
 
     def vectors(self, loop: Loop, start: llvm.Value, stop: llvm.Value, carried: list[Lane], masked: bool) -> list[Lane]:
         """A loop that takes one vector at a time."""
-        if not masked and loop.limit is None and not is_symbolic(loop) and loop.count // loop.width == 1:
+        whole = 0 if masked or loop.limit is not None or is_symbolic(loop) else loop.count // loop.width
+        if whole == 1:
             return self.vector(loop, start, None, carried)
-        with self.f.loop(start, stop, loop.width * loop.step, carried=flat(carried)) as index, self.scope():
+        copies, stride = self.copies(loop, whole) if whole else 1, loop.width * loop.step
+        with self.f.loop(start, stop, copies * stride, carried=flat(carried)) as index, self.scope():
             mask = self.lanes_below(loop, index, stop) if masked else None
-            index.give(*flat(self.vector(loop, index, mask, unflat(carried, index.values))))
+            values = self.vector(loop, index, mask, unflat(carried, index.values))
+            for copy in range(1, copies):
+                values = self.vector(loop, self.f.add(index, constant(copy * stride, i64)), None, values)
+            index.give(*flat(values))
         return unflat(carried, index.results)
 
     def vector(self, loop: Loop, at: llvm.Value, mask: llvm.Value | None, carried: list[Lane]) -> list[Lane]:

@@ -6,11 +6,12 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from weft.compiler.kernel.ir import If, Kernel, Loop, LoopKind, Statement
+from weft.compiler.kernel.ir import Kernel
 from weft.compiler.kernel.printer import symbol_of
 from weft.compiler.program.cost import estimate_steps, launch_work, launches
 from weft.compiler.program.ir import Program, Step
 from weft.compiler.target.cpu import link, objects
+from weft.compiler.target.cpu.carries import carries_much
 from weft.compiler.target.cpu.kernels import TOGETHER, is_known, statements, text_of
 from weft.compiler.target.cpu.link import Object, Tier
 from weft.compiler.target.target import Target
@@ -20,37 +21,18 @@ from weft.ir.jaxpr import Equation
 # A module is complete when its kernels have so many statements. The first one is smaller, since threads wait for it;
 # small ones take more time of LLVM in all, and each is a file on disk.
 FIRST_STATEMENTS, STATEMENTS = 60, 160
-# Quick code has values that a loop carries in memory instead of registers: with so many vectors of them kernels take
-# three to five times as long. Where all their launches in light code would take longer than so many nanoseconds, the
-# ten to fifteen milliseconds more are well spent that LLVM needs for it.
-MANY_CARRIES, WORTH_LIGHT = 8, 6e6
+# Kernels whose loops carry much take almost twice as long in quick code. Where all launches of one would take longer
+# than so many nanoseconds in light code, the six to ten milliseconds more are well spent that LLVM needs for it.
+WORTH_LIGHT = 1e7
 
 
 def hot_kernels(program: Program, target: Target, devices: int) -> set[str]:
     """The kernels of a program that are worth light code before it runs for the first time, on so many devices."""
     nanoseconds: Counter[str] = Counter()
     for step, times in launches(program.steps):
-        if isinstance(step.kernel, Kernel) and step.nanoseconds is None and _carries_much(step.kernel, target):
+        if isinstance(step.kernel, Kernel) and step.nanoseconds is None and carries_much(step.kernel, target):
             nanoseconds[symbol_of(step.kernel)] += times * launch_work(step, target.kernel)  # type: ignore[assignment]
     return {name for name, total in nanoseconds.items() if total * devices > WORTH_LIGHT}
-
-
-def _carries_much(kernel: Kernel, target: Target) -> bool:
-    """Whether a loop carries more than what quick code is good for."""
-    return _carried_vectors(kernel.body, 1, target) >= MANY_CARRIES
-
-
-def _carried_vectors(body: Sequence[Statement], width: int, target: Target) -> int:
-    """How many vectors a loop among statements carries at most, in a loop over so many lanes."""
-    most = 0
-    for statement in body:
-        if isinstance(statement, Loop):
-            lanes = statement.width if statement.kind is LoopKind.LANES else width
-            own = sum(-(-lanes // target.lanes(carry.inside.dtype)) for carry in statement.carries)
-            most = max(most, own, _carried_vectors(statement.body, lanes, target))
-        elif isinstance(statement, If):
-            most = max(most, _carried_vectors(statement.body, width, target))
-    return most
 
 
 class Ahead:
@@ -84,7 +66,7 @@ class Ahead:
             return
         self._seen.add(name)
         target = self._target
-        is_hot = nanoseconds * self._devices > WORTH_LIGHT and _carries_much(kernel, target)
+        is_hot = nanoseconds * self._devices > WORTH_LIGHT and carries_much(kernel, target)
         if is_known(name, target, Tier.LIGHT if is_hot else Tier.QUICK):
             return
         if any(objects.is_stored(name, target, tier) for tier in (Tier.QUICK, Tier.LIGHT)):
@@ -99,7 +81,7 @@ class Ahead:
             self.complete()
 
     def _begin(self, kernels: Sequence[tuple[str, Kernel]], tier: Tier) -> None:
-        text = text_of(kernels, self._target)
+        text = text_of(kernels, self._target, tier)
         self._begun[tier].append(submitted(functools.partial(link.object_in_thread, text, self._target, tier)))
 
     def complete(self) -> None:

@@ -150,7 +150,7 @@ def _obtained(
     stats.compiled += len(full)
     with measured(stats.seconds, "compile", "machine code"):
         groups = _groups(full, 1 if background else LEAST_TOGETHER)
-        texts = [functools.partial(text_of, group, target) for group in groups]
+        texts = [functools.partial(text_of, group, target, tier) for group in groups]
         new = link.make_objects(texts, target, tier, background)
     return held | _stored(new, target, tier, stats)
 
@@ -165,11 +165,11 @@ def _stored(codes: Iterable[Object], target: Target, tier: Tier, stats: CompileS
     return found
 
 
-def text_of(kernels: Sequence[tuple[str, Kernel]], target: Target) -> str:
+def text_of(kernels: Sequence[tuple[str, Kernel]], target: Target, tier: Tier) -> str:
     """The LLVM text of a module with these kernels. What writes it is loaded with the first of them."""
     from weft.compiler.target.cpu.lower import module_text
 
-    return module_text(kernels, target)
+    return module_text(kernels, target, quick=tier is Tier.QUICK)
 
 
 def routine(

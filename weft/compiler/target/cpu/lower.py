@@ -9,13 +9,16 @@ from typing import Any
 from weft.base import dtypes
 from weft.compiler.kernel.ir import (
     Compute,
+    If,
     Kernel,
+    Loop,
     Statement,
     TileMatmul,
 )
 from weft.compiler.kernel.operations import weight_of
 from weft.compiler.target import llvm
 from weft.compiler.target.cpu import tiles
+from weft.compiler.target.cpu.carries import MANY_CARRIES, carried_vectors
 from weft.compiler.target.lanes import Lane
 from weft.compiler.target.llvm import i64
 from weft.compiler.target.lower import computed
@@ -26,30 +29,30 @@ from weft.compiler.target.vectors import VectorLowering
 # An operation of at least this weight (in additions) that a kernel has in at least so many statements is a function,
 # which they call: LLVM takes as long for each copy of its dozens of instructions as for the loop of a contraction.
 LONG, OFTEN = 12, 4
+# How many iterations quick code takes at a time of loops that carry much, the first of these that divides their count.
+COPIES = (2, 3)
 
 
-def lower(kernel: Kernel, target: Target, name: str = "kernel") -> str:
+def lower(kernel: Kernel, target: Target, name: str = "kernel", quick: bool = False) -> str:
     """The text of a module with the kernel as its one function."""
-    module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
-    lower_into(module, kernel, target, name)
-    return module.text()
+    return module_text([(name, kernel)], target, quick)
 
 
-def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target) -> str:
-    """One module with a function for each kernel."""
-    module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
+def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target, quick: bool = False) -> str:
+    """One module with a function for each kernel, for code that LLVM optimizes, or for `quick` code."""
+    module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128, frames=True)
     for name, kernel in kernels:
-        lower_into(module, kernel, target, name)
+        lower_into(module, kernel, target, name, quick)
     return module.text()
 
 
-def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str) -> None:
+def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str, quick: bool = False) -> None:
     """Add a kernel to a module, as a function of that name."""
     parameters = [llvm.Parameter("buffers", llvm.ptr), llvm.Parameter("begin", i64), llvm.Parameter("end", i64)]
     function = module.function(name, llvm.void, parameters)
     table, begin, end = function.arguments
     pointers = [function.load(llvm.ptr, function.offset(table, llvm.ptr, n), 8) for n in range(len(kernel.buffers))]
-    lower_at(function, kernel, target, pointers, begin, end)
+    lower_at(function, kernel, target, pointers, begin, end, quick)
     function.ret()
 
 
@@ -60,9 +63,10 @@ def lower_at(
     pointers: Sequence[llvm.Value],
     begin: llvm.Value,
     end: llvm.Value,
+    quick: bool = False,
 ) -> None:
     """Write a part of a kernel's loop over threads where a function is at, with its buffers at these addresses."""
-    lowering = _Lowering(function, kernel, target)
+    lowering = _Lowering(function, kernel, target, quick)
     # Iterations of the loop over threads that one call makes follow each other, so they share local memory.
     local = {b: function.alloca(llvm.i8, b.size * b.dtype.itemsize) for b in kernel.local}
     lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True)) | local
@@ -89,10 +93,12 @@ def _long_operations(body: Iterable[Statement]) -> Counter[str]:
 
 
 class _Lowering(VectorLowering):
-    """Writes one function, with tile registers; long operations that it has often are functions of their own."""
+    """Writes one function, with tile registers; long operations that it has often are functions of their own. Loops of
+    `quick` code take several iterations at a time where they carry much, which is in registers between these."""
 
-    def __init__(self, function: llvm.Function, kernel: Kernel, target: Target) -> None:
+    def __init__(self, function: llvm.Function, kernel: Kernel, target: Target, quick: bool) -> None:
         super().__init__(function, kernel, target)
+        self.quick = quick
         self.called = {op for op, count in _long_operations(kernel.body).items() if count >= OFTEN}
 
     def compute(self, op: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
@@ -113,6 +119,13 @@ class _Lowering(VectorLowering):
         result = self.f.call(self.f.module.helper(name, parameters, write, lane_type), lane_type, *values)
         assert result is not None
         return widened[0].with_parts([result])
+
+    def copies(self, loop: Loop, count: int) -> int:
+        if not self.quick or carried_vectors(loop, self.width, self.target) < MANY_CARRIES:
+            return 1
+        if any(isinstance(statement, Loop | If) for statement in loop.body):  # between blocks all is in memory
+            return 1
+        return next((n for n in COPIES if not count % n), 1)
 
     def statement(self, statement: Any) -> None:
         match statement:

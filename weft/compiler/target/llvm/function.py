@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from weft.compiler.target.llvm.atomics import Atomics
 from weft.compiler.target.llvm.types import Type, i1, i8, i32, i64, ptr, vector, void
-from weft.compiler.target.llvm.values import Value, constant, zero
+from weft.compiler.target.llvm.values import Value, constant, is_below, zero
 
 if TYPE_CHECKING:
     from weft.compiler.target.llvm.module import Module, Parameter
@@ -151,7 +151,12 @@ class Function(Atomics):
             self._fail("loop", *bounds, why="it needs integers of one type")
         first, last, step_value = bounds
         before, body, after = self.block, self.label("loop"), self.label("after")
-        self.branch_if(self.icmp("slt", first, last), body, after)
+        # What is carried has equal phis in the loop and after it: code that LLVM does not optimize stores it once for
+        # both, and would store it twice if it were used after the loop as it is.
+        if not carried and is_below(first, last):
+            self.branch(body)
+        else:
+            self.branch_if(self.icmp("slt", first, last), body, after)
         self.start(body)
         held = self._reserve(type, *(v.type for v in carried))
         index = Loop(held[0][1].text, type, [v for _, v in held[1:]])

@@ -26,10 +26,14 @@ class Parameter:
 
 class Module:
     """Collects functions and what they need; `text` puts it together. Without `masks` loads and stores of some lanes
-    are written lane by lane."""
+    are written lane by lane. With `frames` vectors that LLVM puts on the stack are aligned: by the time that it knows
+    of them it can align the stack of a function only if that has a frame pointer."""
 
-    def __init__(self, triple: str = "", layout: str = "", vector_bits: int = 512, masks: bool = True) -> None:
+    def __init__(
+        self, triple: str = "", layout: str = "", vector_bits: int = 512, masks: bool = True, frames: bool = False
+    ) -> None:
         self.triple = triple
+        self.frames = frames
         self.masks = masks
         self.layout = layout
         self.vector_bits = vector_bits
@@ -122,6 +126,7 @@ class Module:
             if name not in self.functions:
                 taken = ", ".join(t.text for t in types)
                 lines.append(f"declare {returns.text} @{name}({taken}){' ' + attributes if attributes else ''}")
-        lines.append(f'attributes #0 = {{ nounwind "prefer-vector-width"="{self.vector_bits}" }}')
+        frames = '"frame-pointer"="all" ' if self.frames else ""
+        lines.append(f'attributes #0 = {{ nounwind {frames}"prefer-vector-width"="{self.vector_bits}" }}')
         lines += [f"!{i} = !{{{text}}}" for text, i in self._metadata.items()]
         return "\n".join(lines) + "\n"

@@ -45,6 +45,12 @@ def _constant(value: bool | int | float, type: Type) -> Value:
     return Value(f"splat ({type.element.text} {text})" if type.is_vector else text, type)
 
 
+def is_below(a: Value, b: Value) -> bool:
+    """Whether both are known integers, the first one smaller."""
+    texts = a.text, b.text
+    return all(text.lstrip("-").isdecimal() for text in texts) and int(texts[0]) < int(texts[1])
+
+
 def constant_vector(values: Sequence[int | float], element: Type) -> Value:
     """A vector of these numbers."""
     texts = [f"{element.text} {constant(v, element).text}" for v in values]
