@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -83,7 +84,25 @@ def test_programs_share_the_memory_of_their_temporaries() -> None:
     assert large.take() in (first, other) and small.take() in (first, other) and not large and not small
 
 
-def test_larger_temporaries_replace_smaller_ones() -> None:
+@pytest.mark.skipif(not memory._promises_freely(), reason="addresses count as memory")
+def test_larger_temporaries_begin_where_smaller_ones_did() -> None:
+    """The beginning is paged in, and what no program has touched takes no memory."""
+    device = memory.DeviceMemory()
+    small, large = (device.temporaries(size) for size in (memory.LARGE, 6 * memory.LARGE))
+    first = small.take()
+    assert first.address % memory.ALIGNMENT == 0
+    memory.view(first.address, (memory.LARGE,), np.dtype(np.uint8))[:] = 1
+    resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    small.append(first)
+    assert large.take() is first
+    others = [device.temporaries(memory.MOST_RESERVED).take() for _ in range(3)]
+    assert all(chunk.room >= memory.MOST_RESERVED for chunk in others)
+    assert int(pathlib.Path("/proc/self/statm").read_text().split()[1]) < resident + 1000
+
+
+def test_larger_temporaries_replace_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no room after them."""
+    monkeypatch.setattr(memory, "_promises_freely", lambda: False)
     device = memory.DeviceMemory()
     tiny, small, large = (device.temporaries(size) for size in (1000, 3 * memory.SHARED, 40 * memory.SHARED))
     held, freed = tiny.take(), small.take()

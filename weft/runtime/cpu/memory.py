@@ -36,6 +36,9 @@ LARGE_PAGE = 1 << 21
 STAGGER, STAGGERS = (1 << 12) + ALIGNMENT, 16
 # Temporaries of at least this size may be in what was allocated for those of another program.
 SHARED = 1 << 18
+# Large ones have addresses for so many times as much, up to so many bytes: a later program that needs more finds the
+# beginning of its temporaries paged in. Pages that no program touches take no memory.
+RESERVED, MOST_RESERVED = 8, 1 << 30
 # Blocks of all devices are pooled up to so many bytes; beyond, memory goes back to the system.
 MOST_POOLED = 1 << 29
 
@@ -45,14 +48,15 @@ class Chunk:
 
     __slots__ = ("address", "array")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, system_memory: Callable[[int], _Memory] | None = None) -> None:
+        take = system_memory or _system_memory
         try:
-            whole, alignment, first = _system_memory(size)
+            whole, alignment, first = take(size)
         except _NO_MEMORY:
             # What is pooled for later may be what is missing.
             clear_all()
             try:
-                whole, alignment, first = _system_memory(size)
+                whole, alignment, first = take(size)
             except _NO_MEMORY:
                 raise out_of_memory("an array", size) from None
         address = whole.__array_interface__["data"][0]
@@ -96,21 +100,45 @@ def _swap() -> int:
         return 0
 
 
-def _system_memory(size: int) -> tuple[np.ndarray, int, int]:
-    """New memory with room for so many bytes; how they are to be aligned in it, and what they begin with then."""
+# New memory; how what it is for is to be aligned in it, and what that begins with then.
+_Memory = tuple[np.ndarray, int, int]
+
+
+def _system_memory(size: int) -> _Memory:
+    """New memory with room for so many bytes."""
     if size >= LARGE and size > most_memory():
         raise MemoryError
     if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return np.empty(size + ALIGNMENT, np.uint8), ALIGNMENT, 0
-    return _large(size), LARGE_PAGE, next(_staggers) % STAGGERS * STAGGER
+    return _large(size)
 
 
-def _large(size: int) -> np.ndarray:
+def _temporary_memory(size: int) -> _Memory:
+    """New memory for temporaries of so many bytes, with room for larger ones of programs to come."""
+    if size < LARGE or size > most_memory() or not _promises_freely():
+        return _system_memory(size)
+    try:
+        return _large(max(size, min(RESERVED * size, MOST_RESERVED)))
+    except _NO_MEMORY:  # addresses are limited as well
+        return _system_memory(size)
+
+
+def _large(size: int) -> _Memory:
     """So many bytes in large pages, with room to begin at one of them and to stagger."""
     whole = size + LARGE_PAGE + STAGGER * STAGGERS
     pages = mmap.mmap(-1, whole, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     pages.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(pages, np.uint8)
+    return np.frombuffer(pages, np.uint8), LARGE_PAGE, next(_staggers) % STAGGERS * STAGGER
+
+
+@functools.cache
+def _promises_freely() -> bool:
+    """Whether the system has large pages, and lets processes have addresses without memory behind them."""
+    try:
+        with open("/proc/sys/vm/overcommit_memory", encoding="ascii") as file:
+            return int(file.read()) != 2 and hasattr(mmap, "MADV_HUGEPAGE")
+    except (OSError, ValueError):
+        return False
 
 
 def rounded_up(size: int) -> int:
@@ -245,7 +273,7 @@ class Temporaries(list[Chunk]):
                 if room >= SHARED:
                     self._others[i].drop(chunk)
             free.clear()
-        return Chunk(size)
+        return Chunk(size, _temporary_memory)
 
     def drop(self, chunk: Chunk) -> bool:
         """Whether the chunk was still free; now it is not."""
@@ -289,7 +317,7 @@ class DeviceMemory:
         found = self._queued
         if found is None or found.room < size:
             self._queued = None  # and not while there are two
-            found = self._queued = Chunk(size_of_class(class_of(size)))
+            found = self._queued = Chunk(size_of_class(class_of(size)), _temporary_memory)
         return found
 
     def empty(self, shape: Any, dtype: Any) -> np.ndarray:
