@@ -225,10 +225,10 @@ def loaded_once(
 
     def library() -> Library:
         if not found:
-            own, given = code(), None if symbols is None else symbols()
+            own, addresses = code(), None if symbols is None else symbols()
             with lock:
                 if not found:
-                    found.append(load(own, given))
+                    found.append(load(own, addresses))
         return found[0]
 
     return library
