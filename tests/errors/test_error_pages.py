@@ -39,7 +39,7 @@ BUILTIN_BASES = {
     "InconclusiveDimensionOperation": set(),
     "ShapeMismatchError": {TypeError, ValueError},
     "CommunicationError": {RuntimeError},
-    "ShardingTypeError": {TypeError},
+    "ShardingTypeError": {TypeError, ValueError},
     "NonScalarGradientError": {TypeError},
     "IntegerInputGradientError": {TypeError},
     "BranchMismatchError": {TypeError},

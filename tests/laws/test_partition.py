@@ -94,9 +94,9 @@ def is_exact(case: Case, result: Partitioned) -> bool:
 
 
 def divisors(size: Any, uneven: bool = False) -> set[int]:
-    """Into how many parts a dimension can be split."""
-    counts = (2, 3, 4) if uneven else (2, 3, 4, 5, 7)
-    return {n for n in counts if isinstance(size, int) and size and (uneven or size % n == 0)}
+    """Into how many parts a dimension can be split; one without elements into three."""
+    counts = () if not isinstance(size, int) else (3,) if not size else (2, 3, 4) if uneven else (2, 3, 4, 5, 7)
+    return {n for n in counts if uneven or size % n == 0}
 
 
 def splits(shape: Sequence[Any], axis: Any, count: int, uneven: bool = False) -> list[Dims]:
@@ -143,7 +143,7 @@ def over_two_axes(
         entries: list[list[Any]] = [[] for _ in shape]
         for axis in some.sample(list(sizes), 2):
             d = some.randrange(-1, len(shape))
-            if d >= 0 and shape[d] and (uneven or shape[d] % math.prod(sizes[a] for a in (*entries[d], axis)) == 0):
+            if d >= 0 and (uneven or shape[d] % math.prod(sizes[a] for a in (*entries[d], axis)) == 0):
                 entries[d].append(axis)
         return tuple(map(tuple, entries))
 
@@ -163,7 +163,7 @@ def all_over_two_axes(case: Case, most: int) -> list[tuple[dict[Any, int], tuple
                 for axis, d in zip(order, (first, second), strict=True):
                     if d >= 0:
                         entries[d].append(axis)
-                if all(n and n % 2 ** len(e) == 0 for n, e in zip(t.shape, entries, strict=True) if e):
+                if all(n % 2 ** len(e) == 0 for n, e in zip(t.shape, entries, strict=True) if e):
                     own[tuple(map(tuple, entries))] = None
         ways.append(list(own))
     count, some = math.prod(map(len, ways)), random.Random(f"{case}")

@@ -336,3 +336,26 @@ def test_states_make_no_difference_to_values(name: str) -> None:
     on_devices = f(weft.device_put(x, weft.NamedSharding(mesh(), in_spec)))
     for other in (f(x), weft.shard_map(body, check_vma=False, **options)(x), weft.jit(f)(x)):
         onp.testing.assert_allclose(on_devices, other, rtol=1e-6, atol=1e-6)
+
+
+def names_both_axes(collective: Collective) -> bool:
+    return "'y'" in f"{collective.body.__code__.co_consts}{collective.in_spec}{collective.out_spec}"
+
+
+@pytest.mark.parametrize("name", [name for name, c in COLLECTIVES.items() if not names_both_axes(c)])
+@checked
+def test_types_over_other_axes_make_no_difference(name: str, check_vma: bool) -> None:
+    """A body along one axis of operands that types split over another one too: values and derivatives are those of
+    operands that are whole along it."""
+    body, in_spec, out_spec, shape = COLLECTIVES[name]
+    x = onp.cos(onp.arange(2 * onp.prod(shape)), dtype=onp.float32).reshape(*shape, 2)
+    explicit = weft.make_mesh((PARTS, 2), ("x", "z"), (AxisType.Explicit,) * 2)
+    entries = [*in_spec.partitions, *[None] * (len(shape) - len(in_spec))]
+    found = []
+    for mesh, spec in ((explicit, P(*entries, "z")), (explicit.update(axis_types=(AxisType.Auto,) * 2), P())):
+        split = weft.device_put(x, weft.NamedSharding(mesh, spec))
+        f = weft.shard_map(body, mesh=mesh, in_specs=in_spec, out_specs=out_spec, check_vma=check_vma, axis_names={"x"})
+        loss = lambda x, f=f: np.sin(f(x)).sum()
+        second = lambda x, loss=loss: np.cos(weft.grad(loss)(x)).sum()
+        found.append([weft.jit(g)(split) for g in (f, weft.grad(loss), weft.grad(second))])
+    close(*found)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import weft
+import weft.numpy as wnp
 from weft import lax
 from weft.base.errors import AxisOutOfBoundsError
 from weft.ir.types import array_type
@@ -123,3 +124,18 @@ def test_errors_say_what_was_wrong():
         lax.top_k(np.zeros(3, np.complex64), 1)
     with pytest.raises(ValueError, match="takes an array of floats"):
         lax.approx_max_k(np.zeros(3, np.int32), 1)
+
+
+def test_keys_of_lexsort_may_be_traced() -> None:
+    first, last = wnp.array([1, 0, 2, 0]), wnp.array([0, 1, 0, 1])
+    expected = np.lexsort((np.asarray(first), np.asarray(last)))
+    for keys in ((first, last), [first, last], wnp.stack([first, last])):
+        assert weft.jit(wnp.lexsort)(keys).tolist() == expected.tolist()
+        assert weft.vmap(wnp.lexsort)(weft.tree.map(lambda k: k[None], keys))[0].tolist() == expected.tolist()
+
+
+def test_quantiles_of_no_lines() -> None:
+    empty = np.ones((5, 0, 4), np.float32)
+    for f in (wnp.median, wnp.nanmedian, lambda x, axis: wnp.quantile(x, 0.3, axis=axis)):
+        assert f(empty, 0).shape == (0, 4) and f(empty, 2).shape == (5, 0)
+        assert np.isnan(f(empty, 1)).all()

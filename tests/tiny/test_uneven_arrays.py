@@ -14,7 +14,7 @@ import weft
 import weft.lax as lax
 import weft.numpy as wnp
 from tests.laws.parts import poisoned
-from weft.errors import ArgumentError, NonFiniteValueError, ShardingTypeError
+from weft.errors import ArgumentError, NonFiniteValueError
 from weft.runtime import spmd
 from weft.sharding import AxisType, Mesh, NamedSharding
 from weft.sharding import PartitionSpec as P
@@ -304,9 +304,7 @@ def test_what_is_gathered_says_why() -> None:
 
 
 def test_what_has_static_shapes_says_what_to_pad_to() -> None:
-    with pytest.raises(
-        ShardingTypeError, match=r"(?s)dimension 0 of size 5 is not a multiple of 4.*pad dimension 0 to 8"
-    ):
+    with pytest.raises(ArgumentError, match=r"(?s)dimension 0 of size 5 is not a multiple of 4.*pad dimension 0 to 8"):
         weft.shard_map(lambda a: a, mesh=MESH, in_specs=P("x"), out_specs=P("x"))(put("x"))
     with pytest.raises(ArgumentError, match=r"(?s)5 elements takes 5 devices.*\(4, 2, ...\), padded to 8 elements"):
         weft.pmap(lambda a: a, devices=DEVICES[:4])(VALUES)

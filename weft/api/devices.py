@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes, tree
-from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.source import user_line, user_location
 from weft.ir.context import context
 from weft.ir.types import is_value
@@ -21,7 +21,7 @@ from weft.runtime.held import HeldArray
 from weft.runtime.held import live_arrays as all_live_arrays
 from weft.runtime.processes import world
 from weft.runtime.sharded import ShardedArray, split
-from weft.sharding import NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from weft.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
 from weft.sharding.current import current_mesh
 from weft.sharding.device import Device
 from weft.sharding.layout import Format
@@ -256,16 +256,19 @@ def put_traced(x: Any, sharding: NamedSharding) -> Any:
     taken = [a for a in split_axes(sharding.spec.partitions) if a in context.device_axes]
     if taken:
         others = [a for a in sharding.mesh.axis_names if a not in context.device_axes]
-        raise ShardingTypeError(
+        raise ArgumentError(
             f"Inside of shard_map over {taken[0]!r} each device has its own part along it: no value is split over it.",
             received=f"{sharding.spec!r} for {aval.short()}",
             fix=f"a spec of {', '.join(map(repr, others))}" if others else "leave it out",
             at=user_line(),
         )
-    if in_types(sharding, aval.ndim) == aval.explicit_sharding:
-        return x if sharding.mesh.are_all_axes_explicit else sharding_constraint(x, sharding=sharding)
+    typed = in_types(sharding, aval.ndim)
+    if typed == aval.explicit_sharding:
+        said = sharding.mesh.are_all_axes_explicit and (typed is not None or not isinstance(sharding.mesh, Mesh))
+        return x if said else sharding_constraint(x, sharding=sharding)
     source = aval.explicit_sharding or NamedSharding(sharding.mesh.abstract_mesh, PartitionSpec(*[None] * aval.ndim))
-    return reshard(x, sharding=sharding.update(mesh=sharding.mesh.abstract_mesh), source=source)
+    # The devices of the mesh stay known: nothing else may name them, as where arguments are on none.
+    return reshard(x, sharding=sharding, source=source)
 
 
 def _placement(device: Device) -> Placement:

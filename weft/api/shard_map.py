@@ -11,7 +11,7 @@ import numpy as np
 from weft.api.flat import OutTree, argument_paths, check_callable, check_leaves, flat_function, name_of, types_of, wraps
 from weft.base import tree
 from weft.base.arguments import described
-from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.base.settings import Scope, config, states
 from weft.base.source import user_line
 from weft.base.tracebacks import boundary
@@ -87,6 +87,8 @@ def shard_map(
     @wraps(function)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         where = mesh if mesh is not None else current_mesh("shard_map", "mesh=mesh")
+        if not isinstance(where, AnyMesh):
+            raise ArgumentTypeError("shard_map takes a mesh.", received=described(where), fix="mesh=mesh")
         check_mesh_around(where)
         manual = manual_of(where, axis_names)
         leaves, in_tree = tree.flatten((args, kwargs))
@@ -257,7 +259,7 @@ def check_own_split(
     own = [tuple(a for a in entry_axes(e) if a in manual) for e in aval.spec.partitions]
     wanted = [entry_axes(spec[i]) if i < len(spec) else () for i in range(aval.ndim)]
     if any(own) and own != wanted:
-        raise ShardingTypeError(
+        raise ArgumentError(
             f"shard_map of {name_of(function)}: `{path}` is split otherwise than in_specs say.",
             received=f"{aval.short()} for {spec}",
             fix=(
@@ -274,7 +276,7 @@ def check_results_fit(
     for i, (v, spec) in enumerate(zip(jaxpr.outvars, specs, strict=True)):
         aval: Any = v.aval
         if len(spec) > aval.ndim:
-            raise ShardingTypeError(
+            raise ArgumentError(
                 f"shard_map of {name_of(function)}: out_specs has {len(spec)} entries for {result_name(out_tree, i)},"
                 f" of rank {aval.ndim}.",
                 received=f"{spec} for {aval.short()}",
@@ -306,7 +308,7 @@ def check_varying(
         extra = sorted(((aval.vma | aval.manual.unreduced) & manual) - set(split_axes(spec.partitions)), key=str)
         if extra:
             axes = extra[0] if len(extra) == 1 else tuple(extra)
-            raise ShardingTypeError(
+            raise ArgumentError(
                 f"shard_map of {name_of(function)}: {result_name(out_tree, i)} is to be the same on all devices along "
                 f"{axes!r}, but it varies along {'it' if len(extra) == 1 else 'them'}."
                 f"{where_from(jaxpr, v, extra, arguments)}",

@@ -28,7 +28,7 @@ from weft.sharding.device import Device
 from weft.sharding.layout import Format
 from weft.sharding.mesh import AxisType, Mesh
 from weft.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, in_types
-from weft.sharding.spec import PartitionSpec, split_axes
+from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, entry_axes, split_axes
 from weft.trace.array import Array
 from weft.trace.tracer import Tracer
 
@@ -233,15 +233,32 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
             )
         aval: Any = type_of(leaf)
         checked(sharding, aval.shape, f"with_sharding_constraint: {aval.short()}")
-        if isinstance(sharding, NamedSharding) and all(t is AxisType.Explicit for t in sharding.mesh.axis_types):
-            check_same_type(leaf, aval, sharding)
-            results.append(leaf)
-        else:
-            results.append(constrained(leaf, sharding))
+        if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes:
+            sharding = with_own_axes(aval, sharding)
+            check_same_type(aval, sharding)
+            if sharding.mesh.are_all_axes_explicit:
+                results.append(leaf)
+                continue
+        results.append(constrained(leaf, sharding))
     return tree.unflatten(structure, results)
 
 
-def check_same_type(leaf: Any, aval: Any, sharding: NamedSharding) -> None:
+def with_own_axes(aval: Any, sharding: NamedSharding) -> NamedSharding:
+    """A constraint that names Auto axes only, with the Explicit axes that the type names: those it leaves as they
+    are."""
+    explicit, own = sharding.mesh.explicit_axes, aval.explicit_sharding
+    wanted = split_axes(sharding.spec.partitions)
+    if own is None or sharding.mesh.are_all_axes_explicit or any(a in explicit for a in wanted):
+        return sharding
+    partitions = with_all_entries(sharding, aval.ndim).spec.partitions
+    merged = [
+        entry if entry is UNCONSTRAINED and not entry_axes(mine) else (*entry_axes(mine), *entry_axes(entry))
+        for mine, entry in zip(own.spec.partitions, partitions, strict=True)
+    ]
+    return sharding.update(spec=sharding.spec.update(partitions=merged))
+
+
+def check_same_type(aval: Any, sharding: NamedSharding) -> None:
     """Over Explicit axes a constraint changes nothing: it checks what the type says."""
     wanted = in_types(sharding, aval.ndim)
     if aval.explicit_sharding != wanted:

@@ -429,12 +429,13 @@ class Compiled(Stage):
             check_no_refs_twice(leaves, traced.fun_name, lambda i: traced._paths[i])
             check_not_both(leaves, refs.captured, traced.fun_name, lambda i: traced._paths[i])
             leaves = refs.operands(leaves, context.trace is EVALUATION)
+        before = leaves  # what is not in a type is split as the compiler has chosen, which then is in a type
         if self._partitioned is not None and context.trace is EVALUATION:
             name = f"compiled {traced.fun_name}"
             pairs = zip(leaves, self._argument_shardings(), traced._paths, strict=True)
             leaves = [placed_argument(leaf, sharding, name, path) for leaf, sharding, path in pairs]
         for i, (leaf, aval) in enumerate(zip(leaves, traced._in_types, strict=True)):
-            if not type_of(leaf).matches(aval):
+            if not (type_of(leaf).matches(aval) or type_of(before[i]).matches(aval)):
                 path = [p for p, _ in tree.leaves_with_path(dynamic)][i]
                 by_name = path[0].idx
                 where = f"kwargs{tree.keystr(path[1:])}" if by_name else f"args[{path[1].idx}]{tree.keystr(path[2:])}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.base import tree
 from weft.base.arguments import described
-from weft.base.errors import ArgumentError, ArgumentTypeError, ShardingTypeError
+from weft.base.errors import ArgumentError, ArgumentTypeError
 from weft.ir.context import context
 from weft.ir.primitive import apply_casts
 from weft.ir.types import ArrayType, type_of
@@ -179,7 +179,7 @@ def pcast(x: Any, axis_name: Name, *, to: str) -> Any:
         wrong |= axes - state.vur if to == "unreduced" else (axes & state.unreduced if to == "reduced" else frozenset())
         if wrong:
             axis = min(wrong, key=str)
-            raise ShardingTypeError(
+            raise ArgumentError(
                 f"lax.pcast: a value cannot become {to} along {axis!r} without communication.",
                 received=aval.short(),
                 fix=PCASTS[to].format(axis=repr(axis)),

@@ -143,7 +143,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     >>> wnp.lexsort([wnp.array([1, 0, 2]), wnp.array([0, 0, -1])])
     Array([2, 1, 0], dtype=int32)
     """
-    if not np.ndim(keys) and not isinstance(keys, (list, tuple)):
+    if not isinstance(keys, (list, tuple)) and not np.ndim(keys):
         raise ArgumentTypeError("lexsort takes a sequence of keys.", received="a scalar", fix="lexsort([last, first])")
     arrays = [keys[i] for i in range(keys.shape[0])] if isinstance(keys, (Array, np.ndarray)) else list(keys)
     if not arrays:

@@ -256,7 +256,7 @@ def _quantile(
     rest = tuple(a.shape[i] for i in other_axes)
     count = int(np.prod([a.shape[i] for i in axes], dtype=np.int64))
     rows = lax.reshape(lax.transpose(a, (*axes, *other_axes)), (count, *rest))
-    if not count:
+    if not count or 0 in rest:
         result = filled((*fraction.shape, *rest), np.nan, a.dtype)
     elif weights is not None:
         share = _broadcast_weights(name, weights, a, axes, other_axes, count, rest)

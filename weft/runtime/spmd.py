@@ -85,11 +85,7 @@ def mesh_of(jaxpr: Jaxpr, args: Sequence[Any], shardings: Sequence[Any] = ()) ->
             )
     # A jaxpr may name it with axes of other kinds: what is inside of `auto_axes`.
     outside = (config.mesh, *(m for m in meshes if m not in named))
-    chosen = next((m for m in outside if isinstance(m, Mesh) and same_devices(m, meshes[0])), meshes[0])
-    # Parts that are to be the same on any number of devices are the same on one. Memory of the one device of a mesh is
-    # read by all devices of its platform, or by itself only.
-    alone = chosen.size == 1 and backend_of(chosen.device_tuple[0]).reads_host
-    return None if alone and not config.reproducible else chosen
+    return next((m for m in outside if isinstance(m, Mesh) and same_devices(m, meshes[0])), meshes[0])
 
 
 def described_mesh(mesh: Mesh, jaxpr: Jaxpr, args: Sequence[Any]) -> str:

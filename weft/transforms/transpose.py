@@ -10,7 +10,7 @@ from weft.ir.context import context, lifted, merged_stack
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
 from weft.ir.primitive import HigherOrder, in_state, instantiate
-from weft.ir.types import Type, type_of
+from weft.ir.types import ArrayType, Type, type_of
 from weft.ir.zeros import Linear, Zero
 from weft.primitives.movement.sharding_constraint import left_to_compiler, reshard
 from weft.sharding.shardings import NamedSharding
@@ -120,7 +120,7 @@ def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequenc
     elif typed and not (card.pointwise or card.splits or card.copies == "all" or _has_unreduced(equation)):
         # How a contraction of what is split is summed is said by the type of the operand whose cotangent it is.
         cts = [ct if type(ct) is Zero else left_to_compiler(ct) for ct in cotangents]
-        args = [Linear(o.aval.plain) if type(o) is Linear else left_to_compiler(o) for o in operands]
+        args = [Linear(_unsplit(o.aval)) if type(o) is Linear else left_to_compiler(o) for o in operands]
         found = card.transpose(cts if card.multiple_results else cts[0], *args, **equation.params)
         mesh = next(m for m in map(_mesh, (*equation.invars, *equation.outvars)) if m is not None)
         found = [_whole(ct, v.aval, mesh) for ct, v in zip(found, equation.invars, strict=True)]
@@ -138,6 +138,12 @@ def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequenc
 def _sharding(aval: Any) -> Any:
     """What a type says of how a value is split over Explicit axes."""
     return getattr(aval, "explicit_sharding", None)
+
+
+def _unsplit(aval: Any) -> Any:
+    """A type that does not say how a value is split over Explicit axes. What it says of Manual ones stays: collectives
+    are transposed by it."""
+    return aval.placed(sharding=None) if isinstance(aval, ArrayType) else aval.plain
 
 
 def _mesh(v: Atom) -> Any:

@@ -34,7 +34,7 @@ class CommunicationError(WeftError, RuntimeError):
     """
 
 
-class ShardingTypeError(WeftError, TypeError):
+class ShardingTypeError(WeftError, ValueError, TypeError):
     """The shardings of operands over Explicit mesh axes do not determine the sharding of the result.
 
     Over Explicit axes the type of a value contains its sharding, and no operation communicates implicitly. The operands

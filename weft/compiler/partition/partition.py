@@ -498,7 +498,7 @@ class Block:
     ) -> float:
         """Seconds for what an operation sends by itself: slices of its first operand along a factor, to all others."""
         count = parts_of(chosen.get(factor, ()), self.sizes)
-        if count == 1 or not slices:
+        if count == 1 or not slices or not rule.sizes[factor]:
             return 0.0
         parts = math.prod(parts_of(axes, self.sizes) for axes in wanted(rule.names[0], chosen))
         size = bytes_of(equation.invars[0].aval) / rule.sizes[factor] * count / parts

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.errors import ArgumentError, JaxprTypeError, ShardingTypeError
+from weft.base.errors import ArgumentError, JaxprTypeError
 from weft.ir.context import manual_axes
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr, drop_dead, named_axes
@@ -325,7 +325,7 @@ def check_divides(aval: Type, spec: PartitionSpec, mesh: Any) -> None:
     """A body has the same static shapes on every device, so dimensions must be multiples of the parts."""
     assert isinstance(aval, ArrayType)
     if len(spec) > aval.ndim:
-        raise ShardingTypeError(
+        raise ArgumentError(
             f"shard_map: a spec has {len(spec)} entries for an operand of rank {aval.ndim}.",
             received=f"{spec} for {aval.short()}",
             fix="at most one entry for each dimension",
@@ -333,7 +333,7 @@ def check_divides(aval: Type, spec: PartitionSpec, mesh: Any) -> None:
     for dim, (size, count) in enumerate(zip(aval.shape, shards_along(spec, mesh, aval.ndim), strict=True)):
         if size % count:
             padded = -(-size // count) * count
-            raise ShardingTypeError(
+            raise ArgumentError(
                 f"shard_map: dimension {dim} of size {size} is not a multiple of {count}, the number of its parts.",
                 received=f"{spec} for {aval.short()} on {mesh}",
                 fix=f"pad dimension {dim} to {padded}, or use jit with shardings, which takes any size",

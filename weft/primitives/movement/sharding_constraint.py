@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.errors import ShardingTypeError
+from weft.base.errors import AxisSpecError, ShardingTypeError
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
 from weft.ir.types import ArrayType, type_of
@@ -53,6 +53,12 @@ class sharding_constraint(Primitive):
     def batch(self, axis: Axis, args: Any, dims: Any, *, sharding: Any) -> tuple[Any, int]:
         (x,), (dim,) = args, dims
         entry = axis.spmd or UNCONSTRAINED
+        if isinstance(sharding, NamedSharding) and set(axis.spmd).intersection(split_axes(sharding.spec.partitions)):
+            raise AxisSpecError(
+                "vmap: the mapped dimension is to be split over an axis that splits another dimension of a constraint.",
+                received=f"spmd_axis_name={axis.spmd!r}, and a constraint to {sharding.spec!r}",
+                fix="another axis, in either of them",
+            )
         return sharding_constraint(x, sharding=with_entry(sharding, dim, entry)), dim
 
     def transpose(self, cotangent: Any, x: Any, *, sharding: Any) -> Sequence[Any]:
