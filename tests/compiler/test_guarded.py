@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pathlib
 import signal
@@ -20,8 +21,10 @@ from tests.compiler.running import MACHINES, assert_same
 from tests.laws.laws import assert_close
 from tests.laws.samples import ALONE, Case
 from tests.laws.test_compiled import merged, turned
+from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu.link import Tier
 from weft.runtime.cpu import guarded
-from weft.runtime.cpu.guarded import Edge, GuardedExecutable
+from weft.runtime.cpu.guarded import Edge, Guarded, GuardedExecutable, Layout
 from weft.runtime.execute import executable_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pages are guarded by mprotect")
@@ -66,6 +69,31 @@ def check_program(function: Callable[..., Any], arrays: Sequence[np.ndarray], ed
     jaxpr = weft.make_jaxpr(function)(*arrays)
     for actual, expected in zip(guarded.run(jaxpr, arrays, edge), executable_of(jaxpr)(list(arrays)), strict=True):
         assert_same(actual, np.asarray(expected))
+
+
+CHOICE = """
+define void @choose(ptr %v1, TYPE %v2) {
+  %v3 = fcmp ogt TYPE %v2, 0.0
+  %v4 = load TYPE, ptr %v1, align 4
+  %v5 = select i1 %v3, TYPE %v4, TYPE %v2
+  store TYPE %v5, ptr %v1, align 4
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("tier", Tier)
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_choice_of_scalars_reads_one_element(dtype: str, machine: str, tier: Tier) -> None:
+    """LLVM without optimization read a whole vector where a load stands before the choice that uses it."""
+    size, kind, c_type = (4, "float", ctypes.c_float) if dtype == "float32" else (8, "double", ctypes.c_double)
+    memory = Guarded(Layout.of([size], Edge.END))
+    memory.put(0, np.array([7.0], dtype))
+    library = link.compiled(CHOICE.replace("TYPE", kind), MACHINES[machine](), tier)
+    library.function("choose", None, ctypes.c_void_p, c_type)(memory.address + memory.layout.offsets[0], 1.0)
+    first = memory.layout.offsets[0]
+    assert memory.array[first : first + size].view(dtype)[0] == 7.0
 
 
 @pytest.mark.parametrize("edge", Edge)
