@@ -151,3 +151,11 @@ def test_two_results_and_an_epilogue() -> None:
         return y, y * 2
 
     assert check(function, x, compare=close(1e-5)) == ["cumulative"]
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 40), (2, 70000)])
+def test_running_sums_of_one_value(shape: tuple[int, ...]) -> None:
+    """A value that is the same in all lanes is none of a vector; the verifier did not accept it."""
+    with weft.enable_checks(True):
+        sums = weft.jit(lambda x: weft.numpy.cumsum(weft.numpy.broadcast_to(x, shape), -1))(np.float32(0.5))
+    np.testing.assert_array_equal(sums, np.broadcast_to(np.arange(1, shape[-1] + 1, dtype=np.float32) / 2, shape))

@@ -32,9 +32,10 @@ from weft.compiler.passes.drop_dead import drop_dead
 from weft.compiler.passes.inline import inline
 from weft.compiler.program import stored
 from weft.compiler.program.ir import Launch
-from weft.compiler.program.verifier import verify
 from weft.compiler.target.cpu import loops, pool
 from weft.compiler.target.cpu.link import Tier
+from weft.compiler.target.cpu.targets import host
+from weft.compiler.verify import verify_program
 from weft.errors import NonFiniteValueError, OutOfBoundsIndexError
 from weft.ir import interpreter
 from weft.ir.jaxpr import constants_to_arguments
@@ -235,7 +236,7 @@ def check_case(case: Case, thorough: bool = True, expected: Expected | None = No
     """Raise unless all judges agree. `thorough`: also on one and two threads, in all tiers, and from disk."""
     expected = expected or expected_of(case)
     executable = compiled(case)
-    verify(executable.program)
+    verify_program(executable.program, host().memory_spaces)
     results = run(executable, case)
     stepped = interpreted(executable, case)
     if stepped is not None:

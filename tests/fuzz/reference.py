@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import weft
+import weft.compiler.target.evaluation  # before `run_equation` is another: compiled code has the original
 from tests.compiler.host import compile_program
 from tests.fuzz import gamma, nans
 from tests.fuzz.between import Between

@@ -22,7 +22,9 @@ def no_files() -> Iterator[None]:
     weft.config.update("compilation_cache", before)
 
 
-def check_group(first: int) -> None:
+def check_group(first: int, least: int = TOGETHER // 4) -> None:
+    """Judge some programs, of which at least so many are compared. Six of ten are, but not of every few that chance
+    brings together."""
     outcomes: Counter[str] = Counter()
     for seed in range(first, first + TOGETHER):
         found = check_seed(seed)
@@ -30,12 +32,12 @@ def check_group(first: int) -> None:
             pytest.fail(f"replay with: python -m tests.fuzz.partitioned {seed}\n{found}")
         outcomes[found] += 1
     split = sum(count for name, count in outcomes.items() if "collectives" in name)
-    assert split >= TOGETHER / 2, f"too few programs are split: {dict(outcomes)}"
+    assert split >= least, f"too few programs are split: {dict(outcomes)}"
 
 
 @pytest.mark.parametrize("group", range(2))
 def test_programs(group: int) -> None:
-    check_group(TOGETHER * group)
+    check_group(TOGETHER * group, TOGETHER // 2)
 
 
 def test_fresh_programs() -> None:

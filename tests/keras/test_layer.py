@@ -216,6 +216,14 @@ def test_masks_go_on_until_a_layer_ends_them() -> None:
     np.testing.assert_array_equal(get_keras_mask(masked), ids != 0)
     with pytest.warns(UserWarning, match="does not pass masks on"):
         assert get_keras_mask(layers.Lambda(lambda x: x + 1, name="ends")(masked)) is None
+
+    class Adds(layers.Layer):
+        supports_masking = True  # said by the class
+
+        def call(self, x: Any) -> Any:
+            return x + 1
+
+    np.testing.assert_array_equal(get_keras_mask(Adds()(masked)), ids != 0)
     x = np.array([[[1.0, 2.0], [0.0, 0.0]]], "float32")
     np.testing.assert_array_equal(get_keras_mask(layers.Masking()(x)), [[True, False]])
     # In a trace as well.

@@ -139,14 +139,18 @@ def propagated(jaxpr: Jaxpr, known: Mapping[Var, Dims], sizes: Sizes = SQUARE) -
 
 
 def contend(shardings: Propagation) -> bool:
-    """Whether two dimensions that do not belong together have the same axis somewhere: then who comes first has it."""
+    """Whether two dimensions that do not belong together have the same axis somewhere: then who comes first has it. Or
+    whether two axes come to one dimension from different values: then who comes first is the outer one."""
     for tie in shardings.ties:
         dims_of_axis: dict[Any, set[Any]] = {}
+        axes_of_factor: dict[str, set[tuple[Any, ...]]] = {}
         for v, names in zip(tie.values, tie.rule.names, strict=True):
             for d, (name, axes) in enumerate(zip(names, shardings[v], strict=True)):
                 for axis in axes:
                     dims_of_axis.setdefault(axis, set()).add((v, d) if name is None else name)
-        if any(len(found) > 1 for found in dims_of_axis.values()):
+                if name is not None and axes:
+                    axes_of_factor.setdefault(name, set()).add(axes)
+        if any(len(found) > 1 for found in (*dims_of_axis.values(), *axes_of_factor.values())):
             return True
     return False
 

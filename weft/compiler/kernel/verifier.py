@@ -309,10 +309,11 @@ class _Verifier:
             self.fail("Vectors of different width are combined")
 
     def check_lanes(self, vector: Value) -> None:
-        """What moves data between lanes is in a loop over them; if that carries nothing, its tail has no vectors."""
+        """What moves data between lanes is in a loop over them; if that carries nothing, its tail has no vectors. A scalar
+        is in all lanes."""
         if self.lanes is None or not self.lanes.carries:
             self.fail("Lanes are moved outside of a loop over lanes that carries something")
-        if self.widths[vector] != self.lanes.width:
+        if self.widths[vector] not in (1, self.lanes.width):
             self.fail(f"A vector of {self.lanes.width} lanes is needed, not of {self.widths[vector]}")
 
     # -- memory ----------------------------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ class Layer(Stateful):
         self._parent_path: str | None = None
         self._build_shapes: dict[str, Any] | None = None
         self._is_building = False
-        self.supports_masking = type(self).compute_mask is not Layer.compute_mask
+        self._supports_masking = type(self).compute_mask is not Layer.compute_mask
         self.supports_jit = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -484,6 +484,15 @@ class Layer(Stateful):
             warnings.warn(
                 f"Layer {self.name} ({type(self).__name__}) does not pass masks on: its result has none.", stacklevel=4
             )
+
+    @property
+    def supports_masking(self) -> bool:
+        """Whether results have masks, by `compute_mask`. A layer sets it, or its class says so."""
+        return self._supports_masking
+
+    @supports_masking.setter
+    def supports_masking(self, value: bool) -> None:
+        self._supports_masking = value
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> Any:
         """The mask of the results: by default that of the inputs.
