@@ -309,8 +309,8 @@ class _Verifier:
             self.fail("Vectors of different width are combined")
 
     def check_lanes(self, vector: Value) -> None:
-        """What moves data between lanes is in a loop over them; if that carries nothing, its tail has no vectors. A scalar
-        is in all lanes."""
+        """What moves data between lanes is in a loop over them; if that carries nothing, its tail has no vectors. A
+        scalar is in all lanes."""
         if self.lanes is None or not self.lanes.carries:
             self.fail("Lanes are moved outside of a loop over lanes that carries something")
         if self.widths[vector] not in (1, self.lanes.width):
