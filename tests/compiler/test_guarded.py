@@ -86,7 +86,7 @@ define void @choose(ptr %v1, TYPE %v2) {
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_choice_of_scalars_reads_one_element(dtype: str, machine: str, tier: Tier) -> None:
-    """LLVM without optimization read a whole vector where a load stands before the choice that uses it."""
+    """LLVM without optimization read a whole vector where a load comes before the choice that uses it."""
     size, kind, c_type = (4, "float", ctypes.c_float) if dtype == "float32" else (8, "double", ctypes.c_double)
     memory = Guarded(Layout.of([size], Edge.END))
     memory.put(0, np.array([7.0], dtype))

@@ -118,7 +118,7 @@ _CHOSEN_FLOAT = re.compile(r"^  (%\w+) = select i1 (\S+), (float|double) (\S+), 
 
 
 def with_loads_apart(text: str) -> str:
-    """A module in which no load stands directly before the choice of a scalar that uses it. Without optimization LLVM
+    """A module in which no load comes directly before the choice of a scalar that uses it. Without optimization LLVM
     makes one instruction of the two where it chooses by blending vectors, and that one reads a whole vector: memory
     behind the end of the array."""
 
