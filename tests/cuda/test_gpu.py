@@ -100,6 +100,14 @@ def test_loops_are_kernels(columns: int) -> None:
             assert np.asarray(one).tobytes() == other.tobytes()
 
 
+@pytest.mark.parametrize("size", [2, 40, 3000, 100_000])
+def test_cumulative_operations_of_what_is_the_same_everywhere(size: int) -> None:
+    f = weft.jit(lambda x: (wnp.cumsum(wnp.broadcast_to(x, (3, size)), 1), lax.cummax(wnp.broadcast_to(x, (size,)))))
+    x = np.float32([3])
+    for found, expected in zip(f(weft.device_put(x, weft.devices("gpu")[0])), f(x), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "complex64", "bool"])
 def test_operations_outside_of_programs(dtype: str) -> None:
     gpu = weft.devices("gpu")[0]

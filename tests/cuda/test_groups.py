@@ -54,6 +54,10 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "argmax": lambda x: (wnp.argmax(x, -1), wnp.argmin(x, 0), wnp.argmax(x)),
     "cumulative": lambda x: (wnp.cumsum(x, -1), wnp.cumsum(x, 0), wnp.cumsum(x)),
     "cumulative from the end": lambda x: lax.cummax(x, 1, reverse=True) + lax.cumsum(x, 0, reverse=True),
+    "cumulative of what is the same in all lanes": lambda x: (
+        wnp.cumsum(wnp.broadcast_to(x[:, :1], x.shape), -1),
+        lax.cummax(wnp.broadcast_to(x[:1], x.shape), 0),
+    ),
 }
 
 
