@@ -100,6 +100,16 @@ def test_loops_are_kernels(columns: int) -> None:
             assert np.asarray(one).tobytes() == other.tobytes()
 
 
+@pytest.mark.parametrize("dtype", ["int8", "bool", "bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("shape", [(5, 33), (300, 5000), (3, 40_001)], ids=str)
+def test_lanes_of_several_sizes_go_between_warps(dtype: str, shape: tuple[int, int]) -> None:
+    """In one kernel: elements and their indices, bools and sums."""
+    x = np.random.default_rng(0).integers(-3, 4, shape).astype(dtypes.storage(dtypes.as_dtype(dtype)))
+    f = weft.jit(lambda x: (wnp.argmax(x, 1), (x > 2).any(1), x.astype("float32").sum(1), wnp.argmin(x, 1)))
+    for found, expected in zip(f(weft.device_put(x, weft.devices("gpu")[0])), f(x), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+
+
 @pytest.mark.parametrize("size", [2, 40, 3000, 100_000])
 def test_cumulative_operations_of_what_is_the_same_everywhere(size: int) -> None:
     f = weft.jit(lambda x: (wnp.cumsum(wnp.broadcast_to(x, (3, size)), 1), lax.cummax(wnp.broadcast_to(x, (size,)))))

@@ -3,6 +3,7 @@ for each other."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -98,6 +99,25 @@ def test_lanes_of_all_dtypes_go_between_threads(dtype: str) -> None:
         np.testing.assert_allclose(got[1].view(want.dtype).astype(total.dtype), total, rtol=1e-2)
         text = ptx(module_text([(f"k{i}", k) for i, k in enumerate(kernels)], hopper()), hopper())
         assert "shfl.sync.down.b32" in text
+
+
+MIXED: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "bytes and indices": (lambda x: wnp.argmax(x, -1), "int8"),
+    "short floats and indices": (lambda x: wnp.argmin(x, -1), "bfloat16"),
+    "bools and floats": (lambda x: ((x > 2).any(-1), x.sum(-1)), "float32"),
+    "floats and bools": (lambda x: (x.sum(-1), (x > 2).any(-1)), "float32"),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_memory_between_warps_has_room_for_the_widest_lanes(name: str) -> None:
+    """A kernel that combines lanes of several sizes has one memory for all of them."""
+    f, dtype = MIXED[name]
+    _, kernels = compiled(f, np.asarray(wnp.ones((600, 5000), dtype)))
+    kernel, group = kernels[-1], group_of(kernels[-1], hopper())
+    assert group is not None and group.members > 32
+    found = re.findall(r"addrspace\(3\) global \[(\d+) x i8\]", module_text([("k", kernel)], hopper()))
+    assert list(map(int, found)) == [4 * group.width]
 
 
 def test_a_long_sum_is_of_many_groups() -> None:

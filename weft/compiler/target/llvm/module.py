@@ -40,6 +40,7 @@ class Module:
         self.functions: dict[str, Function] = {}
         self._declared: dict[str, tuple[Type, tuple[Type, ...], str]] = {}
         self._globals: dict[str, str] = {}
+        self._shared: dict[str, int] = {}
         self._metadata: dict[str, int] = {}
 
     def function(self, name: str, returns: Type, parameters: Sequence[Parameter], linkage: str = "") -> Function:
@@ -98,8 +99,9 @@ class Module:
 
     def shared(self, name: str, size: int, space: int) -> Value:
         """So many bytes in an address space that threads share, without a value at the start; asking again for a name
-        returns the same ones."""
-        self._globals.setdefault(name, f'@"{name}" = internal addrspace({space}) global [{size} x i8] undef, align 16')
+        returns the same ones, of which there are as many as somebody asked for."""
+        size = self._shared[name] = max(size, self._shared.get(name, 0))
+        self._globals[name] = f'@"{name}" = internal addrspace({space}) global [{size} x i8] undef, align 16'
         return Value(f'@"{name}"', pointer(space))
 
     def address(self, name: str) -> Value:
