@@ -158,7 +158,7 @@ def pytest_collection() -> Iterator[object]:
 # Files whose tests start processes by a launcher; and those with tests that take seconds: they start other processes,
 # train, or run programs by an interpreter.
 LAUNCHES = "processes/*"
-LONG = ("fuzz/*", "compiler/test_cache.py", "compiler/test_stored.py", "compiler/test_guarded.py",
+LONG = ("fuzz/*", "compiler/test_cache.py", "compiler/test_stored.py", "compiler/test_guarded*.py",
         "tiny/test_examples.py", "tiny/test_checkpointing.py", "tiny/test_parallel.py", "tiny/test_forks.py",
         "tiny/test_interrupts.py", "compiler/test_lanes.py", "compiler/test_pool.py")  # fmt: skip
 
@@ -209,6 +209,9 @@ _ROTATED = {
         "cuda": "ptx",
         "laws": "eager partition",
         "tiny": "stats",
+    },
+    24: {
+        "compiler": "guarded_samples",
     },
 }  # fmt: skip
 ROTATED = {

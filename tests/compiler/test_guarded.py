@@ -28,9 +28,7 @@ from weft.runtime.cpu.guarded import Edge, Guarded, GuardedExecutable, Layout
 from weft.runtime.execute import executable_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pages are guarded by mprotect")
-# Samples that are compiled together, and how many such groups there are.
-TOGETHER = 12
-GROUPS = -(-len(ALONE) // TOGETHER)
+TOGETHER = 12  # samples that are compiled together
 
 
 def check_samples(cases: Sequence[Case], machine: str, edge: Edge) -> None:
@@ -54,14 +52,6 @@ def test_some_samples(edge: Edge) -> None:
     names = sorted(chosen)[edge is Edge.END :: 2]
     for first in range(0, len(names), TOGETHER):
         check_samples([chosen[name] for name in names[first : first + TOGETHER]], "host", edge)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("edge", Edge)
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("group", range(GROUPS))
-def test_samples(group: int, machine: str, edge: Edge) -> None:
-    check_samples(ALONE[group::GROUPS], machine, edge)
 
 
 def check_program(function: Callable[..., Any], arrays: Sequence[np.ndarray], edge: Edge) -> None:
