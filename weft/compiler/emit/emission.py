@@ -97,7 +97,8 @@ class Emission:
     scratch: tuple[Scratch, ...] = ()
     in_place: frozenset[tuple[int, int]] = frozenset()
     updated: frozenset[tuple[int, int]] = frozenset()
-    schedules: int = 1  # how many there are to choose from, all for the same bits
+    # How many there are to choose from, all for the same bits; the first does not know of others.
+    schedules: int = 1
 
 
 class Fusion:

@@ -94,7 +94,7 @@ def _contest(equation: Equation, target: Target) -> Contest | None:
     key = schedules.key_of(program, hero, target)
     if key is None or schedules.pinned(key) is not None:
         return None
-    emission = emission_of(kind, program, hero, target)
+    emission = emission_of(kind, program, hero, target, MOST_SCHEDULES - 1)
     names = [str(n) for n in range(min(emission.schedules, MOST_SCHEDULES))]
     if has_library_alternative(program, target):
         names.append(LIBRARY)

@@ -54,6 +54,9 @@ BLOCK_ROWS = 48
 # Sums of so few terms, and tiles of so many fused sums, are unrolled.
 UNROLLED_TERMS, UNROLLED_SUMS = 4, 36
 
+# Schedules of a contraction that can be chosen.
+MOST_SCHEDULES = 8
+
 # What one element of an epilogue weighs, in additions, from which on the rows of a tile take turns in a loop.
 LONG_EPILOGUE = 12
 
@@ -71,7 +74,8 @@ def emit_contraction_kernels(fusion: Fusion, contraction: ContractionLoops) -> N
     if is_symbolic(contraction, (left, right)):
         plans = [symbolic_plan(contraction, (left, right), fusion.target)]
     else:
-        plans = same_bits(candidates(contraction, left, right, fusion.target))
+        most = MOST_SCHEDULES if fusion.schedule else 1  # who measures asks for others than the first
+        plans = same_bits(candidates(contraction, left, right, fusion.target, most))
     fusion.schedules = len(plans)
     chosen = plans[min(fusion.schedule, len(plans) - 1)]
     operands = [

@@ -92,8 +92,8 @@ def panels_of(needed: int, vectors: int) -> int:
     return -(-needed // vectors)
 
 
-def candidates(contraction: ContractionLoops, left: Access, right: Access, target: Target, most: int = 8) -> list[Plan]:
-    """Plans that may be the quickest, the default one first, for callers that can measure them.
+def candidates(contraction: ContractionLoops, left: Access, right: Access, target: Target, most: int) -> list[Plan]:
+    """So many plans that may be the quickest, the default one first, for callers that can measure them.
 
     Those of one `order_of_sums` compute the same bits: an element is one chain of sums over K, from zero on, and goes
     on where the chunk before stopped; tiles, widths, blocks, chunks and copies only change when each is computed. All
@@ -101,9 +101,7 @@ def candidates(contraction: ContractionLoops, left: Access, right: Access, targe
     take it for each size.
     """
     chooser = _chooser(contraction, left, right, target)
-    chain = _chain(chooser.reference)
-    ordered = sorted((p for p in chooser.candidates() if _chain(p) == chain), key=lambda p: p.cycles)
-    return [chooser.finished(p) for p in (ordered or [chooser.reference])[:most]]
+    return [chooser.finished(p) for p in chooser.quickest(most)]
 
 
 def reference_plan(contraction: ContractionLoops, left: Access, right: Access, target: Target) -> Plan:
@@ -192,8 +190,18 @@ class Chooser:
                 self.set_conflicts[n] = apart % costs.conflict_stride == 0 and rows > costs.conflict_rows
                 self.misses_tlb[n] = apart >= costs.page_stride and rows > costs.page_rows
 
-    def candidates(self) -> Iterator[Plan]:
-        """Plans for every axis that lanes could run along."""
+    def quickest(self, most: int) -> list[Plan]:
+        """Plans with the order of sums of the reference plan, those with the fewest cycles first."""
+        reference = self.reference
+        chain = _chain(reference)
+        # The reference plan is one of them: who wants one only can leave out what takes more.
+        limit = reference.cycles if most == 1 else inf
+        plans = self.all_along_k(limit) if reference.lanes_along_k else self.candidates(limit)
+        return sorted([p for p in plans if _chain(p) == chain], key=_cycles)[:most] or [reference]
+
+    def candidates(self, limit: float = inf) -> Iterator[Plan]:
+        """Plans for every axis of the results that lanes could run along; those that take more cycles than a limit may
+        be left out."""
         yield self.scalar()
         free = along = [a for a in self.free if a.size > 1]
         if len(free) > 3:
@@ -202,8 +210,7 @@ class Chooser:
         for axis in along:
             others: list[ContractionAxis | None] = [a for a in free if a is not axis]
             for tile in others or [None]:
-                yield from self.tiled(axis, tile, self.tile_sizes(axis, tile))
-        yield from self.all_along_k()
+                yield from self.tiled(axis, tile, self.tile_sizes(axis, tile), limit)
 
     def all_along_k(self, limit: float = inf) -> Iterator[Plan]:
         """Plans with lanes along K; those that take more cycles than a limit may be left out."""
