@@ -88,10 +88,10 @@ def test_programs_share_the_memory_of_their_temporaries() -> None:
 def test_larger_temporaries_begin_where_smaller_ones_did() -> None:
     """The beginning is paged in, and what no program has touched takes no memory."""
     device = memory.DeviceMemory()
-    small, large = (device.temporaries(size) for size in (memory.LARGE, 6 * memory.LARGE))
+    small, large = (device.temporaries(size) for size in (memory.LARGE_TEMPORARIES, 6 * memory.LARGE_TEMPORARIES))
     first = small.take()
     assert first.address % memory.ALIGNMENT == 0
-    memory.view(first.address, (memory.LARGE,), np.dtype(np.uint8))[:] = 1
+    memory.view(first.address, (memory.LARGE_TEMPORARIES,), np.dtype(np.uint8))[:] = 1
     resident = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
     small.append(first)
     assert large.take() is first

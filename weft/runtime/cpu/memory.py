@@ -36,9 +36,9 @@ LARGE_PAGE = 1 << 21
 STAGGER, STAGGERS = (1 << 12) + ALIGNMENT, 16
 # Temporaries of at least this size may be in what was allocated for those of another program.
 SHARED = 1 << 18
-# Large ones have addresses for so many times as much, up to so many bytes: a later program that needs more finds the
-# beginning of its temporaries paged in. Pages that no program touches take no memory.
-RESERVED, MOST_RESERVED = 8, 1 << 30
+# Those of at least this size are in large pages, with addresses for so many times as much, up to so many bytes: a later
+# program that needs more finds the beginning of its temporaries paged in. Pages that no program touches take no memory.
+LARGE_TEMPORARIES, RESERVED, MOST_RESERVED = 1 << 20, 8, 1 << 30
 # Blocks of all devices are pooled up to so many bytes; beyond, memory goes back to the system.
 MOST_POOLED = 1 << 29
 
@@ -115,7 +115,7 @@ def _system_memory(size: int) -> _Memory:
 
 def _temporary_memory(size: int) -> _Memory:
     """New memory for temporaries of so many bytes, with room for larger ones of programs to come."""
-    if size < LARGE or size > most_memory() or not _promises_freely():
+    if size < LARGE_TEMPORARIES or size > most_memory() or not _promises_freely():
         return _system_memory(size)
     try:
         return _large(max(size, min(RESERVED * size, MOST_RESERVED)))
