@@ -142,7 +142,7 @@ def test_quick_code_takes_iterations_together_where_loops_carry_much(in_lanes: b
     """As many as their count is a multiple of, in the same order; what it has on the stack is aligned."""
     for steps, together in ((2, 2), (3, 3), (5, 1), (6, 2), (9, 3)):
         kernel = eight_sums(steps, in_lanes)
-        once, quick = (lower(kernel, AVX512, quick=is_quick) for is_quick in (False, True))
+        once, quick = (lower(kernel, AVX512, several=several) for several in (False, True))
         added = [text.split("after", 1)[0].count("fadd") for text in (once, quick)]
         assert added[1] == together * added[0]
         spills = [line for line in link.assembly(quick, AVX512, Tier.QUICK).splitlines() if "%zmm" in line]

@@ -21,9 +21,10 @@ from weft.ir.jaxpr import Equation
 # A module is complete when its kernels have so many statements. The first one is smaller, since threads wait for it;
 # small ones take more time of LLVM in all, and each is a file on disk.
 FIRST_STATEMENTS, STATEMENTS = 60, 160
-# Kernels whose loops carry much take almost twice as long in quick code. Where all launches of one would take longer
-# than so many nanoseconds in light code, the six to ten milliseconds more are well spent that LLVM needs for it.
-WORTH_LIGHT = 1e7
+# Kernels whose loops carry much take almost three times as long in quick code, or twice, if that takes several
+# iterations at a time. Where all launches of one would take longer than so many nanoseconds in light code, the two
+# milliseconds more are well spent that it takes to compile this; for more, the six to ten of light code.
+WORTH_SEVERAL, WORTH_LIGHT = 1e6, 1e7
 
 
 def hot_kernels(program: Program, target: Target, devices: int) -> set[str]:
@@ -44,6 +45,7 @@ class Ahead:
         self._target, self._most, self._devices = target, most, devices
         self._nanoseconds = 0.0
         self._seen: set[str] = set()
+        self._several: set[str] = set()  # those whose quick code takes several iterations at a time
         self._next: list[tuple[str, Kernel]] = []  # those of the module in quick code that is not complete
         self._statements = 0  # ... of it
         self._begun: dict[Tier, list[Callable[[], Object]]] = {Tier.QUICK: [], Tier.LIGHT: []}
@@ -66,7 +68,8 @@ class Ahead:
             return
         self._seen.add(name)
         target = self._target
-        is_hot = nanoseconds * self._devices > WORTH_LIGHT and carries_much(kernel, target)
+        nanoseconds *= self._devices
+        is_hot = nanoseconds > WORTH_LIGHT and carries_much(kernel, target)
         if is_known(name, target, Tier.LIGHT if is_hot else Tier.QUICK):
             return
         if any(objects.is_stored(name, target, tier) for tier in (Tier.QUICK, Tier.LIGHT)):
@@ -74,6 +77,8 @@ class Ahead:
         if is_hot:
             self._begin([(name, kernel)], Tier.LIGHT)
             return
+        if nanoseconds > WORTH_SEVERAL:
+            self._several.add(name)
         self._next.append((name, kernel))
         self._statements += statements(kernel.body)
         most = STATEMENTS if self._begun[Tier.QUICK] else FIRST_STATEMENTS
@@ -81,7 +86,7 @@ class Ahead:
             self.complete()
 
     def _begin(self, kernels: Sequence[tuple[str, Kernel]], tier: Tier) -> None:
-        text = text_of(kernels, self._target, tier)
+        text = text_of(kernels, self._target, self._several)
         self._begun[tier].append(submitted(functools.partial(link.object_in_thread, text, self._target, tier)))
 
     def complete(self) -> None:

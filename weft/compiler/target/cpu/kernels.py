@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,7 +150,7 @@ def _obtained(
     stats.compiled += len(full)
     with measured(stats.seconds, "compile", "machine code"):
         groups = _groups(full, 1 if background else LEAST_TOGETHER)
-        texts = [functools.partial(text_of, group, target, tier) for group in groups]
+        texts = [functools.partial(text_of, group, target) for group in groups]
         new = link.make_objects(texts, target, tier, background)
     return held | _stored(new, target, tier, stats)
 
@@ -165,11 +165,12 @@ def _stored(codes: Iterable[Object], target: Target, tier: Tier, stats: CompileS
     return found
 
 
-def text_of(kernels: Sequence[tuple[str, Kernel]], target: Target, tier: Tier) -> str:
-    """The LLVM text of a module with these kernels. What writes it is loaded with the first of them."""
+def text_of(kernels: Sequence[tuple[str, Kernel]], target: Target, several: Collection[str] = ()) -> str:
+    """The LLVM text of a module with these kernels, of which some take `several` iterations of loops at a time. What
+    writes it is loaded with the first of them."""
     from weft.compiler.target.cpu.lower import module_text
 
-    return module_text(kernels, target, quick=tier is Tier.QUICK)
+    return module_text(kernels, target, several)
 
 
 def routine(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from weft.base import dtypes
@@ -29,30 +29,31 @@ from weft.compiler.target.vectors import VectorLowering
 # An operation of at least this weight (in additions) that a kernel has in at least so many statements is a function,
 # which they call: LLVM takes as long for each copy of its dozens of instructions as for the loop of a contraction.
 LONG, OFTEN = 12, 4
-# How many iterations quick code takes at a time of loops that carry much, the first of these that divides their count.
+# How many iterations are taken at a time where several are, the first of these that divides their count.
 COPIES = (2, 3)
 
 
-def lower(kernel: Kernel, target: Target, name: str = "kernel", quick: bool = False) -> str:
+def lower(kernel: Kernel, target: Target, name: str = "kernel", several: bool = False) -> str:
     """The text of a module with the kernel as its one function."""
-    return module_text([(name, kernel)], target, quick)
+    return module_text([(name, kernel)], target, [name] if several else ())
 
 
-def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target, quick: bool = False) -> str:
-    """One module with a function for each kernel, for code that LLVM optimizes, or for `quick` code."""
+def module_text(kernels: Iterable[tuple[str, Kernel]], target: Target, several: Collection[str] = ()) -> str:
+    """One module with a function for each kernel. Those whose names are in `several` take several iterations at a time
+    of loops that carry much."""
     module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128, frames=True)
     for name, kernel in kernels:
-        lower_into(module, kernel, target, name, quick)
+        lower_into(module, kernel, target, name, name in several)
     return module.text()
 
 
-def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str, quick: bool = False) -> None:
+def lower_into(module: llvm.Module, kernel: Kernel, target: Target, name: str, several: bool = False) -> None:
     """Add a kernel to a module, as a function of that name."""
     parameters = [llvm.Parameter("buffers", llvm.ptr), llvm.Parameter("begin", i64), llvm.Parameter("end", i64)]
     function = module.function(name, llvm.void, parameters)
     table, begin, end = function.arguments
     pointers = [function.load(llvm.ptr, function.offset(table, llvm.ptr, n), 8) for n in range(len(kernel.buffers))]
-    lower_at(function, kernel, target, pointers, begin, end, quick)
+    lower_at(function, kernel, target, pointers, begin, end, several)
     function.ret()
 
 
@@ -63,10 +64,10 @@ def lower_at(
     pointers: Sequence[llvm.Value],
     begin: llvm.Value,
     end: llvm.Value,
-    quick: bool = False,
+    several: bool = False,
 ) -> None:
     """Write a part of a kernel's loop over threads where a function is at, with its buffers at these addresses."""
-    lowering = _Lowering(function, kernel, target, quick)
+    lowering = _Lowering(function, kernel, target, several)
     # Iterations of the loop over threads that one call makes follow each other, so they share local memory.
     local = {b: function.alloca(llvm.i8, b.size * b.dtype.itemsize) for b in kernel.local}
     lowering.pointers = dict(zip(kernel.buffers, pointers, strict=True)) | local
@@ -93,12 +94,15 @@ def _long_operations(body: Iterable[Statement]) -> Counter[str]:
 
 
 class _Lowering(VectorLowering):
-    """Writes one function, with tile registers; long operations that it has often are functions of their own. Loops of
-    `quick` code take several iterations at a time where they carry much, which is in registers between these."""
+    """Writes one function, with tile registers; long operations that it has often are functions of their own.
 
-    def __init__(self, function: llvm.Function, kernel: Kernel, target: Target, quick: bool) -> None:
+    Loops that carry much take `several` iterations at a time, if that is asked for: between these it is in registers,
+    whereas code that LLVM does not optimize has it in memory from one time to the next.
+    """
+
+    def __init__(self, function: llvm.Function, kernel: Kernel, target: Target, several: bool) -> None:
         super().__init__(function, kernel, target)
-        self.quick = quick
+        self.several = several
         self.called = {op for op, count in _long_operations(kernel.body).items() if count >= OFTEN}
 
     def compute(self, op: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
@@ -121,7 +125,7 @@ class _Lowering(VectorLowering):
         return widened[0].with_parts([result])
 
     def copies(self, loop: Loop, count: int) -> int:
-        if not self.quick or carried_vectors(loop, self.width, self.target) < MANY_CARRIES:
+        if not self.several or carried_vectors(loop, self.width, self.target) < MANY_CARRIES:
             return 1
         if any(isinstance(statement, Loop | If) for statement in loop.body):  # between blocks all is in memory
             return 1
