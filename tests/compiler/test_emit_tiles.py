@@ -25,6 +25,7 @@ from weft.compiler.kernel.printer import to_text
 from weft.compiler.kernel.tiles import tile_matmul
 from weft.compiler.kernel.verifier import verify
 from weft.compiler.target.cpu import link
+from weft.compiler.target.cpu import tiles as cpu_tiles
 from weft.compiler.target.cpu.lower import lower
 from weft.compiler.target.cpu.targets import host, sapphire_rapids
 from weft.ir.interpreter import run
@@ -150,6 +151,38 @@ def test_the_instructions_are_those_of_the_machine() -> None:
     (kernel,) = (launch.kernel for launch in emission.launches if launch.kernel.name == "tiles")
     text = link.assembly(lower(kernel, machine), machine)
     assert text.count("tdpbf16ps") == 4 and text.count("ldtilecfg") == 1 and text.count("tilerelease") == 1
+    # Sums are never denormal, so the instruction that takes denormals for zeros rounds them; nothing else does.
+    assert "vcvtneps2bf16" in text and cpu_tiles.sums(kernel)
+    (equation, _) = fusions_with_operands(lambda a, b: (a @ b) * b, *[whole(64, 64, dtype=BFLOAT16)] * 2)[0]
+    emission = emit("contraction", equation.params["jaxpr"], equation.params["hero"], replace(AVX512, tiles=True))
+    text = link.assembly(lower(emission.launches[-1].kernel, machine), machine)
+    assert "vcvtneps2bf16" in text and "vcmpunordps" in text
+
+
+def test_sums_of_extreme_numbers_are_rounded_as_others_are() -> None:
+    rng = np.random.default_rng(0)
+    ends = np.array([0, -0.0, 1e-38, -1e-39, 3e-20, 1e20, 3e38, 1, -1 / 3]).astype(BFLOAT16)
+    a, b = (rng.choice(ends, (64, 64), p=[0.4, 0.4, 0.04, 0.04, 0.04, 0.005, 0.005, 0.04, 0.03]) for _ in range(2))
+    a[:3, 0] = np.inf, -np.inf, np.nan
+    for equation, operands in fusions_with_operands(lambda a, b: a @ b, a, b):
+        jaxpr = equation.params["jaxpr"]
+        emission = emit("contraction", jaxpr, equation.params["hero"], replace(AVX512, tiles=True))
+        (got,) = launched(emission, operands, jaxpr, interpreted)
+        assert np.isnan(got).any() and np.isinf(got).any() and np.isfinite(got).any()
+        if host().tiles:
+            (native,) = launched(emission, operands, jaxpr, lambda kernel, arrays: compiled(kernel, arrays, host()))
+            assert_same(native, got)
+
+
+def test_what_is_stored_besides_sums_may_be_denormal() -> None:
+    k = KernelBuilder("tiles")
+    a, b = k.buffer("a", np.uint16, 512), k.buffer("b", np.uint16, 512)
+    c, d = (k.buffer(name, np.float32, 256, written=True) for name in "cd")
+    for out in (c, d):
+        k.tile_matmul(TileMatmul(out, Index(), 16, a, Index(), 0, 32, 512, b, Index(), 0, 1, 1, 1, (BFLOAT16,) * 2))
+    with k.loop(256, kind=LoopKind.LANES, width=16) as i:
+        k.store(d, Index.of(i), k.load(c, Index.of(i)))
+    assert cpu_tiles.sums(k.finish()) == {c}
 
 
 # -- what a tile is --------------------------------------------------------------------------------------------------

@@ -313,7 +313,7 @@ class _Multiply:
             Index(operand.across.size) - first if operand.across.size % size else None
             for operand, first, size in zip(self.operands, firsts, self.sizes, strict=True)
         ]
-        width = min(self.writer.lanes, self.sizes[1])
+        width = self.sizes[1]
         with k.loop(self.sizes[0], limit=ends[0]) as i:
             with k.loop(self.sizes[1], kind=LoopKind.LANES, width=width, limit=ends[1]) as j:
                 indices = {**self.at, m.left.across: firsts[0] + i, m.right.across: firsts[1] + j}

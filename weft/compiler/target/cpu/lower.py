@@ -11,9 +11,11 @@ from weft.compiler.kernel.ir import (
     Compute,
     If,
     Kernel,
+    Load,
     Loop,
     Statement,
     TileMatmul,
+    Value,
 )
 from weft.compiler.kernel.operations import weight_of
 from weft.compiler.target import llvm
@@ -104,6 +106,9 @@ class _Lowering(VectorLowering):
         super().__init__(function, kernel, target)
         self.several = several
         self.called = {op for op, count in _long_operations(kernel.body).items() if count >= OFTEN}
+        self.sums = tiles.sums(kernel)
+        # What was read from sums of tiles and not changed since.
+        self.normal: set[Value] = set()
 
     def compute(self, op: str, operands: Sequence[Lane], params: Mapping[str, Any]) -> Lane:
         dtype = operands[0].dtype
@@ -136,5 +141,11 @@ class _Lowering(VectorLowering):
             case TileMatmul(out=out, left=left, right=right):
                 pairs = ((out, statement.index), (left, statement.left_index), (right, statement.right_index))
                 tiles.write(self.f, statement, *(self.access(*pair, safe=True)[1].base for pair in pairs))
+            case Compute(result, "convert_element_type", (value,), {"new_dtype": dtypes.bfloat16}) if (
+                value in self.normal
+            ):
+                self.values[result] = tiles.rounded(self.f, self.values[value])
             case _:
                 super().statement(statement)
+                if isinstance(statement, Load) and statement.buffer in self.sums:
+                    self.normal.add(statement.result)

@@ -70,7 +70,8 @@ def host() -> Target:
     return replace(target, tiles=target.masks and all(flags.get(name) for name in _TILES) and _may_use_tiles())
 
 
-_TILES = ("amx-tile", "amx-bf16", "amx-int8")
+# What code with tiles uses: the registers, and the instruction that rounds their sums to bfloat16.
+_TILES = ("amx-tile", "amx-bf16", "amx-int8", "avx512bf16")
 # Linux lets a process use tile registers once it has asked: the system call `arch_prctl`, its code for asking, and the
 # number of what is asked for.
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18

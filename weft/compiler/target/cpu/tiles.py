@@ -6,14 +6,28 @@ from the left operand, 6 and 7 from the right one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from weft.base import dtypes
-from weft.compiler.kernel.ir import TILE_BYTES, TILE_ROW_BYTES, TILE_ROWS, If, Kernel, Loop, Statement, TileMatmul
+from weft.compiler.kernel.ir import (
+    TILE_BYTES,
+    TILE_ROW_BYTES,
+    TILE_ROWS,
+    Buffer,
+    If,
+    Kernel,
+    Loop,
+    Statement,
+    Store,
+    TileMatmul,
+)
 from weft.compiler.kernel.tiles import INT8, UINT8
 from weft.compiler.target import llvm
+from weft.compiler.target.lanes import Lane
 from weft.compiler.target.llvm import constant, i8, i64, void
+from weft.compiler.target.math import formats
+from weft.compiler.target.math.term import Term
 
 _LEFT, _RIGHT = 4, 6
 _PRODUCTS = {
@@ -27,11 +41,35 @@ _PRODUCTS = {
 
 def uses_tiles(kernel: Kernel) -> bool:
     """Whether a kernel multiplies tiles."""
-    return _any(kernel.body)
+    return any(isinstance(s, TileMatmul) for s in _inside(kernel.body))
 
 
-def _any(body: Iterable[Statement]) -> bool:
-    return any(isinstance(s, TileMatmul) or (isinstance(s, Loop | If) and _any(s.body)) for s in body)
+def _inside(body: Iterable[Statement]) -> Iterator[Statement]:
+    """Statements, and those inside of them."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, Loop | If):
+            yield from _inside(statement.body)
+
+
+def sums(kernel: Kernel) -> frozenset[Buffer]:
+    """The buffers that have nothing but sums of tiles of bfloat16: none of them is denormal."""
+    products, others = set(), set()
+    for statement in _inside(kernel.body):
+        match statement:
+            case TileMatmul(out=out, dtypes=(dtypes.bfloat16, _)):
+                products.add(out)
+            case Store(buffer=buffer) | TileMatmul(out=buffer):
+                others.add(buffer)
+    return frozenset(products - others)
+
+
+def rounded(f: llvm.Function, x: Lane) -> Lane:
+    """float32 that is not denormal as bfloat16, by the instruction that takes denormals for zeros. Machines with tile
+    registers have it; elsewhere, and for other numbers, this takes nine instructions (`formats.rounded`)."""
+    value = x.re.value
+    short = f.bitcast(f.fptrunc(value, x.re.typed(llvm.bfloat)), x.re.typed(llvm.i16))
+    return Lane(dtypes.bfloat16, formats.from_bits(Term(f, short), "bfloat16"))
 
 
 def configure(f: llvm.Function) -> None:
