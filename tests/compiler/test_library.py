@@ -17,7 +17,7 @@ import weft.numpy as wnp
 from tests.compiler.library_calls import computed, equation_of, execute, expected, guarded
 from weft.base.errors import CustomRuleError, InternalError
 from weft.compiler.target.cpu import link
-from weft.compiler.target.cpu.library import batches, capsules, guard, matmuls, shared
+from weft.compiler.target.cpu.library import batches, capsules, guard, hermitian, matmuls, shared
 from weft.compiler.target.cpu.library import host as host_calls
 from weft.compiler.target.cpu.library.blas import MATMULS
 from weft.compiler.target.cpu.library.host import PublicTransforms, transforms
@@ -226,6 +226,42 @@ def test_subsets(dtype: Any, rng: np.random.Generator) -> None:
             for vectors in (True, False):
                 x = matrices(rng, svd, shape, dtype)
                 check(svd, [x], {**SVD, "compute_uv": vectors, "subset_by_index": bounds})
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_eigenvectors_in_steps(dtype: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quarters of one row, sizes that are no multiples of anything, and subsets; the same for any number of threads,
+    and for one matrix as for several."""
+    monkeypatch.setattr(hermitian, "LEAST_STEPS", 4)
+    for size in (4, 5, 6, 7, 31, 33, 34, 97, 150):
+        x = matrices(rng, eigh, (2, size, size), dtype)
+        assert "steps" in plan(equation_of(eigh, [x], EIGH)).routine
+        both = check(eigh, [x], EIGH)
+        for threads in (1, 2):
+            one = check(eigh, [x[1]], EIGH, threads=threads)
+            for a, b in zip(both, one, strict=True):
+                np.testing.assert_array_equal(a[1], b)
+        check(eigh, [x], {**EIGH, "subset_by_index": (1, size - 1)})
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_eigenvectors_of_special_matrices_in_steps(dtype: Any, rng: np.random.Generator) -> None:
+    size, limits = 150, np.finfo(dtype)
+    random = matrices(rng, eigh, (size, size), dtype)
+    unit = np.eye(size, dtype=dtype)
+    blocks = np.kron(np.eye(size // 2), [[2, 1], [1, 2]]).astype(dtype)
+    ones = np.ones((size, size), dtype)
+    tiny, large = random * limits.tiny, random * (limits.max / 1e4)
+    for x in (0 * unit, unit, blocks, ones, random, unit * limits.tiny, tiny, large):
+        assert "steps" in (call := plan(equation_of(eigh, [x], EIGH))).routine and not call.tiles
+        vectors, values = computed(equation_of(eigh, [x], EIGH), [x])
+        inverse = 1 / (float(np.abs(x).max()) or 1.0)
+        exact, unscaled = x.astype(np.complex128) * inverse, values.astype(np.float64) * inverse
+        tolerance = 30 * size * float(limits.eps)
+        np.testing.assert_allclose(exact @ vectors, vectors * unscaled, atol=tolerance)
+        np.testing.assert_allclose(np.conj(vectors.T) @ vectors, np.eye(size), atol=tolerance)
+        assert (np.diff(values) >= 0).all()
+        np.testing.assert_allclose(unscaled, np.linalg.eigvalsh(exact), atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -784,7 +820,7 @@ def test_the_code_of_all_routines_is_accepted(machine: Any) -> None:
     names = [f"weft_{name}_{letter}" for name in FAMILIES for letter in ELEMENT_TYPES]
     names += [f"weft_{name}_{letter}_tiles" for name in MATMULS for letter in ELEMENT_TYPES]
     names += [shared.transpose_name(size) for size in shared.ELEMENTS]
-    names += [shared.finite_name(bits) for bits in (32, 64)]
+    names += [shared.largest_name(bits) for bits in (32, 64)]
     for name in names:
         link.check(text(name, machine()), machine())
     link.check(guard.guard_text(True))

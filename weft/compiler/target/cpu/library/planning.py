@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.base.errors import InternalError
-from weft.compiler.target.cpu.library import factorizations, singular, solves, spectra
+from weft.compiler.target.cpu.library import factorizations, hermitian, singular, solves, spectra
 from weft.compiler.target.cpu.library.batches import TooLarge
 from weft.compiler.target.cpu.library.host import plan_fft
 from weft.compiler.target.cpu.library.matmuls import plan_matmul
@@ -37,7 +37,7 @@ PLANS: dict[Any, Callable[[Equation], LibraryCall]] = {
     custom_lin: plan_evaluation,  # which is the user's error
     dot_general: plan_matmul,
     eig: spectra.plan_eig,
-    eigh: spectra.plan_eigh,
+    eigh: hermitian.plan_eigh,
     fft: plan_fft,
     geqrf: factorizations.plan_geqrf,
     hessenberg: spectra.plan_hessenberg,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from weft.base.forks import RenewedLock
-from weft.compiler.target.cpu import link, objects
+from weft.compiler.target.cpu import link, objects, pool
 from weft.compiler.target.cpu.library import capsules, guard, shared
+from weft.compiler.target.cpu.library.writer import PARALLEL
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.targets import host
 
@@ -36,9 +37,11 @@ def _text(routine: str) -> str:
 
 
 def _imported(name: str) -> int:
-    """The address of what a routine calls: the library, the guard, or a function that routines share."""
+    """The address of what a routine calls: the library, the guard, the pool, or a function that routines share."""
     if capsules.is_capsule(name):
         return capsules.address(name)
     if guard.is_guard(name):
         return guard.guard().addresses[name]
+    if name == PARALLEL:
+        return pool.library().addresses[name]
     return address(name)

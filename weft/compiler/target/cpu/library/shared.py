@@ -1,4 +1,4 @@
-"""Functions that routines share: transposing copies, and looking for elements that are not finite.
+"""Functions that routines share: transposing copies, and the largest magnitude of elements.
 
 Each is a module of its own, compiled when a routine that calls it is first linked.
 """
@@ -8,7 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.compiler.target import llvm
-from weft.compiler.target.llvm import Function, Parameter, Type, Value, constant, i1, i32, i64, ptr, vector, void
+from weft.compiler.target.llvm import (
+    Function,
+    Parameter,
+    Type,
+    Value,
+    constant,
+    double,
+    float_,
+    i32,
+    i64,
+    ptr,
+    vector,
+    void,
+)
 from weft.compiler.target.target import Target
 
 # Elements by their size in bytes: what they are copied as, how they are aligned, and the side of the square of them
@@ -67,21 +80,24 @@ def _transposed(f: Function, lines: list[Value]) -> list[Value]:
     return lines
 
 
-def finite_name(bits: int) -> str:
-    """The function that looks for infinities and nan among floats of so many bits."""
-    return f"weft_finite_{bits}"
+def largest_name(bits: int) -> str:
+    """The function that finds the largest magnitude among floats of so many bits."""
+    return f"weft_largest_{bits}"
 
 
-def write_finite(module: llvm.Module, bits: int) -> None:
-    """i64 (elements, count): 1 if all are finite."""
-    f = module.function(finite_name(bits), i64, [Parameter("elements", ptr), Parameter("count", i64)])
+def write_largest(module: llvm.Module, bits: int) -> None:
+    """float (elements, count): the largest magnitude, or nan if there is one; 0 of none.
+
+    Without their signs, floats are in the order of their bits, nan after all others.
+    """
+    float_type, element = (float_, i32) if bits == 32 else (double, i64)
+    f = module.function(largest_name(bits), float_type, [Parameter("elements", ptr), Parameter("count", i64)])
     elements, count = f.arguments
-    element, exponent = (i32, 0x7F800000) if bits == 32 else (i64, 0x7FF0000000000000)
-    all_set = constant(exponent, element)
-    with f.loop(constant(0, i64), count, carried=[constant(False, i1)]) as n:
+    magnitude = constant((1 << (bits - 1)) - 1, element)
+    with f.loop(constant(0, i64), count, carried=[constant(0, element)]) as n:
         bits_of_one = f.load(element, f.offset(elements, element, n), bits // 8)
-        n.give(f.or_(n.values[0], f.icmp("eq", f.and_(bits_of_one, all_set), all_set)))
-    f.ret(f.zext(f.not_(n.results[0]), i64))
+        n.give(f.smax(n.values[0], f.and_(bits_of_one, magnitude)))
+    f.ret(f.bitcast(n.results[0], float_type))
 
 
 def is_shared(symbol: str) -> bool:
@@ -99,5 +115,5 @@ def write(symbol: str, target: Target) -> str:
 
 _NAMES: dict[str, tuple[Callable[[llvm.Module, int], None], int]] = {
     **{transpose_name(size): (write_transpose, size) for size in ELEMENTS},
-    **{finite_name(bits): (write_finite, bits) for bits in (32, 64)},
+    **{largest_name(bits): (write_largest, bits) for bits in (32, 64)},
 }

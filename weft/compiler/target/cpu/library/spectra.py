@@ -1,4 +1,4 @@
-"""Eigenvalues, singular values, and the forms that lead to them: Schur, Hessenberg, tridiagonal.
+"""Eigenvalues of general matrices, and forms of matrices: Schur, Hessenberg, tridiagonal.
 
 Matrices are transposed on the way to LAPACK and its results on the way back, so that signs and phases of vectors are
 those that NumPy and SciPy give, who do the same.
@@ -14,77 +14,6 @@ from weft.compiler.target.library_call import LibraryCall, arrays_of
 from weft.compiler.target.llvm import Value, constant, i64, zero
 from weft.compiler.target.llvm import ptr as pointer
 from weft.ir.jaxpr import Equation
-
-# ------------------------------------------------------------------------------------------------- Hermitian matrices
-
-
-@family(
-    "eigh",
-    operands=1,
-    results=2,
-    scratch=["matrix", "values", "work", "reals", "integers"],
-    fields=["size", "triangle", "start", "count", "work size", "real size", "integer size"],
-)
-def eigh(w: Writer) -> None:
-    """Vectors and values numbered `start` and following; nan if an element of the matrix is not finite."""
-    f, (x,), (vectors, values) = w.f, w.operands, w.results
-    size, start, count = w["size"], w["start"], w["count"]
-    total = f.mul(size, count)
-
-    def fail() -> None:
-        w.fill_nan(vectors, total)
-        w.fill_nan(values, count, w.element.real)
-
-    def work() -> None:
-        matrix, found = w.scratch["matrix"], w.scratch["values"]
-        w.transpose(matrix, size, x, size, size, size)
-        reals = [w.scratch["reals"], w["real size"]] if w.element.is_complex else []
-        failed = w.lapack(
-            "syevd", "V", w.character(w["triangle"]), size, matrix, size, found,
-            w.scratch["work"], w["work size"], *reals, w.scratch["integers"], w["integer size"],
-        )  # fmt: skip
-
-        def finish() -> None:
-            w.transpose(vectors, count, w.at(matrix, f.mul(start, size)), size, count, size)
-            real = w.element.real.bytes
-            w.copy(values, w.at(found, start, real), count, real)
-
-        w.unless(failed, finish, fail)
-
-    w.unless(f.not_(w.is_finite(x, f.mul(size, size))), work, fail)
-
-
-def plan_eigh(equation: Equation) -> LibraryCall:
-    (x,) = arrays_of(equation.invars)
-    size = x.shape[-1]
-    start, end = equation.params["subset_by_index"] or (0, size)
-    triangle = "L" if equation.params["lower"] else "U"
-    asked = Work(x.dtype, "syevd")
-    some, work, reals, integers = asked.some, asked.elements(), asked.reals(), asked.integers()
-    middle: list[Any] = [reals, -1] if x.dtype.kind == "c" else []
-    found = asked.ask(
-        "V", triangle, size, some, size, some, work, -1, *middle, integers, -1,
-        answers=[work, *middle[:1], integers],
-    )  # fmt: skip
-    work_size, real_size, integer_size = found[0], found[1] if middle else 1, found[-1]
-    fields = {
-        "size": size,
-        "triangle": ord(triangle),
-        "start": start,
-        "count": end - start,
-        "work size": work_size,
-        "real size": real_size,
-        "integer size": integer_size,
-    }
-    scratch = {
-        "matrix": size * size * x.dtype.itemsize,
-        "values": size * asked.real.itemsize,
-        "work": work_size * x.dtype.itemsize,
-        "reals": real_size * asked.real.itemsize,
-        "integers": integer_size * 4,
-    }
-    same = [(0, 0)] if end - start == size else []
-    return batched(eigh, equation, fields, scratch, work=9 * size**3 + ITERATION_WORK, in_place=same)
 
 
 @family(
@@ -114,9 +43,6 @@ def plan_tridiagonal(equation: Equation) -> LibraryCall:
     fields = {"size": size, "triangle": ord(triangle), "work size": work_size}
     scratch = {"matrix": size * size * x.dtype.itemsize, "work": work_size * x.dtype.itemsize}
     return batched(tridiagonal, equation, fields, scratch, work=4 * size**3 / 3, in_place=[(0, 0)])
-
-
-# --------------------------------------------------------------------------------------------------- general matrices
 
 
 def write_eig(w: Writer, left: bool, right: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.base.errors import InternalError
 from weft.compiler.target import llvm
-from weft.compiler.target.cpu.library import blas, boxes, factorizations, shared, singular, solves, spectra
+from weft.compiler.target.cpu.library import blas, boxes, factorizations, hermitian, shared, singular, solves, spectra
 from weft.compiler.target.cpu.library.routines import ZEROS
 from weft.compiler.target.cpu.library.writer import ELEMENT_TYPES, FAMILIES, TILES, write_family
 from weft.compiler.target.cpu.targets import host
@@ -12,7 +12,7 @@ from weft.compiler.target.llvm import Parameter, constant, i8, i64, ptr, zero
 from weft.compiler.target.target import Target
 
 # Importing a module of families is what registers them.
-FAMILY_MODULES = (factorizations, singular, solves, spectra)
+FAMILY_MODULES = (factorizations, hermitian, singular, solves, spectra)
 
 
 def text(routine: str, target: Target | None = None) -> str:

@@ -8,7 +8,7 @@ from one matrix (of scratch, one tile) to the next; then the fields of the famil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,6 @@ from weft.compiler.target.llvm import (
     i64,
     ptr,
     void,
-    zero,
 )
 from weft.compiler.target.target import Target
 
@@ -37,6 +36,8 @@ HEAD = ("matrices", "tiles", "per_tile", "parts")
 TILES = "_tiles"
 # Functions that LAPACK calls otherwise for complex numbers.
 COMPLEX_NAMES = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}
+# Shares the items of a loop among threads, or runs all of them in this one; see the pool.
+PARALLEL = "weft_parallel"
 
 
 @dataclass(frozen=True)
@@ -130,55 +131,17 @@ class Fortran:
         """Call a function of LAPACK, whose last parameter (not among the arguments) is its status; is that not zero?"""
         status = self.f.alloca(i32, align=4)
         self.f.store(constant(0, i32), status, 4)
-        found = symbol("lapack", name, self.element.letter)
-        self.f.call(found, void, *map(self.by_reference, arguments), status)
+        self.auxiliary(name, *arguments, status)
         return self.f.icmp("ne", self.f.load(i32, status, 4), constant(0, i32))
 
+    def auxiliary(self, name: str, *arguments: str | int | Value) -> None:
+        """Call a function of LAPACK that has no status."""
+        found = symbol("lapack", name, self.element.letter)
+        self.f.call(found, void, *map(self.by_reference, arguments))
 
-class Writer(Fortran):
-    """One routine: where its operands, results and scratch buffers are for the matrix at hand, and its parameters."""
 
-    operands: list[Value]
-    results: list[Value]
-    part: Value
-
-    def __init__(self, function: Function, element: ElementType, family: Family) -> None:
-        super().__init__(function, element)
-        self.family = family
-        table, parameters, self.tile = function.arguments
-        buffers = family.buffers
-        self.bases = [function.load(ptr, function.offset(table, ptr, n), 8) for n in range(len(buffers))]
-        names = (*HEAD, *(f"{name} stride" for name in buffers), *family.fields)
-        self.parameters = {
-            name: function.load(i64, function.offset(parameters, i64, n), 8, invariant=True)
-            for n, name in enumerate(names)
-        }
-        count = family.operands + family.results
-        self.scratch = {
-            name: function.offset(base, i8, function.mul(self.tile, self.parameters[f"{name} stride"]))
-            for name, base in zip(buffers[count:], self.bases[count:], strict=True)
-        }
-
-    def __getitem__(self, field: str) -> Value:
-        return self.parameters[field]
-
-    def write(self) -> None:
-        """The loop over the items of the tile."""
-        f, family = self.f, self.family
-        items = f.mul(self["matrices"], self["parts"])
-        first = f.mul(self.tile, self["per_tile"])
-        with f.loop(first, f.smin(f.add(first, self["per_tile"]), items)) as item:
-            matrix, self.part = f.udiv(item, self["parts"]), f.urem(item, self["parts"])
-            count = family.operands + family.results
-            addresses = [
-                f.offset(base, i8, f.mul(matrix, self[f"{name} stride"]))
-                for name, base in zip(family.buffers[:count], self.bases[:count], strict=True)
-            ]
-            self.operands, self.results = addresses[: family.operands], addresses[family.operands :]
-            family.write(self)
-        f.ret()
-
-    # -- pieces of work --------------------------------------------------------------------------------------------
+class Pieces(Fortran):
+    """Writes what routines do besides calling libraries."""
 
     def copy(self, target: Value, source: Value, count: Value | int, size: int | None = None) -> None:
         """Copy elements that lie side by side."""
@@ -205,10 +168,14 @@ class Writer(Fortran):
 
     def is_finite(self, elements: Value, count: Value) -> Value:
         """Whether all are finite."""
+        return self.f.fcmp("olt", self.largest(elements, count), constant(float("inf"), self.element.float))
+
+    def largest(self, elements: Value, count: Value) -> Value:
+        """The largest magnitude; of complex numbers, of a part of one. That of nan is beyond all others."""
         floats = self.f.mul(count, constant(self.element.parts, i64))
-        found = self.f.call(shared.finite_name(self.element.float.bits), i64, elements, floats)
+        found = self.f.call(shared.largest_name(self.element.float.bits), self.element.float, elements, floats)
         assert found is not None
-        return self.f.icmp("ne", found, constant(0, i64))
+        return found
 
     def fill_nan(self, target: Value, count: Value, element: ElementType | None = None) -> None:
         """What a factorisation that failed returns: nan, of complex numbers as the real part."""
@@ -232,6 +199,92 @@ class Writer(Fortran):
         with self.f.loop(constant(0, i64), count) as n:
             address = self.f.offset(indices, i32, n)
             self.f.store(self.f.sub(self.f.load(i32, address, 4), constant(1, i32)), address, 4)
+
+
+class Writer(Pieces):
+    """One routine: where its operands, results and scratch buffers are for the matrix at hand, and its parameters."""
+
+    operands: list[Value]
+    results: list[Value]
+    part: Value
+
+    def __init__(self, function: Function, element: ElementType, family: Family) -> None:
+        super().__init__(function, element)
+        self.family = family
+        # Other than 0 once a loop that threads share was interrupted: then nothing else is to be done.
+        self.status = function.alloca(i64, align=8)
+        function.store(constant(0, i64), self.status, 8)
+        table, parameters, self.tile = function.arguments
+        buffers = family.buffers
+        self.bases = [function.load(ptr, function.offset(table, ptr, n), 8) for n in range(len(buffers))]
+        names = (*HEAD, *(f"{name} stride" for name in buffers), *family.fields)
+        self.parameters = {
+            name: function.load(i64, function.offset(parameters, i64, n), 8, invariant=True)
+            for n, name in enumerate(names)
+        }
+        count = family.operands + family.results
+        self.scratch = {
+            name: function.offset(base, i8, function.mul(self.tile, self.parameters[f"{name} stride"]))
+            for name, base in zip(buffers[count:], self.bases[count:], strict=True)
+        }
+
+    def __getitem__(self, field: str) -> Value:
+        return self.parameters[field]
+
+    def write(self) -> None:
+        """The loop over the items of the tile."""
+        f, family = self.f, self.family
+        items = f.mul(self["matrices"], self["parts"])
+        first = f.mul(self.tile, self["per_tile"])
+        with f.loop(first, f.smin(f.add(first, self["per_tile"]), items)) as item, f.when(self.goes_on()):
+            matrix, self.part = f.udiv(item, self["parts"]), f.urem(item, self["parts"])
+            count = family.operands + family.results
+            addresses = [
+                f.offset(base, i8, f.mul(matrix, self[f"{name} stride"]))
+                for name, base in zip(family.buffers[:count], self.bases[:count], strict=True)
+            ]
+            self.operands, self.results = addresses[: family.operands], addresses[family.operands :]
+            family.write(self)
+        f.ret(f.load(i64, self.status, 8))
+
+    def goes_on(self) -> Value:
+        """Whether nothing was interrupted."""
+        return self.f.icmp("eq", self.f.load(i64, self.status, 8), constant(0, i64))
+
+    def share(
+        self,
+        name: str,
+        count: Value | int,
+        captured: Mapping[str, Value],
+        write: Callable[[Pieces, Mapping[str, Value], Value], None],
+    ) -> None:
+        """Threads share items from 0 to `count`, unless they share tiles already. `write` writes what happens to one,
+        in a function of its own, and gets its index, and the values that are `captured` by their names. Nothing
+        happens if an earlier loop was interrupted."""
+        f = self.f
+        context = f.alloca(i64, len(captured), 8)
+        for n, value in enumerate(captured.values()):
+            f.store(value, f.offset(context, i64, n), 8)
+        inner = f.module.function(
+            name, void, [Parameter("context", ptr), Parameter("begin", i64), Parameter("end", i64)], linkage="internal"
+        )
+        slots, begin, end = inner.arguments
+        inside = {
+            key: inner.load(value.type, inner.offset(slots, i64, n), 8)
+            for n, (key, value) in enumerate(captured.items())
+        }
+        with inner.loop(begin, end) as item:
+            write(Pieces(inner, self.element), inside, item)
+        inner.ret()
+        total, none = self.integer(count), constant(0, i64)
+        several = f.icmp("sgt", self["tiles"], constant(1, i64))
+        with f.when(self.goes_on()):
+            with f.when(several):
+                f.call(name, void, context, none, total)
+            with f.when(f.not_(several)):
+                status = f.call(PARALLEL, i64, f.module.address(name), context, total, constant(1, i64))
+                assert status is not None
+                f.store(status, self.status, 8)
 
 
 @dataclass(frozen=True)
@@ -275,15 +328,14 @@ def write_family(found: Family, letter: str, target: Target) -> str:
     """The module of a routine: as one that is called, and as one that works on some of its tiles."""
     module = llvm.Module(triple=target.triple, vector_bits=target.vector_bits or 128)
     parameters = [Parameter("table", ptr), Parameter("parameters", ptr), Parameter("tile", i64)]
-    body = module.function("tile", void, parameters, linkage="internal")
+    body = module.function("tile", i64, parameters, linkage="internal")
     Writer(body, ELEMENT_TYPES[letter], found).write()
     name = f"weft_{found.name}_{letter}"
 
     f = module.function(name, i64, [Parameter("table", ptr), Parameter("parameters", ptr), Parameter("registers", ptr)])
     table, passed, _ = f.arguments
     tiles = f.load(i64, f.offset(passed, i64, HEAD.index("tiles")), 8)
-    _guarded_loop(f, constant(0, i64), tiles, table, passed)
-    f.ret(zero(i64))
+    f.ret(_guarded_loop(f, constant(0, i64), tiles, table, passed))
 
     f = module.function(name + TILES, void, [Parameter("table", ptr), Parameter("begin", i64), Parameter("end", i64)])
     table, begin, end = f.arguments
@@ -293,8 +345,12 @@ def write_family(found: Family, letter: str, target: Target) -> str:
     return module.text()
 
 
-def _guarded_loop(f: Function, begin: Value, end: Value, table: Value, passed: Value) -> None:
+def _guarded_loop(f: Function, begin: Value, end: Value, table: Value, passed: Value) -> Value:
+    """Work on tiles, with the library's threads out of the way; returns the status, which is 0 of more than one."""
     f.call(guard.ENTER, void)
-    with f.loop(begin, end) as tile:
-        f.call("tile", void, table, passed, tile)
+    with f.loop(begin, end, carried=[constant(0, i64)]) as tile:
+        status = f.call("tile", i64, table, passed, tile)
+        assert status is not None
+        tile.give(f.or_(tile.values[0], status))
     f.call(guard.LEAVE, void)
+    return tile.results[0]

@@ -1,0 +1,396 @@
+"""Eigenvalues and eigenvectors of symmetric and Hermitian matrices.
+
+Matrices are transposed on the way to LAPACK and its results on the way back, so that signs and phases of vectors are
+those that NumPy and SciPy give, who do the same.
+
+`syevd` of LAPACK reduces a matrix to a tridiagonal one, cuts that into halves again and again, merges the eigenvectors
+of two halves to those of the whole, and transforms them back. It has threads only inside of single matmuls, and those
+are not for us (`guard`). So larger matrices go the same way in steps of our own: quarters of the tridiagonal matrix,
+their two merges, and blocks of eigenvectors are what threads share. What a step computes does not depend on their
+number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
+from weft.compiler.target.cpu.library.writer import Pieces, Writer, family
+from weft.compiler.target.library_call import Array, LibraryCall, arrays_of
+from weft.compiler.target.llvm import Function, Value, constant, i32, i64
+from weft.ir.jaxpr import Equation
+
+# From this size on the steps are ours.
+LEAST_STEPS = 128
+# How many reflectors are applied together, and to how many vectors at once.
+REFLECTORS, VECTORS = 32, 48
+# Into how many matrices the tridiagonal one is cut: a merge takes two.
+QUARTERS = 4
+
+
+def _fail(w: Writer) -> None:
+    w.fill_nan(w.results[0], w.f.mul(w["size"], w["count"]))
+    w.fill_nan(w.results[1], w["count"], w.element.real)
+
+
+@family(
+    "eigh",
+    operands=1,
+    results=2,
+    scratch=["matrix", "values", "work", "reals", "integers"],
+    fields=["size", "triangle", "start", "count", "work size", "real size", "integer size"],
+)
+def eigh(w: Writer) -> None:
+    """Vectors and values numbered `start` and following; nan if an element of the matrix is not finite."""
+    f, (x,), (vectors, values) = w.f, w.operands, w.results
+    size, start, count = w["size"], w["start"], w["count"]
+
+    def work() -> None:
+        matrix, found = w.scratch["matrix"], w.scratch["values"]
+        w.transpose(matrix, size, x, size, size, size)
+        reals = [w.scratch["reals"], w["real size"]] if w.element.is_complex else []
+        failed = w.lapack(
+            "syevd", "V", w.character(w["triangle"]), size, matrix, size, found,
+            w.scratch["work"], w["work size"], *reals, w.scratch["integers"], w["integer size"],
+        )  # fmt: skip
+
+        def finish() -> None:
+            w.transpose(vectors, count, w.at(matrix, f.mul(start, size)), size, count, size)
+            real = w.element.real.bytes
+            w.copy(values, w.at(found, start, real), count, real)
+
+        w.unless(failed, finish, lambda: _fail(w))
+
+    w.unless(f.not_(w.is_finite(x, f.mul(size, size))), work, lambda: _fail(w))
+
+
+# ------------------------------------------------------------------------------------------------- steps of our own
+
+
+def _range(float_type: Any) -> tuple[float, float]:
+    """Magnitudes between which squares neither overflow nor lose digits, as LAPACK has them."""
+    limits = np.finfo(float_type)
+    small = float(limits.tiny) / float(limits.eps)
+    return float(np.sqrt(small)), float(np.sqrt(1 / small))
+
+
+def _at(p: Pieces, reals: Value, index: Value | int) -> Value:
+    return p.at(reals, index, p.element.real.bytes)
+
+
+def _load(p: Pieces, reals: Value, index: Value | int) -> Value:
+    return p.f.load(p.element.float, _at(p, reals, index), p.element.float.bits // 8)
+
+
+def _store(p: Pieces, value: Value, reals: Value, index: Value | int) -> None:
+    p.f.store(value, _at(p, reals, index), p.element.float.bits // 8)
+
+
+def _scale(p: Pieces, reals: Value, count: Value, factor: Value) -> None:
+    with p.f.loop(constant(0, i64), count) as n:
+        _store(p, p.f.fmul(_load(p, reals, n), factor), reals, n)
+
+
+def _factor(w: Writer, x: Value, size: Value) -> Value:
+    """What the matrix is multiplied by, so that its largest magnitude is one that LAPACK can square."""
+    f, element = w.f, w.element.float
+    low, high = (constant(bound, element) for bound in _range(w.element.real.dtype))
+    found = w.largest(x, f.mul(size, size))
+    small = f.and_(f.fcmp("olt", found, low), f.fcmp("ogt", found, constant(0.0, element)))
+    bound = f.select(small, low, f.select(f.fcmp("ogt", found, high), high, found))
+    return f.select(f.fcmp("oeq", bound, found), constant(1.0, element), f.fdiv(bound, found))
+
+
+def _half(f: Function, size: Value, index: Value) -> tuple[Value, Value]:
+    """Where one of two parts of a tridiagonal matrix begins, and its size. The first is never the larger one, as merges
+    demand."""
+    first = f.lshr(size, constant(1, i64))
+    return f.mul(index, first), f.select(f.icmp("eq", index, constant(0, i64)), first, f.sub(size, first))
+
+
+def _quarter(f: Function, size: Value, index: Value) -> tuple[Value, Value]:
+    """The same of one of four."""
+    start, length = _half(f, size, f.lshr(index, constant(1, i64)))
+    inside, length = _half(f, length, f.and_(index, constant(1, i64)))
+    return f.add(start, inside), length
+
+
+def _note(p: Pieces, status: Value, captured: Mapping[str, Value], item: Value | int) -> None:
+    """Write down whether an item failed."""
+    p.f.store(p.f.zext(status, i64), p.f.offset(captured["failed"], i64, item), 8)
+
+
+def _solve(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """The eigenvalues and vectors of a quarter, sorted."""
+    f, real = p.f, Pieces(p.f, p.element.real)
+    size = captured["size"]
+    start, length = _quarter(f, size, item)
+    corner = f.mul(start, f.add(size, constant(1, i64)))
+    status = real.lapack(
+        "stedc", "I", length, real.at(captured["diagonal"], start), real.at(captured["beside"], start),
+        real.at(captured["vectors"], corner), size,
+        real.at(captured["work"], f.mul(item, captured["quarter work"])), captured["quarter work"],
+        f.offset(captured["integers"], i32, f.mul(item, captured["quarter integers"])), captured["quarter integers"],
+    )  # fmt: skip
+    _note(p, status, captured, item)
+    with f.loop(constant(0, i64), length) as n:
+        position = f.offset(captured["order"], i32, f.add(start, n))
+        f.store(f.trunc(f.add(n, constant(1, i64)), i32), position, 4)
+
+
+def _merge(p: Pieces, captured: Mapping[str, Value], item: Value, start: Value, length: Value) -> None:
+    """The eigenvalues and vectors of a tridiagonal matrix from those of its two parts. They are not sorted; `order` has
+    their positions, counted from 1."""
+    f, real = p.f, Pieces(p.f, p.element.real)
+    cut = f.lshr(length, constant(1, i64))
+    corner = f.mul(start, f.add(captured["size"], constant(1, i64)))
+    status = real.lapack(
+        "laed1", length, real.at(captured["diagonal"], start), real.at(captured["vectors"], corner), captured["size"],
+        f.offset(captured["order"], i32, start),
+        real.at(captured["beside"], f.sub(f.add(start, cut), constant(1, i64))), cut,
+        real.at(captured["work"], f.mul(item, captured["half work"])),
+        f.offset(captured["integers"], i32, f.mul(item, captured["half integers"])),
+    )  # fmt: skip
+    _note(p, status, captured, item)
+
+
+def _sort(w: Writer, diagonal: Value, order: Value, size: Value) -> None:
+    """Put the positions of eigenvalues into their order. They are in order but for what was rounded off, so each is
+    moved past few others, if any."""
+    f, none, one = w.f, constant(0, i64), constant(1, i64)
+
+    def value_of(position: Value) -> Value:
+        return _load(w, diagonal, f.sub(f.sext(position, i64), one))
+
+    with f.loop(one, size) as n:
+        moved = f.load(i32, f.offset(order, i32, n), 4)
+        key = value_of(moved)
+        with f.repeat(n) as region:
+            (free,) = region.values
+            inside = f.icmp("sgt", free, none)
+            before = f.load(i32, f.offset(order, i32, f.smax(f.sub(free, one), none)), 4)
+            larger = f.and_(inside, f.fcmp("ogt", value_of(before), key))
+            with f.when(larger):
+                f.store(before, f.offset(order, i32, free), 4)
+            region.again(larger, f.sub(free, one))
+        f.store(moved, f.offset(order, i32, free), 4)
+
+
+def _reflectors(p: Pieces, captured: Mapping[str, Value], block: Value) -> tuple[Value, Value, Value, Value]:
+    """A block of reflectors: the first of them, how many there are, of how many elements, and where. Each is below the
+    element next to the diagonal, which it has a one for."""
+    f, size = p.f, captured["size"]
+    first = f.mul(block, constant(REFLECTORS, i64))
+    rows = f.sub(f.sub(size, constant(1, i64)), first)
+    at = p.at(captured["matrix"], f.add(f.mul(first, size), f.add(first, constant(1, i64))))
+    return first, f.smin(rows, constant(REFLECTORS, i64)), rows, at
+
+
+def _product(p: Pieces, captured: Mapping[str, Value], block: Value) -> None:
+    """The triangular factor of the product of a block of reflectors."""
+    first, count, rows, reflectors = _reflectors(p, captured, block)
+    triangle = p.at(captured["triangles"], p.f.mul(block, constant(REFLECTORS**2, i64)))
+    p.auxiliary(
+        "larft", "F", "C", rows, count, reflectors, captured["size"],
+        p.at(captured["taus"], first), triangle, REFLECTORS,
+    )  # fmt: skip
+
+
+def _transform(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """Some eigenvectors of the tridiagonal matrix, in order, as those of the matrix."""
+    f, size, one = p.f, captured["size"], constant(1, i64)
+    begin = f.mul(item, constant(VECTORS, i64))
+    width = f.smin(f.sub(captured["count"], begin), constant(VECTORS, i64))
+    own = p.at(captured["panels"], f.mul(begin, size))
+    real = p.element.real.bytes
+    with f.loop(constant(0, i64), width) as n:
+        position = f.offset(captured["order"], i32, f.add(f.add(captured["start"], begin), n))
+        column = f.sub(f.sext(f.load(i32, position, 4), i64), one)
+        source, target = p.at(captured["vectors"], f.mul(column, size), real), p.at(own, f.mul(n, size))
+        if p.element.is_complex:
+            with f.loop(constant(0, i64), size) as row:
+                parts = f.mul(row, constant(2, i64))
+                _store(p, _load(p, source, row), target, parts)
+                _store(p, constant(0.0, p.element.float), target, f.add(parts, one))
+        else:
+            p.copy(target, source, size)
+    work = p.at(captured["transforms"], f.mul(item, constant(VECTORS * REFLECTORS, i64)))
+    with f.loop(constant(0, i64), captured["blocks"]) as n:
+        block = f.sub(f.sub(captured["blocks"], one), n)
+        first, count, rows, reflectors = _reflectors(p, captured, block)
+        triangle = p.at(captured["triangles"], f.mul(block, constant(REFLECTORS**2, i64)))
+        p.auxiliary(
+            "larfb", "L", "N", "F", "C", rows, width, count, reflectors, size, triangle, REFLECTORS,
+            p.at(own, f.add(first, one)), size, work, width,
+        )  # fmt: skip
+    p.transpose(p.at(captured["results"], begin), captured["count"], own, size, width, size)
+
+
+@family(
+    "eigh_steps",
+    operands=1,
+    results=2,
+    scratch=[
+        "matrix", "diagonal", "beside", "taus", "vectors", "triangles", "panels", "transforms", "reduction", "work",
+        "order", "integers",
+    ],
+    fields=[
+        "size", "start", "count", "blocks", "panels", "reduction size", "quarter work", "quarter integers", "half work",
+        "half integers",
+    ],
+)  # fmt: skip
+def eigh_steps(w: Writer) -> None:
+    """As `eigh`, from the lower triangle, in steps that threads share."""
+    f, (x,), (vectors, values) = w.f, w.operands, w.results
+    size, none, one = w["size"], constant(0, i64), constant(1, i64)
+    element, real = w.element.float, Pieces(f, w.element.real)
+    matrix, diagonal, beside = w.scratch["matrix"], w.scratch["diagonal"], w.scratch["beside"]
+    failed = f.alloca(i64, QUARTERS, 8)
+    captured = {
+        **w.scratch,
+        **{name: w[name] for name in w.family.fields if name != "panels"},
+        "failed": failed,
+        "results": vectors,
+    }
+
+    def any_failed() -> Value:
+        total = f.load(i64, failed, 8)
+        for n in range(1, QUARTERS):
+            total = f.or_(total, f.load(i64, f.offset(failed, i64, n), 8))
+        return f.icmp("ne", total, none)
+
+    def work() -> None:
+        w.transpose(matrix, size, x, size, size, size)
+        factor = _factor(w, x, size)
+        with f.when(f.fcmp("one", factor, constant(1.0, element)), unlikely=True):
+            _scale(w, matrix, f.mul(f.mul(size, size), constant(w.element.parts, i64)), factor)
+        off = f.sub(size, one)
+        w.lapack(
+            "sytrd", "L", size, matrix, size, diagonal, beside, w.scratch["taus"],
+            w.scratch["reduction"], w["reduction size"],
+        )  # fmt: skip
+        magnitudes = [real.largest(diagonal, size), real.largest(beside, off)]
+        larger = f.select(f.fcmp("ogt", *magnitudes), *magnitudes)
+        norm = f.select(f.fcmp("oeq", larger, constant(0.0, element)), constant(1.0, element), larger)
+        inverse = f.fdiv(constant(1.0, element), norm)
+        _scale(w, diagonal, size, inverse)
+        _scale(w, beside, off, inverse)
+        # Without what joins them the parts are matrices of their own, apart from the same amount on both sides.
+        for item in range(1, QUARTERS):
+            cut, _ = _quarter(f, size, constant(item, i64))
+            before = f.sub(cut, one)
+            joint = f.fabs(_load(w, beside, before))
+            for n in (before, cut):
+                _store(w, f.fsub(_load(w, diagonal, n), joint), diagonal, n)
+        w.clear(w.scratch["vectors"], f.mul(size, size), w.element.real.bytes)
+
+        def begin(p: Pieces, inside: Mapping[str, Value], item: Value) -> None:
+            first = p.f.icmp("slt", item, constant(QUARTERS, i64))
+            with p.f.when(first):
+                _solve(p, inside, item)
+            with p.f.when(p.f.not_(first)):
+                _product(p, inside, p.f.sub(item, constant(QUARTERS, i64)))
+
+        def merge(p: Pieces, inside: Mapping[str, Value], item: Value) -> None:
+            _merge(p, inside, item, *_half(p.f, inside["size"], item))
+
+        for quarter in range(QUARTERS):
+            f.store(none, f.offset(failed, i64, quarter), 8)
+        w.share("begin", f.add(constant(QUARTERS, i64), w["blocks"]), captured, begin)
+        with f.when(f.not_(any_failed())):
+            w.share("merge", 2, captured, merge)
+        with f.when(f.and_(w.goes_on(), f.not_(any_failed()))):
+            _merge(w, captured, none, none, size)
+            _sort(w, diagonal, w.scratch["order"], size)
+        w.unless(any_failed(), lambda: finish(norm, factor), lambda: _fail(w))
+
+    def finish(norm: Value, factor: Value) -> None:
+        w.share("transform", w["panels"], captured, _transform)
+        with f.loop(none, w["count"]) as n, f.when(w.goes_on()):
+            position = f.load(i32, f.offset(w.scratch["order"], i32, f.add(w["start"], n)), 4)
+            value = _load(w, diagonal, f.sub(f.sext(position, i64), one))
+            _store(w, f.fdiv(f.fmul(value, norm), factor), values, n)
+
+    w.unless(f.not_(w.is_finite(x, f.mul(size, size))), work, lambda: _fail(w))
+
+
+# --------------------------------------------------------------------------------------------------------------- plans
+
+
+def plan_eigh(equation: Equation) -> LibraryCall:
+    (x,) = arrays_of(equation.invars)
+    size = x.shape[-1]
+    start, end = equation.params["subset_by_index"] or (0, size)
+    triangle = "L" if equation.params["lower"] else "U"
+    if triangle == "L" and size >= LEAST_STEPS:
+        return _plan_steps(equation, x, start, end)
+    asked = Work(x.dtype, "syevd")
+    some, work, reals, integers = asked.some, asked.elements(), asked.reals(), asked.integers()
+    middle: list[Any] = [reals, -1] if x.dtype.kind == "c" else []
+    found = asked.ask(
+        "V", triangle, size, some, size, some, work, -1, *middle, integers, -1,
+        answers=[work, *middle[:1], integers],
+    )  # fmt: skip
+    work_size, real_size, integer_size = found[0], found[1] if middle else 1, found[-1]
+    fields = {
+        "size": size,
+        "triangle": ord(triangle),
+        "start": start,
+        "count": end - start,
+        "work size": work_size,
+        "real size": real_size,
+        "integer size": integer_size,
+    }
+    scratch = {
+        "matrix": size * size * x.dtype.itemsize,
+        "values": size * asked.real.itemsize,
+        "work": work_size * x.dtype.itemsize,
+        "reals": real_size * asked.real.itemsize,
+        "integers": integer_size * 4,
+    }
+    same = [(0, 0)] if end - start == size else []
+    return batched(eigh, equation, fields, scratch, work=9 * size**3 + ITERATION_WORK, in_place=same)
+
+
+def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCall:
+    size, count = x.shape[-1], end - start
+    asked = Work(x.dtype, "sytrd")
+    some, work = asked.some, asked.elements()
+    (reduction,) = asked.ask("L", size, some, size, some, some, some, work, -1, answers=[work])
+    half = size - size // 2
+    quarter = half - half // 2
+    blocks, panels = -(-(size - 1) // REFLECTORS), -(-count // VECTORS)
+    # What LAPACK's descriptions ask for; there are no queries.
+    work_of, integers_of = (lambda n: n * n + 4 * n + 1), (lambda n: 5 * n + 3)
+    fields = {
+        "size": size,
+        "start": start,
+        "count": count,
+        "blocks": blocks,
+        "panels": panels,
+        "reduction size": reduction,
+        "quarter work": work_of(quarter),
+        "quarter integers": integers_of(quarter),
+        "half work": work_of(half),
+        "half integers": integers_of(half),
+    }
+    bytes, real = x.dtype.itemsize, asked.real.itemsize
+    scratch = {
+        "matrix": size * size * bytes,
+        "diagonal": size * real,
+        "beside": size * real,
+        "taus": size * bytes,
+        "vectors": size * size * real,
+        "triangles": blocks * REFLECTORS**2 * bytes,
+        "panels": size * count * bytes,
+        "transforms": panels * VECTORS * REFLECTORS * bytes,
+        "reduction": reduction * bytes,
+        "work": max(work_of(size), 2 * work_of(half), QUARTERS * work_of(quarter)) * real,
+        "order": size * 4,
+        "integers": max(integers_of(size), 2 * integers_of(half), QUARTERS * integers_of(quarter)) * 4,
+    }
+    same = [(0, 0)] if count == size else []
+    return batched(eigh_steps, equation, fields, scratch, work=9 * size**3, in_place=same)
