@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import pathlib
 import subprocess
 import sys
 import textwrap
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +50,32 @@ def test_a_block_is_returned_unless_a_view_exists(size: int) -> None:
     assert HOME.memory.pool.bytes >= size
     assert HOME.memory.pool.take(size).address == held
     assert address % memory.ALIGNMENT == 0
+
+
+def test_cutting_memory_may_be_interrupted_by_what_cuts_memory() -> None:
+    """Handlers of signals and finalizers run where something is called."""
+    own = memory.DeviceMemory()
+    pieces: list[tuple[int, Any, int]] = []
+
+    def cut(size: int) -> None:
+        pieces.append((*own.cut(size), size))
+
+    def interrupt(_frame: Any, event: str, _argument: Any) -> None:
+        if event in ("c_call", "c_return", "call", "return"):
+            sys.setprofile(None)
+            cut(64)
+            sys.setprofile(interrupt)
+
+    for _ in range(200):
+        sys.setprofile(interrupt)
+        try:
+            cut(2048)
+        finally:
+            sys.setprofile(None)
+    ordered = sorted(pieces, key=lambda piece: piece[0])
+    assert all(a + size <= b for (a, _, size), (b, _, _) in itertools.pairwise(ordered)), "none is cut twice"
+    for address, chunk, size in pieces:
+        assert chunk.address <= address and address + size <= chunk.address + chunk.room, "its chunk keeps it"
 
 
 @pytest.mark.parametrize("count", [3, 5000, memory.LARGE])

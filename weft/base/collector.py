@@ -14,7 +14,7 @@ from weft.base.forks import held, in_child
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-_lock = held(threading.Lock())
+_lock = held(threading.RLock())  # a signal's handler may come in between
 _pauses = 0
 
 

@@ -127,12 +127,13 @@ class Executable:
         self.again = again
         program = self.program = compilation.program
         hosts = [step for step in program.all_steps() if isinstance(step, Call) and step.routine == "host"]
-        with _lock:
+        count = len(hosts)
+        with _lock:  # and without a call inside, where a signal's handler could run that waits for the lock
             self._first_host = _next_host
-            _next_host += len(hosts)
+            _next_host += count
         for index, step in enumerate(hosts, self._first_host):
             _hosts[index] = step
-        weakref.finalize(self, _forget, range(self._first_host, self._first_host + len(hosts)))
+        weakref.finalize(self, _forget, range(self._first_host, self._first_host + count))
         self._codes: list[np.ndarray] = []
         self._held: list[Any] = []  # the kernels of all codes
         self.compile_stats: list[kernels.CompileStats] = []  # what the code of each tier took

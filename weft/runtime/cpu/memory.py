@@ -353,13 +353,16 @@ def _cutter(arena: Arena) -> Callable[[int], tuple[int, Chunk]]:
 
     def cut(size: int) -> tuple[int, Chunk]:
         """An address with room for so many bytes, a multiple of the alignment, and the chunk that it is in."""
-        address = arena.next
-        if address + size > arena.end or arena.chunk is None:
-            arena.chunk = chunk = Chunk(max(CHUNK, size))
+        chunk, address = arena.chunk, arena.next
+        if chunk is None or address + size > arena.end:
+            room = max(CHUNK, size)
+            chunk = Chunk(room)
             address = chunk.address
-            arena.end = address + max(CHUNK, size)
+            # A call is where Python runs handlers of signals and finalizers, which may cut, too. From here on there is
+            # none, so what they find is either what was there before, or the new chunk.
+            arena.chunk, arena.end = chunk, address + room
         arena.next = address + size
-        return address, arena.chunk
+        return address, chunk
 
     return cut
 

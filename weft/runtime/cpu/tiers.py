@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weft.runtime.cpu.executable import Executable
 
 _waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
-_lock = held(threading.Lock())
+_lock = held(threading.RLock())  # a signal's handler may come in between
 _thread: threading.Thread | None = None
 _pending = 0
 _idle = threading.Event()
