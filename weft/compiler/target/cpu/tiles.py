@@ -54,14 +54,14 @@ def _inside(body: Iterable[Statement]) -> Iterator[Statement]:
 
 def sums(kernel: Kernel) -> frozenset[Buffer]:
     """The buffers that have nothing but sums of tiles of bfloat16: none of them is denormal."""
-    products, others = set(), set()
+    accumulated, others = set(), set()
     for statement in _inside(kernel.body):
         match statement:
             case TileMatmul(out=out, dtypes=(dtypes.bfloat16, _)):
-                products.add(out)
+                accumulated.add(out)
             case Store(buffer=buffer) | TileMatmul(out=buffer):
                 others.add(buffer)
-    return frozenset(products - others)
+    return frozenset(accumulated - others)
 
 
 def rounded(f: llvm.Function, x: Lane) -> Lane:

@@ -89,12 +89,12 @@ def _store(p: Pieces, value: Value, reals: Value, index: Value | int) -> None:
     p.f.store(value, _at(p, reals, index), p.element.float.bits // 8)
 
 
-def _scale(p: Pieces, reals: Value, count: Value, factor: Value) -> None:
+def _scale(p: Pieces, reals: Value, count: Value, multiplier: Value) -> None:
     with p.f.loop(constant(0, i64), count) as n:
-        _store(p, p.f.fmul(_load(p, reals, n), factor), reals, n)
+        _store(p, p.f.fmul(_load(p, reals, n), multiplier), reals, n)
 
 
-def _factor(w: Writer, x: Value, size: Value) -> Value:
+def _multiplier(w: Writer, x: Value, size: Value) -> Value:
     """What the matrix is multiplied by, so that its largest magnitude is one that LAPACK can square."""
     f, element = w.f, w.element.float
     low, high = (constant(bound, element) for bound in _range(w.element.real.dtype))
@@ -159,15 +159,15 @@ def _merge(p: Pieces, captured: Mapping[str, Value], item: Value, start: Value, 
 
 def _sort(w: Writer, diagonal: Value, order: Value, size: Value) -> None:
     """Put the positions of eigenvalues into their order. They are in order but for what was rounded off, so each is
-    moved past few others, if any."""
+    shifted past few others, if any."""
     f, none, one = w.f, constant(0, i64), constant(1, i64)
 
     def value_of(position: Value) -> Value:
         return _load(w, diagonal, f.sub(f.sext(position, i64), one))
 
     with f.loop(one, size) as n:
-        moved = f.load(i32, f.offset(order, i32, n), 4)
-        key = value_of(moved)
+        position = f.load(i32, f.offset(order, i32, n), 4)
+        key = value_of(position)
         with f.repeat(n) as region:
             (free,) = region.values
             inside = f.icmp("sgt", free, none)
@@ -176,7 +176,7 @@ def _sort(w: Writer, diagonal: Value, order: Value, size: Value) -> None:
             with f.when(larger):
                 f.store(before, f.offset(order, i32, free), 4)
             region.again(larger, f.sub(free, one))
-        f.store(moved, f.offset(order, i32, free), 4)
+        f.store(position, f.offset(order, i32, free), 4)
 
 
 def _reflectors(p: Pieces, captured: Mapping[str, Value], block: Value) -> tuple[Value, Value, Value, Value]:
@@ -189,8 +189,8 @@ def _reflectors(p: Pieces, captured: Mapping[str, Value], block: Value) -> tuple
     return first, f.smin(rows, constant(REFLECTORS, i64)), rows, at
 
 
-def _product(p: Pieces, captured: Mapping[str, Value], block: Value) -> None:
-    """The triangular factor of the product of a block of reflectors."""
+def _write_triangle(p: Pieces, captured: Mapping[str, Value], block: Value) -> None:
+    """What LAPACK calls T of a block of reflectors."""
     first, count, rows, reflectors = _reflectors(p, captured, block)
     triangle = p.at(captured["triangles"], p.f.mul(block, constant(REFLECTORS**2, i64)))
     p.auxiliary(
@@ -264,9 +264,9 @@ def eigh_steps(w: Writer) -> None:
 
     def work() -> None:
         w.transpose(matrix, size, x, size, size, size)
-        factor = _factor(w, x, size)
-        with f.when(f.fcmp("one", factor, constant(1.0, element)), unlikely=True):
-            _scale(w, matrix, f.mul(f.mul(size, size), constant(w.element.parts, i64)), factor)
+        multiplier = _multiplier(w, x, size)
+        with f.when(f.fcmp("one", multiplier, constant(1.0, element)), unlikely=True):
+            _scale(w, matrix, f.mul(f.mul(size, size), constant(w.element.parts, i64)), multiplier)
         off = f.sub(size, one)
         w.lapack(
             "sytrd", "L", size, matrix, size, diagonal, beside, w.scratch["taus"],
@@ -292,7 +292,7 @@ def eigh_steps(w: Writer) -> None:
             with p.f.when(first):
                 _solve(p, inside, item)
             with p.f.when(p.f.not_(first)):
-                _product(p, inside, p.f.sub(item, constant(QUARTERS, i64)))
+                _write_triangle(p, inside, p.f.sub(item, constant(QUARTERS, i64)))
 
         def merge(p: Pieces, inside: Mapping[str, Value], item: Value) -> None:
             _merge(p, inside, item, *_half(p.f, inside["size"], item))
@@ -305,14 +305,14 @@ def eigh_steps(w: Writer) -> None:
         with f.when(f.and_(w.goes_on(), f.not_(any_failed()))):
             _merge(w, captured, none, none, size)
             _sort(w, diagonal, w.scratch["order"], size)
-        w.unless(any_failed(), lambda: finish(norm, factor), lambda: _fail(w))
+        w.unless(any_failed(), lambda: finish(norm, multiplier), lambda: _fail(w))
 
-    def finish(norm: Value, factor: Value) -> None:
+    def finish(norm: Value, multiplier: Value) -> None:
         w.share("transform", w["panels"], captured, _transform)
         with f.loop(none, w["count"]) as n, f.when(w.goes_on()):
             position = f.load(i32, f.offset(w.scratch["order"], i32, f.add(w["start"], n)), 4)
             value = _load(w, diagonal, f.sub(f.sext(position, i64), one))
-            _store(w, f.fdiv(f.fmul(value, norm), factor), values, n)
+            _store(w, f.fdiv(f.fmul(value, norm), multiplier), values, n)
 
     w.unless(f.not_(w.is_finite(x, f.mul(size, size))), work, lambda: _fail(w))
 
