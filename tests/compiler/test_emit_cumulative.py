@@ -25,6 +25,18 @@ def test_shapes(cumulative: Any, shape: tuple[int, ...], axis: int) -> None:
         assert kinds == ["cumulative"]
 
 
+@pytest.mark.parametrize("shape", [(), (3, 1)], ids=str)
+@pytest.mark.parametrize("cumulative", CUMULATIVE, ids=lambda f: f.__name__)
+def test_elements_that_are_all_equal(cumulative: Any, shape: tuple[int, ...]) -> None:
+    """What vectors go along does not depend on their lanes."""
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    function = lambda x: cumulative(wnp.broadcast_to(x, (3, 40)), axis=1) * 2
+    assert check(function, x, compare=close(2e-5)) == ["cumulative"]
+    with weft.enable_checks(True):  # which verifies kernels
+        checked = np.asarray(weft.jit(function)(x))
+    np.testing.assert_array_equal(checked, np.asarray(weft.jit(function)(x)))
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("cumulative", CUMULATIVE, ids=lambda f: f.__name__)
 def test_nan_and_infinity(cumulative: Any, axis: int) -> None:

@@ -53,6 +53,17 @@ def test_a_shift_is_filled_by_lanes_of_a_vector() -> None:
     assert shifted.tolist() == [0, 0, 1, 2, 1, 2, 5, 6, 5, 6, 9]
 
 
+def test_what_all_lanes_have_is_shifted() -> None:
+    k = KernelBuilder("shifted")
+    x, y = k.buffer("x", np.int32, 1), k.buffer("y", np.int32, 11, written=True)
+    value = k.load(x, 0)
+    with k.loop(11, kind=LoopKind.LANES, width=4, carries=[k.constant(0, np.dtype(np.int32))]) as (i, (before,)):
+        k.store(y, i, k.shift(value, 2, before))
+        k.carry(k.last(value))
+    _, shifted = assert_compiles(k.finish(), [np.full(1, 7, np.int32), np.zeros(11, np.int32)], MACHINES["host"]())
+    assert shifted.tolist() == [0, 0] + [7] * 9
+
+
 @pytest.mark.parametrize("where", ["no lanes", "no carry", "too far"])
 def test_lanes_are_shifted_only_in_loops_over_lanes(where: str) -> None:
     k = KernelBuilder("wrong")
