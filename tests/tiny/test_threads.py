@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -60,3 +61,35 @@ def test_a_trace_in_one_thread_is_not_seen_by_another() -> None:
 
     weft.make_jaxpr(f)(1.0)
     np.testing.assert_array_equal(np.asarray(seen[0]), [2, 2])
+
+
+def test_caches_are_cleared_while_others_are_added() -> None:
+    ends, failures = threading.Event(), []
+
+    def add() -> None:
+        while not ends.is_set():
+            functions = [lambda x, n=n: x + n for n in range(50)]
+            for function in functions:
+                weft.jit(function)
+                weft.jit(function, inline=True)
+
+    def clear() -> None:
+        try:
+            for _ in range(300):
+                weft.clear_caches()
+        except RuntimeError as error:
+            failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        others = [threading.Thread(target=add) for _ in range(2)]
+        for thread in others:
+            thread.start()
+        clear()
+    finally:
+        ends.set()
+        sys.setswitchinterval(before)
+        for thread in others:
+            thread.join()
+    assert not failures

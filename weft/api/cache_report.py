@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from weft.api.automatic import AutomaticSizes, DeclaredSizes
 from weft.api.explain import reason
 from weft.base import memo
+from weft.base.forks import held
 from weft.base.memo import Memo
 from weft.base.source import Location
 from weft.ir.jaxpr import Jaxpr
@@ -87,6 +89,11 @@ class CacheReport(Sequence[CacheMiss]):
     __repr__ = __str__
 
 
+# Held while caches and what is in them are listed or changed; looking one up needs no lock. Garbage may be collected
+# meanwhile, and a signal's handler may run.
+_lock = held(threading.RLock())
+
+
 class Signatures(OrderedDict[Any, Any]):
     """What was staged for a function, by signature, with the history of what was staged."""
 
@@ -97,8 +104,23 @@ class Signatures(OrderedDict[Any, Any]):
         self._seen: Memo[int, bool] = Memo(MOST_SEEN, lasting=True)
         self.automatic, self.declared = AutomaticSizes(), DeclaredSizes()
 
+    def keep(self, key: Any, value: Any, most: int) -> None:
+        """Remember what was staged; of more than so many signatures the one that was used least recently is
+        forgotten."""
+        with _lock:
+            self[key] = value
+            if len(self) > most:
+                self.popitem(last=False)
+
+    def touch(self, key: Any) -> None:
+        """Note that a signature was used, if another thread has not forgotten it meanwhile."""
+        with _lock:
+            if key in self:
+                self.move_to_end(key)
+
     def clear(self) -> None:
-        super().clear()
+        with _lock:
+            super().clear()
         self.automatic, self.declared = AutomaticSizes(), DeclaredSizes()
 
     def cause(self, name: str, key: Any, paths: Sequence[str]) -> str:
@@ -107,7 +129,9 @@ class Signatures(OrderedDict[Any, Any]):
             return (
                 f"{name} was staged for this signature before, and that was forgotten: by clear_cache, or for others."
             )
-        return reason(name, key, list(itertools.islice(reversed(self), COMPARED)), paths)
+        with _lock:
+            latest = list(itertools.islice(reversed(self), COMPARED))
+        return reason(name, key, latest, paths)
 
     def missed(self, key: Any, cause: str, line: Location | None, seconds: float, jaxpr: Jaxpr, kept: bool) -> None:
         """Note what was staged."""
@@ -126,7 +150,8 @@ _caches: weakref.WeakKeyDictionary[Any, dict[Any, Signatures]] = weakref.WeakKey
 def cache_for(function: Callable[..., Any], options: Any) -> Signatures:
     """The signatures of `function` under these options: shared by all `jit`s of the same function."""
     try:
-        return _caches.setdefault(function, {}).setdefault(options, Signatures())
+        with _lock:
+            return _caches.setdefault(function, {}).setdefault(options, Signatures())
     except TypeError:  # not hashable or not weakly referable: the wrapper alone remembers
         return Signatures()
 
@@ -139,7 +164,8 @@ def clear_caches() -> None:
     >>> import weft
     >>> weft.clear_caches()  # doctest: +SKIP
     """
-    for options in list(_caches.values()):
-        for cache in options.values():
-            cache.clear()
+    with _lock:
+        caches = [cache for options in _caches.values() for cache in options.values()]
+    for cache in caches:
+        cache.clear()
     memo.clear_all()

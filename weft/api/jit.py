@@ -338,7 +338,7 @@ class JitFunction:
                 staged = self._stage_for_all_sizes(*new)
             staged = self._stage(*new) if staged is None else staged
         elif len(self._cache) > LIMIT // 2:
-            self._cache.move_to_end(key)
+            self._cache.touch(key)
         if staged.assumptions and isinstance(current.answers, Assumptions):
             current.answers.assumed |= {a.expression: a for a in staged.assumptions}
         return staged, leaves
@@ -387,9 +387,8 @@ class JitFunction:
 
     def _at_sizes(self, key: Any, staged: StagedFunction, sizes: dict[Any, int]) -> StagedFunction:
         """What was staged for symbols, at sizes; it is remembered for them."""
-        at_sizes = self._cache[key] = staged.at_sizes(sizes)
-        if len(self._cache) > MOST_SIZES:
-            self._cache.popitem(last=False)
+        at_sizes = staged.at_sizes(sizes)
+        self._cache.keep(key, at_sizes, MOST_SIZES)
         return at_sizes
 
     @collector.without_collection
@@ -449,9 +448,7 @@ class JitFunction:
         if proposal is not None:
             staged.guards, proposal.lasting = proposal.guards, cached
         elif cached:
-            self._cache[key] = staged
-            if len(self._cache) > LIMIT:
-                self._cache.popitem(last=False)
+            self._cache.keep(key, staged, LIMIT)
         return staged
 
     def _can_keep(self, static: Any) -> bool:
