@@ -16,6 +16,7 @@ import weft
 import weft.numpy as wnp
 from weft import errors
 from weft.api.flat import MISS
+from weft.base.settings import overrides
 
 pytestmark = pytest.mark.tiny
 
@@ -718,3 +719,25 @@ def test_numpy_arrays_of_64_bits_are_dispatched(dtype: str) -> None:
             except Exception as error:
                 outcomes.append(type(error))
         assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"num_threads": 1}, {"cpu_enable_async_dispatch": False}, {"profiling": True}, {"log_compiles": True}],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_calls_are_quick_after_a_setting_has_changed(setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    f = weft.jit(lambda x: x + 1)
+    x = wnp.arange(3.0)
+
+    def find_dispatcher() -> None:
+        for _ in range(4):
+            f(x)
+        with monkeypatch.context() as patched:
+            patched.setattr(type(f), "_call", lambda *_: pytest.fail("there is no dispatcher"))
+            f(x)
+
+    find_dispatcher()
+    with overrides(**setting):
+        find_dispatcher()
+    find_dispatcher()

@@ -259,7 +259,7 @@ class JitFunction:
         """Have calls like this one find a dispatcher, which is written if there is none yet."""
         timed = config.profiling
         placements = tuple(map(where, leaves))
-        key = (timed, config.default_device, placements)
+        key = (config.call_key(), placements)  # a dispatcher is for these settings only
         if key not in staged.dispatchers:
             # It imports the compiler, which programs that never jit do without.
             from weft.api.dispatch import dispatcher, spmd_dispatcher
