@@ -5,9 +5,14 @@ The pool is LLVM text of our own, compiled once in a process; its threads never 
 caller starts on the chunks at once. A worker that comes in time registers and helps; when no chunk is left the caller
 closes the job and waits only for workers that have registered. So one that sleeps never holds it up.
 
+Each thread has a *share* of the chunks, the same in every job with as many chunks: what one job leaves in the cache of a
+processor is there for the next one, and no other processor has to give it away first. Who is done with its own share
+takes chunks of others.
+
     owner       1 while a job is under way. Who finds it taken (another thread, or a kernel that starts a job of its
                 own) runs its chunks alone: nobody ever waits for the pool.
     gate        how many workers are inside the job, with marks for `closed` and `the caller sleeps`.
+    taken       how many chunks of each share were taken.
     generation  counts jobs; workers watch it, for a while awake and then asleep.
 
 Sleeping and waking are Linux futexes where the number of that system call is known (x86-64, AArch64, RISC-V), and a
@@ -50,6 +55,8 @@ from weft.compiler.target.llvm import (
 from weft.compiler.target.target import Target
 
 MOST_WORKERS = 255
+# How often a thread without a share pauses before it takes chunks of others, about a microsecond.
+_COURTESY = 32
 # How long a worker looks for the next job, and a caller for the last worker, before going to sleep.
 SPIN_NANOSECONDS = 100_000
 
@@ -106,9 +113,10 @@ class _Text:
         def line(name: str) -> Value:
             return module.variable(name, i8, _LINE, _LINE)
 
-        self.owner, self.gate, self.next = line("owner"), line("gate"), line("next")
+        self.owner, self.gate = line("owner"), line("gate")
+        self.taken = module.variable("taken", i64, MOST_WORKERS + 1, _LINE)
         self.generation, self.sleepers = line("generation"), line("sleepers")
-        # Kernel, table, count and grain; and the processor that the caller was on.
+        # Kernel, table, count, grain and number of shares; and the processor that the caller was on.
         self.job, self.caller = line("job"), line("caller")
         self.allowed, self.created, self.ending = line("allowed"), line("created"), line("ending")
         self.threads = module.variable("threads", i64, MOST_WORKERS, _LINE)
@@ -210,17 +218,58 @@ class _Text:
     # -- working ---------------------------------------------------------------------------------------------------
 
     def write_chunks(self) -> None:
-        """chunks: take part in the job until no chunk is left."""
-        f = self.function("chunks", void)
-        kernel, table = f.load(ptr, self.job, 8), f.load(ptr, f.offset(self.job, i64, 1), 8)
-        count, grain = (f.load(i64, f.offset(self.job, i64, n), 8) for n in (2, 3))
-        with f.repeat() as region:
-            begin = f.atomic_update("add", self.next, grain, "monotonic")
-            left = f.icmp("slt", begin, count)
-            with f.when(left):
-                _run_chunk(f, kernel, table, begin, count, grain)
-            region.again(left)
+        """chunks: take part in the job until no chunk is left, as the thread of an index."""
+        f = self.function("chunks", void, index=i32)
+        job = [f.load(type, f.offset(self.job, i64, n), 8) for n, type in enumerate((ptr, ptr, i64, i64, i64))]
+        # There may be more workers than the job has shares; then some have one in common.
+        self.take_chunks(f, *job, f.urem(f.zext(f.arguments[0], i64), job[-1]), lambda: constant(False, i1))
         f.ret()
+
+    def take_chunks(
+        self,
+        f: Function,
+        kernel: Value,
+        table: Value,
+        count: Value,
+        grain: Value,
+        shares: Value,
+        own: Value,
+        ends: Callable[[], Value],
+    ) -> Value:
+        """Run the chunks of a share that nobody has taken, and then those of the shares after it. `ends` is written
+        after each chunk, and says whether to stop; returns whether it did."""
+        none, one = constant(0, i64), constant(1, i64)
+        chunks = f.udiv(f.sub(f.add(count, grain), one), grain)
+        least, more = f.udiv(chunks, shares), f.urem(chunks, shares)
+
+        def size_of(share: Value) -> Value:
+            return f.add(least, f.zext(f.icmp("slt", share, more), i64))
+
+        # Whoever has no share lets those begin who have.
+        with f.when(f.icmp("eq", size_of(own), none)):
+            with f.loop(none, constant(_COURTESY, i64)):
+                self.pause(f)
+        with f.repeat(none, own) as shared:
+            passed, share = shared.values
+            first, size = f.add(f.mul(share, least), f.smin(share, more)), size_of(share)
+            counter = f.offset(self.taken, i64, share)
+            with f.repeat() as region:
+                # Reading is less than writing: at the end all look at all shares.
+                known = f.icmp("slt", f.atomic_load(i64, counter, "monotonic"), size)
+                with f.when(known, constant(False, i1), constant(False, i1)) as attempt:
+                    taken = f.atomic_update("add", counter, one, "monotonic")
+                    left = f.icmp("slt", taken, size)
+                    with f.when(left, constant(False, i1)) as ran:
+                        _run_chunk(f, kernel, table, f.mul(f.add(first, taken), grain), count, grain)
+                        ran.give(ends())
+                    attempt.give(left, ran.results[0])
+                left, stopped = attempt.results
+                region.again(f.and_(left, f.not_(stopped)))
+            following = f.add(share, one)
+            around = f.select(f.icmp("eq", following, shares), none, following)
+            passed = f.add(passed, one)
+            shared.again(f.and_(f.not_(stopped), f.icmp("slt", passed, shares)), passed, around)
+        return stopped
 
     def write_enter(self) -> None:
         """enter: register for the job, unless it is closed or has as many workers as are allowed."""
@@ -258,11 +307,13 @@ class _Text:
         f.ret()
 
     def write_worker(self) -> None:
-        """worker: the life of a thread. It gets the generation to start from, as its pointer."""
+        """worker: the life of a thread. As its pointer it gets its index, and the generation to start from."""
         f = self.function("worker", ptr, first=ptr)
         float_mode.set_default(f, self.triple)
         last = f.alloca(i32, align=4)
-        f.store(f.trunc(f.ptrtoint(f.arguments[0], i64), i32), last, 4)
+        start = f.ptrtoint(f.arguments[0], i64)
+        f.store(f.trunc(start, i32), last, 4)
+        index = f.trunc(f.lshr(start, constant(32, i64)), i32)
         look, sleep, awake, work, finish = map(f.label, ("look", "sleep", "awake", "work", "finish"))
         one = constant(1, i32)
         f.branch(look)
@@ -294,7 +345,7 @@ class _Text:
         with f.when(_call(f, "enter", i1)):
             with f.when(slept):
                 self.wake_others(f)
-            f.call("chunks", void)
+            f.call("chunks", void, index)
             before = f.atomic_update("sub", self.gate, one, "acq_rel")
             with f.when(f.icmp("eq", before, constant(_CLOSED | _CALLER_SLEEPS | 1, i32)), unlikely=True):
                 f.call("wake", void, self.gate, one)
@@ -323,9 +374,11 @@ class _Text:
         replace = constant(3 if "apple" in self.triple else 2, i32)
         f.call("sigfillset", i32, every)
         f.call("pthread_sigmask", i32, replace, every, previous)
-        first = f.inttoptr(f.zext(f.atomic_load(i32, self.generation, "monotonic"), i64), ptr)
+        generation = f.zext(f.atomic_load(i32, self.generation, "monotonic"), i64)
         with f.repeat(created) as region:
             count = region.values[0]
+            index = f.zext(f.add(count, constant(1, i32)), i64)  # the caller is thread 0
+            first = f.inttoptr(f.or_(f.shl(index, constant(32, i64)), generation), ptr)
             handle = f.offset(self.threads, i64, count)
             status = _call(f, "pthread_create", i32, handle, zero(ptr), self.module.address("worker"), first)
             started = f.icmp("eq", status, constant(0, i32))
@@ -401,36 +454,40 @@ class _Text:
         f.start(share)
         with f.when(f.icmp("slt", f.load(i32, self.created, 4), allowed), unlikely=True):
             f.call("grow", void)
-        for i, value in enumerate((kernel, table, count, grain)):
+        # Not as many workers as are allowed may be there, where the system has no more threads.
+        shares = f.zext(f.add(f.atomic_load(i32, self.allowed, "monotonic"), one), i64)
+        for i, value in enumerate((kernel, table, count, grain, shares)):
             f.store(value, f.offset(self.job, i64, i), 8)
         if self.how is Waiting.FUTEX:
             f.atomic_store(_call(f, "sched_getcpu", i32), self.caller, "monotonic")
-        f.atomic_store(constant(0, i64), self.next, "monotonic")
+        self.set_taken(f, shares, constant(0, i64))
         f.atomic_store(no_bits, self.gate, "release")
         f.atomic_update("add", self.generation, one, "seq_cst")
         self.wake_others(f)
-        status = self.write_own_chunks(f, kernel, table, count, grain)
+        status = self.write_own_chunks(f, kernel, table, count, grain, shares)
         inside = f.atomic_update("or", self.gate, constant(_CLOSED, i32), "acq_rel")
         with f.when(f.icmp("ne", inside, no_bits)):
             f.call("finish", void)
         f.atomic_store(no_bits, self.owner, "release")
         f.ret(status)
 
-    def write_own_chunks(self, f: Function, kernel: Value, table: Value, count: Value, grain: Value) -> Value:
+    def write_own_chunks(
+        self, f: Function, kernel: Value, table: Value, count: Value, grain: Value, shares: Value
+    ) -> Value:
         """The caller's part in the job: as `chunks`, but when interrupted it leaves no chunk to anybody. Gives the
         status."""
         watch = interrupt.watch(f, self.triple)
-        with f.repeat() as region:
-            begin = f.atomic_update("add", self.next, grain, "monotonic")
-            left = f.icmp("slt", begin, count)
-            with f.when(left, constant(False, i1)) as ran:
-                _run_chunk(f, kernel, table, begin, count, grain)
-                ran.give(self.is_interrupted(f, watch))
-            interrupted = ran.results[0]
-            with f.when(interrupted, unlikely=True):
-                f.atomic_store(count, self.next, "monotonic")
-            region.again(f.and_(left, f.not_(interrupted)))
+        interrupted = self.take_chunks(
+            f, kernel, table, count, grain, shares, constant(0, i64), lambda: self.is_interrupted(f, watch)
+        )
+        with f.when(interrupted, unlikely=True):
+            self.set_taken(f, shares, count)
         return f.select(interrupted, constant(interrupt.INTERRUPTED, i64), constant(0, i64))
+
+    def set_taken(self, f: Function, shares: Value, number: Value) -> None:
+        """Say how many chunks of each share were taken."""
+        with f.loop(constant(0, i64), shares) as share:
+            f.atomic_store(number, f.offset(self.taken, i64, share), "monotonic")
 
     def write_copy(self) -> None:
         """weft_copy_bytes(target, source, size, grain): copy bytes by all threads, which take so many at a time."""
