@@ -154,12 +154,6 @@ class _Multiply:
         self.stride = self.sizes[1] * (plan.blocks[1] if plan.chunks > 1 else 1)
         self.area = self.stride * self.sizes[0] * (plan.blocks[0] if plan.chunks > 1 else 1)
         self.stores_tiles = self.results_are_sums(fusion)
-        if self.stores_tiles:
-            self.sums: Buffer = self.writer.result(fusion.jaxpr.outvars[0])
-            self.stride = m.contraction.result_strides()[m.left.across]
-        else:
-            sums = fusion.new_scratch(self.sum_dtype, prod(self.counts) * self.area)
-            self.sums = self.writer.scratch(sums)
         tile = TILE_BYTES // m.left.dtype.itemsize
         self.panel = plan.chunk * plan.chunks * tile
         self.packing: PackedOperand | None = None
@@ -172,6 +166,8 @@ class _Multiply:
             panels = self.together[1] * self.panel
             if not self.stores_tiles and panels * plan.blocks[1] * m.left.dtype.itemsize <= SMALL_PANELS:
                 self.panels_before = plan.blocks[1]
+                self.stride *= self.panels_before
+                self.area *= self.panels_before
             own = fusion.new_scratch(self.packing.dtype, prod(self.counts) * self.panels_before * panels)
             self.left: Buffer = self.writer.argument(source.argument)
             self.right: Buffer = self.writer.scratch(own)
@@ -180,6 +176,12 @@ class _Multiply:
         else:
             self.left, self.right = (self.writer.scratch_input(scratch) for scratch in packed)
             self.left_strides = m.row, tile
+        if self.stores_tiles:
+            self.sums: Buffer = self.writer.result(fusion.jaxpr.outvars[0])
+            self.stride = m.contraction.result_strides()[m.left.across]
+        else:
+            sums = fusion.new_scratch(self.sum_dtype, prod(self.counts) * self.area)
+            self.sums = self.writer.scratch(sums)
         self.at: dict[ContractionAxis, Index] = {}
         self.task = self.first_row = self.first_column = Index()
 
@@ -233,9 +235,10 @@ class _Multiply:
         if self.panels_before > 1:
             with self.columns() as column:
                 pack(column)
-            with self.rows() as row, self.columns() as column:
-                self.multiply(row, column, Index(), accumulate=False)
-                self.finish(row, column)
+            with self.rows() as row:
+                with self.columns() as column:
+                    self.multiply(row, column, Index(), accumulate=False)
+                self.finish(row, Index(), self.panels_before)
             return
         with self.columns() as column:
             pack(column)
@@ -275,7 +278,9 @@ class _Multiply:
             return self.m.contraction.result_offset(
                 {**self.at, self.m.left.across: firsts[0], self.m.right.across: firsts[1]}
             )
-        inside = row * (self.sizes[0] * self.stride) + column * self.sizes[1] if self.plan.chunks > 1 else Index()
+        inside = row * (self.sizes[0] * self.stride) if self.plan.chunks > 1 else Index()
+        if self.plan.chunks > 1 or self.panels_before > 1:
+            inside = inside + column * self.sizes[1]
         return self.task * self.area + inside
 
     def multiply(self, row: Index, column: Index, chunk: Index, accumulate: bool) -> None:
@@ -303,19 +308,18 @@ class _Multiply:
             )
         )  # fmt: skip
 
-    def finish(self, row: Index, column: Index) -> None:
-        """Write the results of a block, if tiles are not."""
+    def finish(self, row: Index, column: Index, blocks: int = 1) -> None:
+        """Write the results of so many blocks side by side, row by row, if tiles are not."""
         if self.stores_tiles:
             return
         k, m = self.k, self.m
         firsts = (self.first_row + row) * self.sizes[0], (self.first_column + column) * self.sizes[1]
         ends = [
-            Index(operand.across.size) - first if operand.across.size % size else None
-            for operand, first, size in zip(self.operands, firsts, self.sizes, strict=True)
+            Index(operand.across.size) - first if operand.across.size % (size * count) else None
+            for operand, first, size, count in zip(self.operands, firsts, self.sizes, (1, blocks), strict=True)
         ]
-        width = self.sizes[1]
         with k.loop(self.sizes[0], limit=ends[0]) as i:
-            with k.loop(self.sizes[1], kind=LoopKind.LANES, width=width, limit=ends[1]) as j:
+            with k.loop(blocks * self.sizes[1], kind=LoopKind.LANES, width=self.sizes[1], limit=ends[1]) as j:
                 indices = {**self.at, m.left.across: firsts[0] + i, m.right.across: firsts[1] + j}
                 total = k.load(self.sums, self.corner(row, column) + i * self.stride + j)
                 store_at(self.writer, m.contraction, m.contraction.result_index(indices), total)
