@@ -484,10 +484,10 @@ class _Text:
             self.set_taken(f, shares, count)
         return f.select(interrupted, constant(interrupt.INTERRUPTED, i64), constant(0, i64))
 
-    def set_taken(self, f: Function, shares: Value, number: Value) -> None:
+    def set_taken(self, f: Function, shares: Value, chunks: Value) -> None:
         """Say how many chunks of each share were taken."""
         with f.loop(constant(0, i64), shares) as share:
-            f.atomic_store(number, f.offset(self.taken, i64, share), "monotonic")
+            f.atomic_store(chunks, f.offset(self.taken, i64, share), "monotonic")
 
     def write_copy(self) -> None:
         """weft_copy_bytes(target, source, size, grain): copy bytes by all threads, which take so many at a time."""
