@@ -5,8 +5,8 @@ The pool is LLVM text of our own, compiled once in a process; its threads never 
 caller starts on the chunks at once. A worker that comes in time registers and helps; when no chunk is left the caller
 closes the job and waits only for workers that have registered. So one that sleeps never holds it up.
 
-Each thread has a *share* of the chunks, the same in every job with as many chunks: what one job leaves in the cache of a
-processor is there for the next one, and no other processor has to give it away first. Who is done with its own share
+Each thread has a *share* of the chunks, the same in every job with as many chunks: what one job leaves in the cache of
+a processor is there for the next one, and no other processor has to give it away first. Who is done with its own share
 takes chunks of others.
 
     owner       1 while a job is under way. Who finds it taken (another thread, or a kernel that starts a job of its
