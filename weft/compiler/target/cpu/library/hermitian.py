@@ -20,7 +20,7 @@ import numpy as np
 from weft.compiler.target.cpu.library.batches import ITERATION_WORK, Work, batched
 from weft.compiler.target.cpu.library.writer import Pieces, Writer, family
 from weft.compiler.target.library_call import Array, LibraryCall, arrays_of
-from weft.compiler.target.llvm import Function, Value, constant, i32, i64
+from weft.compiler.target.llvm import Function, Value, constant, double, i32, i64
 from weft.ir.jaxpr import Equation
 
 # From this size on the steps are ours.
@@ -155,6 +155,129 @@ def _merge(p: Pieces, captured: Mapping[str, Value], item: Value, start: Value, 
         f.offset(captured["integers"], i32, f.mul(item, captured["half integers"])),
     )  # fmt: skip
     _note(p, status, captured, item)
+
+
+def _merge_shared(w: Writer, captured: Mapping[str, Value], size: Value) -> None:
+    """The last merge, as `laed1` does it, in steps that threads share. What both parts do not have in common is left
+    out first (`laed2`); the eigenvalues of the rest are roots of one equation."""
+    f, real, none, one = w.f, Pieces(w.f, w.element.real), constant(0, i64), constant(1, i64)
+    vectors, work, integers = captured["vectors"], captured["work"], captured["integers"]
+    cut = f.lshr(size, one)
+    kept = f.alloca(i32, align=4)
+    z, poles, weights, columns = (real.at(work, f.mul(size, constant(n, i64))) for n in range(4))
+    orders = [f.offset(integers, i32, f.mul(size, constant(n, i64))) for n in range(4)]
+    joint = real.at(captured["beside"], f.sub(cut, one))
+    # Along the cut: the last row of the first part's vectors, and the first row of the second part's.
+    with f.loop(none, size) as n:
+        row = f.select(f.icmp("slt", n, cut), f.sub(cut, one), cut)
+        _store(real, _load(real, vectors, f.add(f.mul(n, size), row)), z, n)
+    status = real.lapack(
+        "laed2", kept, size, cut, captured["diagonal"], vectors, size, captured["order"], joint,
+        z, poles, weights, columns, *orders,
+    )  # fmt: skip
+    _note(w, status, captured, 0)
+    rank = f.sext(f.load(i32, kept, 4), i64)
+    kinds = [f.sext(f.load(i32, f.offset(orders[3], i32, n), 4), i64) for n in range(3)]
+    upper, lower = f.add(kinds[0], kinds[1]), f.add(kinds[1], kinds[2])
+    rows_below = f.sub(size, cut)
+    inside: dict[str, Value] = {
+        **{name: captured[name] for name in ("size", "diagonal", "vectors", "failed")},
+        **{"cut": cut, "rank": rank, "upper": upper, "lower": lower, "first lower": kinds[0]},
+        **{"z": z, "poles": poles, "weights": weights, "columns": columns, "joint": joint, "orders": orders[1]},
+        "below": real.at(columns, f.mul(cut, upper)),
+        "own": real.at(columns, f.add(f.mul(cut, upper), f.mul(rows_below, lower))),
+    }
+    few = f.icmp("slt", rank, constant(3, i64))
+    with f.when(f.and_(few, f.icmp("sgt", rank, none))):
+        status = real.lapack(
+            "laed3", rank, size, cut, captured["diagonal"], vectors, size, joint, poles, columns, orders[1],
+            orders[3], weights, inside["own"],
+        )  # fmt: skip
+        _note(w, status, captured, 0)
+    blocks = f.udiv(f.add(rank, constant(VECTORS - 1, i64)), constant(VECTORS, i64))
+    with f.when(f.and_(f.not_(few), f.not_(status))):
+        for name, step in (("roots", _roots), ("weights", _weights), ("merged", _merged)):
+            w.share(name, blocks, inside, step)
+    with f.when(f.icmp("eq", rank, none)):
+        with f.loop(none, size) as n:
+            f.store(f.trunc(f.add(n, one), i32), f.offset(captured["order"], i32, n), 4)
+    with f.when(f.icmp("sgt", rank, none)):
+        real.auxiliary("lamrg", rank, f.sub(size, rank), captured["diagonal"], 1, -1, captured["order"])
+
+
+def _block(p: Pieces, captured: Mapping[str, Value], item: Value) -> tuple[Value, Value]:
+    """Which columns or rows of the merge an item has: from, to."""
+    begin = p.f.mul(item, constant(VECTORS, i64))
+    return begin, p.f.smin(p.f.add(begin, constant(VECTORS, i64)), captured["rank"])
+
+
+def _roots(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """Some eigenvalues, and their distances from all poles: a column for each."""
+    f, real = p.f, Pieces(p.f, p.element.real)
+    with f.loop(*_block(p, captured, item)) as n:
+        failed = real.lapack(
+            "laed4", captured["rank"], f.add(n, constant(1, i64)), captured["poles"], captured["weights"],
+            real.at(captured["vectors"], f.mul(n, captured["size"])), captured["joint"],
+            real.at(captured["diagonal"], n),
+        )  # fmt: skip
+        with f.when(failed, unlikely=True):
+            _note(p, failed, captured, 0)
+
+
+def _weights(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """Some weights of poles, which the rounded eigenvalues are exact for: products over all columns of a row."""
+    f, real, z = p.f, Pieces(p.f, p.element.real), captured["z"]
+    begin, end = _block(p, captured, item)
+    at = lambda row, column: f.add(f.mul(column, captured["size"]), row)
+    with f.loop(begin, end) as row:
+        _store(real, _load(real, captured["vectors"], at(row, row)), z, row)
+    with f.loop(constant(0, i64), captured["rank"]) as column:
+        pole = _load(real, captured["poles"], column)
+        with f.loop(begin, end) as row, f.when(f.icmp("ne", row, column)):
+            apart = f.fsub(_load(real, captured["poles"], row), pole)
+            ratio = f.fdiv(_load(real, captured["vectors"], at(row, column)), apart)
+            _store(real, f.fmul(_load(real, z, row), ratio), z, row)
+    with f.loop(begin, end) as row:
+        root = f.sqrt(f.fneg(_load(real, z, row)))
+        _store(real, f.copysign(root, _load(real, captured["weights"], row)), z, row)
+
+
+def _merged(p: Pieces, captured: Mapping[str, Value], item: Value) -> None:
+    """Some eigenvectors of the merge, and from them those of the whole tridiagonal matrix."""
+    f, real = p.f, Pieces(p.f, p.element.real)
+    none, one, size, rank = constant(0, i64), constant(1, i64), captured["size"], captured["rank"]
+    begin, end = _block(p, captured, item)
+    own = real.at(captured["own"], f.mul(begin, size))
+    with f.loop(begin, end) as column:
+        vector = real.at(captured["vectors"], f.mul(column, size))
+        with f.loop(none, rank, carried=[constant(0.0, double)]) as n:
+            part = f.fdiv(_load(real, captured["z"], n), _load(real, vector, n))
+            _store(real, part, own, n)
+            wide = part if part.type is double else f.fpext(part, double)
+            n.give(f.fadd(n.values[0], f.fmul(wide, wide)))
+        length = f.sqrt(n.results[0])
+        norm = length if real.element.float is double else f.fptrunc(length, real.element.float)
+        with f.loop(none, rank) as n:
+            chosen = f.sub(f.sext(f.load(i32, f.offset(captured["orders"], i32, n), 4), i64), one)
+            _store(real, f.fdiv(_load(real, own, chosen), norm), vector, n)
+    width = f.sub(end, begin)
+    panel = real.at(captured["vectors"], f.mul(begin, size))
+    unit, nothing = real.scalar("unit", 1.0), real.scalar("zero", 0.0)
+
+    def multiply(first: Value, count: Value, matrix: Value, target: Value, rows: Value) -> None:
+        with f.loop(none, width) as n:
+            source = real.at(panel, f.add(f.mul(n, size), first))
+            real.copy(real.at(own, f.mul(n, count)), source, count)
+        stride = f.smax(count, one)
+        real.blas(
+            "gemm", "N", "N", rows, width, count, unit, matrix, rows, own, stride, nothing, target, size,
+        )  # fmt: skip
+
+    below = real.at(panel, captured["cut"])
+    multiply(
+        captured["first lower"], captured["lower"], captured["below"], below, f.sub(size, captured["cut"])
+    )  # fmt: skip
+    multiply(none, captured["upper"], captured["columns"], panel, captured["cut"])
 
 
 def _sort(w: Writer, diagonal: Value, order: Value, size: Value) -> None:
@@ -303,7 +426,7 @@ def eigh_steps(w: Writer) -> None:
         with f.when(f.not_(any_failed())):
             w.share("merge", 2, captured, merge)
         with f.when(f.and_(w.goes_on(), f.not_(any_failed()))):
-            _merge(w, captured, none, none, size)
+            _merge_shared(w, captured, size)
             _sort(w, diagonal, w.scratch["order"], size)
         w.unless(any_failed(), lambda: finish(norm, multiplier), lambda: _fail(w))
 
@@ -388,7 +511,8 @@ def _plan_steps(equation: Equation, x: Array, start: int, end: int) -> LibraryCa
         "panels": size * count * bytes,
         "transforms": panels * VECTORS * REFLECTORS * bytes,
         "reduction": reduction * bytes,
-        "work": max(work_of(size), 2 * work_of(half), QUARTERS * work_of(quarter)) * real,
+        # ... and for the last merge: four rows, the parts' vectors, and those of the merge.
+        "work": max(4 * size + 2 * half * half + size * size, 2 * work_of(half), QUARTERS * work_of(quarter)) * real,
         "order": size * 4,
         "integers": max(integers_of(size), 2 * integers_of(half), QUARTERS * integers_of(quarter)) * 4,
     }
