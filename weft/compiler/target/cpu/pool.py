@@ -220,9 +220,11 @@ class _Text:
     def write_chunks(self) -> None:
         """chunks: take part in the job until no chunk is left, as the thread of an index."""
         f = self.function("chunks", void, index=i32)
-        job = [f.load(type, f.offset(self.job, i64, n), 8) for n, type in enumerate((ptr, ptr, i64, i64, i64))]
+        kernel, table = (f.load(ptr, f.offset(self.job, i64, n), 8) for n in (0, 1))
+        count, grain, shares = (f.load(i64, f.offset(self.job, i64, n), 8) for n in (2, 3, 4))
         # There may be more workers than the job has shares; then some have one in common.
-        self.take_chunks(f, *job, f.urem(f.zext(f.arguments[0], i64), job[-1]), lambda: constant(False, i1))
+        own = f.urem(f.zext(f.arguments[0], i64), shares)
+        self.take_chunks(f, kernel, table, count, grain, shares, own, lambda: constant(False, i1))
         f.ret()
 
     def take_chunks(
