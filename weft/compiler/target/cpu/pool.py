@@ -274,16 +274,22 @@ class _Text:
         return stopped
 
     def write_enter(self) -> None:
-        """enter: register for the job, unless it is closed or has as many workers as are allowed."""
+        """enter: register for the job, unless it is closed or has as many workers as are allowed. leave: the
+        contrary."""
+        # Whoever comes is counted first and asked then: if all come at once, each attempt to count only those who may
+        # would fail for all others, and 15 workers would take as long as a short job.
         f = self.function("enter", i1)
-        with f.repeat() as region:
-            state = f.atomic_load(i32, self.gate, "acquire")
-            free = f.icmp("ult", state, f.atomic_load(i32, self.allowed, "monotonic"))
-            with f.when(free, constant(False, i1)) as attempt:
-                _, done = f.compare_exchange(self.gate, state, f.add(state, constant(1, i32)), "acq_rel")
-                attempt.give(done)
-            region.again(f.and_(free, f.not_(attempt.results[0])))
-        f.ret(attempt.results[0])
+        before = f.atomic_update("add", self.gate, constant(1, i32), "acq_rel")
+        free = f.icmp("ult", before, f.atomic_load(i32, self.allowed, "monotonic"))
+        with f.when(f.not_(free)):
+            f.call("leave", void)
+        f.ret(free)
+
+        f = self.function("leave", void)
+        before = f.atomic_update("sub", self.gate, constant(1, i32), "acq_rel")
+        with f.when(f.icmp("eq", before, constant(_CLOSED | _CALLER_SLEEPS | 1, i32)), unlikely=True):
+            f.call("wake", void, self.gate, constant(1, i32))
+        f.ret()
 
     def write_apart(self) -> None:
         """apart: leave the caller's processor. Linux may wake a thread on the one that the caller runs on, and leave it
@@ -348,9 +354,7 @@ class _Text:
             with f.when(slept):
                 self.wake_others(f)
             f.call("chunks", void, index)
-            before = f.atomic_update("sub", self.gate, one, "acq_rel")
-            with f.when(f.icmp("eq", before, constant(_CLOSED | _CALLER_SLEEPS | 1, i32)), unlikely=True):
-                f.call("wake", void, self.gate, one)
+            f.call("leave", void)
         f.branch(look)
 
         f.start(finish)
@@ -463,7 +467,8 @@ class _Text:
         if self.how is Waiting.FUTEX:
             f.atomic_store(_call(f, "sched_getcpu", i32), self.caller, "monotonic")
         self.set_taken(f, shares, constant(0, i64))
-        f.atomic_store(no_bits, self.gate, "release")
+        # Whoever came too late for the last job may be about to leave: they are still counted.
+        f.atomic_update("and", self.gate, constant(~(_CLOSED | _CALLER_SLEEPS), i32), "acq_rel")
         f.atomic_update("add", self.generation, one, "seq_cst")
         self.wake_others(f)
         status = self.write_own_chunks(f, kernel, table, count, grain, shares)

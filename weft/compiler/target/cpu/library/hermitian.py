@@ -163,7 +163,7 @@ def _merge_shared(w: Writer, captured: Mapping[str, Value], size: Value) -> None
     f, real, none, one = w.f, Pieces(w.f, w.element.real), constant(0, i64), constant(1, i64)
     vectors, work, integers = captured["vectors"], captured["work"], captured["integers"]
     cut = f.lshr(size, one)
-    kept = f.alloca(i32, align=4)
+    remaining = f.alloca(i32, align=4)
     z, poles, weights, columns = (real.at(work, f.mul(size, constant(n, i64))) for n in range(4))
     orders = [f.offset(integers, i32, f.mul(size, constant(n, i64))) for n in range(4)]
     joint = real.at(captured["beside"], f.sub(cut, one))
@@ -172,11 +172,11 @@ def _merge_shared(w: Writer, captured: Mapping[str, Value], size: Value) -> None
         row = f.select(f.icmp("slt", n, cut), f.sub(cut, one), cut)
         _store(real, _load(real, vectors, f.add(f.mul(n, size), row)), z, n)
     status = real.lapack(
-        "laed2", kept, size, cut, captured["diagonal"], vectors, size, captured["order"], joint,
+        "laed2", remaining, size, cut, captured["diagonal"], vectors, size, captured["order"], joint,
         z, poles, weights, columns, *orders,
     )  # fmt: skip
     _note(w, status, captured, 0)
-    rank = f.sext(f.load(i32, kept, 4), i64)
+    rank = f.sext(f.load(i32, remaining, 4), i64)
     kinds = [f.sext(f.load(i32, f.offset(orders[3], i32, n), 4), i64) for n in range(3)]
     upper, lower = f.add(kinds[0], kinds[1]), f.add(kinds[1], kinds[2])
     rows_below = f.sub(size, cut)
