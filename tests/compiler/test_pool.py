@@ -495,3 +495,22 @@ def test_without_threads_the_caller_runs_everything() -> None:
     own.start(3)
     assert (own.visits(100, 7) == 1).all() and threads_of(own) == {this_thread()}
     assert own.stop() == 1
+
+
+def test_a_program_without_better_code_does_not_keep_others_from_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    class Program:
+        def __init__(self, error: Exception | None) -> None:
+            self.error = error
+
+        def optimise(self, yields: bool) -> None:
+            if self.error is not None:
+                raise self.error
+            seen.append("better")
+
+    monkeypatch.setattr(threading, "excepthook", lambda told: seen.append(str(told.exc_value)))
+    programs: Any = [Program(MemoryError("no room")), Program(None)]
+    for program in programs:
+        tiers.improve(program)
+    assert tiers.wait(30) and seen == ["no room", "better"]

@@ -136,6 +136,18 @@ def test_a_fork_waits_for_a_lock_and_lets_it_go() -> None:
         del forks._locks[-2:]
 
 
+def test_a_lock_that_is_named_twice_is_taken_once() -> None:
+    lock = threading.Lock()
+    try:
+        assert forks.held(forks.held(lock)) is lock
+        start = time.monotonic()
+        assert status_of_child() == 0
+        assert time.monotonic() - start < forks.PATIENCE / 2
+    finally:
+        forks._locks.remove(lock)
+    assert all(other is not lock for other in forks._locks)
+
+
 def test_others_let_a_fork_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that takes a lock again and again would have it again before anybody else sees it free."""
     lock = forks.held(threading.Lock())

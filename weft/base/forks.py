@@ -62,7 +62,8 @@ def held(lock: AnyLock) -> AnyLock:
     """Have a lock taken during each fork, so that nobody is in its section then; returns the lock. For those that are
     held for short times only."""
     with _adding:
-        _locks.append(lock)
+        if not any(other is lock for other in _locks):  # two threads may name one, and it cannot be taken twice
+            _locks.append(lock)
     return lock
 
 

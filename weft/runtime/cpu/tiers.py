@@ -49,6 +49,9 @@ def _work() -> None:
         try:
             if executable is not None:
                 executable.optimise(yields=True)
+        except Exception as error:  # the program goes on with the code that it has, and others get better code
+            here = threading.current_thread()
+            threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, here)))
         finally:
             del executable
             with _lock:
