@@ -266,5 +266,5 @@ def backend_of(device: Device) -> Backend:
         if load is None:
             what = f"There is no backend for {device!r}."
             raise ArgumentError(what, received=device.platform, fix=f"devices are on: {', '.join(_loaders)}")
-        found = _loaded[device.platform] = load()
+        found = _loaded.setdefault(device.platform, load())  # two threads that ask first get the same
     return found
