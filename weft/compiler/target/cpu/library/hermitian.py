@@ -189,11 +189,11 @@ def _merge_shared(w: Writer, captured: Mapping[str, Value], size: Value) -> None
     }
     few = f.icmp("slt", rank, constant(3, i64))
     with f.when(f.and_(few, f.icmp("sgt", rank, none))):
-        status = real.lapack(
+        wrong = real.lapack(
             "laed3", rank, size, cut, captured["diagonal"], vectors, size, joint, poles, columns, orders[1],
             orders[3], weights, inside["own"],
         )  # fmt: skip
-        _note(w, status, captured, 0)
+        _note(w, wrong, captured, 0)
     blocks = f.udiv(f.add(rank, constant(VECTORS - 1, i64)), constant(VECTORS, i64))
     with f.when(f.and_(f.not_(few), f.not_(status))):
         for name, step in (("roots", _roots), ("weights", _weights), ("merged", _merged)):
