@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from weft.compiler.kernel.ir import Kernel
@@ -29,11 +29,15 @@ WORTH_SEVERAL, WORTH_LIGHT = 1e6, 1e7
 
 def hot_kernels(program: Program, target: Target, devices: int) -> set[str]:
     """The kernels of a program that are worth light code before it runs for the first time, on so many devices."""
-    nanoseconds: Counter[str] = Counter()
+    nanoseconds: defaultdict[str, float] = defaultdict(float)
+    kernels: dict[str, Kernel] = {}
     for step, times in launches(program.steps):
-        if isinstance(step.kernel, Kernel) and step.nanoseconds is None and carries_much(step.kernel, target):
-            nanoseconds[symbol_of(step.kernel)] += times * launch_work(step, target.kernel)  # type: ignore[assignment]
-    return {name for name, total in nanoseconds.items() if total * devices > WORTH_LIGHT}
+        if isinstance(step.kernel, Kernel) and step.nanoseconds is None:
+            name = symbol_of(step.kernel)
+            kernels[name] = step.kernel
+            nanoseconds[name] += times * launch_work(step, target.kernel)
+    long = [name for name, total in nanoseconds.items() if total * devices > WORTH_LIGHT]
+    return {name for name in long if carries_much(kernels[name], target)}
 
 
 class Ahead:
