@@ -12,6 +12,8 @@ import numpy as np
 import weft
 import weft.numpy as wnp
 from weft import lax
+from weft.api.automatic import AutomaticSizes
+from weft.ir.types import array_type
 
 
 def test_many_threads_trace_and_transform_at_once() -> None:
@@ -93,3 +95,20 @@ def test_caches_are_cleared_while_others_are_added() -> None:
         for thread in others:
             thread.join()
     assert not failures
+
+
+def test_threads_propose_families_of_sizes() -> None:
+    families = AutomaticSizes()
+
+    def propose(seed: int) -> None:
+        for n in np.random.default_rng(seed).integers(1, 60, 2000):
+            families.propose("rest", (array_type((int(n), 3), np.float32),) * 5, lambda: ["x"] * 5)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for future in [pool.submit(propose, seed) for seed in range(4)]:
+                future.result()
+    finally:
+        sys.setswitchinterval(before)

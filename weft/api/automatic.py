@@ -148,7 +148,7 @@ class AutomaticSizes:
     def propose(self, rest: Any, types: tuple[Any, ...], paths: Callable[[], Sequence[str]]) -> Proposal | None:
         """Symbols for what differs from earlier signatures; None if that is not only sizes, or not worth it."""
         seen = self._seen.setdefault(rest, deque(maxlen=MOST_SIGNATURES))
-        others = [other for other in seen if _differ_in_sizes(types, other)]
+        others = [other for other in list(seen) if _differ_in_sizes(types, other)]  # other threads append to it
         seen.append(types)
         refused = self._refused.get(rest, set())
         if not others or len(self._families.get(rest, ())) >= MOST_FAMILIES:
