@@ -32,6 +32,8 @@ CHUNK_BYTES, LEAST_CHUNK = 768 << 10, 8
 # most rows. So many tasks are enough, if each has so many multiplications; with more of them each has several panels.
 LEFT_BYTES, PANEL_BYTES, MOST_ROWS = 1 << 20, 1 << 19, 512
 ENOUGH_TASKS, MANY_TASKS, LEAST_TASK = 32, 64, 1 << 22
+# Up to so many bytes that are multiplied one task is quicker than several, whose results go from one cache to another.
+ONE_TASK = 1 << 24
 # Bytes of all panels of a task, up to which it packs all of them first: then what an epilogue computes is written row
 # by row, and not in columns of one cache line, whose rows are pages apart.
 SMALL_PANELS = 64 << 10
@@ -88,6 +90,8 @@ def packing_schedule(m: Matrices, others: int) -> Schedule | None:
     block_bytes = [size * length * itemsize for size in sizes]
     if not m.loads_left or block_bytes[1] > PANEL_BYTES:
         return None
+    if others == 1 and prod(sides) * prod(sizes) * length * itemsize <= ONE_TASK:
+        return Schedule((sides[0], sides[1]), m.steps, 1)
     rows = max(1, min(sides[0], LEFT_BYTES // block_bytes[0], MOST_ROWS // sizes[0]))
     least = max(1, LEAST_TASK // (prod(sizes) * length))
     while others * -(-sides[0] // rows) * sides[1] < ENOUGH_TASKS and rows >= 2 * least:

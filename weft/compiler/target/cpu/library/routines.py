@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.base.forks import RenewedLock
 from weft.compiler.target.cpu import link, objects, pool
 from weft.compiler.target.cpu.library import capsules, guard, shared
-from weft.compiler.target.cpu.library.writer import PARALLEL
+from weft.compiler.target.cpu.library.writer import LOOPING, PARALLEL
 from weft.compiler.target.cpu.link import Tier
 from weft.compiler.target.cpu.targets import host
 
@@ -21,7 +21,7 @@ def address(routine: str) -> int:
     with _lock.current:
         library = _libraries.get(routine)
         if library is None:
-            tier = Tier.LIGHT if shared.is_shared(routine) else Tier.QUICK
+            tier = Tier.LIGHT if shared.is_shared(routine) or routine.startswith(LOOPING) else Tier.QUICK
             code = objects.cached_object(f"routine {routine}", lambda: _text(routine), host(), tier)
             link.provide({name: _imported(name) for name in code.imports})
             library = link.load(code)

@@ -38,6 +38,8 @@ TILES = "_tiles"
 COMPLEX_NAMES = {"orgqr": "ungqr", "syevd": "heevd", "sytrd": "hetrd"}
 # Shares the items of a loop among threads, or runs all of them in this one; see the pool.
 PARALLEL = "weft_parallel"
+# Families with loops of their own over elements, which are worth being optimised; others only call libraries.
+LOOPING = ("weft_eigh_steps_",)
 
 
 @dataclass(frozen=True)
