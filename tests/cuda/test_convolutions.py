@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft
@@ -58,16 +59,24 @@ def layers(x: Any, w: Any, b: Any, c: Any) -> Any:
     return weft.nn.relu(y + c)
 
 
-def test_biases_are_in_the_call_and_relu_is_not(gpu: Gpu) -> None:
-    """cuDNN's relu of nan is 0. Where relu is differentiated, nothing needs what it was applied to."""
+def check_prepared(gpu: Gpu, f: Callable[..., Any], *arrays: np.ndarray, calls: int) -> list[Any]:
+    """As `check`, with calls that were prepared: plans with relu are run before they are used."""
+    weft.jit(f)(*(weft.device_put(a, gpu[0]) for a in arrays))
+    return check(gpu, f, *arrays, calls=calls, tolerance=1e-5)
+
+
+def test_biases_and_relu_are_in_the_call(gpu: Gpu) -> None:
+    """Where relu is differentiated too: nothing needs what it was applied to."""
     x, w, b, c = ramps("float32", (2, 6, 5, 3), (3, 3, 3, 3), (3,), (3,))
-    assert check(gpu, layers, x, w, b, c, calls=2, tolerance=1e-5) == [["forward"], ["forward"]]
+    whole = ["forward", "pointwise", "pointwise"]
+    assert check_prepared(gpu, layers, x, w, b, c, calls=2) == [whole, whole]
 
     def loss(*operands: Any) -> Any:
         y = layers(*operands)
         return wnp.sum(y * y)
 
-    check(gpu, weft.grad(loss, (0, 1, 2, 3)), x, w, b, c, calls=6, tolerance=1e-5)
+    calls = check_prepared(gpu, weft.grad(loss, (0, 1, 2, 3)), x, w, b, c, calls=6)
+    assert calls.count(whole) == 2 and sorted(map(len, calls)) == [1] * 4 + [3] * 2
 
     def biased(x: Any, w: Any, b: Any) -> Any:
         y = convolution(CASES["same"][0], x, w, padding="SAME") + b
@@ -87,8 +96,8 @@ def test_what_no_engine_computes_follows(gpu: Gpu, monkeypatch: pytest.MonkeyPat
     """Then cuDNN adds the bias by a call of its own."""
     plans = Graph.plans
 
-    def refused(graph: Graph, *arguments: Any) -> Any:
-        if len(graph.operations) == 2:
+    def refused(graph: Any, *arguments: Any) -> Any:
+        if graph.convolves and graph.follows:
             raise CudnnError("there is no engine")
         return plans(graph, *arguments)
 
@@ -96,6 +105,26 @@ def test_what_no_engine_computes_follows(gpu: Gpu, monkeypatch: pytest.MonkeyPat
     x, w, b = ramps("float32", (2, 6, 5, 3), (3, 3, 3, 4), (4,))
     f = lambda x, w, b: convolution(CASES["same"][0], x, w, padding="SAME") + b
     assert check(gpu, f, x, w, b, calls=2, tolerance=1e-5) == [["forward"], ["pointwise"]]
+    g = lambda x, w, b: weft.nn.relu(f(x, w, b))
+    assert check_prepared(gpu, g, x, w, b, calls=2) == [["forward"], ["pointwise", "pointwise"]]
+
+
+def test_relu_of_nan_is_nan(gpu: Gpu) -> None:
+    """Engines that have 0 there are not used, also where they are the quickest."""
+    x, w, b = ramps("float32", (4, 16, 16, 8), (3, 3, 8, 96), (96,))
+    x[1, 2, 3, 0] = np.nan
+    f = weft.jit(lambda x, w, b: weft.nn.relu(convolution(CASES["same"][0], x, w, padding="SAME") + b))
+    found = np.asarray(f(*(weft.device_put(a, gpu[0]) for a in (x, w, b))))
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(np.asarray(f(x, w, b))))
+    assert np.isnan(found).sum() == 9 * 96
+
+
+@pytest.mark.parametrize("padding", [[(3, 3), (3, 3)], "VALID"])
+def test_windows_that_see_nothing_but_padding(gpu: Gpu, padding: Any) -> None:
+    """Whether relu keeps a nan is seen at the first result, which may not be of any element."""
+    x, w, b = ramps("float32", (2, 6, 5, 3), (3, 3, 3, 4), (4,))
+    f = lambda x, w, b: weft.nn.relu(convolution(CASES["same"][0], x, w, padding=padding) + b)
+    check_prepared(gpu, f, x, w, b, calls=1 if padding == "VALID" else 2)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

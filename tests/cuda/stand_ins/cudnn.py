@@ -15,7 +15,7 @@ TYPES = {0: "float32", 1: "float64", 2: "float16", 3: "int8", 4: "int32", 9: "bf
 # The type of each attribute that may be set, by the kind of descriptor.
 INT64, FLOAT, BOOLEAN, DATA_TYPE, HANDLE, POINTER, DESCRIPTOR, CHARACTER = 3, 4, 2, 1, 0, 6, 15, 24
 ATTRIBUTES: dict[int, dict[int, int]] = {
-    0: {0: 14, 1: DATA_TYPE, 9: INT64},
+    0: {0: 14, 1: DATA_TYPE, 2: 10, 9: INT64},
     1: {100: DATA_TYPE, 101: 7, 102: INT64, 103: INT64, 104: INT64, 105: INT64, 106: INT64},
     4: {200: 8, 201: DESCRIPTOR},
     5: {400: HANDLE, 401: DESCRIPTOR, 405: CHARACTER},
@@ -35,6 +35,8 @@ ATTRIBUTES: dict[int, dict[int, int]] = {
 NAMES = {10: "forward", 11: "weights", 12: "data", 13: "pointwise", 19: "matmul", 22: "reduction", 31: "reshape"}
 # What is known of the engines that are proposed: that one is not deterministic, that the next uses tensor cores.
 NOTES = ([4], [0], [], [])
+# An engine whose relu of nan is 0, whatever is asked for.
+WITHOUT_NANS = 3
 UNARY = {13: np.exp, 15: np.log, 21: lambda x: x}
 BINARY = {0: np.add, 1: np.multiply, 3: np.maximum, 6: np.divide, 9: np.subtract, 303: np.greater_equal}
 
@@ -134,7 +136,7 @@ class Cudnn(StandIn):
         addresses = dict(zip(variant.values[1000], variant.values[1001], strict=True))
         index = config.values["index"]
         self.driver.view(variant.one(1003), 100 * (index + 1))[:] = 0xFF
-        run = Run(self, addresses)
+        run = Run(self, addresses, index)
         for operation in config.values["graph"].values[801]:
             getattr(run, NAMES[operation.kind])(operation)
         self.calls.append([NAMES[o.kind] for o in config.values["graph"].values[801]])
@@ -143,8 +145,8 @@ class Cudnn(StandIn):
 class Run:
     """One run of a plan: values of virtual tensors by their descriptors."""
 
-    def __init__(self, lib: Cudnn, addresses: dict[int, int]) -> None:
-        self.lib, self.addresses = lib, addresses
+    def __init__(self, lib: Cudnn, addresses: dict[int, int], engine: int) -> None:
+        self.lib, self.addresses, self.engine = lib, addresses, engine
         self.values: dict[int, np.ndarray] = {}
 
     def memory(self, tensor: Object) -> np.ndarray:
@@ -232,6 +234,9 @@ class Run:
             self.write(y, np.arange(shape[axis]).reshape(shape))
         elif mode == 601:
             self.write(y, np.where(operands[2], operands[0], operands[1]))
+        elif mode == 100:
+            keeps = description.values.get(2) == [1] and self.engine != WITHOUT_NANS
+            self.write(y, (np.maximum if keeps else np.fmax)(operands[0], 0))
         elif mode in UNARY:
             (only,) = operands
             self.write(y, UNARY[mode](only))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from weft.base import dtypes
 from weft.compiler.target.cuda.library.calls import DTYPES, ConvolutionCall
 from weft.compiler.target.cuda.library.convolutions import DATA, FORWARD, KINDS
 from weft.runtime.cuda.libraries import cudnn
@@ -15,7 +19,8 @@ from weft.runtime.cuda.libraries.choices import chosen
 from weft.runtime.cuda.libraries.cudnn import Cudnn, CudnnError, Graph, Plan, Tensor
 from weft.runtime.cuda.libraries.plans import read_plan, stored_plan
 
-ADD = 0  # cudnnPointwiseMode_t
+# cudnnPointwiseMode_t
+ADD, RELU = 0, 100
 # A convolution of so many multiplications takes some microseconds, or with another algorithm many more: the proposals
 # for it are measured.
 LONG = 1 << 22
@@ -39,6 +44,7 @@ class ConvolutionGraph(Graph):
         self, lib: Cudnn, alignments: Sequence[int], call: ConvolutionCall, convolves: bool, follows: bool
     ) -> None:
         super().__init__(lib, alignments)
+        self.convolves, self.follows = convolves, follows
         self.call, parts, kind = call, call.parts, KINDS[call.kind]
         dtype, result = DTYPES[call.dtype], DTYPES[call.result]
         # The operand, the kernel and the result of the forward convolution; one of them is the result here.
@@ -56,7 +62,7 @@ class ConvolutionGraph(Graph):
             last = self.features_last(parts.shapes[2], result)
             bias = self.features_last((*(1 for _ in parts.shapes[2][1:]), parts.shapes[2][-1]), result)
             used = [*(used[:-1] if convolves else used), bias, last]
-            self.pointwise(ADD, last, tensors[2], bias)
+            self.follow(tensors[2], bias, last)
         self.tensors = [tensor.identity for tensor in used]
 
     def features_last(self, shape: Sequence[int], dtype: Any, virtual: bool = False) -> Tensor:
@@ -93,6 +99,25 @@ class ConvolutionGraph(Graph):
             },
         )
 
+    def follow(self, value: Tensor, bias: Tensor, out: Tensor) -> None:
+        """Add what follows it."""
+        if not self.call.relu:
+            self.pointwise(ADD, out, value, bias)
+            return
+        total = self.features_last(self.call.parts.shapes[2], dtypes.float32, virtual=True)
+        self.pointwise(RELU, out, self.pointwise(ADD, total, value, bias), nans=cudnn.KEEP_NAN)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of its tensors, in their order."""
+        call, shapes = self.call, self.call.parts.shapes
+        width = max(DTYPES[call.dtype].itemsize, DTYPES[call.result].itemsize)
+        order = {FORWARD: (0, 1, 2), DATA: (2, 1, 0)}.get(KINDS[call.kind], (0, 2, 1))
+        sizes = [math.prod(shapes[n]) * width for n in (order if self.convolves else (2, 2))]
+        if len(self.tensors) > len(sizes):
+            sizes.insert(-1, shapes[2][-1] * width)
+        return sizes
+
 
 class Convolution:
     """A convolution, or the gradient of one, with a plan. If no engine computes what follows it, that has a plan of its
@@ -117,7 +142,7 @@ class Convolution:
                     raise
         if plan is None:
             alone, after = graph(True, False), graph(False, True)
-            second = stored_plan(calls, self._lib, f"{what}, after", lambda: self._plans(after)[0])
+            second = stored_plan(calls, self._lib, f"{what}, after", lambda: self._plans(calls, after)[0])
             self._graph, self._after = alone, (second, after.tensors)
             plan = stored_plan(calls, self._lib, f"{what}, alone", lambda: self._best(calls, alone))
         self._plan = plan
@@ -125,26 +150,24 @@ class Convolution:
 
     def _best(self, calls: LibraryCalls, graph: ConvolutionGraph) -> Plan:
         """The quickest plan of a graph with a convolution."""
-        plans, call = self._plans(graph), graph.call
+        plans, call = self._plans(calls, graph), graph.call
         shapes = call.parts.shapes
         if len(plans) == 1 or math.prod(shapes[2]) * math.prod(shapes[1][1:]) < LONG:
             return plans[0]
-        width = max(DTYPES[call.dtype].itemsize, DTYPES[call.result].itemsize)
-        order = {FORWARD: (0, 1, 2), DATA: (2, 1, 0)}.get(KINDS[call.kind], (0, 2, 1))
-        sizes = [math.prod(shapes[n]) * width for n in order]
-        if len(graph.tensors) > len(sizes):
-            sizes.insert(2, shapes[2][-1] * width)
-        sizes.append(max(p.workspace for p in plans))
+        sizes = [*graph.sizes, max(p.workspace for p in plans)]
         candidates = [(f"{n} {p.engine}", _started(p, graph.tensors)) for n, p in enumerate(plans)]
         return plans[chosen(calls, f"cuDNN {self._lib.version} {call}", candidates, sizes, MOST_PLANS)]
 
     @staticmethod
-    def _plans(graph: ConvolutionGraph) -> list[Plan]:
+    def _plans(calls: LibraryCalls, graph: ConvolutionGraph) -> list[Plan]:
         call = graph.call
         refused = {cudnn.NOT_DETERMINISTIC}
-        if DTYPES[call.dtype].itemsize == 4 and not call.tf32:
-            refused |= {cudnn.TENSOR_CORES, cudnn.DOWN_CONVERTS}
+        if DTYPES[call.dtype].itemsize == 4:
+            # Floats of 16 bits overflow.
+            refused |= {cudnn.DOWN_CONVERTS} if call.tf32 else {cudnn.TENSOR_CORES, cudnn.DOWN_CONVERTS}
         plans = [p for p in graph.plans(MOST_PLANS, frozenset(refused)) if p.workspace <= MOST_WORKSPACE]
+        if call.relu and graph.follows:
+            plans = _keeping_nan(calls, graph, plans)
         if not plans:
             raise CudnnError("cuDNN has no plan for a convolution that does with a gigabyte of memory.")
         return plans
@@ -158,6 +181,30 @@ class Convolution:
         self._plan.start(stream, self._graph.tensors, [first, second, out], workspace)
         plan, tensors = self._after
         plan.start(stream, tensors, [out, bias, out], workspace)
+
+
+def _keeping_nan(calls: LibraryCalls, graph: ConvolutionGraph, plans: Sequence[Plan]) -> list[Plan]:
+    """The plans whose relu of nan is nan: that of some engines is 0, whatever is asked for. Their operand is nan, and
+    they are run."""
+    kept = []
+    with ExitStack() as stack:
+        sizes = [*graph.sizes, max((p.workspace for p in plans), default=0)]
+        addresses = [stack.enter_context(calls.driver.scratch(size)) for size in sizes]
+        done = min(sizes[0], 1 << 16)
+        calls.driver.copy_in(addresses[0], np.full(done // 4, np.nan, np.float32))
+        while done < sizes[0]:
+            more = min(done, sizes[0] - done)
+            calls.driver.copy(addresses[0] + done, addresses[0], more)
+            done += more
+        found = np.zeros(graph.call.parts.shapes[2][-1], np.float32)
+        for plan in plans:
+            found[:] = 0
+            calls.driver.copy_in(addresses[-2], found)
+            plan.start(calls.driver.handle, graph.tensors, addresses[:-1], addresses[-1])
+            calls.driver.copy_out(found, addresses[-2])
+            if np.isnan(found).all():
+                kept.append(plan)
+    return kept
 
 
 def _started(plan: Plan, tensors: Sequence[int]) -> Callable[..., None]:

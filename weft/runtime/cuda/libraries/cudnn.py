@@ -28,14 +28,17 @@ DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 4, "
     OPERATION_REDUCTION, OPERATION_RESHAPE,
 ) = (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 15, 16, 17, 18, 19, 21, 22, 31)  # fmt: skip
 # cudnnBackendAttributeType_t, and what an element is.
-(HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, DOUBLE, POINTER_TYPE, CONVOLUTION_MODE, HEURISTIC_MODE, NOTE,
- POINTWISE_MODE, DESCRIPTOR, REDUCTION_MODE, CHARACTER) = (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 14, 15, 18, 24)  # fmt: skip
+(
+    HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, DOUBLE, POINTER_TYPE, CONVOLUTION_MODE, HEURISTIC_MODE, NAN_MODE, NOTE,
+    POINTWISE_MODE, DESCRIPTOR, REDUCTION_MODE, CHARACTER,
+) = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 14, 15, 18, 24)  # fmt: skip
 _ELEMENTS = {
     HANDLE: c_void_p, DATA_TYPE: c_int, BOOLEAN: c_bool, INT64: c_int64, FLOAT: c_float, DOUBLE: c_double,
-    POINTER_TYPE: c_void_p, CONVOLUTION_MODE: c_int, HEURISTIC_MODE: c_int, NOTE: c_int, POINTWISE_MODE: c_int,
-    DESCRIPTOR: c_void_p, REDUCTION_MODE: c_int,
+    POINTER_TYPE: c_void_p, CONVOLUTION_MODE: c_int, HEURISTIC_MODE: c_int, NAN_MODE: c_int, NOTE: c_int,
+    POINTWISE_MODE: c_int, DESCRIPTOR: c_void_p, REDUCTION_MODE: c_int,
 }  # fmt: skip
 CROSS_CORRELATION = 1
+KEEP_NAN = 1  # cudnnNanPropagation_t
 # Heuristics: the best one, and one that always has an answer.
 BEST, FALLBACK = 3, 2
 # Notes about what an engine does to numbers.
@@ -191,12 +194,15 @@ class Graph:
     def pointwise(
         self, mode: int, out: Tensor, x: Tensor, y: Tensor | None = None, z: Tensor | None = None, **more: Any
     ) -> Tensor:
-        """An operation on elements; `axis` is that of an index, `computed` the type in which it is computed."""
+        """An operation on elements; `axis` is that of an index, `computed` the type in which it is computed. What is
+        done with nan can be asked for (`nans`), but not all engines do it."""
         computed = dtypes.name(more.get("computed", dtypes.float32))
         attributes: dict[int, tuple[int, Any]] = {
             0: (POINTWISE_MODE, mode),
             1: (DATA_TYPE, DATA_TYPES[computed]),
         }
+        if "nans" in more:
+            attributes[2] = (NAN_MODE, more["nans"])
         if "axis" in more:
             attributes[9] = (INT64, more["axis"])
         kind = self.lib.descriptor(POINTWISE, attributes)

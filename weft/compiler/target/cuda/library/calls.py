@@ -94,13 +94,15 @@ class ConvolutionSizes:
 class ConvolutionCall(Record):
     """A convolution of so many spatial dimensions, or one of its gradients. The operands and the result of the call are
     operand, kernel and result of the forward convolution; result, kernel and operand (data); operand, result and kernel
-    (weights). One with a bias, which is added to all features, has that before the result."""
+    (weights). One with a bias, which is added to all features, has that before the result; with `relu` it is then 0
+    where it is less."""
 
     kind: int
     dtype: int
     result: int
     tf32: int
     has_bias: int
+    relu: int
     rank: int
     # Of the forward convolution: the shapes, then for each dimension the stride, the dilation, and the padding before
     # and after.

@@ -7,10 +7,10 @@ A convolution that cuDNN computes is written with its features last: operand [N,
     conv(dy, rev(w)), dilated by the stride        the gradient of the operand
     conv(x, dy), with windows larger than results  the gradient of the kernel
 
-A bias of the features is in the call of a forward convolution of float32 by tf32. Calls of short floats have none:
-cuDNN compiles them for most of a second each, and saves less than a kernel after the convolution takes. A bias and relu
-are one kernel after the convolution, since cuDNN's relu of nan is 0; where relu is differentiated, it is its result
-that is compared with 0, so that nobody needs what it was applied to.
+A bias of the features and relu are in the call of a forward convolution of float32 by tf32; where relu is
+differentiated, it is its result that is compared with 0, so that nobody needs what it was applied to. Calls of short
+floats have neither: cuDNN compiles them for most of a second each, and saves less than a kernel after the convolution
+takes.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class LibraryConvolution(Composite):
     low: tuple[int, ...]
     high: tuple[int, ...]
     has_bias: bool = False
+    relu: bool = False
 
     def plan(self, equation: Equation) -> LibraryCall:
         hero = equation.params["jaxpr"].eqns[equation.params["hero"]]
@@ -71,6 +72,7 @@ class LibraryConvolution(Composite):
             result=dtype_index(result.dtype),
             tf32=TF32 if is_tf32(first.dtype, hero.params.get("precision")) else EXACT,
             has_bias=int(self.has_bias),
+            relu=int(self.relu),
             rank=len(windows[0]),
             sizes=tuple(size for part in (*shapes, *windows) for size in part),
         )
@@ -105,13 +107,14 @@ def _with_epilogues(jaxpr: Jaxpr, groups: Sequence[Group]) -> tuple[Jaxpr, list[
             found.append(group)
             continue
         relu = _relu_of(reader, biased.results[0])
-        if relu is None:
-            found.append(biased)
-            continue
-        applied, comparisons = relu
-        for e in comparisons:
-            compared[id(e)] = e.replace(invars=(applied.outvars[0], e.invars[1]))
-        found.append(group)
+        if relu is not None:
+            applied, comparisons = relu
+            routine = replace(biased.routine, relu=True)  # type: ignore[type-var]
+            results, equations = tuple(applied.outvars), (*biased.equations, applied)
+            biased = replace(biased, equations=equations, results=results, routine=routine)
+            for e in comparisons:
+                compared[id(e)] = e.replace(invars=(results[0], e.invars[1]))
+        found.append(biased)
     return jaxpr.replace(eqns=[compared.get(id(e), e) for e in jaxpr.eqns]), found
 
 
