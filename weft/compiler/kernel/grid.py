@@ -246,11 +246,12 @@ def _kernel(kernel: Kernel, nest: Nest, vector_bytes: int) -> Kernel:
 
 
 def _lanes(loop: Loop, body: Sequence[Statement], vector_bytes: int) -> int:
-    """How many iterations of the innermost loop one thread has: those whose elements are side by side in memory."""
+    """How many iterations of the innermost loop one thread has: those whose elements are side by side in memory. What
+    is touched once, before or after loops, may be anywhere."""
     loops = _serial_loops(body)
     if loops is None or (loops and loop.kind is not LoopKind.LANES):
         return 1
-    touched = [s for s, _ in accesses(body) if isinstance(s, Load | Store)]
+    touched = [s for s, inside in accesses(body) if isinstance(s, Load | Store) and (inside or not loops)]
     apart = {s.index.coefficient(loop.variable) for s in touched}
     sizes = [s.buffer.dtype.itemsize for s in touched if s.index.coefficient(loop.variable) == 1]
     if not sizes or apart - {0, 1}:

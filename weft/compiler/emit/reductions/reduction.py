@@ -115,6 +115,12 @@ class Reductions:
         most = self.fusion.target.group_lanes
         return group_schedule(space, most, self.passes.count) if most else schedule(space, self.lanes)
 
+    def position(self, block: Index, indices: dict[CollapsedAxis, Index], apart: int = 0) -> Index:
+        """Where the partial result of a block of rows is: beside others of the block, or of the same row, if rows are
+        so far apart."""
+        free = self.space.free_position(indices)
+        return free * apart + block if apart else block * self.rows + free
+
     def _emit_trial(self, writer: Writer, full: Any, free: Any) -> None:
         values = writer.values
         for hero in self.heroes:
@@ -298,7 +304,7 @@ def _emit_split(reductions: Reductions, plan: Schedule, block: int) -> None:
         starts = reductions.starts(writer, heroes)
         totals = reduce_loops(writer, heroes, starts, space.reduced, plan, indices, visit, part)
         for scratch, total in zip(partial, totals, strict=True):
-            k.store(writer.scratch(scratch), Index.of(b) * reductions.rows + space.free_position(indices), total)
+            k.store(writer.scratch(scratch), reductions.position(Index.of(b), indices), total)
     _emit_final(reductions, partial, blocks)
 
 
@@ -317,7 +323,10 @@ def _emit_columns(reductions: Reductions) -> None:
     wanted = -(-threads * target.thread_lanes // reductions.rows)
     block = max(together, min(axis.size, max(least, axis.size // wanted)) // together * together)
     blocks = -(-axis.size // block)
-    partial = [reductions.fusion.new_scratch(h.wide, blocks * reductions.rows) for h in heroes if blocks > 1]
+    # Where groups of threads add the results of blocks, those of one column lie side by side, at whole vectors.
+    apart = -(-blocks // target.thread_lanes) * target.thread_lanes if blocks >= LEAST_TOGETHER else 0
+    size = (apart or blocks) * reductions.rows
+    partial = [reductions.fusion.new_scratch(h.wide, size) for h in heroes if blocks > 1]
     writer = reductions.fusion.writer("partial_columns" if partial else "columns", final=True)
     k = writer.k
     with ExitStack() as stack:
@@ -336,13 +345,13 @@ def _emit_columns(reductions: Reductions) -> None:
                 totals = reductions.step(writer, 0, heroes, totals, at)
             totals = k.carry(*totals)
         for scratch, total in zip(partial, totals, strict=False):
-            k.store(writer.scratch(scratch), piece * reductions.rows + space.free_position(indices), total)
+            k.store(writer.scratch(scratch), reductions.position(piece, indices, apart), total)
         if not partial:
             reductions.set_results(writer, heroes, totals)
             reductions.store_free(writer, indices)
             reductions.clear_results(writer)
     if partial:
-        _emit_final(reductions, partial, blocks)
+        _emit_final(reductions, partial, blocks, apart)
 
 
 def _streams(reductions: Reductions, plan: Schedule) -> bool:
@@ -407,8 +416,9 @@ def _emit_streamed(reductions: Reductions, plan: Schedule) -> None:
     _emit_final(reductions, partial, blocks)
 
 
-def _emit_final(reductions: Reductions, partial: Sequence[int], blocks: int) -> None:
-    """The second kernel: partial results of blocks, in order, and what is computed from the totals."""
+def _emit_final(reductions: Reductions, partial: Sequence[int], blocks: int, apart: int = 0) -> None:
+    """The second kernel: partial results of blocks, in order, and what is computed from the totals. Those of a block
+    lie side by side, or, if rows are `apart`, those of a row."""
     writer = reductions.fusion.writer("final_reduction", final=True)
     k, heroes = writer.k, reductions.heroes
     axis = CollapsedAxis(-1, (blocks,), reduced=True)
@@ -419,7 +429,7 @@ def _emit_final(reductions: Reductions, partial: Sequence[int], blocks: int) -> 
     with free_nest(k, space, plan, blocks) as indices:
 
         def step(accumulators: Sequence[Value], at: dict[CollapsedAxis, Index]) -> list[Value]:
-            position = at[axis] * reductions.rows + reductions.space.free_position(at)
+            position = reductions.position(at[axis], at, apart)
             elements = [k.load(writer.scratch_input(scratch), position) for scratch in partial]
             return [
                 hero.card.combine(k.scalars, accumulator, element)
