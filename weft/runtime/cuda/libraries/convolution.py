@@ -186,7 +186,7 @@ class Convolution:
 def _keeping_nan(calls: LibraryCalls, graph: ConvolutionGraph, plans: Sequence[Plan]) -> list[Plan]:
     """The plans whose relu of nan is nan: that of some engines is 0, whatever is asked for. Their operand is nan, and
     they are run."""
-    kept = []
+    retained = []
     with ExitStack() as stack:
         sizes = [*graph.sizes, max((p.workspace for p in plans), default=0)]
         addresses = [stack.enter_context(calls.driver.scratch(size)) for size in sizes]
@@ -203,8 +203,8 @@ def _keeping_nan(calls: LibraryCalls, graph: ConvolutionGraph, plans: Sequence[P
             plan.start(calls.driver.handle, graph.tensors, addresses[:-1], addresses[-1])
             calls.driver.copy_out(found, addresses[-2])
             if np.isnan(found).all():
-                kept.append(plan)
-    return kept
+                retained.append(plan)
+    return retained
 
 
 def _started(plan: Plan, tensors: Sequence[int]) -> Callable[..., None]:
