@@ -201,6 +201,17 @@ def test_a_batch_is_a_loop(one: Callable[..., Any]) -> None:
 
 
 @each
+@checked
+def test_a_batch_inside_is_a_loop(one: Callable[..., Any], check_vma: bool) -> None:
+    """What lanes of a batch decide each for itself, devices decide too."""
+    lines = onp.stack([X, 0.4 - X], 1)
+    inside = lambda x, i, w: weft.vmap(lambda line: one(line, i, w), in_axes=1)(x).sum()
+    whole = lambda x, w: sum(by_parts(one)(x[:, k], w) for k in range(2))
+    found = weft.jit(weft.value_and_grad(split(inside, check_vma), (0, 1)))(lines, W)
+    close(found, weft.value_and_grad(whole, (0, 1))(lines, W))
+
+
+@each
 def test_gradients_inside_are_summed(one: Callable[..., Any]) -> None:
     """The derivative, inside, of what each device computes in a value that all share is that of the sum."""
     inside = lambda x, w: weft.grad(lambda w: one(x, lax.axis_index("x"), w))(w)

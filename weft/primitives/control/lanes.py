@@ -84,9 +84,9 @@ def run_lanes(jaxpr: Jaxpr, axis: Axis, flag: Any, operands: Sequence[Any], batc
     return lanes(flag, *operands, jaxpr=whole, lane=lane, name=jaxpr.name)
 
 
-def with_flag(jaxpr: Jaxpr) -> Jaxpr:
+def with_flag(jaxpr: Jaxpr, flag: Type = FLAG) -> Jaxpr:
     """The jaxpr with one more argument, the first, that it does not read."""
-    return jaxpr.replace(invars=(Var(FLAG), *jaxpr.invars))
+    return jaxpr.replace(invars=(Var(flag), *jaxpr.invars))
 
 
 def is_inexact(aval: Type) -> bool:
@@ -231,7 +231,7 @@ def split(lane: Lane, unknown: Sequence[bool], instantiate: bool = False) -> tup
         known = Lane(known_jaxpr, lane.axes, batched, (*results, *[free] * (len(known_jaxpr.outvars) - len(results))))
         saved = known.over_all()[1][len(results) :]
     waiting = Lane(
-        with_flag(parts.unknown),
+        with_flag(parts.unknown, lane.jaxpr.in_avals[0]),
         lane.axes,
         (
             lane.batched[0],
