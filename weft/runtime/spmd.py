@@ -16,6 +16,7 @@ import numpy as np
 
 from weft.base import collector
 from weft.base.errors import ArgumentError
+from weft.base.memo import Memo
 from weft.base.settings import config
 from weft.base.source import user_line
 from weft.ir.at_sizes import general_of
@@ -32,7 +33,7 @@ from weft.runtime.sharded import ShardedArray, placed_type, split
 from weft.runtime.unreduced import as_called, as_terms, unreduced_axes, with_terms
 from weft.sharding.device import is_addressable
 from weft.sharding.mesh import Mesh
-from weft.sharding.shardings import NamedSharding, Sharding, in_types
+from weft.sharding.shardings import NamedSharding, Sharding, compiled_sharding, in_types
 from weft.sharding.spec import UNCONSTRAINED, PartitionSpec, dims_of
 
 Dims = tuple[tuple[Any, ...], ...]
@@ -434,12 +435,25 @@ def memory_of(array: HeldArray) -> Any:
     return [(part._buffer, part._memory) for part in parts]
 
 
+# Shardings of arguments over Explicit axes, as the compiler has them.
+_compiled_shardings: Memo[NamedSharding, NamedSharding] = Memo(256)
+
+
+def untyped(sharding: NamedSharding) -> NamedSharding:
+    """The sharding of an argument over axes that types say nothing of: what the compiler has chosen to split need not
+    split evenly."""
+    if not sharding.mesh.explicit_axes or sharding.spec.unreduced:
+        return sharding
+    found = _compiled_shardings.get(sharding)
+    return found if found is not None else _compiled_shardings.keep(sharding, compiled_sharding(sharding))
+
+
 def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
     """The parts of an argument for the devices of a sharding, in the order of the mesh."""
     if type(value) is ShardedArray:
         if value.sharding is sharding or value.sharding.is_equivalent_to(sharding, value.ndim):
             return value._held
-        return split(value, sharding)._held
+        return split(value, untyped(sharding))._held
     if not isinstance(value, HeldArray):
         value = from_numpy(value, copy=False)
     if sharding.is_fully_replicated:
@@ -447,4 +461,4 @@ def parts_of(value: Any, sharding: NamedSharding) -> Sequence[ConcreteArray]:
         if there and not there[0].backend.reads_host:
             return [put(value, placement) for placement in there]
         return [value] * len(there)  # all read the same memory
-    return split(value, sharding)._held
+    return split(value, untyped(sharding))._held

@@ -15,6 +15,7 @@ from weft.ir.types import ArrayType, TapeType, Type, type_of
 from weft.primitives.control.check import MappedAxis
 from weft.primitives.control.tape import batched_value
 from weft.primitives.movement.shape import move_axis
+from weft.primitives.movement.sharding_constraint import split_as
 from weft.trace.closed import stage_closed
 from weft.trace.tracer import Tracer
 from weft.transforms.jvp import as_list
@@ -162,7 +163,13 @@ def _batch_jaxpr(
         dims = [0 if b else None for b in batched]
         outs, out_dims = batch_flat(lambda *a: replay(jaxpr, *a), axis, flat, dims, is_named=False)
         batched_out.extend(d is not None or f for d, f in zip(out_dims, force, strict=True))
-        return [batched_value(v, d, axis) if b else v for v, d, b in zip(outs, out_dims, batched_out, strict=True)]
+        found = [batched_value(v, d, axis) if b else v for v, d, b in zip(outs, out_dims, batched_out, strict=True)]
+        # What all elements have alike is split as the mapped dimensions of others are: branches return the same types.
+        alike = [b and d is None for d, b in zip(out_dims, batched_out, strict=True)]
+        return [
+            split_as(v, batched_type(o.aval, axis)) if a else v
+            for v, o, a in zip(found, jaxpr.outvars, alike, strict=True)
+        ]
 
     result = stage_closed(function, types, name=jaxpr.name)
     return result, tuple(batched_out)

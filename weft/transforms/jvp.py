@@ -9,9 +9,10 @@ from weft.base.source import Location, user_location
 from weft.ir.context import Trace, active, context, lifted, named
 from weft.ir.interpreter import replay
 from weft.ir.jaxpr import Jaxpr
-from weft.ir.primitive import HigherOrder, Primitive, in_state, instantiate
+from weft.ir.primitive import HigherOrder, Primitive, instantiate
 from weft.ir.types import Type, type_of
 from weft.ir.zeros import Zero
+from weft.primitives.movement.sharding_constraint import in_type
 from weft.trace.closed import stage_closed
 from weft.trace.tracer import Tracer
 
@@ -133,8 +134,8 @@ def _jvp_jaxpr(jaxpr: Jaxpr, nonzero: tuple[bool, ...], force: tuple[bool, ...])
         tangents = [next(rest) if n else Zero.of(v.aval) for v, n in zip(jaxpr.invars, nonzero, strict=True)]
         outs, out_tangents = jvp_flat(lambda *a: replay(jaxpr, *a), primals, tangents)
         nonzero_out.extend(type(t) is not Zero or f for t, f in zip(out_tangents, force, strict=True))
-        live = [(t, v.aval) for t, v, n in zip(out_tangents, jaxpr.outvars, nonzero_out, strict=True) if n]
-        return [*outs, *(in_state(instantiate(t), aval) for t, aval in live)]
+        live = [(t, v.aval.tangent()) for t, v, n in zip(out_tangents, jaxpr.outvars, nonzero_out, strict=True) if n]
+        return [*outs, *(in_type(instantiate(t), aval) for t, aval in live)]
 
     result = stage_closed(function, [*jaxpr.in_avals, *tangent_types], name=jaxpr.name)
     return result, tuple(nonzero_out)

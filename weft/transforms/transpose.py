@@ -9,10 +9,10 @@ from weft.base.errors import InternalError
 from weft.ir.context import context, lifted, merged_stack
 from weft.ir.interpreter import literal
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal
-from weft.ir.primitive import HigherOrder, in_state, instantiate
+from weft.ir.primitive import HigherOrder, instantiate
 from weft.ir.types import ArrayType, Type, type_of
 from weft.ir.zeros import Linear, Zero
-from weft.primitives.movement.sharding_constraint import left_to_compiler, reshard
+from weft.primitives.movement.sharding_constraint import in_type, left_to_compiler, reshard, split_as
 from weft.sharding.shardings import NamedSharding
 from weft.sharding.spec import PartitionSpec
 from weft.trace.closed import stage_closed
@@ -127,7 +127,12 @@ def _transposed(equation: Equation, cotangents: Sequence[Any], operands: Sequenc
     else:
         found = card.transpose(cotangents if card.multiple_results else cotangents[0], *operands, **equation.params)
     if typed:
-        found = [_as_typed(ct, v.aval.cotangent()) for ct, v in zip(found, equation.invars, strict=True)]
+        # Pointwise operations take operands whose types say nothing beside others that are split, and what flows back
+        # to them is split as those are.
+        found = [
+            ct if ct is None or type(ct) is Zero else split_as(ct, v.aval.cotangent())
+            for ct, v in zip(found, equation.invars, strict=True)
+        ]
     if len(found) != len(operands):
         raise InternalError(
             f"The transpose rule of {card.name} returned {len(found)} cotangents for {len(operands)} operands."
@@ -156,6 +161,7 @@ def _whole(cotangent: Any, aval: Any, mesh: Any) -> Any:
     if (
         cotangent is None
         or type(cotangent) is Zero
+        or not isinstance(aval, ArrayType)
         or aval.explicit_sharding is not None
         or not mesh.are_all_axes_explicit
     ):
@@ -167,16 +173,6 @@ def _has_unreduced(equation: Equation) -> bool:
     """Whether sums over axes of a mesh are still to be done, of operands, results or their cotangents."""
     shardings = [_sharding(v.aval) for v in (*equation.invars, *equation.outvars)]
     return any(s is not None and (s.spec.unreduced or s.spec.reduced) for s in shardings)
-
-
-def _as_typed(cotangent: Any, aval: Any) -> Any:
-    """A cotangent of a type: what is split otherwise is resharded."""
-    if cotangent is None or type(cotangent) is Zero or _sharding(aval) is None:
-        return cotangent
-    now = _sharding(cotangent.aval)
-    return (
-        cotangent if now == aval.explicit_sharding else reshard(cotangent, sharding=aval.explicit_sharding, source=now)
-    )
 
 
 def transpose_jaxpr(
@@ -210,7 +206,7 @@ def _transpose_jaxpr(
         outs = [ct for ct, n in zip(backward(jaxpr, jaxpr.consts, args, cts), linear, strict=True) if n]
         nonzero_out.extend(type(ct) is not Zero or f for ct, f in zip(outs, force, strict=True))
         types = [v.aval.cotangent() for v, n in zip(jaxpr.invars, linear, strict=True) if n]
-        return [in_state(instantiate(ct), t) for ct, t, n in zip(outs, types, nonzero_out, strict=True) if n]
+        return [in_type(instantiate(ct), t) for ct, t, n in zip(outs, types, nonzero_out, strict=True) if n]
 
     result = stage_closed(function, [*held, *incoming], name=jaxpr.name, takes_refs=takes_refs)
     return result, tuple(nonzero_out)

@@ -14,7 +14,7 @@ from weft.ir.interpreter import replay, run
 from weft.ir.jaxpr import Jaxpr, Var, drop_dead
 from weft.ir.keys import KeysThrough
 from weft.ir.partial_eval import PartialJaxpr, partial_eval, remat_split_jaxpr
-from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, in_state, primitive
+from weft.ir.primitive import Axis, HigherOrder, Params, RematSplit, Split, check_operands, primitive
 from weft.ir.types import TapeType, Type, type_of
 from weft.ir.unplaced import varying_along
 from weft.ir.varying import state_of, varying_type
@@ -26,6 +26,7 @@ from weft.primitives.control.tape import tape_select, zeros
 from weft.primitives.elementwise.compare import eq, ne
 from weft.primitives.elementwise.select import clamp, select_n
 from weft.primitives.movement.shape import broadcast_in_dim
+from weft.primitives.movement.sharding_constraint import in_type
 from weft.sharding.manual import ManualAxisType
 from weft.trace.closed import stage_closed
 from weft.trace.ref_bodies import with_equal_refs
@@ -269,7 +270,7 @@ def writing_slots(branch: Jaxpr, count: int, slots: Sequence[Type], indices: Seq
     def function(*args: Any) -> list[Any]:
         results = replay(branch, *args)
         filled = dict(zip(indices, results[count:], strict=True))
-        slotted = [in_state(filled[s], t) if s in filled else zeros(t) for s, t in enumerate(slots)]
+        slotted = [in_type(filled[s] if s in filled else zeros(t), t) for s, t in enumerate(slots)]
         return [*results[:count], *slotted]
 
     return stage_closed(function, branch.in_avals, name=branch.name)

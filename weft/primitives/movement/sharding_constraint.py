@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.base.errors import AxisSpecError, ShardingTypeError
 from weft.ir.parts import Parts
-from weft.ir.primitive import Axis, Params, Primitive, Sample, primitive
+from weft.ir.primitive import Axis, Params, Primitive, Sample, in_state, primitive
 from weft.ir.types import ArrayType, type_of
 from weft.primitives.movement.shape import ramp
 from weft.sharding.factors import AxisFactors, elementwise
@@ -159,3 +159,16 @@ def left_to_compiler(x: Any) -> Any:
     aval = type_of(x)
     sharding = getattr(aval, "explicit_sharding", None)
     return x if sharding is None else reshard(x, sharding=None, source=sharding)
+
+
+def split_as(x: Any, aval: Any) -> Any:
+    """A value split over Explicit axes as a type says; one whose type does not say how, if that does not."""
+    now, wanted = (getattr(t, "explicit_sharding", None) for t in (type_of(x), aval))
+    if now == wanted:
+        return x
+    return left_to_compiler(x) if wanted is None else reshard(x, sharding=wanted, source=now)
+
+
+def in_type(x: Any, aval: Any) -> Any:
+    """A derivative as a type says: zeros and ones do not say how they are split and are the same on all devices."""
+    return x if aval.is_plain and type_of(x).is_plain else split_as(in_state(x, aval), aval)
