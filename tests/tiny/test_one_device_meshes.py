@@ -1,5 +1,5 @@
 """Programs on meshes of one device, and programs over Explicit axes whose arguments are on no mesh: results are where
-shardings say."""
+shardings say. Arrays that were deleted, or made from data of another dtype, say so."""
 
 from __future__ import annotations
 
@@ -105,3 +105,22 @@ def test_constraints_leave_explicit_axes_as_they_are() -> None:
             assert weft.typeof(result) == weft.typeof(x)
     with pytest.raises(ValueError, match="split otherwise"):
         weft.jit(lambda x: lax.with_sharding_constraint(x, NamedSharding(MIXED, P(None, "x"))))(x)
+
+
+def test_parts_of_a_deleted_array() -> None:
+    for where in (DEVICES[3], split, NamedSharding(EXPLICIT, P("x"))):
+        array = weft.device_put(X, where)
+        array.delete()
+        for read in (lambda a: a.addressable_shards, lambda a: a.global_shards, lambda a: a.addressable_data(0)):
+            with pytest.raises(RuntimeError, match="deleted"):
+                read(array)
+
+
+def test_data_of_another_dtype_than_was_asked_for() -> None:
+    sharding = NamedSharding(EXPLICIT, P("x"))
+    with pytest.raises(ValueError, match=r"(?s)not of the dtype.*int32 for dtype=float32"):
+        weft.make_array_from_callback((8, 8), sharding, lambda index: X[index].astype(int), dtype=onp.float32)
+    same = weft.make_array_from_callback((8, 8), sharding, lambda index: X[index].astype(float), dtype="float32")
+    onp.testing.assert_array_equal(same, X)
+    listed = weft.make_array_from_callback((8, 8), sharding, lambda index: X[index].tolist(), dtype=onp.float16)
+    assert listed.dtype == onp.float16

@@ -203,11 +203,13 @@ class ConcreteArray(HeldArray):
         >>> wnp.ones(2).addressable_data(0)
         Array([1., 1.], dtype=float32)
         """
-        return [self][index]
+        return self.addressable_shards[index].data
 
     @property
     def addressable_shards(self) -> list[Shard]:
         """The one part that there is: the whole array."""
+        if self.is_deleted():
+            self._raise_deleted()
         return [Shard(self.device, self.sharding, self.aval.shape, self)]
 
     @property

@@ -495,7 +495,16 @@ def make_array_from_callback(
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         key = tuple((s.start, s.stop) for s in index)
         if key not in values:
-            values[key] = dtypes.canonical_array(np.asarray(data_callback(index), dtype))
+            part = data_callback(index)
+            values[key] = dtypes.canonical_array(np.asarray(part, None if hasattr(part, "dtype") else dtype))
+            wanted = None if dtype is None else dtypes.canonicalize_dtype(dtype)
+            if wanted not in (None, values[key].dtype):
+                raise ArgumentError(
+                    "make_array_from_callback: the data is not of the dtype that was asked for.",
+                    received=f"{dtypes.name(values[key].dtype)} for dtype={dtypes.name(wanted)}",
+                    fix="leave out dtype, or convert what data_callback returns",
+                    at=user_line(),
+                )
         value = values[key]
         held.append(on_device(value, array_type(value.shape, value.dtype), device))
     return make_array_from_single_device_arrays(shape, sharding, held, dtype=dtype)
