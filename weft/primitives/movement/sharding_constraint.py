@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.base.errors import AxisSpecError, ShardingTypeError
+from weft.ir.context import EVALUATION, context
 from weft.ir.parts import Parts
 from weft.ir.primitive import Axis, Params, Primitive, Sample, in_state, primitive
 from weft.ir.types import ArrayType, type_of
@@ -162,10 +163,13 @@ def left_to_compiler(x: Any) -> Any:
 
 
 def split_as(x: Any, aval: Any) -> Any:
-    """A value split over Explicit axes as a type says; one whose type does not say how, if that does not."""
+    """A value split over Explicit axes as a type says; one whose type does not say how, if that does not. Outside of
+    programs there is no compiler to leave that to, and it is whole."""
     now, wanted = (getattr(t, "explicit_sharding", None) for t in (type_of(x), aval))
     if now == wanted:
         return x
+    if now is not None and wanted is None and context.trace is EVALUATION:
+        wanted = NamedSharding(now.mesh, PartitionSpec(*[None] * len(aval.shape)))
     return left_to_compiler(x) if wanted is None else reshard(x, sharding=wanted, source=now)
 
 
