@@ -14,6 +14,7 @@ from weft.api.shardings import split_result
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError, ShapeMismatchError
 from weft.base.publish import publish as _publish
+from weft.indexing.dimension import index_or_size
 from weft.lax.slicing import GatherScatterMode
 from weft.numpy.at import AtIndex
 from weft.numpy.manipulation import broadcast_to
@@ -230,7 +231,7 @@ def _count(name: str, ids: Array, num_segments: Any) -> int:
         if not values.size:
             raise ArgumentError(f"{name}: without segment_ids there is no largest one.", fix="pass num_segments=...")
         return max(int(values.max()) + 1, 0)
-    count = index(num_segments)
+    count = index_or_size(num_segments)
     if count < 0:
         raise ArgumentError(f"{name}: num_segments must be non-negative.", received=f"num_segments={count}")
     return count

@@ -308,3 +308,122 @@ def test_types_that_hold_for_some_sizes_can_be_verified() -> None:
     with weft.enable_checks(True):
         for size in (4, 3, 2, 5):
             assert function(np.ones(size)) == (1 if size < 4 else size)
+
+
+# What programs that are written for any length do: one family each, with the bits of concrete programs.
+WRITTEN_FOR_ANY_LENGTH: dict[str, Any] = {
+    "padding to a multiple": lambda x: np.pad(x, ((0, -x.shape[0] % 8), (0, 0))).sum(0),
+    "blocks": lambda x: np.pad(x, ((0, -x.shape[0] % 8), (0, 0))).reshape(-1, 8, 4).max(1),
+    "blocks, counted": lambda x: np.pad(x, ((0, (x.shape[0] + 7) // 8 * 8 - x.shape[0]), (0, 0))).reshape(-1, 32),
+    "blocks, counted otherwise": lambda x: np.pad(x, ((0, -x.shape[0] % 8), (0, 0))).reshape((x.shape[0] + 7) // 8, 32),
+    "reflection": lambda x: np.pad(x, ((2, 3), (0, 0)), mode="reflect"),
+    "symmetric": lambda x: np.pad(x, ((2, 3), (0, 0)), mode="symmetric"),
+    "wrapped": lambda x: np.pad(x, ((2, 3), (0, 0)), mode="wrap"),
+    "means around": lambda x: np.pad(x, ((2, 3), (0, 0)), mode="mean"),
+    "room for more": lambda x: np.pad(x, ((0, 512 - x.shape[0]), (0, 0))),
+    "the last is set": lambda x: x.at[-1].set(0.0),
+    "the middle is set": lambda x: x.at[x.shape[0] // 2].add(1.0),
+    "a slice in the middle": lambda x: lax.dynamic_slice_in_dim(x, x.shape[0] // 2, 2, 0),
+    "an update at the end": lambda x: lax.dynamic_update_slice_in_dim(x, x[:2], x.shape[0] - 2, 0),
+    "linspace": lambda x: x * np.linspace(0.0, 1.0, x.shape[0])[:, None],
+    "linspace to a size": lambda x: np.linspace(0, x.shape[0] - 1, 10),
+    "interp": lambda x: np.interp(np.linspace(0, x.shape[0] - 1, 10), np.arange(x.shape[0]), x[:, 0]),
+    "arange in steps": lambda x: x[np.arange(0, x.shape[0], 2)],
+    "relative positions": lambda x: np.arange(1 - x.shape[0], x.shape[0]),
+    "arange downwards": lambda x: x[np.arange(x.shape[0] - 1, -1, -1)],
+    "clip": lambda x: np.clip(np.arange(60), 0, x.shape[0] - 1),
+    "clamp": lambda x: lax.clamp(0, np.arange(60), x.shape[0] - 1),
+    "cond": lambda x: lax.cond(x[0, 0] > 0, lambda n: n * 2, lambda n: n, x.shape[0]),
+    "while": lambda x: lax.while_loop(lambda n: n > 3, lambda n: n // 2, x.shape[0] - 1),
+    "scan": lambda x: lax.scan(lambda n, row: (n + 1, n * row), x.shape[0], x),
+    "jit": lambda x: weft.jit(lambda x, n: x * n)(x, x.shape[0] // 2),
+    "checkpoint": lambda x: weft.checkpoint(lambda x, n: x * n)(x, x.shape[0] - 1),
+    "a size is returned": lambda x: (x.shape[0], x.shape[0] // 2, x.sum()),
+    "segments": lambda x: weft.ops.segment_sum(x, np.arange(x.shape[0]) // 2, x.shape[0]),
+    "bins": lambda x: np.bincount(np.arange(9), length=x.shape[0]),
+    "nonzero": lambda x: np.nonzero(x[:, 0] > 0, size=x.shape[0], fill_value=-1),
+    "unique": lambda x: np.unique(np.round(x[:, 0]), size=x.shape[0], fill_value=9.0),
+    "repeat": lambda x: np.repeat(np.arange(3), np.array([5, 6, 4]), total_repeat_length=x.shape[0]),
+    "randint": lambda x: weft.random.randint(weft.random.key(0), (4,), 0, x.shape[0]),
+    "choice": lambda x: weft.random.choice(weft.random.key(0), x.shape[0], (3,)),
+    "median": lambda x: np.median(x, 0),
+    "quantile": lambda x: np.quantile(x, 0.3, axis=0),
+    "window": lambda x: x * np.hanning(x.shape[0])[:, None],
+    "three factors": lambda x: np.einsum("nd,md,mk->nk", x, x, x),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_FOR_ANY_LENGTH)
+def test_programs_that_are_written_for_any_length_are_compiled_once(name: str) -> None:
+    function = WRITTEN_FOR_ANY_LENGTH[name]
+    jitted = weft.jit(lambda x: function(x))
+    for size in (33, 37, 42, 63):  # none a multiple of 8, and all of as many bits
+        x = np.asarray(onp.random.default_rng(size).normal(size=(size, 4)).astype("float32"))
+        with symbolic_sizes("declared"):
+            expected = bits(weft.jit(lambda x: function(x))(x))
+        assert bits(jitted(x)) == expected, size
+    assert families(jitted) == 1
+    assert is_instance(jitted, x)
+
+
+class Tagged:
+    """An array, and static data beside it."""
+
+    def __init__(self, value: Any, tag: Any) -> None:
+        self.value, self.tag = value, tag
+
+
+weft.tree_util.register_pytree_node(Tagged, lambda t: ((t.value,), t.tag), lambda tag, leaves: Tagged(leaves[0], tag))
+
+TAGS: dict[str, Any] = {
+    "shape": lambda x: x.shape,
+    "a size in a table": lambda x: {"length": x.shape[0]},
+    "a type": lambda x: [weft.ShapeDtypeStruct(x.shape, x.dtype)],
+    "a structure": lambda x: weft.tree.structure(Tagged(x, x.shape)),
+    "a function": lambda x: (lambda n: lambda: (n,))(x.shape[0]),
+    "a jaxpr": lambda x: weft.make_jaxpr(np.sin)(x),
+}
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("name", TAGS)
+def test_static_data_of_results_is_of_the_call(name: str, declared: bool) -> None:
+    function = weft.jit(lambda x: Tagged(x * 2, TAGS[name](x)), **({"dynamic": {"x": "n"}} if declared else {}))
+    for size in (3, 5, 7):
+        tag = function(np.ones(size)).tag
+        assert str(size) in str(tag() if name == "a function" else tag)
+        assert "size_" not in str(tag)
+
+
+@weft.custom_jvp
+def with_a_rule(x: Any) -> Any:
+    return np.sin(x)
+
+
+@with_a_rule.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    return with_a_rule(x), t * np.cos(x) * x.shape[0]
+
+
+@weft.custom_vjp
+def with_a_backward_rule(x: Any) -> Any:
+    return np.sin(x)
+
+
+with_a_backward_rule.defvjp(
+    lambda x: (with_a_backward_rule(x), x), lambda x, cotangent: (cotangent * np.cos(x) * x.shape[0],)
+)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("function", [with_a_rule, with_a_backward_rule])
+def test_rules_of_a_program_for_all_sizes(function: Any, declared: bool) -> None:
+    jitted = weft.jit(lambda x: function(x) * 2, **({"dynamic": {"x": "n"}} if declared else {}))
+    for size in (3, 4, 5):
+        x = np.arange(1.0, size + 1)
+        jitted(x)
+        expected = onp.cos(onp.arange(1.0, size + 1)) * 2 * size
+        for differentiated in (weft.grad(lambda x: jitted(x).sum()), weft.jit(weft.grad(lambda x: jitted(x).sum()))):
+            onp.testing.assert_allclose(differentiated(x), expected, rtol=1e-5)
+        onp.testing.assert_allclose(weft.vmap(differentiated)(x[None])[0], expected, rtol=1e-5)

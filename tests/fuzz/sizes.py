@@ -72,6 +72,9 @@ OPERATIONS: dict[str, Function] = {
     "middle": lambda x: x[..., _length(x) // 3 : 2 * _length(x) // 3 + 1],
     "zeros around": lambda x: np.pad(x, _pads(x, 1, 2)),
     "edges around": lambda x: np.pad(x, _pads(x, 1, 1), mode="edge"),
+    "zeros to a multiple": lambda x: np.pad(x, _pads(x, 0, -_length(x) % 4)),
+    "blocks": lambda x: np.pad(x, _pads(x, 0, -_length(x) % 4)).reshape(-1, (_length(x) + 3) // 4, 4).max(-1),
+    "reflected": lambda x: np.pad(x, _pads(x, 1, 1), mode="reflect"),
     "as many zeros": lambda x: np.pad(x, _pads(x, 0, _length(x))),
     "interior zeros": lambda x: lax.pad(x, np.zeros((), x.dtype), [(0, 0, 0)] * (x.ndim - 1) + [(1, -1, 1)]),
     "flat": lambda x: x.reshape(-1),
@@ -92,6 +95,23 @@ OPERATIONS: dict[str, Function] = {
     "out of bounds": lambda x: np.take(x, np.array([0, 100]), axis=0, mode="clip"),
     "scatter": lambda x: x.at[_indices(x)].add(1),
     "set": lambda x: x.at[..., -1].set(3),
+    "set the middle": lambda x: x.at[..., _length(x) // 2].add(1),
+    "the middle": lambda x: lax.dynamic_slice_in_dim(x, x.shape[0] // 2, 1, 0),
+    "a size among operands": lambda x: lax.cond(
+        x.sum() > 0, lambda y, n: y + (n % 2).astype(y.dtype), lambda y, n: y, x, x.shape[0]
+    ),
+    "a size that is carried": lambda x: lax.fori_loop(
+        0, 2, lambda i, c: (c[0] // 2, c[1] + (c[0] % 2).astype(x.dtype)), (x.shape[0], x)
+    )[1],
+    "clipped indices": lambda x: x[np.clip(np.arange(3) * 7, 0, x.shape[0] - 1)],
+    "every other index": lambda x: x[np.arange(1, x.shape[0], 2)],
+    "indices downwards": lambda x: x[np.arange(x.shape[0] - 1, -1, -1)],
+    "first that are positive": lambda x: np.nonzero(x.reshape(-1) > 0, size=_length(x))[0].astype(x.dtype),
+    "as many segments": lambda x: weft.ops.segment_max(x, np.arange(x.shape[0]) // 2, x.shape[0]),
+    "median": lambda x: np.median(x, -1),
+    "search": lambda x: np.searchsorted(np.sort(x.reshape(-1)), np.arange(-2, 3).astype(x.dtype)).astype(x.dtype),
+    "three factors": lambda x: np.einsum("...i,ij,jk->...k", x, *(np.ones((_length(x), _length(x)), x.dtype),) * 2),
+    "custom rule": lambda x: weft.nn.relu6(x) + weft.nn.silu(x * 0),
     "segments": lambda x: weft.ops.segment_sum(x, np.arange(x.shape[0]) % 3, 4),
     "one hot": lambda x: weft.nn.one_hot(np.abs(x).astype("int32"), 5, dtype=x.dtype),
     "dynamic slice": lambda x: lax.dynamic_slice_in_dim(x, _indices(x)[0], min(2, x.shape[0]), 0),

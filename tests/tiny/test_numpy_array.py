@@ -229,3 +229,27 @@ def test_grids_by_slices():
     np.testing.assert_array_equal(wnp.r_["0,2", v, v], np.r_["0,2", known, known])
     np.testing.assert_array_equal(wnp.r_["1,2,0", v, v], np.r_["1,2,0", known, known])
     assert wnp.s_[1:2, ...] == (slice(1, 2), Ellipsis) and wnp.index_exp[3] == (3,)
+
+
+@pytest.mark.parametrize("name", ["add", "multiply", "subtract", "maximum", "logaddexp", "logaddexp2"])
+def test_reductions_of_ufuncs_leave_out_what_is_masked(name: str) -> None:
+    x = np.array([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]], np.float32)
+    for options in ({"where": x > 0, "initial": 1.0}, {"where": x > 7, "initial": 1.0}, {"initial": 1.0}):
+        expected = getattr(np, name).reduce(x, axis=1, **options)
+        np.testing.assert_allclose(getattr(wnp, name).reduce(x, axis=1, **options), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
+def test_results_of_logical_ufuncs_are_booleans(name: str) -> None:
+    x, function, expected = np.array([[1, 2, 0], [3, 0, 1]]), getattr(wnp, name), getattr(np, name)
+    results = [
+        (function.reduce(x, axis=1), expected.reduce(x, axis=1)),
+        (function.accumulate(x, axis=1), expected.accumulate(x, axis=1)),
+        (function.reduceat(x, np.array([0, 2]), axis=1), expected.reduceat(x, np.array([0, 2]), axis=1)),
+        (weft.jit(lambda i: function.reduceat(x, i, axis=1))(np.array([0, 2])), expected.reduceat(x, [0, 2], axis=1)),
+        (function.outer(x[0], x[1]), expected.outer(x[0], x[1])),
+        (function.at(x, np.array([0, 0]), x[:2], inplace=False)[0], expected(expected(x[0], x[0]), x[1])),
+    ]
+    for found, wanted in results:
+        assert found.dtype == np.bool_
+        np.testing.assert_array_equal(found, wanted)

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.api.dynamic import LEAST, KnownSizes
+from weft.api.escapes import holds_size
 from weft.api.explain import logger
 from weft.base.settings import config
+from weft.base.tree_def import PyTreeDef
 from weft.indexing.dimension import shape_symbols
 from weft.indexing.expression import Expression, Symbol, substitute
 from weft.indexing.guards import (
@@ -73,15 +75,20 @@ class Proposal:
         """What was asked of sizes."""
         return self.answers.guards
 
-    def checked(self, jaxpr: Jaxpr) -> Jaxpr:
+    def checked(self, jaxpr: Jaxpr, out_tree: PyTreeDef) -> Jaxpr:
         """What was staged, with one expression for sizes that are equal whenever the guards hold: types that fit for
         them fit for the compiler too. Raises `NotForAllSizes` if it is for the sizes of this call only."""
-        if self.answers.constants:
-            raise NotForAllSizes(self.described(self.answers.first_constant))
+        self._check_constants(out_tree)
         if spmd.mesh_of(jaxpr, ()) is not None:
             raise NotForAllSizes("it runs on a mesh")
         equal = equal_sizes(self.guards)
         return at_sizes(jaxpr, equal) if equal else jaxpr
+
+    def _check_constants(self, out_tree: PyTreeDef) -> None:
+        if self.answers.constants:
+            raise NotForAllSizes(self.described(self.answers.first_constant))
+        if holds_size(out_tree):
+            raise NotForAllSizes("the static data of what it returns has a size in it")
 
 
 class Declaration(Proposal):
@@ -96,10 +103,9 @@ class Declaration(Proposal):
         super().__init__(called, general, values, (), {}, ", ".join(s.name for s in sizes))
         self.answers = DeclaredAnswers(values)
 
-    def checked(self, jaxpr: Jaxpr) -> Jaxpr:
-        """What was staged. Raises `NotForAllSizes` if the function looked a size up in a table."""
-        if self.answers.constants:
-            raise NotForAllSizes(self.answers.first_constant)
+    def checked(self, jaxpr: Jaxpr, out_tree: PyTreeDef) -> Jaxpr:
+        """What was staged. Raises `NotForAllSizes` if the function looked a size up in a table, or returns one."""
+        self._check_constants(out_tree)
         return jaxpr
 
 

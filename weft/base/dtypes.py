@@ -96,7 +96,7 @@ float0 = np.dtype([("float0", np.void, 0)])
 """The type of tangents of integers: one possible value, no bytes."""
 
 _PYTHON_DTYPES: dict[type, np.dtype[Any]] = {bool: bool_, int: int64, float: float64, complex: complex128}
-_WEAK_SCALARS = frozenset({int, float, complex})
+_WEAK_SCALARS: set[type] = {int, float, complex}
 
 _KEEP: dict[Hashable, np.dtype[Any]] = {dtype: dtype for dtype in (*DTYPES.values(), float0)}
 _NARROW: dict[Hashable, np.dtype[Any]] = _KEEP | {
@@ -107,6 +107,12 @@ _NARROW: dict[Hashable, np.dtype[Any]] = _KEEP | {
 }
 _NARROWED = {_NARROW[wide]: wide for wide in (int64, uint64, float64, complex128)}
 """The 64-bit types by the 32-bit ones that replace them."""
+
+
+def register_integer(kind: type) -> None:
+    """Have the objects of a class be typed as Python's integers are."""
+    _PYTHON_DTYPES[kind] = int64
+    _WEAK_SCALARS.add(kind)
 
 
 def storage(dtype: Dtype) -> np.dtype[Any]:

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from weft.base.arguments import index
 from weft.indexing.expression import (
     Expression,
     Integer,
@@ -37,6 +38,7 @@ __all__ = [
     "definitely_less",
     "definitely_less_equal",
     "divide_exactly",
+    "index_or_size",
     "is_constant",
     "is_symbolic",
     "is_symbolic_shape",
@@ -105,6 +107,11 @@ def as_dimension(value: Any) -> Dimension:
     if size < 0:
         raise ValueError(f"A dimension is at least 0. Received: {size}")
     return size
+
+
+def index_or_size(value: Any) -> Any:
+    """An argument that must be an integer, or a symbolic size; an error says what it was."""
+    return value if isinstance(value, Expression) else index(value)
 
 
 def as_shape(values: Any) -> Shape:

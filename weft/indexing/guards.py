@@ -211,6 +211,11 @@ def is_answered(integer: Any) -> bool:
     return isinstance(integer, int) or (current.answers is not None and current.answers.know(integer))
 
 
+def is_covered(integer: Any) -> bool:
+    """Whether it is known for some sizes, those that are decided for, if an integer is negative."""
+    return isinstance(integer, int) or (current.answers is not None and current.answers.cover(integer))
+
+
 def decided(rule: Callable[[Any, tuple[int, ...]], Any], fixed: Any, integers: Sequence[Any]) -> Any:
     """`rule(fixed, integers)`. Where some of the integers are symbolic, it is what the rule says for the sizes that are
     decided for; code that depends on the result only is right for all sizes for which the rule says the same."""

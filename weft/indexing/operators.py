@@ -233,6 +233,8 @@ class IntegerOperators:
         return _subtract(-1, self)
 
     def __pow__(self, exponent: Any) -> Any:
+        if isinstance(exponent, float):
+            return _as_operand(self) ** exponent
         if not isinstance(exponent, int) or exponent < 0:
             return NotImplemented
         if exponent > LARGEST_EXPONENT:

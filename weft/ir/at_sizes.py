@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.indexing.expression import Expression, Integer, Symbol, linear_in, range_of, substitute, symbols_of
 from weft.indexing.guards import ZERO, Guard, RuleGuard
-from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
+from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var, subjaxprs
 from weft.ir.types import ArrayType, TapeType, Type, array_type
 
 
@@ -62,6 +62,15 @@ def symbols_of_jaxpr(jaxpr: Jaxpr) -> tuple[Symbol, ...]:
         for value in e.params.values():
             visit(value)
     return tuple(sorted(found, key=lambda s: s.order))
+
+
+def has_rules(jaxpr: Jaxpr) -> bool:
+    """Whether there are rules of the user's in a jaxpr, which are functions: at sizes they are still for symbols."""
+
+    def compute() -> bool:
+        return any("rule" in e.params or any(map(has_rules, subjaxprs(e.params))) for e in jaxpr.eqns)
+
+    return jaxpr.cached("has rules", compute)
 
 
 def general_of(jaxpr: Jaxpr) -> Jaxpr:

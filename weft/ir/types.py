@@ -659,6 +659,8 @@ def type_of(x: Any) -> Type:
         return array_type(x.shape, dtypes.canonicalize_dtype(x.dtype))
     if isinstance(x, (int, float, complex)):
         return _scalar_type(next(k for k in (bool, int, float, complex) if isinstance(x, k)))
+    if isinstance(x, Expression):  # a size, which a program that is traced for it knows
+        return _scalar_type(int)
     known = FOREIGN.get(kind)
     if known is not None:
         return known(x)
@@ -675,4 +677,5 @@ def _scalar_type(kind: type) -> ArrayType:
 
 def is_value(x: Any) -> bool:
     """Whether `x` may enter a program as an array-like leaf."""
-    return hasattr(x, "aval") or isinstance(x, (np.ndarray, np.generic, int, float, complex)) or type(x) in FOREIGN
+    numbers = (np.ndarray, np.generic, int, float, complex, Expression)
+    return hasattr(x, "aval") or isinstance(x, numbers) or type(x) in FOREIGN

@@ -18,7 +18,7 @@ from weft.base.errors import (
     TracedShapeError,
 )
 from weft.base.source import user_line
-from weft.indexing.dimension import as_dimension
+from weft.indexing.dimension import as_dimension, index_or_size
 from weft.indexing.expression import Expression
 from weft.ir.context import lifted
 from weft.ir.types import ArrayType, Shape, array_type, type_of
@@ -51,19 +51,9 @@ def canonical_shape(shape: Any) -> Shape:
     return tuple(sizes)
 
 
-def as_index(value: Any) -> int:
-    """An axis, a size or a width as a Python integer."""
-    try:
-        return index(value)
-    except TypeError:
-        if isinstance(value, Array):
-            raise  # a tracer says more about itself
-        raise ArgumentTypeError(f"An integer is needed here, got {value!r}.") from None
-
-
 def canonical_axis(axis: Any, rank: int) -> int:
     """An axis counted from either end, as one in range(rank)."""
-    i = as_index(axis)
+    i = index(axis)
     if not -rank <= i < rank:
         raise AxisOutOfBoundsError(
             f"Axis {i} is out of bounds for an array of rank {rank}.",
@@ -543,5 +533,5 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
         padding_value = constant(padding_value, _type(operand).dtype, _type(operand).weak_type)
     what, fix = "The padding_config of lax.pad", "a tuple (low, high, interior) for each dimension"
     entries = [parts(entry, 3, what, fix) for entry in sequence(padding_config, what, fix)]
-    config = tuple(tuple(d if isinstance(d, Expression) else as_index(d) for d in entry) for entry in entries)
+    config = tuple(tuple(map(index_or_size, entry)) for entry in entries)
     return _pad.pad(operand, padding_value, padding_config=config)

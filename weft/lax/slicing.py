@@ -11,13 +11,13 @@ from weft.base import dtypes
 from weft.base.arguments import described, indices, sequence
 from weft.base.errors import ArgumentError, ArgumentTypeError, InvalidIndexError
 from weft.base.settings import config
+from weft.indexing.dimension import index_or_size
 from weft.indexing.expression import Expression
 from weft.ir.context import lifted
 from weft.ir.primitive import lookup
 from weft.ir.types import type_of
 from weft.lax.control_flow import while_loop
 from weft.lax.shape import (
-    as_index,
     canonical_axis,
     canonical_shape,
     concatenate,
@@ -50,10 +50,6 @@ def _dtype_of(x: Any) -> Any:
     return type_of(x).dtype  # type: ignore[attr-defined]
 
 
-def _bound(value: Any) -> Any:
-    return value if isinstance(value, Expression) else as_index(value)
-
-
 # ------------------------------------------------------------------------------------------------------- static slices
 
 
@@ -76,9 +72,9 @@ def slice(
     Array([1, 3], dtype=int32)
     """
     fix = "one int for each dimension"
-    starts = tuple(map(_bound, sequence(start_indices, "start_indices of lax.slice", fix)))
-    limits = tuple(map(_bound, sequence(limit_indices, "limit_indices of lax.slice", fix)))
-    steps = None if strides is None else tuple(map(_bound, sequence(strides, "strides of lax.slice", fix)))
+    starts = tuple(map(index_or_size, sequence(start_indices, "start_indices of lax.slice", fix)))
+    limits = tuple(map(index_or_size, sequence(limit_indices, "limit_indices of lax.slice", fix)))
+    steps = None if strides is None else tuple(map(index_or_size, sequence(strides, "strides of lax.slice", fix)))
     if steps is not None and all(step == 1 for step in steps):
         steps = None
     shape = _shape_of(operand)
@@ -109,14 +105,14 @@ def slice_in_dim(
     shape = _shape_of(operand)
     axis = canonical_axis(axis, len(shape))
     size = shape[axis]
-    start = 0 if start_index is None else _bound(start_index)
-    limit = size if limit_index is None else _bound(limit_index)
+    start = 0 if start_index is None else index_or_size(start_index)
+    limit = size if limit_index is None else index_or_size(limit_index)
     if not isinstance(start, Expression) and start < 0:
         start = start + size
     if not isinstance(limit, Expression) and limit < 0:
         limit = limit + size
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
-    starts[axis], limits[axis], strides[axis] = start, limit, _bound(stride)
+    starts[axis], limits[axis], strides[axis] = start, limit, index_or_size(stride)
     return slice(operand, starts, limits, strides)
 
 
@@ -139,7 +135,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     """
     shape = _shape_of(operand)
     axis = canonical_axis(axis, len(shape))
-    i, size = _bound(index), shape[axis]
+    i, size = index_or_size(index), shape[axis]
     wrapped = i + size if i < 0 else i
     if not isinstance(size, Expression) and not 0 <= wrapped < size:
         raise InvalidIndexError(f"Index {i} is out of bounds for axis {axis} of size {size}.")
@@ -152,6 +148,8 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
 
 def wrap_negative(index: Any, size: Any) -> Any:
     """An index in which negative numbers count from the end, as one counted from the start."""
+    if isinstance(index, Expression):
+        index = size_of(index)
     aval = type_of(index)
     kind = dtypes.kind(aval.dtype)  # type: ignore[attr-defined]
     if kind not in "iu":
@@ -294,7 +292,7 @@ def dynamic_slice_in_dim(
     """
     axis, starts = _one_axis(operand, start_index, axis)
     sizes = list(_shape_of(operand))
-    sizes[axis] = _bound(slice_size)
+    sizes[axis] = index_or_size(slice_size)
     return dynamic_slice(operand, starts, sizes, allow_negative_indices=_only(axis, len(sizes), allow_negative_indices))
 
 

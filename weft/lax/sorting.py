@@ -7,7 +7,7 @@ from typing import Any
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
-from weft.indexing.expression import Expression
+from weft.indexing.dimension import index_or_size
 from weft.ir.types import ArrayType, type_of
 from weft.lax.shape import canonical_axis
 from weft.primitives.movement import sort as _sort
@@ -70,7 +70,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
     [Array([5, 3], dtype=int32), Array([1, 2], dtype=int32)]
     """
     position = canonical_axis(axis, len(type_of(operand).shape))  # type: ignore[attr-defined]
-    return _sort.top_k(operand, k=k if isinstance(k, Expression) else index(k), axis=position)
+    return _sort.top_k(operand, k=index_or_size(k), axis=position)
 
 
 def approx_max_k(
@@ -123,7 +123,7 @@ def _approximate(
     recall_target, size_override, aggregate = hints
     return _sort.approx_top_k(
         operand,
-        k=k if isinstance(k, Expression) else index(k),
+        k=index_or_size(k),
         reduction_dimension=canonical_axis(dimension, aval.ndim),
         recall_target=float(recall_target),
         is_max_k=is_max,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.base.arguments import index, sequence
+from weft.base.arguments import sequence
 from weft.base.errors import ArgumentError
-from weft.indexing.expression import Expression
+from weft.indexing.dimension import index_or_size
 from weft.ir.types import type_of
 from weft.lax.reductions import FlatReduction
 from weft.primitives.contraction.convolution_shapes import dilated_size
@@ -103,7 +103,7 @@ def padtype_to_pads(
 
 
 def _sizes(values: Any) -> tuple[Any, ...]:
-    return tuple(v if isinstance(v, Expression) else index(v) for v in sequence(values, "Sizes of a window"))
+    return tuple(index_or_size(v) for v in sequence(values, "Sizes of a window"))
 
 
 def _parameters(shape: Any, window: Any, strides: Any, padding: Any, base_dilation: Any, window_dilation: Any) -> Any:

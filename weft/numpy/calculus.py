@@ -11,6 +11,7 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.indexing.dimension import index_or_size
 from weft.numpy.complex_parts import conjugate
 from weft.numpy.creation import converted
 from weft.numpy.elementwise import multiply, remainder, subtract
@@ -353,7 +354,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 def _window(M: Any) -> tuple[int, Any]:
     """How many points a window has, and its dtype; a float is rounded towards 0, as in JAX."""
     is_float = isinstance(M, float) or dtypes.kind(getattr(M, "dtype", np.dtype(np.int32))) == "f"
-    count = index(int(M) if is_float else M)
+    count = index_or_size(int(M) if is_float else M)
     if count < 0:
         raise ArgumentTypeError(
             "A window cannot have fewer than 0 points.", received=str(M), fix="pass how many points it has, 0 or more"

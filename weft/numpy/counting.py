@@ -11,7 +11,9 @@ import numpy as np
 from weft import lax
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.indexing.dimension import index_or_size
 from weft.indexing.expression import Expression
+from weft.indexing.guards import is_covered
 from weft.numpy.creation import converted, filled, placed
 from weft.numpy.util import (
     as_shape,
@@ -90,14 +92,16 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
 
 
 def _symbolic_range(start: Any, stop: Any, step: Any, dtype: Any) -> Array:
-    if step not in (None, 1):
-        raise ArgumentError(f"arange over symbolic sizes takes no step, got {step}.")
     out_dtype = dtypes.default_int_dtype() if dtype is None else requested(dtype, "arange")
-    low, high = (0, start) if stop is None else (start, stop)
-    if isinstance(low, Expression):
-        raise ArgumentError(f"arange over symbolic sizes needs a known start, got {low}.")
-    count = iota(dtype=out_dtype, shape=(high - low,), dimension=0)
-    return count if low == 0 else lax.add(count, cast(low, out_dtype))
+    low, high, by = (index_or_size(x) for x in ((0, start, 1) if stop is None else (start, stop, step or 1)))
+    if isinstance(by, Expression):
+        raise ArgumentError(f"arange over symbolic sizes needs a known step, got {by}.")
+    size = -((low - high) // by)
+    if isinstance(size, Expression) and is_covered(size) and not size >= 0:
+        size = 0
+    count = iota(dtype=out_dtype, shape=(size,), dimension=0)
+    scaled = count if by == 1 else lax.mul(count, cast(by, out_dtype))
+    return scaled if isinstance(low, int) and low == 0 else lax.add(scaled, cast(low, out_dtype))
 
 
 def linspace(
@@ -131,7 +135,10 @@ def linspace(
     >>> wnp.linspace(0, 1, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    num = int(concrete_or_error(num, "linspace needs a known `num`, the size of the result.", "static_argnames='num'"))
+    if not isinstance(num, Expression):
+        num = int(
+            concrete_or_error(num, "linspace needs a known `num`, the size of the result.", "static_argnames='num'")
+        )
     if num < 0:
         raise ArgumentError(f"linspace takes a number of samples of at least 0, got {num}.")
     check_arraylike("linspace", start, stop)

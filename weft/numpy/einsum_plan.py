@@ -6,6 +6,7 @@ same summation again costs the equations and little else.
 
 from __future__ import annotations
 
+import itertools
 import string
 from collections import Counter
 from collections.abc import Sequence
@@ -14,9 +15,10 @@ from typing import Any, NamedTuple
 
 from weft.base.errors import ArgumentError
 from weft.indexing.expression import Expression
+from weft.indexing.guards import decided
 
 _LETTERS = string.ascii_letters
-# What a symbolic size counts for when the order of contractions is chosen; the order does not change the result.
+# What a symbolic size counts for where nobody says for which sizes to decide.
 _TYPICAL_SIZE = 8
 
 
@@ -151,11 +153,19 @@ def find_path(text: str, shapes: Sequence[tuple[Any, ...]], optimize: Any) -> li
         return [tuple(range(len(shapes)))]
     if isinstance(optimize, (list, tuple)):
         return [tuple(step) for step in optimize if not isinstance(step, str)]
+    ranks = tuple(map(len, shapes))
+    return list(decided(_best_path, (text, ranks, optimize), tuple(itertools.chain.from_iterable(shapes))))
+
+
+def _best_path(fixed: tuple[str, tuple[int, ...], Any], sizes: tuple[Any, ...]) -> tuple[tuple[int, ...], ...]:
+    """The cheapest order of contractions of operands of these ranks, whose sizes follow one another."""
     import opt_einsum  # heavy, and needed only for three operands or more
 
-    sized = [tuple(_TYPICAL_SIZE if isinstance(d, Expression) else d for d in shape) for shape in shapes]
-    path, _ = opt_einsum.contract_path(text, *sized, shapes=True, optimize="optimal" if optimize is True else optimize)
-    return [tuple(step) for step in path]
+    text, ranks, optimize = fixed
+    left = iter(_TYPICAL_SIZE if isinstance(size, Expression) else size for size in sizes)
+    shapes = [tuple(itertools.islice(left, rank)) for rank in ranks]
+    path, _ = opt_einsum.contract_path(text, *shapes, shapes=True, optimize="optimal" if optimize is True else optimize)
+    return tuple(tuple(step) for step in path)
 
 
 @lru_cache(maxsize=2048)

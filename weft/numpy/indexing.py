@@ -511,7 +511,14 @@ def index_vectors(components: Sequence[Component], batch_shape: tuple[Any, ...])
             if not any(isinstance(d, Expression) for d in batch_shape)
             else _empty(batch_shape)
         )
-    values: list[Any] = [value if isinstance(value, Array) else np.asarray(value) for _, value, _ in components]
+    values: list[Any] = [
+        value
+        if isinstance(value, Array)
+        else cast(value, INT32)
+        if isinstance(value, Expression)
+        else np.asarray(value)
+        for _, value, _ in components
+    ]
     dtype = INT64 if any(v.dtype.itemsize > 4 for v in values if isinstance(v, Array) or v.ndim) else INT32
     if all(isinstance(v, np.ndarray) for v in values) and not any(isinstance(d, Expression) for d in batch_shape):
         columns = []

@@ -14,6 +14,7 @@ from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.indexing.dimension import index_or_size
 from weft.indexing.expression import Expression
 from weft.numpy.creation import asarray, converted, filled
 from weft.numpy.elementwise import remainder, subtract
@@ -558,7 +559,7 @@ def repeat(
         )
         positions = ensure_array(np.repeat(np.arange(length), known).astype(dtypes.default_int_dtype()))
         return take_in_bounds(a, positions, dim)
-    total = index(total_repeat_length)
+    total = index_or_size(total_repeat_length)
     if not length or not total:
         return filled((*a.shape[:dim], total, *a.shape[dim + 1 :]), 0, a.dtype)
     # A 1 marks where each element begins; the cumulative sum of marks is the element's index.

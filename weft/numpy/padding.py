@@ -11,6 +11,8 @@ from weft import lax
 from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError
+from weft.indexing.dimension import index_or_size, minimum
+from weft.indexing.expression import Expression
 from weft.numpy.counting import linspace
 from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import subtract
@@ -60,7 +62,7 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     """
     check_arraylike("pad", array)
     a = ensure_array(array)
-    widths = _pairs(pad_width, a.ndim, "pad_width", index)
+    widths = _pairs(pad_width, a.ndim, "pad_width", index_or_size)
     if any(w < 0 for pair in widths for w in pair):
         raise ArgumentError(f"index can't contain negative values: pad_width {widths}.")
     if callable(mode):
@@ -81,6 +83,11 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     return a
 
 
+def _is_single(value: Any) -> bool:
+    """Whether a value is one number, and not several."""
+    return isinstance(value, Expression) or (not isinstance(value, (list, tuple)) and np.ndim(value) == 0)
+
+
 def _pairs(value: Any, rank: int, name: str, convert: Callable[[Any], Any]) -> list[tuple[Any, Any]]:
     """One pair for each axis, from a number, a pair, or a list of pairs or numbers."""
     if isinstance(value, dict):
@@ -88,13 +95,13 @@ def _pairs(value: Any, rank: int, name: str, convert: Callable[[Any], Any]) -> l
         for axis, entry in value.items():
             pairs[axis] = _pairs(entry, 1, name, convert)[0]
         return pairs
-    if not isinstance(value, (list, tuple)) and np.ndim(value) == 0:
+    if _is_single(value):
         return [(convert(value), convert(value))] * rank
-    rows = [row if isinstance(row, (list, tuple)) or np.ndim(row) else (row,) for row in value]
+    rows = [(row,) if _is_single(row) else row for row in value]
     entries = [tuple(convert(x) for x in row) for row in rows]
     if all(len(e) == 1 for e in entries):
         flat = [e[0] for e in entries]
-        scalar_rows = all(not isinstance(row, (list, tuple)) and np.ndim(row) == 0 for row in value)
+        scalar_rows = all(map(_is_single, value))
         if len(flat) == 1:
             return [(flat[0], flat[0])] * rank
         if scalar_rows and len(flat) == 2:
@@ -123,10 +130,12 @@ def _pad_constant(a: Array, widths: list[tuple[int, int]], values: Any) -> Array
 
 def _sides(a: Array, axis: int, low: int, high: int, mode: str, options: dict[str, Any]) -> list[Array]:
     """What comes before, the array, and what comes after, along one axis."""
-    length = a.shape[axis]
+    length: int = a.shape[axis]
     if mode == "edge":
         return [_repeated(a, 0, low, axis), a, _repeated(a, length - 1, high, axis)]
     if mode == "wrap":
+        if low <= length and high <= length:
+            return [_part(a, length - low, length, axis), a, _part(a, 0, high, axis)]
         return [
             _gathered(a, np.arange(-low, 0) % length, axis),
             a,
@@ -141,12 +150,16 @@ def _sides(a: Array, axis: int, low: int, high: int, mode: str, options: dict[st
     counts = (length, length) if lengths is None else _pairs(lengths, a.ndim, "stat_length", index)[axis]
     if any(c < 1 for c in counts):
         raise ArgumentError("stat_length of 0 yields no value for padding.")
-    first, last = (int(np.minimum(c, length)) for c in counts)
+    first, last = (minimum(c, length) for c in counts)
     return [
-        _statistic(lax.slice_in_dim(a, 0, first, axis=axis), mode, low, axis),
+        _statistic(_part(a, 0, first, axis), mode, low, axis),
         a,
-        _statistic(lax.slice_in_dim(a, length - last, length, axis=axis), mode, high, axis),
+        _statistic(_part(a, length - last, length, axis), mode, high, axis),
     ]
+
+
+def _part(a: Array, start: int, stop: int, axis: int) -> Array:
+    return lax.slice_in_dim(a, start, stop, axis=axis)
 
 
 def _gathered(a: Array, positions: np.ndarray, axis: int) -> Array:
@@ -155,17 +168,21 @@ def _gathered(a: Array, positions: np.ndarray, axis: int) -> Array:
 
 
 def _repeated(a: Array, position: int, count: int, axis: int) -> Array:
-    edge = lax.slice_in_dim(a, position, position + 1, axis=axis)
+    edge = _part(a, position, position + 1, axis)
     return expand_to(edge, tuple(count if i == axis else n for i, n in enumerate(a.shape)))
 
 
 def _mirrored(a: Array, axis: int, low: int, high: int, mode: str, kind: str) -> list[Array]:
-    length = a.shape[axis]
+    length: int = a.shape[axis]
     if kind not in ("even", "odd"):
         raise ArgumentError(f"reflect_type must be 'even' or 'odd', got {kind!r}.")
     if mode == "reflect" and length == 1:
         return [_repeated(a, 0, low, axis), a, _repeated(a, 0, high, axis)]
+    offset = int(mode == "reflect")
     if kind == "even":
+        end = length - offset
+        if low <= end and high <= end:
+            return [flip(_part(a, offset, offset + low, axis), axis), a, flip(_part(a, end - high, end, axis), axis)]
         period = 2 * (length - 1) if mode == "reflect" else 2 * length
         cycle = np.concatenate([np.arange(length), np.arange(length)[::-1]])
         if mode == "reflect":
@@ -173,18 +190,18 @@ def _mirrored(a: Array, axis: int, low: int, high: int, mode: str, kind: str) ->
         before, after = cycle[np.arange(-low, 0) % period], cycle[np.arange(length, length + high) % period]
         return [_gathered(a, before, axis), a, _gathered(a, after, axis)]
     # Odd: mirrored through the edge value, chunk by chunk, as far as the array reaches.
-    offset, out = int(mode == "reflect"), a
+    out = a
     for at_end, total in ((False, low), (True, high)):
         left = total
         while left > 0:
             current = out.shape[axis]
             count = int(np.minimum(current - offset, left))
             if at_end:
-                chunk = flip(lax.slice_in_dim(out, current - offset - count, current - offset, axis=axis), axis)
-                edge = lax.slice_in_dim(out, current - 1, current, axis=axis)
+                chunk = flip(_part(out, current - offset - count, current - offset, axis), axis)
+                edge = _part(out, current - 1, current, axis)
             else:
-                chunk = flip(lax.slice_in_dim(out, offset, offset + count, axis=axis), axis)
-                edge = lax.slice_in_dim(out, 0, 1, axis=axis)
+                chunk = flip(_part(out, offset, offset + count, axis), axis)
+                edge = _part(out, 0, 1, axis)
             chunk = subtract(edge + edge, chunk)
             out = concatenate([out, chunk] if at_end else [chunk, out], axis)
             left -= count
@@ -192,7 +209,7 @@ def _mirrored(a: Array, axis: int, low: int, high: int, mode: str, kind: str) ->
 
 
 def _ramp(a: Array, position: int, end: Array, count: int, axis: int, at_end: bool) -> Array:
-    edge = lax.squeeze(lax.slice_in_dim(a, position, position + 1, axis=axis), (axis,))
+    edge = lax.squeeze(_part(a, position, position + 1, axis), (axis,))
     compute = edge.dtype if kind_of(edge) in "fc" else dtypes.default_float_dtype()
     end, edge = expand_to(converted(end, compute), edge.shape), converted(edge, compute)
     out = linspace(end, edge, count, endpoint=False, dtype=a.dtype)

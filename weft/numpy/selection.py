@@ -12,6 +12,7 @@ from weft.base import dtypes
 from weft.base.arguments import index
 from weft.base.errors import ArgumentError, ImmutableArrayError
 from weft.base.source import user_line
+from weft.indexing.expression import Expression
 from weft.numpy.creation import converted, filled
 from weft.numpy.elementwise import remainder
 from weft.numpy.extremes import clip
@@ -167,10 +168,12 @@ def needs_size(name: str) -> tuple[str, str]:
     return f"{name} cannot be traced without `size`: {_SIZE}.", _SIZE_FIX.format(name)
 
 
-def known_size(size: Any, name: str) -> int:
-    """A size argument as a Python integer."""
+def known_size(size: Any, name: str, argument: str = "size") -> Any:
+    """A size argument as a Python integer, or a symbolic size."""
+    if isinstance(size, Expression):
+        return size
     value = concrete_or_error(
-        size, f"The size argument of {name} must be known when tracing.", "static_argnames='size'"
+        size, f"The {argument} argument of {name} must be known when tracing.", f"static_argnames='{argument}'"
     )
     return index(value[()])
 

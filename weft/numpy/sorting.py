@@ -17,7 +17,7 @@ from weft.base.source import user_stacklevel
 from weft.numpy.creation import converted, filled
 from weft.numpy.extremes import clip
 from weft.numpy.manipulation import ravel
-from weft.numpy.selection import take_in_bounds
+from weft.numpy.selection import known_size, take_in_bounds
 from weft.numpy.selection import where as choose_where
 from weft.numpy.util import (
     canonicalize_axis,
@@ -221,7 +221,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
         return lax.reduce_sum(lax.convert_element_type(before, dtype), (0,))
     # Bisection: the answer is between low and high, which halves with each of a known number of steps.
     low, high = filled(v.shape, 0, dtype), filled(v.shape, length, dtype)
-    for _ in range(int(length).bit_length()):
+    for _ in range(length.bit_length()):
         middle = lax.div(lax.add(low, high), cast(2, dtype))
         probe = take_in_bounds(a, clip(middle, 0, length - 1), 0)
         further = lax.bitwise_and(_comes_before(probe, v, side), lax.lt(low, high))
@@ -299,7 +299,7 @@ def bincount(
         )
         length = max(int(minlength), max(int(known.max()), 0) + 1 if known.size else 0)
     else:
-        length = int(concrete_or_error(length, "bincount needs a known length.", "static_argnames='length'"))
+        length = known_size(length, "bincount", "length")
     if weights is None:
         weights = cast(1, dtypes.default_int_dtype())
     elif np.shape(weights) != x.shape:

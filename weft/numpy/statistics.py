@@ -12,6 +12,7 @@ from weft import lax
 from weft.api.shardings import split_result
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.indexing.dimension import product
 from weft.numpy.complex_parts import conjugate, imag, real
 from weft.numpy.contraction import dot
 from weft.numpy.creation import converted, filled
@@ -254,7 +255,7 @@ def _quantile(
     axes = canonicalize_axes(axis, a.ndim, name)
     other_axes = tuple(i for i in range(a.ndim) if i not in axes)
     rest = tuple(a.shape[i] for i in other_axes)
-    count = int(np.prod([a.shape[i] for i in axes], dtype=np.int64))
+    count: Any = product(a.shape[i] for i in axes)
     rows = lax.reshape(lax.transpose(a, (*axes, *other_axes)), (count, *rest))
     if not count or 0 in rest:
         result = filled((*fraction.shape, *rest), np.nan, a.dtype)

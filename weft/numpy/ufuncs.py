@@ -13,10 +13,10 @@ from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError, ImmutableArrayError, NotSupportedError
 from weft.base.source import user_line
 from weft.base.tracebacks import conceal
+from weft.indexing.dimension import product
 from weft.numpy import elementwise, extremes, logic, reductions, running
-from weft.numpy.creation import asarray, converted, filled
-from weft.numpy.manipulation import ravel
-from weft.numpy.selection import where as choose_where
+from weft.numpy.creation import converted, filled
+from weft.numpy.manipulation import broadcast_to, ravel
 from weft.numpy.util import (
     canonicalize_axes,
     canonicalize_axis,
@@ -55,6 +55,7 @@ class ufunc:
         self.nin, self.nout, self.nargs, self.identity = nin, nout, nin if nargs is None else nargs, identity
         self._call = call or vectorize(func)
         self._reduce, self._accumulate, self._at, self._reduceat = reduce, accumulate, at, reduceat
+        self._is_logical = False  # results are booleans, whatever the operands are
 
     def __repr__(self) -> str:
         return f"<weft.numpy.ufunc {self.__name__!r}>"
@@ -118,19 +119,32 @@ class ufunc:
         axes = canonicalize_axes(axis, a.ndim, f"{self.__name__}.reduce")
         other_axes = tuple(i for i in range(a.ndim) if i not in axes)
         first = initial if initial is not None else self.identity
-        if where is not None:
-            a = choose_where(where, a, asarray(first, dtype=a.dtype))
-        rows = lax.transpose(a, (*axes, *other_axes))
-        count = int(np.prod([a.shape[i] for i in axes], dtype=np.int64))
-        rows = lax.reshape(rows, (count, *rows.shape[len(axes) :]))
-        if initial is not None or (not count and first is not None):
-            start = filled(rows.shape[1:], first, rows.dtype)
+        count = product(a.shape[i] for i in axes)
+
+        def in_rows(x: Array) -> Array:
+            turned = lax.transpose(x, (*axes, *other_axes))
+            return lax.reshape(turned, (count, *turned.shape[len(axes) :]))
+
+        rows = in_rows(a)
+        taken = None if where is None else in_rows(broadcast_to(ensure_array(where), a.shape))
+        if initial is not None or taken is not None or (not count and first is not None):
+            start = filled(rows.shape[1:], first, self._dtype(rows.dtype))
         elif count:
-            start, rows = rows[0], rows[1:]
+            start, rows = converted(rows[0], self._dtype(rows.dtype)), rows[1:]
         else:
             raise ArgumentError(f"zero-size array to reduction operation {self.__name__} which has no identity.")
-        out = lax.scan(lambda carry, row: (converted(self(carry, row), carry.dtype), None), start, rows)[0]
+
+        def step(carry: Any, row: tuple[Any, Any]) -> tuple[Any, None]:
+            value, is_taken = row
+            combined = converted(self(carry, value), carry.dtype)
+            return combined if is_taken is None else lax.select(is_taken, combined, carry), None
+
+        out = lax.scan(step, start, (rows, taken))[0]
         return lax.expand_dims(out, axes) if keepdims else out
+
+    def _dtype(self, dtype: Any) -> Any:
+        """The dtype of results for operands of a dtype."""
+        return dtypes.bool_ if self._is_logical else dtype
 
     def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
         """The results of reducing up to each element of an axis."""
@@ -144,6 +158,7 @@ class ufunc:
         if self._accumulate is not None:
             return self._accumulate(a, axis=dim, dtype=dtype)
         a = a if dtype is None else converted(a, requested(dtype, self.__name__))
+        a = converted(a, self._dtype(a.dtype))
         if not a.shape[dim]:
             return a
         rows = lax.transpose(a, (dim, *(i for i in range(a.ndim) if i != dim)))
@@ -179,7 +194,7 @@ class ufunc:
         if b is None:
             return a.at[indices].apply(lambda x: converted(self(x), x.dtype))
         check_arraylike(f"{self.__name__}.at", b)
-        return self._sequential_at(a, indices, b)
+        return self._sequential_at(converted(a, self._dtype(a.dtype)), indices, b)
 
     def _sequential_at(self, a: Array, indices: Any, b: Any) -> Array:
         """One element after the other, since an index may occur several times."""
@@ -240,6 +255,7 @@ class ufunc:
 
             return vmap(part, out_axes=axis)(indices, ends)
         a = a if dtype is None else converted(a, requested(dtype, self.__name__))
+        a = converted(a, self._dtype(a.dtype))
         rows = lax.transpose(a, (axis, *(i for i in range(a.ndim) if i != axis)))
 
         def scanned(start: Any, end: Any) -> Array:
@@ -284,6 +300,12 @@ def _ufunc(function: Callable[..., Any], nin: int = 2, **options: Any) -> ufunc:
     return ufunc(function, nin, 1, name=function.__name__, call=function, **options)
 
 
+def _logical_ufunc(function: Callable[..., Any], **options: Any) -> ufunc:
+    out = _ufunc(function, **options)
+    out._is_logical = True
+    return out
+
+
 def _subtract_at(a: Array, indices: Any, b: Any) -> Array:
     return a.at[indices].add(lax.neg(ensure_array(b)))
 
@@ -296,9 +318,9 @@ minimum = _ufunc(extremes.minimum, reduce=_with_dtype(reductions.min), at="min")
 negative = _ufunc(elementwise.negative, 1)
 logaddexp = _ufunc(elementwise.logaddexp, identity=-np.inf)
 logaddexp2 = _ufunc(elementwise.logaddexp2, identity=-np.inf)
-logical_and = _ufunc(logic.logical_and, identity=True, reduce=_without_initial(reductions.all))
-logical_or = _ufunc(logic.logical_or, identity=False, reduce=_without_initial(reductions.any))
-logical_xor = _ufunc(logic.logical_xor, identity=False)
+logical_and = _logical_ufunc(logic.logical_and, identity=True, reduce=_without_initial(reductions.all))
+logical_or = _logical_ufunc(logic.logical_or, identity=False, reduce=_without_initial(reductions.any))
+logical_xor = _logical_ufunc(logic.logical_xor, identity=False)
 bitwise_and = _ufunc(logic.bitwise_and, identity=-1)
 bitwise_or = _ufunc(logic.bitwise_or, identity=0)
 bitwise_xor = _ufunc(logic.bitwise_xor, identity=0)

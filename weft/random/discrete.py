@@ -14,6 +14,8 @@ from weft.api.jit import jit
 from weft.api.shardings import takes_out_sharding
 from weft.base import dtypes
 from weft.base.errors import ArgumentError, ArgumentTypeError
+from weft.indexing.expression import Expression
+from weft.indexing.guards import decided
 from weft.numpy.util import (
     as_shape,
     broadcast_shape,
@@ -255,12 +257,15 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     return wnp.take(x, _shuffle(typed, wnp.arange(x.shape[axis]), axis=0), axis=axis, unique_indices=True)
 
 
+def _rounds(_: None, shape: tuple[int, ...]) -> int:
+    return math.ceil(3 * math.log(max(1, math.prod(shape))) / math.log(2**32 - 1))
+
+
 @functools.partial(jit, static_argnames=("axis",))
 def _shuffle(key: Array, x: Array, *, axis: int) -> Array:
     # Sorting by random words is a random order up to ties. The more words there are the likelier ties get; so many
     # rounds keep the chance of an unfair order negligible.
-    rounds = math.ceil(3 * math.log(max(1, math.prod(x.shape))) / math.log(2**32 - 1))
-    for _ in range(rounds):
+    for _ in range(decided(_rounds, None, x.shape)):
         key, subkey = split_keys(key, 2)
         _, x = lax.sort((draw_bits(subkey, x.shape, dtypes.uint32), x), dimension=axis, num_keys=1)
     return x
@@ -297,7 +302,7 @@ def choice(
         axis = canonicalize_axis(axis, a.ndim, "choice")
         population = a.shape[axis]
     else:
-        (population,) = as_shape(int(a), "a")
+        (population,) = as_shape(a if isinstance(a, Expression) else int(a), "a")
     if not replace and count > population:
         raise ArgumentError(
             f"choice cannot take {count} samples from {population} without replacement.",

@@ -10,12 +10,14 @@ import numpy as np
 from weft.base.errors import NotSupportedError, ShardingTypeError
 from weft.base.settings import config
 from weft.base.source import Location, user_line
+from weft.indexing.expression import Expression
 from weft.ir.context import Trace, context, current_source
 from weft.ir.jaxpr import Atom, Equation, Jaxpr, Literal, Var
 from weft.ir.primitive import Primitive, lookup
 from weft.ir.staged import raise_named, staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.ir.varying import Cast, operand_casts
+from weft.trace.array import Array
 from weft.trace.leaks import report_leaks
 from weft.trace.operands import named_operands
 from weft.trace.tracer import Tracer, check_leak
@@ -53,10 +55,23 @@ class Cell:
 class StagingTrace(Trace):
     """Records every operation as an equation. Values from outside become constants of the jaxpr."""
 
-    __slots__ = ("argument_names", "cells", "constants", "equations", "finished", "parent", "repeats", "where")
+    __slots__ = (
+        "argument_names",
+        "cells",
+        "constants",
+        "equations",
+        "finished",
+        "hoists",
+        "parent",
+        "repeats",
+        "where",
+    )
 
-    def __init__(self, where: str = "a traced function", parent: Trace | None = None, repeats: bool = False):
+    def __init__(
+        self, where: str = "a traced function", parent: Trace | None = None, repeats: bool = False, hoists: bool = False
+    ):
         self.where = where
+        self.hoists = hoists  # arrays of rank 0 are constants, not literals
         self.repeats = repeats  # what is recorded runs many times: it is a part of a loop
         self.parent = context.trace if parent is None else parent
         self.equations: list[Equation] = []
@@ -88,8 +103,11 @@ class StagingTrace(Trace):
                 return value._var
             trace: StagingTrace = value._trace  # type: ignore[assignment]
             check_leak(value, value.source, trace.finished, trace.where)
+        if isinstance(value, Expression):
+            return self.size(value)
         aval = type_of(value)
-        if isinstance(aval, ArrayType) and not aval.shape and not isinstance(value, (Tracer, ShapeDtypeStruct)):
+        named = isinstance(value, (Array if self.hoists else Tracer, ShapeDtypeStruct))
+        if isinstance(aval, ArrayType) and not aval.shape and not named:
             literal = literal_value(value, aval)
             if literal is not None:
                 return Literal(literal, aval)
@@ -116,6 +134,14 @@ class StagingTrace(Trace):
         source = context.source or current_source()
         self.equations.append(Equation(atoms, variables, primitive, params, effects, source, context.stack))
         return [StagedTracer(self, v, source) for v in variables]
+
+    def size(self, expression: Expression) -> Atom:
+        """A symbolic size as a number of this jaxpr, typed as a Python integer is."""
+        before, context.trace = context.trace, self
+        try:
+            return self.atom(Expression.as_array(expression))
+        finally:
+            context.trace = before
 
     def cast(self, atom: Atom, casts: Sequence[Cast]) -> Atom:
         """A variable after casts along manual axes, so that cotangents of what all devices share are summed. A literal
@@ -153,6 +179,7 @@ def stage(
     name: str = "",
     repeats: bool = False,
     refs: list[tuple[Any, bool]] | None = None,
+    hoists: bool = False,
 ) -> tuple[Jaxpr, list[Any]]:
     """Trace `function` (flat arguments to a flat list of results) on arguments of `types`.
 
@@ -162,8 +189,11 @@ def stage(
 
     Mutable arrays from outside that the function touches are appended to `refs`, with whether it writes them: their
     values are further arguments, and what is written is returned after the results. Without `refs` they are an error.
+
+    With `hoists` arrays of rank 0 are constants of the jaxpr, as larger ones are, not literals in it: how many there
+    are does not depend on whether they have values yet.
     """
-    trace = StagingTrace(where, repeats=repeats)
+    trace = StagingTrace(where, repeats=repeats, hoists=hoists)
     argument_names: Sequence[str | None] = names or [None] * len(types)
     arguments = [trace.argument(t, n) for t, n in zip(types, argument_names, strict=True)]
     before, source = context.trace, context.source

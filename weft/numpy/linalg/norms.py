@@ -155,16 +155,17 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 def cond(x: Any, p: Any = None) -> Array:
     """The condition number: the norm of a matrix times that of its inverse; infinite for singular matrices."""
     x = matrix("cond", x)
+    axes = (x.ndim - 2, x.ndim - 1)
     if p is None or p in (2, -2):
         s = svdvals(x)
         if not s.size:
             raise ArgumentError(f"cond is not defined on empty arrays, got shape {x.shape}.")
         count = s.shape[-1]
         largest, smallest = (lax.squeeze(part(s, b, -1), (s.ndim - 1,)) for b in ((0, 1), (count - 1, count)))
-        return lax.div(smallest, largest) if p == -2 else lax.div(largest, smallest)
-    if x.shape[-1] != x.shape[-2]:
+        found = lax.div(smallest, largest) if p == -2 else lax.div(largest, smallest)
+    elif x.shape[-1] != x.shape[-2]:
         raise ArgumentError(f"cond with p={p!r} needs square matrices, got shape {x.shape}.")
-    axes = (x.ndim - 2, x.ndim - 1)
-    found = lax.mul(_matrix(x, p, axes, False), _matrix(inv(x), p, axes, False))
+    else:
+        found = lax.mul(_matrix(x, p, axes, False), _matrix(inv(x), p, axes, False))
     singular = logical_and(isnan(found), logical_not(any_(isnan(x), axis=axes)))
     return lax.select_n(singular, found, lax.full_like(found, math.inf))
