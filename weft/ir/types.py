@@ -677,5 +677,5 @@ def _scalar_type(kind: type) -> ArrayType:
 
 def is_value(x: Any) -> bool:
     """Whether `x` may enter a program as an array-like leaf."""
-    numbers = (np.ndarray, np.generic, int, float, complex, Expression)
-    return hasattr(x, "aval") or isinstance(x, numbers) or type(x) in FOREIGN
+    kinds = (np.ndarray, np.generic, int, float, complex, Expression)
+    return hasattr(x, "aval") or isinstance(x, kinds) or type(x) in FOREIGN
