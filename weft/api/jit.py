@@ -46,7 +46,7 @@ from weft.base.source import user_line, user_location
 from weft.base.spans import span
 from weft.base.tracebacks import boundary, conceal
 from weft.indexing.guards import Assumptions, answering, current
-from weft.ir.at_sizes import JaxprAtSizes, has_rules
+from weft.ir.at_sizes import has_rules_for_symbols
 from weft.ir.context import EVALUATION, context
 from weft.ir.interpreter import replay
 from weft.primitives.control.call import jit as jit_primitive
@@ -340,13 +340,9 @@ class JitFunction:
             staged = self._stage(*new) if staged is None else staged
         elif len(self._cache) > LIMIT // 2:
             self._cache.touch(key)
-        jaxpr = staged.jaxpr
-        if context.trace is not EVALUATION and isinstance(jaxpr, JaxprAtSizes) and has_rules(jaxpr.general):
-            # Rules of the user's were made for the symbols, and are called now: by what transforms this call.
-            traced = (*key[:-1], (*key[-1], "traced"))
-            known = self._cache.get(traced)
-            new = (traced, leaves, in_tree, types, dynamic, dynamic_kwargs, static)
-            staged = JitFunction._stage(self, *new) if known is None else known
+        if context.trace is not EVALUATION and has_rules_for_symbols(staged.jaxpr):
+            new = ((*key[:-1], (*key[-1], "traced")), leaves, in_tree, types, dynamic, dynamic_kwargs, static)
+            staged = self._cache.get(new[0]) or JitFunction._stage(self, *new)
         if staged.assumptions and isinstance(current.answers, Assumptions):
             current.answers.assumed |= {a.expression: a for a in staged.assumptions}
         return staged, leaves

@@ -64,11 +64,15 @@ def symbols_of_jaxpr(jaxpr: Jaxpr) -> tuple[Symbol, ...]:
     return tuple(sorted(found, key=lambda s: s.order))
 
 
-def has_rules(jaxpr: Jaxpr) -> bool:
-    """Whether there are rules of the user's in a jaxpr, which are functions: at sizes they are still for symbols."""
+def has_rules_for_symbols(jaxpr: Jaxpr) -> bool:
+    """Whether a jaxpr at sizes has rules of the user's, which are functions: they are still for symbols, so whoever
+    differentiates or maps it needs another one."""
+    return isinstance(jaxpr, JaxprAtSizes) and _has_rules(jaxpr.general)
 
+
+def _has_rules(jaxpr: Jaxpr) -> bool:
     def compute() -> bool:
-        return any("rule" in e.params or any(map(has_rules, subjaxprs(e.params))) for e in jaxpr.eqns)
+        return any("rule" in e.params or any(map(_has_rules, subjaxprs(e.params))) for e in jaxpr.eqns)
 
     return jaxpr.cached("has rules", compute)
 
