@@ -11,10 +11,15 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from weft.base import dtypes
 from weft.base.arguments import index
 from weft.indexing.expression import (
     Expression,
+    Extremum,
+    FloorDivide,
     Integer,
+    Modulo,
+    Polynomial,
     Substitution,
     Symbol,
     definitely_nonnegative,
@@ -55,6 +60,9 @@ __all__ = [
     "symbol",
     "symbols",
 ]
+
+for _kind in (Symbol, Polynomial, FloorDivide, Modulo, Extremum):
+    dtypes.register_integer(_kind)
 
 Dimension: TypeAlias = Integer
 Shape: TypeAlias = "tuple[Dimension, ...]"

@@ -21,7 +21,6 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from weft.base import dtypes
 from weft.base.forks import held
 from weft.base.memo import Memo
 from weft.indexing import polynomial
@@ -90,9 +89,6 @@ class Expression(IntegerOperators):
     _order: str | None
     _range: Range | None
     _symbols: tuple[Symbol, ...] | None
-
-    def __init_subclass__(cls) -> None:
-        dtypes.register_integer(cls)
 
     @property
     def terms(self) -> Terms:
@@ -603,8 +599,7 @@ def floor_divide(dividend: Integer, divisor: Integer) -> Integer:
             inner = monomial[0]
             others = add(inside, multiply(inner, -1))
             return floor_divide(add(inner.dividend, multiply(inner.divisor, others)), multiply(inner.divisor, divisor))
-    if _falls(inside) and isinstance(divisor, int):
-        # -n // 8 -> -((n + 7) // 8): a quotient that is rounded up has one form.
+    if isinstance(divisor, int) and polynomial.falls(terms_of(inside)):  # -n // 8 -> -((n + 7) // 8)
         return multiply(floor_divide(add(divisor - 1, multiply(inside, -1)), divisor), -1)
     return _atom(FloorDivide, inside, divisor)
 
@@ -633,23 +628,16 @@ def modulo(dividend: Integer, divisor: Integer) -> Integer:
     if coarser is not None:
         factor, coarse, coarse_divisor, fine = coarser
         return add(multiply(modulo(coarse, coarse_divisor), factor), fine)
-    if _falls(inside) and isinstance(divisor, int):
-        # -n % 8 -> 7 - (n + 7) % 8
+    if isinstance(divisor, int) and polynomial.falls(terms_of(inside)):  # -n % 8 -> 7 - (n + 7) % 8
         return add(divisor - 1, multiply(modulo(add(divisor - 1, multiply(inside, -1)), divisor), -1))
     return _atom(Modulo, inside, divisor)
-
-
-def _falls(dividend: Integer) -> bool:
-    """Whether all terms but the constant are subtracted."""
-    return all(coefficient < 0 for monomial, coefficient in terms_of(dividend) if monomial)
 
 
 def _atom(kind: type[Division], dividend: Integer, divisor: Integer) -> Expression:
     """The division as an atom of its own."""
     if isinstance(divisor, int) and divisor == 0:
         raise ZeroDivisionError(f"division of {dividend} by zero")
-    result: Expression = _intern(kind, dividend=dividend, divisor=divisor)
-    return result
+    return _intern(kind, dividend=dividend, divisor=divisor)
 
 
 def _constant_quotient(dividend: Integer, divisor: Integer) -> int | None:

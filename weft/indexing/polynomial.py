@@ -120,3 +120,8 @@ def divide(dividend: Terms, divisor: Terms) -> tuple[list[Term], list[Term]]:
         accumulate(left, scaled(divisor, rest, -term[1]))
         left = {m: c for m, c in left.items() if c}
     return quotient, remainder
+
+
+def falls(terms: Terms) -> bool:
+    """Whether all terms but the constant are subtracted."""
+    return all(coefficient < 0 for monomial, coefficient in terms if monomial)
