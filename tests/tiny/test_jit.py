@@ -741,16 +741,3 @@ def test_calls_are_quick_after_a_setting_has_changed(setting: dict[str, Any], mo
     with overrides(**setting):
         find_dispatcher()
     find_dispatcher()
-
-
-def test_how_many_constants_make_jaxpr_finds_does_not_depend_on_whether_they_have_values() -> None:
-    counts = []
-
-    def count(offset: Any) -> Any:
-        jaxpr = weft.make_jaxpr(lambda x: x * 2.0 + offset)(1.0)
-        counts.append(len(jaxpr.consts))
-        return offset
-
-    count(weft.numpy.array(3.0))
-    weft.jit(count)(3.0)
-    assert counts == [1, 1]

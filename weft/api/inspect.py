@@ -66,11 +66,10 @@ def make_jaxpr(
         flat = flat_function(wrapper._with_static(static), in_tree, out)
         function, types, _, _ = with_ref_arguments(flat, [type_of(leaf) for leaf in leaves])
         with ExitStack() as scopes:
-            for axis, size in axis_env or ():
-                scopes.enter_context(named_axis(axis, size))
+            for name, size in axis_env or ():
+                scopes.enter_context(named_axis(name, size))
             names = argument_paths(fun, dynamic, rest)
-            name = name_of(fun)
-            jaxpr, _ = stage(function, types, where=name, names=names, name=name, refs=[], hoists=True)
+            jaxpr, _ = stage(function, types, where=name_of(fun), names=names, name=name_of(fun), refs=[])
         if return_shape:
             # After the results comes what is written to mutable arrays.
             shapes = [struct(v.aval) for v in jaxpr.outvars[: out.treedef.num_leaves]]

@@ -17,7 +17,6 @@ from weft.ir.primitive import Primitive, lookup
 from weft.ir.staged import raise_named, staged_type
 from weft.ir.types import ArrayType, ShapeDtypeStruct, Type, type_of
 from weft.ir.varying import Cast, operand_casts
-from weft.trace.array import Array
 from weft.trace.leaks import report_leaks
 from weft.trace.operands import named_operands
 from weft.trace.tracer import Tracer, check_leak
@@ -55,23 +54,10 @@ class Cell:
 class StagingTrace(Trace):
     """Records every operation as an equation. Values from outside become constants of the jaxpr."""
 
-    __slots__ = (
-        "argument_names",
-        "cells",
-        "constants",
-        "equations",
-        "finished",
-        "hoists",
-        "parent",
-        "repeats",
-        "where",
-    )
+    __slots__ = ("argument_names", "cells", "constants", "equations", "finished", "parent", "repeats", "where")
 
-    def __init__(
-        self, where: str = "a traced function", parent: Trace | None = None, repeats: bool = False, hoists: bool = False
-    ):
+    def __init__(self, where: str = "a traced function", parent: Trace | None = None, repeats: bool = False):
         self.where = where
-        self.hoists = hoists  # arrays of rank 0 are constants, not literals
         self.repeats = repeats  # what is recorded runs many times: it is a part of a loop
         self.parent = context.trace if parent is None else parent
         self.equations: list[Equation] = []
@@ -106,8 +92,7 @@ class StagingTrace(Trace):
         if isinstance(value, Expression):
             return self.size(value)
         aval = type_of(value)
-        named = isinstance(value, (Array if self.hoists else Tracer, ShapeDtypeStruct))
-        if isinstance(aval, ArrayType) and not aval.shape and not named:
+        if isinstance(aval, ArrayType) and not aval.shape and not isinstance(value, (Tracer, ShapeDtypeStruct)):
             literal = literal_value(value, aval)
             if literal is not None:
                 return Literal(literal, aval)
@@ -179,7 +164,6 @@ def stage(
     name: str = "",
     repeats: bool = False,
     refs: list[tuple[Any, bool]] | None = None,
-    hoists: bool = False,
 ) -> tuple[Jaxpr, list[Any]]:
     """Trace `function` (flat arguments to a flat list of results) on arguments of `types`.
 
@@ -189,11 +173,8 @@ def stage(
 
     Mutable arrays from outside that the function touches are appended to `refs`, with whether it writes them: their
     values are further arguments, and what is written is returned after the results. Without `refs` they are an error.
-
-    With `hoists` arrays of rank 0 are constants of the jaxpr, as larger ones are, not literals in it: how many there
-    are does not depend on whether they have values yet.
     """
-    trace = StagingTrace(where, repeats=repeats, hoists=hoists)
+    trace = StagingTrace(where, repeats=repeats)
     argument_names: Sequence[str | None] = names or [None] * len(types)
     arguments = [trace.argument(t, n) for t, n in zip(types, argument_names, strict=True)]
     before, source = context.trace, context.source
