@@ -117,7 +117,7 @@ def test_model_parallel_has_the_losses_of_one_device(expected: dict[str, Any]) -
 
 def test_layouts_that_are_searched_for(expected: dict[str, Any]) -> None:
     # A device has memory for a part of the model only; where there is enough, copies of such a small one are best.
-    found = ModelParallel(auto=True, device_mesh=DeviceMesh((4,), ("batch",), NAMES), memory=8e3, seconds=1.0)
+    found = ModelParallel(auto=True, device_mesh=DeviceMesh((4,), ("batch",), NAMES), memory=5e3, seconds=0.1)
     distribution.set_distribution(found)
     model = mlp()
     model.build((None, 8))

@@ -73,6 +73,11 @@ def test_with_a_small_batch_and_little_memory_matmuls_are_paired() -> None:
     assert result.plan.memory.peak_memory_in_bytes < 400e6
 
 
+def test_without_time_what_is_found_fits_into_memory() -> None:
+    result = search(step, *arguments(2048, 8192, 64), mesh=MESH, donate_argnums=(0, 1), time=0, memory="400MB")
+    assert result.fits and "rows over x" not in result.starts
+
+
 def test_what_is_found_runs_as_it_is_printed() -> None:
     mesh = weft.make_mesh((4, 2), ("d", "t"), (AxisType.Auto,) * 2)
 

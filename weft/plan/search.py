@@ -208,11 +208,14 @@ class Space:
     # -- descent ---------------------------------------------------------------------------------------------------
 
     def run(self) -> tuple[Candidate, dict[str, Cost]]:
-        """The best candidate, and the costs of the patterns."""
+        """The best candidate, and the costs of the patterns. Time does not end before one fits into memory, if any
+        pattern does."""
         costs: dict[str, tuple[Cost, Candidate]] = {}
+        fits = False
         for name, candidate in self.starts():
             costs[name] = (self.cost(candidate), candidate)
-            if self.out_of_time():
+            fits = fits or not costs[name][0][0]
+            if fits and self.out_of_time():
                 break
         ordered: list[Candidate] = []
         for _, candidate in sorted(costs.values(), key=lambda pair: pair[0]):
