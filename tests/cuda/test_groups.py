@@ -129,6 +129,16 @@ def test_a_long_sum_is_of_many_groups() -> None:
     assert interpret(program, [x])[0].view(np.float32)[0] == 1 << 20
 
 
+def test_partial_sums_of_few_columns_lie_side_by_side() -> None:
+    x = np.random.default_rng(0).integers(-3, 4, (16384, 96)).astype(np.float32)
+    program, kernels = compiled(lambda x: ((x > 0) * x, ((x > 0) * x).sum(0)), x)
+    masked, total = (found.view(np.float32) for found in interpret(program, [x.copy()]))
+    np.testing.assert_array_equal(masked.reshape(x.shape), np.maximum(x, 0))
+    np.testing.assert_array_equal(total, np.maximum(x, 0).sum(0))
+    partial, final = (ptx(module_text([("k", kernel)], hopper()), hopper()) for kernel in kernels)
+    assert "ld.global.v4" in partial and "st.global.v4" in partial and "ld.global.v4" in final
+
+
 def test_columns_are_of_many_threads() -> None:
     _, (partial, final) = compiled(lambda x: x.sum(0), np.ones((4096, 256), np.float32))
     assert group_of(partial, hopper()) is None and partial.count == 128 * 256 // 4  # blocks of 32 rows
