@@ -193,11 +193,12 @@ class VectorLowering(Lowering):
         self.leave(loop, carried)
 
     def unknown_count(self, loop: Loop, start: llvm.Value, stop: llvm.Value, carried: list[Lane]) -> list[Lane]:
-        """A loop over as many elements as a size says: whole vectors, then a tail if there is one. A body with loops is
-        written once, with masks."""
+        """A loop over as many elements as a size says: whole vectors, then a tail if there is one. A body with loops or
+        with much work is written once, with masks."""
         if loop.width == 1:
             return self.vectors(loop, start, stop, carried, masked=False)
-        if self.target.masks and any(isinstance(statement, Loop) for statement in loop.body):
+        has_loops = any(isinstance(statement, Loop) for statement in loop.body)
+        if self.target.masks and (has_loops or _weight(loop.body) > SPLIT_WEIGHT):
             return self.vectors(loop, start, stop, carried, masked=True)
         edge = self.edge(loop, stop)
         return self.tail(loop, edge, stop, self.vectors(loop, start, edge, carried, masked=False))
