@@ -156,7 +156,7 @@ class Block(Chunk):
 
     def __init__(self, size_class: int, pool: Pool) -> None:
         self.size_class, self.pool = size_class, pool
-        super().__init__(size_of_class(size_class), pool.system_memory)
+        super().__init__(size_of_class(size_class), _block_memory)
 
     def __del__(self) -> None:
         # Views have the array as their base: then more than this slot and the call below refer to it. There is none
@@ -184,15 +184,35 @@ _pooled = 0
 
 
 class Region:
-    """Memory in large pages that blocks are cut from. It goes back to the system when the last of them is gone."""
+    """Memory in large pages that blocks of all devices are cut from. It goes back to the system when the last of them
+    is gone."""
 
     __slots__ = ("next", "pages")
 
     def __init__(self) -> None:
-        # A mapping of small pages may begin anywhere.
         self.pages = mmap.mmap(-1, REGION + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.pages.madvise(mmap.MADV_HUGEPAGE)
+        # The mapping begins with any small page.
         self.next = -np.frombuffer(self.pages, np.uint8).__array_interface__["data"][0] % LARGE_PAGE
+
+
+_region: Region | None = None
+
+
+def _block_memory(size: int) -> _Memory:
+    """New memory for a block of so many bytes."""
+    global _region
+    if not MEDIUM <= size < LARGE or not _promises_freely():
+        return _system_memory(size)
+    whole = size + STAGGER
+    with _lock:
+        region = _region
+        if region is None or region.next + whole > len(region.pages):
+            region = _region = Region()
+        # No call between these lines: handlers of signals and finalizers may take memory, too.
+        first = region.next
+        region.next = first + whole
+        return np.frombuffer(region.pages, np.uint8, size, first), ALIGNMENT, 0
 
 
 class Pool:
@@ -200,21 +220,6 @@ class Pool:
 
     def __init__(self) -> None:
         self._free: dict[int, list[tuple[np.ndarray, int]]] = {}
-        self._region: Region | None = None
-
-    def system_memory(self, size: int) -> _Memory:
-        """New memory for a block of so many bytes."""
-        if not MEDIUM <= size < LARGE or not _promises_freely():
-            return _system_memory(size)
-        whole = size + STAGGER
-        with _lock:
-            region = self._region
-            if region is None or region.next + whole > len(region.pages):
-                region = self._region = Region()
-            # No call between these lines: handlers of signals and finalizers may take memory, too.
-            first = region.next
-            region.next = first + whole
-            return np.frombuffer(region.pages, np.uint8, size, first), ALIGNMENT, 0
 
     def take(self, size: int) -> Block:
         """A block of at least so many bytes."""
@@ -244,7 +249,6 @@ class Pool:
         with _lock:
             _pooled -= self.bytes
             self._free.clear()
-            self._region = None
 
     @property
     def bytes(self) -> int:
@@ -375,8 +379,10 @@ _memories: list[DeviceMemory] = []
 
 def clear_all() -> None:
     """Let the memory of all devices go that nobody uses now: on CPUs what one has not, another may have."""
+    global _region
     for memory in _memories:
         memory.clear()
+    _region = None
 
 
 def _cutter(arena: Arena) -> Callable[[int], tuple[int, Chunk]]:
