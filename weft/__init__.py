@@ -31,6 +31,11 @@ _IntegerOperators.as_array = _size_of
 _Tracing.is_active = staticmethod(lambda: _context.trace is not _EVALUATION)
 
 from weft.ir import printer as _printer
+from weft.ir.primitive import provide as _provide
+from weft.lax.primitive_modules import import_primitive as _import_primitive
+
+_provide("module", _import_primitive)
+
 from weft import lax
 from weft import numpy
 from weft.numpy.array_methods import install as _install

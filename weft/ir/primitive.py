@@ -632,11 +632,14 @@ def primitive(card: type[Primitive]) -> Any:
 
 
 def lookup(name: str) -> Primitive:
-    """The primitive registered under `name`."""
-    try:
-        return _registry[name]
-    except KeyError:
-        raise ValueError(f"There is no primitive named `{name}`.") from None
+    """The primitive registered under `name`, whether its module has been imported or not."""
+    found = _registry.get(name)
+    if found is None:
+        _needs["module"](name)
+        if name not in _registry:
+            raise ValueError(f"There is no primitive named `{name}`.")
+        found = _registry[name]
+    return found
 
 
 def registered() -> list[Primitive]:
@@ -644,13 +647,14 @@ def registered() -> list[Primitive]:
     return list(_registry.values())
 
 
-# What rules need of later folders: zeros and addition, which `primitives` fills in, and batching, which `transforms`
-# fills in.
+# What is needed of later folders: zeros and addition, which `primitives` fills in, batching, which `transforms` fills
+# in, and the import of a primitive's module, which the package fills in.
 _needs: dict[str, Callable[..., Any]] = {}
 
 
 def provide(name: str, function: Callable[..., Any]) -> None:
-    """Fill in what `instantiate`, `accumulate` or `batched_jaxpr` needs: "zeros", "add" or "batch"."""
+    """Fill in what `instantiate`, `accumulate`, `batched_jaxpr` or `lookup` needs: "zeros", "add", "batch" or
+    "module"."""
     _needs[name] = function
 
 
